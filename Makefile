@@ -1,0 +1,69 @@
+# Everything a person does here, by name. `make help` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+PYTEST := $(BIN)/python -m pytest
+SOURCES := src infra lambdas glue_jobs examples tests
+
+.PHONY: help setup demo down test unit infra spark cloud check format lint types imports machines lock clean
+
+help: ## List what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY) ## Install everything into this folder (needs Python 3.11+, Java 17+ and make)
+
+$(READY): scripts/setup pyproject.toml requirements/dev.txt requirements/tools/package-lock.json
+	@PYTHON=$(PYTHON) scripts/setup
+	@touch $@
+
+demo: $(READY) ## Run the main job: cloud up, deploy, real data in, five days processed and published
+	@$(BIN)/python examples/nyc_flights/demo.py
+
+down: ## Stop the local cloud (its state stays under .slackwater/)
+	@test ! -x $(BIN)/slackwater || $(BIN)/slackwater local down
+
+test: $(READY) ## Run all tests, the cheap ones first
+	@$(PYTEST) tests/unit tests/infra tests/spark tests/cloud
+
+unit: $(READY) ## Run the tests that need neither network nor Spark
+	@$(PYTEST) tests/unit
+
+infra: $(READY) ## Run the tests of the synthesised templates
+	@$(PYTEST) tests/infra
+
+spark: $(READY) ## Run the tests that need a Spark session
+	@$(PYTEST) tests/spark
+
+cloud: $(READY) ## Run the tests on the local cloud
+	@$(PYTEST) tests/cloud
+
+check: format lint types imports machines ## Check format, lint, types, imports, templates and state machines
+
+format: $(READY)
+	@$(BIN)/ruff format --check --quiet $(SOURCES)
+
+lint: $(READY)
+	@$(BIN)/ruff check --quiet $(SOURCES)
+
+types: $(READY)
+	@$(BIN)/mypy
+
+imports: $(READY)
+	@$(BIN)/lint-imports
+
+machines: $(READY)
+	@$(BIN)/python -m infra.lint
+
+lock: $(READY) ## Lock the dependencies again, with hashes
+	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev $(LOCK) --output-file requirements/dev.txt
+	@$(BIN)/uv pip compile --quiet pyproject.toml --extra functions --constraint requirements/dev.txt $(LOCK) --output-file requirements/layer.txt
+	@$(BIN)/uv pip compile --quiet pyproject.toml --extra functions --extra aws --constraint requirements/dev.txt $(LOCK) --output-file requirements/archive.txt
+
+LOCK := --generate-hashes --universal --python-version 3.11 --no-annotate --custom-compile-command "make lock"
+
+clean: down ## Stop the local cloud and remove everything that was built or stored here
+	@rm -rf .slackwater cdk.out .venv

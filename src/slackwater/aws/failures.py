@@ -1,0 +1,46 @@
+"""AWS's errors in Slackwater's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, NoCredentialsError
+
+from slackwater.errors import AccessDenied, CloudError, ObjectMissing, SlackwaterError, Throttled
+
+_KINDS: dict[str, type[SlackwaterError]] = {
+    "NoSuchKey": ObjectMissing,
+    "404": ObjectMissing,
+    "AccessDenied": AccessDenied,
+    "AccessDeniedException": AccessDenied,
+    "403": AccessDenied,
+    "SlowDown": Throttled,
+    "Throttling": Throttled,
+    "ThrottlingException": Throttled,
+    "TooManyRequestsException": Throttled,
+    "ProvisionedThroughputExceededException": Throttled,
+}
+
+
+def code_of(error: ClientError) -> str:
+    """Return the service's own error code."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise AWS's errors inside as Slackwater's; `what` says what was tried: "read s3://..."."""
+    try:
+        yield
+    except ClientError as error:
+        message = error.response.get("Error", {}).get("Message", "")
+        raise _KINDS.get(code_of(error), CloudError)(f"could not {what}: {code_of(error)}: {message}") from error
+    except NoCredentialsError as error:
+        raise AccessDenied(
+            f"could not {what}: no AWS credentials (set AWS_PROFILE, or start the local cloud)"
+        ) from error
+    except EndpointConnectionError as error:
+        raise CloudError(f"could not {what}: nothing answers at the endpoint ({error})") from error
+    except BotoCoreError as error:
+        raise CloudError(f"could not {what}: {error}") from error

@@ -1,0 +1,1 @@
+"""From a YAML graph of steps to a state machine."""

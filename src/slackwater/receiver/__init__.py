@@ -1,0 +1,1 @@
+"""From what partners send to partitions by source, date and hour."""

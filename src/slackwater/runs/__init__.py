@@ -1,0 +1,1 @@
+"""A run: one pipeline, one date, one input manifest."""

@@ -1,0 +1,59 @@
+"""The input manifest: the exact objects that a run reads, frozen when it starts."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class InputObject(_Record):
+    """One object of one partition."""
+
+    uri: str
+    source: str
+    date: str
+    hour: str
+    etag: str
+    bytes: Annotated[int, Field(ge=0)]
+    rows: Annotated[int, Field(ge=0)]
+    arrived: datetime
+    """When it was written, UTC."""
+
+
+class InputManifest(_Record):
+    """Everything that one run reads, and nothing else."""
+
+    pipeline: str
+    date: str
+    frozen_at: datetime
+    objects: tuple[InputObject, ...]
+    """In order of address."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over addresses, entity tags and sizes: equal for equal inputs, whenever they were listed."""
+        digest = hashlib.sha256()
+        for item in sorted(self.objects, key=lambda item: item.uri):
+            digest.update(f"{item.uri}\t{item.etag}\t{item.bytes}\n".encode())
+        return digest.hexdigest()
+
+    @property
+    def rows(self) -> int:
+        """Events in all objects."""
+        return sum(item.rows for item in self.objects)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all objects."""
+        return sum(item.bytes for item in self.objects)
+
+    def of_source(self, source: str) -> tuple[InputObject, ...]:
+        """The objects of one source."""
+        return tuple(item for item in self.objects if item.source == source)

@@ -1,0 +1,111 @@
+"""Runs and days as they stand in the run table, and the small run that passes through Step Functions."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from slackwater.arrow.reference import ArrowReference
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RunState(StrEnum):
+    """A run is running until it has published its day or failed."""
+
+    RUNNING = "running"
+    PUBLISHED = "published"
+    FAILED = "failed"
+
+
+def run_identity(*, pipeline: str, date: str, manifest: str, definition: str) -> str:
+    """Return 32 hex digits: the same for the same work, different for different work (design: run identity).
+
+    `manifest` and `definition` are the digests of the input manifest and of the pipeline's definition.
+    """
+    return hashlib.sha256("\n".join((pipeline, date, manifest, definition)).encode()).hexdigest()[:32]
+
+
+class Run(_Record):
+    """What passes through the orchestrator of a run: identifiers, addresses and counts."""
+
+    pipeline: str
+    date: str
+    run_id: str
+    attempt: Annotated[int, Field(ge=1)]
+    correlation_id: str
+    manifest: str
+    """Address of the input manifest."""
+    prefix: str
+    """Where this attempt writes: `s3://exchange/runs/<pipeline>/<date>/<run_id>/<attempt>/`."""
+    files: int
+    rows: int
+    bytes: int
+
+
+class Publication(_Record):
+    """What publishing a day answered: the reference of a publish."""
+
+    table: str
+    snapshot_id: str
+    rows: Annotated[int, Field(ge=0)]
+    replaced: Annotated[int, Field(ge=0)]
+    """Rows of the day before this publish."""
+    seconds: Annotated[float, Field(ge=0)]
+
+
+class StageRecord(_Record):
+    """A stage of the run that has ended, with the reference it left."""
+
+    stage: str
+    reference: ArrowReference
+
+
+class RunRecord(_Record):
+    """One attempt of a run, as the run table keeps it."""
+
+    run: Run
+    state: RunState
+    execution: str
+    """ARN of the execution that carries it."""
+    started_at: datetime
+    ended_at: datetime | None = None
+    stages: tuple[StageRecord, ...] = ()
+    publication: Publication | None = None
+    error: str | None = None
+
+
+class ActiveRun(_Record):
+    """The execution that a day belongs to while it runs."""
+
+    execution: str
+    run: Run
+
+
+class PublishedRun(_Record):
+    """The run whose output stands in the warehouse for a day."""
+
+    run: Run
+    publication: Publication
+    at: datetime
+
+
+class DayRecord(_Record):
+    """What is known of one pipeline's day: who runs it now, what stands published.
+
+    `version` counts the writes: a write names the version it has seen, so that of two writers at once one must look
+    again.
+    """
+
+    pipeline: str
+    date: str
+    version: int = 0
+    attempts: int = 0
+    active: ActiveRun | None = None
+    published: PublishedRun | None = None

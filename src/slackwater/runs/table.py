@@ -1,0 +1,34 @@
+"""The port to the run table: days and runs, changed together or not at all."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from slackwater.runs.record import DayRecord, RunRecord
+
+
+class RunTable(Protocol):
+    """What the library asks of the run table."""
+
+    def day(self, pipeline: str, date: str) -> DayRecord:
+        """Return the day's record; a day never run has version 0."""
+
+    def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
+        """Return one attempt of the day, if there is one. Attempts count up over all runs of a day."""
+
+    def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
+        """Return all runs of the pipeline, or of one of its days, in order of date and attempt."""
+
+    def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
+        """Write a run and, with it, its day.
+
+        Raises `DayChanged`, having written nothing, when the day's version is no longer `day.version`; what is written
+        has the next version.
+        """
+
+
+class Executions(Protocol):
+    """What the library asks of Step Functions about executions."""
+
+    def is_running(self, execution: str) -> bool:
+        """Say whether the execution of that ARN still runs; one that is not known does not."""

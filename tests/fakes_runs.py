@@ -1,0 +1,82 @@
+"""Fakes for the runs: a store, a run table and executions that live in dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from hashlib import md5
+
+from slackwater.errors import DayChanged, ObjectMissing
+from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.storage import StoredObject
+
+
+class DictStore:
+    """An `ObjectStore` in a dictionary; every write is one second later than the one before."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, tuple[bytes, dict[str, str], datetime]] = {}
+        self.asked_metadata: list[str] = []
+
+    def put(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> None:
+        moment = datetime.fromtimestamp(1_700_000_000 + len(self.objects), UTC)
+        self.objects[uri] = (body, dict(metadata or {}), moment)
+
+    def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
+        if uri in self.objects:
+            return False
+        self.put(uri, body, metadata=metadata)
+        return True
+
+    def get(self, uri: str) -> bytes:
+        if uri not in self.objects:
+            raise ObjectMissing(uri)
+        return self.objects[uri][0]
+
+    def metadata(self, uri: str) -> Mapping[str, str]:
+        self.asked_metadata.append(uri)
+        return self.objects[uri][1]
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        for uri, (body, _, moment) in sorted(self.objects.items()):
+            if uri.startswith(prefix):
+                yield StoredObject(uri, len(body), md5(body, usedforsecurity=False).hexdigest(), moment)
+
+    def delete(self, uris: Iterable[str]) -> None:
+        for uri in uris:
+            self.objects.pop(uri, None)
+
+
+class DictRunTable:
+    """A `RunTable` in dictionaries, with the same optimistic lock."""
+
+    def __init__(self) -> None:
+        self.days: dict[tuple[str, str], DayRecord] = {}
+        self.records: dict[tuple[str, str, int], RunRecord] = {}
+
+    def day(self, pipeline: str, date: str) -> DayRecord:
+        return self.days.get((pipeline, date), DayRecord(pipeline=pipeline, date=date))
+
+    def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
+        return self.records.get((pipeline, date, attempt))
+
+    def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
+        return [r for (p, d, _), r in sorted(self.records.items()) if p == pipeline and date in (None, d)]
+
+    def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
+        if day is not None:
+            stored = self.days.get((day.pipeline, day.date))
+            if (stored.version if stored else 0) != day.version:
+                raise DayChanged(day.date)
+            self.days[day.pipeline, day.date] = day.model_copy(update={"version": day.version + 1})
+        self.records[run.run.pipeline, run.run.date, run.run.attempt] = run
+
+
+class SetExecutions:
+    """`Executions` of which a set of names runs."""
+
+    def __init__(self, *running: str) -> None:
+        self.running = set(running)
+
+    def is_running(self, execution: str) -> bool:
+        return execution in self.running

@@ -1,0 +1,55 @@
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import available_timezones
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.runs.day import Partition, day_of, partition_of
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("local_date", "hours", "first", "last"),
+    [
+        ("2013-03-08", 24, Partition("2013-03-08", "05"), Partition("2013-03-09", "04")),
+        ("2013-03-10", 23, Partition("2013-03-10", "05"), Partition("2013-03-11", "03")),
+        ("2013-03-11", 24, Partition("2013-03-11", "04"), Partition("2013-03-12", "03")),
+        ("2013-11-03", 25, Partition("2013-11-03", "04"), Partition("2013-11-04", "04")),
+    ],
+)
+def test_a_day_in_new_york_covers_its_utc_hours(local_date, hours, first, last):
+    day = day_of(date.fromisoformat(local_date), "America/New_York")
+    partitions = list(day.partitions())
+    assert day.hours == len(partitions) == hours
+    assert (partitions[0], partitions[-1]) == (first, last)
+
+
+def test_a_zone_off_the_hour_takes_every_hour_that_it_touches():
+    day = day_of(date(2013, 3, 10), "Asia/Kolkata")
+    assert day.start == datetime(2013, 3, 9, 18, 30, tzinfo=UTC)
+    assert len(list(day.partitions())) == 25
+
+
+def test_a_midnight_that_a_clock_change_skips_starts_when_the_clocks_resume():
+    day = day_of(date(2018, 11, 4), "America/Sao_Paulo")
+    assert day.start == datetime(2018, 11, 4, 3, tzinfo=UTC)
+    assert day.hours == 23
+
+
+@given(
+    local_date=st.dates(date(1990, 1, 1), date(2037, 12, 30)),
+    zone=st.sampled_from(sorted(available_timezones())),
+)
+def test_days_follow_each_other_without_gap_or_overlap(local_date, zone):
+    day, following = day_of(local_date, zone), day_of(local_date + timedelta(days=1), zone)
+    assert day.end == following.start
+    assert day.start <= day.end
+
+
+@given(moment=st.datetimes(datetime(1990, 1, 1), datetime(2037, 1, 1), timezones=st.timezones()))
+def test_the_partition_of_a_moment_is_its_utc_hour(moment):
+    partition = partition_of(moment)
+    hour = datetime.fromisoformat(f"{partition.date}T{partition.hour}:00:00+00:00")
+    assert hour <= moment < hour + timedelta(hours=1)

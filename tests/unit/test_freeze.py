@@ -1,0 +1,229 @@
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
+
+from slackwater.arrow.reference import ArrowReference
+from slackwater.errors import CloudError, InputError, UnknownName
+from slackwater.project import load_project
+from slackwater.runs.freeze import Action, Freezer
+from slackwater.runs.manifest import InputManifest
+from slackwater.runs.outcome import Recorder, reason
+from slackwater.runs.record import Publication, RunState
+
+pytestmark = pytest.mark.unit
+
+PIPELINE, DATE, NOW = "daily_delays", "2013-03-10", datetime(2026, 1, 1, tzinfo=UTC)
+PUBLICATION = Publication(table="t", snapshot_id="1", rows=3, replaced=0, seconds=1.0)
+
+
+@pytest.fixture
+def project():
+    return load_project(Path("examples/nyc_flights"))
+
+
+@pytest.fixture
+def store():
+    store = DictStore()
+    for source in ("flights", "weather"):
+        for hour in ("04", "05", "12", "23"):
+            add(store, source=source, date="2013-03-10", hour=hour)
+        for hour in ("03", "04"):
+            add(store, source=source, date="2013-03-11", hour=hour)
+    return store
+
+
+def add(store, *, source, date, hour, name="a", rows=10):
+    store.put(
+        f"s3://raw/raw/source={source}/date={date}/hour={hour}/{name}.parquet",
+        b"x" * rows,
+        metadata={"rows": str(rows)},
+    )
+
+
+@pytest.fixture
+def table():
+    return DictRunTable()
+
+
+@pytest.fixture
+def executions():
+    return SetExecutions("one", "two")
+
+
+@pytest.fixture
+def freezer(project, store, table, executions):
+    return Freezer(
+        project=project,
+        store=store,
+        table=table,
+        executions=executions,
+        raw_bucket="raw",
+        exchange_bucket="exchange",
+        now=lambda: NOW,
+    )
+
+
+@pytest.fixture
+def recorder(store, table):
+    return Recorder(store=store, table=table, now=lambda: NOW)
+
+
+def freeze(freezer, execution, **options):
+    return freezer.freeze(pipeline=PIPELINE, date=DATE, execution=execution, correlation_id="c", **options)
+
+
+def publish(recorder, run):
+    recorder.store.put(f"{run.prefix}publish/reference.json", PUBLICATION.model_dump_json().encode())
+    return recorder.published(run)
+
+
+def test_the_manifest_holds_exactly_the_objects_of_the_day_that_has_23_hours(freezer, store):
+    run = freeze(freezer, "one").run
+    manifest = InputManifest.model_validate_json(store.get(run.manifest))
+    hours = {(item.source, item.date, item.hour) for item in manifest.objects}
+    wanted = [("2013-03-10", "05"), ("2013-03-10", "12"), ("2013-03-10", "23"), ("2013-03-11", "03")]
+    assert hours == {(source, *hour) for source in ("flights", "weather") for hour in wanted}
+    assert (run.files, run.rows, run.bytes) == (8, 80, 80)
+    assert manifest.frozen_at == NOW
+
+
+def test_what_passes_through_the_orchestrator_is_small(freezer, store):
+    for number in range(2000):
+        add(store, source="flights", date="2013-03-10", hour="12", name=f"n{number}")
+    assert len(freeze(freezer, "one").model_dump_json()) < 1024
+
+
+def test_a_day_without_input_is_frozen_as_empty(project, table, executions):
+    freezer = Freezer(
+        project=project,
+        store=DictStore(),
+        table=table,
+        executions=executions,
+        raw_bucket="raw",
+        exchange_bucket="exchange",
+        now=lambda: NOW,
+    )
+    run = freeze(freezer, "one").run
+    assert (run.files, run.rows, run.bytes) == (0, 0, 0)
+
+
+def test_the_same_execution_gets_the_same_answer_again(freezer):
+    assert freeze(freezer, "one") == freeze(freezer, "one")
+
+
+def test_a_second_execution_waits_while_the_first_runs(freezer):
+    freeze(freezer, "one")
+    assert freeze(freezer, "two").action is Action.WAIT
+
+
+def test_of_two_claims_at_once_one_waits(freezer, table):
+    stale = table.day(PIPELINE, DATE)
+    assert freeze(freezer, "one").action is Action.RUN
+    table.day = lambda pipeline, date: stale  # "two" had read the day before "one" claimed it
+    assert freeze(freezer, "two").action is Action.WAIT
+    assert [record.execution for record in table.runs(PIPELINE)] == ["one"]
+
+
+def test_a_published_day_with_the_same_inputs_is_not_run_again(freezer, recorder):
+    run = freeze(freezer, "one").run
+    publish(recorder, run)
+    again = freeze(freezer, "two")
+    assert (again.action, again.run, again.publication) == (Action.UNCHANGED, run, PUBLICATION)
+    assert freeze(freezer, "two", force=True).run.attempt == 2
+
+
+def test_a_new_object_makes_a_new_run_and_only_it_is_asked_for_its_rows(freezer, recorder, store):
+    first = freeze(freezer, "one").run
+    publish(recorder, first)
+    store.asked_metadata.clear()
+    add(store, source="flights", date="2013-03-10", hour="12", name="late", rows=7)
+    second = freeze(freezer, "two")
+    assert second.action is Action.RUN
+    assert second.run.run_id != first.run_id
+    assert second.run.rows == first.rows + 7
+    assert store.asked_metadata == ["s3://raw/raw/source=flights/date=2013-03-10/hour=12/late.parquet"]
+
+
+def test_an_object_outside_the_day_changes_nothing(freezer, recorder, store):
+    publish(recorder, freeze(freezer, "one").run)
+    add(store, source="flights", date="2013-03-11", hour="04", name="tomorrow")
+    assert freeze(freezer, "two").action is Action.UNCHANGED
+
+
+def test_new_code_makes_a_new_run(freezer, recorder, project):
+    publish(recorder, freeze(freezer, "one").run)
+    newer = Freezer(**{**vars(freezer), "project": project.model_copy(update={"code": "newer"})})
+    assert freeze(newer, "two").action is Action.RUN
+
+
+def test_the_day_of_an_execution_that_was_lost_is_taken_over_and_its_run_closed(freezer, executions, table):
+    freeze(freezer, "one")
+    executions.running.remove("one")
+    taken = freeze(freezer, "two")
+    assert (taken.action, taken.run.attempt) == (Action.RUN, 2)
+    lost, running = table.runs(PIPELINE)
+    assert (lost.state, running.state) == (RunState.FAILED, RunState.RUNNING)
+    assert "without recording" in lost.error
+
+
+def test_a_failed_run_lets_go_of_the_day(freezer, recorder, table):
+    run = freeze(freezer, "one").run
+    recorder.failed(run, error="States.TaskFailed", cause='{"StateDetails": "Trace\\nAuditFailed: no rows"}')
+    assert table.run(PIPELINE, DATE, 1).error == "States.TaskFailed: AuditFailed: no rows"
+    assert freeze(freezer, "two").run.attempt == 2
+
+
+def test_recording_twice_changes_nothing(freezer, recorder, table):
+    run = freeze(freezer, "one").run
+    publish(recorder, run)
+    before = table.day(PIPELINE, DATE)
+    recorder.published(run)
+    recorder.failed(run, error="late", cause="late")
+    assert table.day(PIPELINE, DATE) == before
+    assert table.run(PIPELINE, DATE, 1).state is RunState.PUBLISHED
+
+
+def test_a_stage_is_kept_with_its_reference(freezer, recorder, table, store):
+    run = freeze(freezer, "one").run
+    reference = ArrowReference(manifest=f"{run.prefix}joined/manifest.json", rows=5, bytes=9, files=1, seconds=0.5)
+    store.put(f"{run.prefix}joined/reference.json", reference.model_dump_json().encode())
+    assert recorder.stage(run, "joined") == recorder.stage(run, "joined") == reference
+    (kept,) = table.run(PIPELINE, DATE, 1).stages
+    assert (kept.stage, kept.reference) == ("joined", reference)
+
+
+@pytest.mark.parametrize("date", ["2013-02-30", "yesterday", ""])
+def test_what_is_no_date_is_refused(freezer, date):
+    with pytest.raises(InputError, match="is not a date"):
+        freezer.freeze(pipeline=PIPELINE, date=date, execution="one", correlation_id="c")
+
+
+def test_a_day_that_has_not_begun_is_refused(freezer):
+    with pytest.raises(InputError, match="has not begun in America/New_York"):
+        freezer.freeze(pipeline=PIPELINE, date="2026-01-01", execution="one", correlation_id="c")
+
+
+def test_a_pipeline_that_does_not_exist_is_refused(freezer):
+    with pytest.raises(UnknownName, match=r"no pipeline 'delays'.*daily_delays"):
+        freezer.freeze(pipeline="delays", date=DATE, execution="one", correlation_id="c")
+
+
+def test_an_object_of_unknown_origin_is_named(freezer, store):
+    store.put("s3://raw/raw/source=flights/date=2013-03-10/hour=12/stray.parquet", b"?")
+    with pytest.raises(CloudError, match=r"stray\.parquet does not say how many events"):
+        freeze(freezer, "one")
+
+
+@pytest.mark.parametrize(
+    ("cause", "why"),
+    [
+        ('{"errorType": "InputError", "errorMessage": "date: no"}', "E: date: no"),
+        ("plain\nlast", "E: last"),
+        ("", "E: no cause was given"),
+        ("[1]", "E: [1]"),
+    ],
+)
+def test_a_failure_is_told_in_one_line(cause, why):
+    assert reason("E", cause) == why

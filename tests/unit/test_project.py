@@ -1,0 +1,128 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slackwater.errors import DefinitionError, UnknownName
+from slackwater.project import Project, load_project
+
+pytestmark = pytest.mark.unit
+
+SOURCE = {
+    "source": "feed",
+    "timestamp": {"field": "at"},
+    "fields": {"at": "timestamp", "value": "double"},
+    "push": {},
+}
+PIPELINE = {
+    "pipeline": "totals",
+    "sources": ["feed"],
+    "steps": {"sums": {"step": "sql", "depends_on": ["feed"], "with": {"query": "SELECT sum(value) AS v FROM feed"}}},
+    "publish": {"step": "sums", "key": ["date"]},
+}
+
+
+def write(folder, *, source=None, pipeline=None):
+    for kind, name, content in (("sources", "feed", source or SOURCE), ("pipelines", "totals", pipeline or PIPELINE)):
+        (folder / kind).mkdir(exist_ok=True)
+        (folder / kind / f"{name}.yaml").write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return folder
+
+
+def test_the_example_is_well_defined_and_survives_its_json():
+    project = load_project(Path("examples/nyc_flights"), code="abc")
+    assert set(project.sources) == {"flights", "weather"}
+    assert set(project.pipelines) == {"daily_delays"}
+    assert Project.model_validate_json(project.model_dump_json(by_alias=True)) == project
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (SOURCE | {"timstamp": {}}, ["feed.yaml", "timstamp", "Extra inputs"]),
+        (SOURCE | {"timestamp": {"field": "when"}}, ["feed.yaml", "timestamp.field 'when'", "fields"]),
+        (SOURCE | {"fields": {"at": "datetime"}}, ["feed.yaml", "fields.at.type", "timestamp"]),
+        ({k: v for k, v in SOURCE.items() if k != "push"}, ["feed.yaml", "`push` or `pull`"]),
+        (SOURCE | {"source": "other"}, ["feed.yaml", "'other'", "name the file other.yaml"]),
+        (SOURCE | {"source": "Feed"}, ["feed.yaml", "source", "pattern"]),
+        (SOURCE | {"timestamp": {"field": "at", "timezone": "Mars/Base"}}, ["no such time zone: 'Mars/Base'"]),
+        (SOURCE | {"pull": {"url": "ftp://x", "files": "a"}}, ["pull.url", "pull.files"]),
+        ("- a\n- b\n", ["feed.yaml", "a mapping of keys is expected"]),
+        ("a: [1\n", ["feed.yaml", "not readable as YAML"]),
+        ("", ["feed.yaml", "NoneType"]),
+    ],
+)
+def test_a_wrong_source_is_told_by_file_and_field(tmp_path, source, words):
+    if source == "":
+        write(tmp_path)
+        (tmp_path / "sources" / "feed.yaml").write_text("")
+    else:
+        write(tmp_path, source=source)
+    with pytest.raises(DefinitionError) as error:
+        load_project(tmp_path)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sources": ["feeds"]}, ["totals.yaml", "no source 'feeds'", "feed"]),
+        ({"timezone": "New York"}, ["no such time zone: 'New York'"]),
+        ({"publish": {"step": "sum", "key": ["date"]}}, ["publish.step names no step: 'sum'"]),
+        ({"publish": {"step": "sums", "key": ["value"]}}, ["publish.key must contain `date`"]),
+        (
+            {"steps": {"sums": {"step": "sql", "depends_on": ["food"]}}},
+            ["steps.sums.depends_on", "'food'", "known: feed"],
+        ),
+        ({"steps": {"feed": {"step": "sql", "depends_on": ["feed"]}}}, ["may not be named like sources: feed"]),
+        (
+            {
+                "steps": {
+                    "sums": {"step": "sql", "depends_on": ["more"]},
+                    "more": {"step": "sql", "depends_on": ["sums"]},
+                }
+            },
+            ["cycle", "sums", "more"],
+        ),
+        (
+            {
+                "steps": {
+                    "sums": {"step": "sql", "depends_on": ["feed"]},
+                    "loose": {"step": "sql", "depends_on": ["feed"]},
+                }
+            },
+            ["nothing reads loose"],
+        ),
+    ],
+)
+def test_a_wrong_pipeline_is_told_by_field(tmp_path, change, words):
+    write(tmp_path, pipeline=PIPELINE | change)
+    with pytest.raises(DefinitionError) as error:
+        load_project(tmp_path)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_folder_that_is_not_there_or_empty_is_told(tmp_path):
+    with pytest.raises(DefinitionError, match="no project folder"):
+        load_project(tmp_path / "nowhere")
+    with pytest.raises(DefinitionError, match="no source is defined"):
+        load_project(tmp_path)
+
+
+def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path):
+    project = load_project(write(tmp_path))
+    with pytest.raises(UnknownName, match=r"no source 'food'.*feed"):
+        project.source("food")
+
+
+def test_the_definition_digest_follows_graph_shapes_and_code_and_nothing_else(tmp_path):
+    def digest(code="1", **changes):
+        return load_project(write(tmp_path, **changes), code=code).definition_digest("totals")
+
+    same = digest()
+    assert digest(source=SOURCE | {"description": "words", "pull": {"url": "http://x", "files": "{date}"}}) == same
+    assert digest(source=SOURCE | {"fields": {"at": "timestamp", "value": "int64"}}) != same
+    assert digest(pipeline=PIPELINE | {"timezone": "Europe/Rome"}) != same
+    assert digest(code="2") != same
