@@ -1,0 +1,548 @@
+"""EMR Serverless of the local cloud, through boto3, the AWS CLI, Step Functions and CloudFormation, on real Spark."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import urllib.request
+import uuid
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError, ParamValidationError
+
+from slackwater.errors import CloudError, InputError
+from slackwater.local import cloud as local_cloud
+from slackwater.local.emr.model import check, service_model
+from tests.cloud.emr_fixtures import BUCKET, HELLO, ROLE, SLEEPER, alive, bare, own, waited
+
+pytestmark = pytest.mark.cloud
+__all__ = ["bare", "own"]
+
+CATALOG = " ".join(
+    f"--conf spark.sql.{key}"
+    for key in (
+        "extensions=org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "catalog.warehouse=org.apache.iceberg.spark.SparkCatalog",
+        "catalog.warehouse.type=glue",
+        f"catalog.warehouse.warehouse=s3://{BUCKET}/warehouse",
+        "catalog.warehouse.io-impl=org.apache.iceberg.aws.s3.S3FileIO",
+    )
+)
+SPARK_JOB = """
+import json, os, sys
+import marker
+from pyspark.sql import SparkSession
+session = SparkSession.builder.getOrCreate()
+files, table = sys.argv[1:]
+session.range(10).write.mode("overwrite").parquet(files)
+session.sql("CREATE NAMESPACE IF NOT EXISTS warehouse.days")
+session.read.parquet(files).writeTo(table).createOrReplace()
+workers = session.sparkContext.parallelize([1], 1).map(lambda _: __import__("marker").VALUE).collect()
+print(json.dumps({
+    "rows": session.table(table).count(), "marker": marker.VALUE, "workers": workers,
+    "inherited": os.environ.get("SLACKWATER_LEAK"), "python": sys.executable,
+}))
+"""
+AUDIT = """
+class AuditFailed(Exception):
+    pass
+raise AuditFailed("key (date, origin, carrier) is not unique")
+"""
+PUBLISH_LATE = """
+import os, sys, time, urllib.request
+print(os.getpid(), flush=True)
+time.sleep(4)
+url = os.environ["AWS_ENDPOINT_URL"] + "/emr-tests/late"
+while True:  # the cloud may be away for a while
+    try:
+        urllib.request.urlopen(urllib.request.Request(url, data=b"late", method="PUT")).close()
+        break
+    except OSError:
+        time.sleep(0.2)
+time.sleep(600)
+"""
+MACHINE = {
+    "QueryLanguage": "JSONata",
+    "StartAt": "Stage",
+    "States": {
+        "Stage": {
+            "Type": "Task",
+            "Resource": "arn:aws:states:::emr-serverless:startJobRun.sync",
+            "Arguments": "{% $states.input %}",
+            "TimeoutSeconds": 120,
+            "End": True,
+        }
+    },
+}
+
+
+def code_of(call) -> tuple[str, int]:
+    with pytest.raises(ClientError) as error:
+        call()
+    answer = error.value.response
+    return answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]
+
+
+@pytest.fixture(scope="module")
+def application(bare) -> str:
+    return bare.application(name="tests")
+
+
+@pytest.fixture(scope="module")
+def machine(bare):
+    """A state machine of one job run; returns what starts an execution of it."""
+    states = bare.client("stepfunctions")
+
+    def create(**changes):
+        definition = json.loads(json.dumps(MACHINE))
+        definition["States"]["Stage"].update(changes)
+        arn = states.create_state_machine(name=f"m-{uuid.uuid4()}", definition=json.dumps(definition), roleArn=ROLE)[
+            "stateMachineArn"
+        ]
+        return lambda request: states.start_execution(stateMachineArn=arn, input=json.dumps(request))["executionArn"]
+
+    return create
+
+
+def submitted(application: str, entry_point: str, **more):
+    driver = {"SparkSubmit": {"EntryPoint": entry_point}}
+    return {"ApplicationId": application, "ExecutionRoleArn": ROLE, "JobDriver": driver, **more}
+
+
+def test_spark_writes_s3_and_iceberg_with_an_archive_of_its_own(bare, application, monkeypatch):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        content = b"VALUE = 'from the archive'\n"
+        member = tarfile.TarInfo("marker.py")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    bare.client("s3").put_object(Bucket=BUCKET, Key="code/environment.tar.gz", Body=packed.getvalue())
+    parameters = (
+        f"{CATALOG} --conf spark.archives=s3://{BUCKET}/code/environment.tar.gz#environment "
+        "--conf spark.emr-serverless.driverEnv.PYTHONPATH=./environment "
+        "--conf spark.executorEnv.PYTHONPATH=./environment "
+        "--conf spark.driver.cores=1 --conf spark.driver.memory=1g --conf spark.executor.instances=1"
+    )
+    logs = {"monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": f"s3://{BUCKET}/logs/"}}}
+    arguments = (f"s3://{BUCKET}/files/", "warehouse.days.tests")
+    entry_point = bare.code("spark.py", SPARK_JOB)
+    job_run = bare.start(
+        application, entry_point, *arguments, parameters=parameters, configurationOverrides=logs, tags={"run": "r1"}
+    )
+    job = bare.until(application, job_run)
+    assert job["state"] == "SUCCESS", bare.log(job_run) + bare.log(job_run, "stderr")
+
+    printed = json.loads(bare.log(job_run).splitlines()[-1])
+    assert printed == {
+        "rows": 10,
+        "marker": "from the archive",
+        "workers": ["from the archive"],
+        "inherited": None,
+        "python": sys.executable,
+    }
+    table = bare.client("glue").get_table(DatabaseName="days", Name="tests")["Table"]
+    assert table["Parameters"]["table_type"].lower() == "iceberg"
+    for name in ("stdout", "stderr"):
+        key = f"logs/applications/{application}/jobs/{job_run}/SPARK_DRIVER/{name}.gz"
+        body = bare.client("s3").get_object(Bucket=BUCKET, Key=key)["Body"].read()
+        assert gzip.decompress(body).decode() == bare.log(job_run, name)
+    assert job["tags"] == {"run": "r1"}
+    assert job["startedAt"] <= job["endedAt"]
+    # 1 vCPU with 2 GB drives, 4 vCPU with 16 GB execute.
+    used = job["totalResourceUtilization"]
+    assert used["vCPUHour"] == pytest.approx(5 * job["totalExecutionDurationSeconds"] / 3600, abs=0.005)
+    assert job["billedResourceUtilization"]["vCPUHour"] >= round(5 / 60, 3)
+
+
+def test_answers_have_the_shapes_of_the_model(bare, application):
+    """The client drops members that its model does not know, so the answers are read without it."""
+    job_run = bare.start(application, bare.code("hello.py", HELLO), "a b", name="shapes")
+    bare.until(application, job_run)
+    answers = {
+        "GetApplication": bare.emr.get_application(applicationId=application),
+        "ListApplications": bare.emr.list_applications(),
+        "GetJobRun": bare.emr.get_job_run(applicationId=application, jobRunId=job_run),
+        "ListJobRuns": bare.emr.list_job_runs(applicationId=application),
+        "ListJobRunAttempts": bare.emr.list_job_run_attempts(applicationId=application, jobRunId=job_run),
+    }
+    for operation, answer in answers.items():
+        answer.pop("ResponseMetadata")
+        check(service_model().operation_model(operation).output_shape, answer)
+    assert bare.log(job_run) == "hello a b\n"
+    assert answers["GetJobRun"]["jobRun"]["jobDriver"]["sparkSubmit"]["entryPointArguments"] == ["a b"]
+    raw = raw_answer(bare, f"/applications/{application}/jobruns/{job_run}")
+    assert set(raw["jobRun"]) <= set(service_model().shape_for("JobRun").members)
+
+
+def raw_answer(bare, path: str):
+    scope = "AWS4-HMAC-SHA256 Credential=test/20130308/us-east-1/emr-serverless/aws4_request"
+    request = urllib.request.Request(bare.cloud.endpoint + path, headers={"Authorization": scope})
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return json.load(response)
+
+
+def test_a_client_token_starts_one_job_run(bare, application):
+    entry_point = bare.code("hello.py", HELLO)
+    first = bare.start(application, entry_point, clientToken="token")
+    assert bare.start(application, entry_point, clientToken="token") == first
+    assert code_of(lambda: bare.start(application, entry_point, "other", clientToken="token")) == (
+        "ConflictException",
+        409,
+    )
+    bare.until(application, first)
+
+
+def test_a_busy_application_queues(bare):
+    application = bare.application(schedulerConfiguration={"maxConcurrentRuns": 1})
+    first = bare.start(application, bare.code("sleeper.py", SLEEPER))
+    bare.until(application, first, "RUNNING")
+    second = bare.start(application, bare.code("hello.py", HELLO))
+    bare.until(application, second, "QUEUED")
+    bare.emr.cancel_job_run(applicationId=application, jobRunId=first)
+    assert bare.until(application, first)["state"] == "CANCELLED"
+    job = bare.until(application, second)
+    assert (job["state"], job["queuedDurationMilliseconds"] > 0) == ("SUCCESS", True)
+
+
+def test_a_cancelled_job_leaves_no_process(bare, application):
+    job_run = bare.start(application, bare.code("pid.py", f"import os; print(os.getpid(), flush=True)\n{SLEEPER}"))
+    pid = int(waited(lambda: log_so_far(bare, job_run), str.strip).split()[0])
+    assert alive(pid)
+    bare.emr.cancel_job_run(applicationId=application, jobRunId=job_run)
+    assert bare.until(application, job_run)["state"] == "CANCELLED"
+    waited(lambda: alive(pid), lambda living: not living)
+    assert code_of(lambda: bare.emr.cancel_job_run(applicationId=application, jobRunId=job_run)) == (
+        "ValidationException",
+        400,
+    )
+
+
+def log_so_far(bare, job_run: str) -> str:
+    path = bare.place.jobs / job_run / "stdout"
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda emr, a: emr.get_application(applicationId="00nothere"),
+        lambda emr, a: emr.start_application(applicationId="00nothere"),
+        lambda emr, a: emr.delete_application(applicationId="00nothere"),
+        lambda emr, a: emr.list_job_runs(applicationId="00nothere"),
+        lambda emr, a: emr.get_job_run(applicationId=a, jobRunId="00nothere"),
+        lambda emr, a: emr.cancel_job_run(applicationId=a, jobRunId="00nothere"),
+        lambda emr, a: emr.list_tags_for_resource(
+            resourceArn="arn:aws:emr-serverless:us-east-1:000000000000:/applications/00nothere"
+        ),
+    ],
+)
+def test_what_does_not_exist(bare, application, call):
+    assert code_of(lambda: call(bare.emr, application)) == ("ResourceNotFoundException", 404)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"parameters": "--master yarn"},
+        {"parameters": "--conf broken"},
+        {"parameters": "--conf spark.driver.cores=3"},
+        {"clientToken": "not a token"},
+        {"mode": "SOMETIMES"},
+    ],
+)
+def test_bad_input(bare, application, more):
+    assert code_of(lambda: bare.start(application, "s3://code/job.py", **more)) == ("ValidationException", 400)
+
+
+def test_what_the_client_refuses_itself(bare, application):
+    with pytest.raises(ParamValidationError):
+        bare.emr.start_job_run(applicationId=application, jobDriver={"sparkSubmit": {"entryPoint": "x"}})
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "parameters"),
+    [
+        ("s3://emr-tests/code/missing.py", ""),
+        ("s3://no-such-bucket/job.py", ""),
+        ("local:///job.py", ""),
+        ("s3://emr-tests/code/hello.py", "--conf spark.archives=s3://emr-tests/code/hello.py#environment"),
+    ],
+)
+def test_what_cannot_be_fetched_fails_the_job(bare, application, entry_point, parameters):
+    bare.code("hello.py", HELLO)
+    job = bare.until(application, bare.start(application, entry_point, parameters=parameters))
+    assert job["state"] == "FAILED"
+    assert job["stateDetails"].startswith("Job failed: ")
+    named = parameters.removeprefix("--conf spark.archives=").partition("#")[0] or entry_point
+    assert named in job["stateDetails"]
+
+
+def test_pages_and_tags(bare):
+    application = bare.application(name="paged", tags={"a": "1"})
+    arn = bare.emr.get_application(applicationId=application)["application"]["arn"]
+    bare.emr.tag_resource(resourceArn=arn, tags={"b": "2"})
+    bare.emr.untag_resource(resourceArn=arn, tagKeys=["a", "never there"])
+    assert bare.emr.list_tags_for_resource(resourceArn=arn)["tags"] == {"b": "2"}
+    pages = bare.emr.get_paginator("list_applications").paginate(PaginationConfig={"PageSize": 1})
+    listed = [item["id"] for page in pages for item in page["applications"]]
+    assert application in listed
+    assert len(listed) == len(set(listed))
+    assert code_of(lambda: bare.emr.list_applications(nextToken="bm90IG9uZQ")) == ("ValidationException", 400)
+
+
+def test_the_aws_command_line_works_unmodified(bare, application):
+    environment = {"PATH": os.environ["PATH"], "HOME": str(bare.root), **bare.cloud.environment()}
+    aws = str(Path(sys.executable).parent / "aws")
+
+    def run(*words: str):
+        command = [aws, "emr-serverless", *words, "--output", "json"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        return json.loads(done.stdout) if done.stdout else None
+
+    driver = json.dumps({"sparkSubmit": {"entryPoint": bare.code("hello.py", HELLO)}})
+    started = run(
+        "start-job-run", "--application-id", application, "--execution-role-arn", ROLE, "--job-driver", driver
+    )
+    job_run = ("--application-id", application, "--job-run-id", started["jobRunId"])
+    bare.until(application, started["jobRunId"])
+    assert run("get-job-run", *job_run)["jobRun"]["state"] == "SUCCESS"
+    logs = run("get-dashboard-for-job-run", *job_run)["url"]
+    assert Path(logs.removeprefix("file://"), "stdout").read_text() == "hello\n"
+    assert application in [item["id"] for item in run("list-applications")["applications"]]
+
+
+class TestStateMachine:
+    def ended(self, bare, execution: str):
+        states = bare.client("stepfunctions")
+        return waited(
+            lambda: states.describe_execution(executionArn=execution), lambda found: found["status"] != "RUNNING", 180
+        )
+
+    def test_a_state_returns_its_job_run(self, bare, application, machine):
+        execution = machine()(submitted(application, bare.code("hello.py", HELLO), Tags={"day": "2013-03-08"}))
+        found = self.ended(bare, execution)
+        output = json.loads(found["output"])
+        assert (found["status"], output["State"], output["ApplicationId"]) == ("SUCCEEDED", "SUCCESS", application)
+        assert output["Tags"] == {"day": "2013-03-08"}
+        assert output["BilledResourceUtilization"]["VCPUHour"] > 0
+        assert bare.job(application, output["JobRunId"])["arn"] == output["Arn"]
+
+    def test_a_failed_driver_fails_the_state_with_its_error(self, bare, application, machine):
+        found = self.ended(bare, machine()(submitted(application, bare.code("audit.py", AUDIT))))
+        cause = json.loads(found["cause"])
+        assert (found["status"], found["error"], cause["State"]) == ("FAILED", "States.TaskFailed", "FAILED")
+        assert cause["StateDetails"].endswith("AuditFailed: key (date, origin, carrier) is not unique")
+        assert "AuditFailed" in bare.log(cause["JobRunId"])
+
+    @pytest.mark.parametrize(
+        ("request_", "error"),
+        [
+            ({"ApplicationId": "00nothere"}, "EMRServerless.ResourceNotFoundException"),
+            ({"ExecutionRoleArn": "x"}, "EMRServerless.ValidationException"),
+        ],
+    )
+    def test_errors_of_the_api_have_their_names(self, bare, application, machine, request_, error):
+        entry_point = bare.code("hello.py", HELLO)
+        found = self.ended(bare, machine()({**submitted(application, entry_point), **request_}))
+        assert (found["status"], found["error"]) == ("FAILED", error)
+
+    def test_a_token_used_for_another_request_is_a_conflict(self, bare, application, machine):
+        start, entry_point = machine(), bare.code("hello.py", HELLO)
+        token = str(uuid.uuid4())
+        assert self.ended(bare, start(submitted(application, entry_point, ClientToken=token)))["status"] == "SUCCEEDED"
+        found = self.ended(bare, start(submitted(application, entry_point, ClientToken=token, Name="other")))
+        assert found["error"] == "EMRServerless.ConflictException"
+
+    def test_a_stopped_execution_cancels_its_job_and_stays_aborted(self, bare, application, machine):
+        execution = machine()(submitted(application, bare.code("sleeper.py", SLEEPER), Name="stopped"))
+        job_run = self.named(bare, application, "stopped")
+        bare.until(application, job_run, "RUNNING")
+        bare.client("stepfunctions").stop_execution(executionArn=execution, error="Enough", cause="tests")
+        assert bare.until(application, job_run)["state"] == "CANCELLED"
+        found = self.ended(bare, execution)
+        assert (found["status"], found["error"]) == ("ABORTED", "Enough")
+
+    def test_a_state_that_times_out_cancels_its_job(self, bare, application, machine):
+        start = machine(TimeoutSeconds=3)
+        execution = start(submitted(application, bare.code("sleeper.py", SLEEPER), Name="slow"))
+        assert bare.until(application, self.named(bare, application, "slow"))["state"] == "CANCELLED"
+        found = self.ended(bare, execution)
+        assert (found["status"], found["error"]) == ("FAILED", "States.Timeout")
+
+    def named(self, bare, application: str, name: str) -> str:
+        """Wait for the job run of that name."""
+        listed = waited(
+            lambda: [
+                job for job in bare.emr.list_job_runs(applicationId=application)["jobRuns"] if job.get("name") == name
+            ],
+            bool,
+        )
+        return listed[0]["id"]
+
+
+class TestCloudFormation:
+    TEMPLATE = {
+        "Parameters": {"Minutes": {"Type": "Number", "Default": "5"}},
+        "Resources": {
+            "App": {
+                "Type": "AWS::EMRServerless::Application",
+                "Properties": {
+                    "Name": "stacked",
+                    "ReleaseLabel": "emr-spark-8.0.0",
+                    "Type": "SPARK",
+                    "MaximumCapacity": {"Cpu": "16 vCPU", "Memory": "64 GB"},
+                    "AutoStopConfiguration": {"Enabled": "true", "IdleTimeoutMinutes": {"Ref": "Minutes"}},
+                    "Tags": [{"Key": "stage", "Value": "true"}],
+                },
+            }
+        },
+        "Outputs": {
+            "Id": {"Value": {"Ref": "App"}},
+            "Same": {"Value": {"Fn::GetAtt": ["App", "ApplicationId"]}},
+            "Arn": {"Value": {"Fn::GetAtt": ["App", "Arn"]}},
+        },
+    }
+
+    def outputs(self, formation) -> dict[str, str]:
+        stack = formation.describe_stacks(StackName="emr")["Stacks"][0]
+        return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
+
+    def test_an_application_is_created_updated_replaced_and_deleted(self, bare):
+        formation = bare.client("cloudformation")
+        template = json.loads(json.dumps(self.TEMPLATE))
+        formation.create_stack(StackName="emr", TemplateBody=json.dumps(template))
+        formation.get_waiter("stack_create_complete").wait(StackName="emr", WaiterConfig={"Delay": 1})
+        first = self.outputs(formation)
+        shown = bare.emr.get_application(applicationId=first["Id"])["application"]
+        assert (first["Same"], first["Arn"]) == (first["Id"], shown["arn"])
+        assert shown["autoStopConfiguration"] == {"enabled": True, "idleTimeoutMinutes": 5}
+        assert (shown["maximumCapacity"]["cpu"], shown["tags"]) == ("16 vCPU", {"stage": "true"})
+
+        properties = template["Resources"]["App"]["Properties"]
+        properties["MaximumCapacity"]["Cpu"] = "8 vCPU"
+        properties["Tags"] = [{"Key": "owner", "Value": "me"}]
+        self.update(formation, template)
+        shown = bare.emr.get_application(applicationId=first["Id"])["application"]
+        assert (shown["maximumCapacity"]["cpu"], shown["tags"]) == ("8 vCPU", {"owner": "me"})
+
+        properties["Name"] = "renamed"
+        self.update(formation, template)
+        second = self.outputs(formation)
+        assert second["Id"] != first["Id"]
+        assert code_of(lambda: bare.emr.get_application(applicationId=first["Id"]))[0] == "ResourceNotFoundException"
+
+        formation.delete_stack(StackName="emr")
+        formation.get_waiter("stack_delete_complete").wait(StackName="emr", WaiterConfig={"Delay": 1})
+        assert code_of(lambda: bare.emr.get_application(applicationId=second["Id"]))[0] == "ResourceNotFoundException"
+
+    def update(self, formation, template) -> None:
+        formation.update_stack(StackName="emr", TemplateBody=json.dumps(template))
+        formation.get_waiter("stack_update_complete").wait(StackName="emr", WaiterConfig={"Delay": 1})
+
+    def test_a_template_that_the_api_refuses_fails_with_its_message(self, bare):
+        formation = bare.client("cloudformation")
+        template = json.loads(json.dumps(self.TEMPLATE))
+        del template["Resources"]["App"]["Properties"]["ReleaseLabel"]
+        formation.create_stack(StackName="refused", TemplateBody=json.dumps(template), OnFailure="DO_NOTHING")
+        waited(
+            lambda: formation.describe_stacks(StackName="refused")["Stacks"][0]["StackStatus"],
+            lambda status: status == "CREATE_FAILED",
+        )
+        events = formation.describe_stack_events(StackName="refused")["StackEvents"]
+        assert any("releaseLabel" in event.get("ResourceStatusReason", "") for event in events)
+
+
+class TestRestart:
+    def test_a_killed_cloud_loses_no_stack_and_its_jobs_publish_nothing_later(self, own):
+        versioning = {"Status": "Enabled"}
+        own.client("s3").put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration=versioning)
+        own.client("dynamodb").create_table(
+            TableName="runs",
+            KeySchema=[{"AttributeName": "pipeline", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "pipeline", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        application = own.application(name="kept")
+        machine = own.client("stepfunctions").create_state_machine(
+            name="day", definition=json.dumps(MACHINE), roleArn=ROLE
+        )["stateMachineArn"]
+        request = submitted(application, own.code("late.py", PUBLISH_LATE), Name="day")
+        execution = own.client("stepfunctions").start_execution(stateMachineArn=machine, input=json.dumps(request))
+        listed = waited(lambda: own.emr.list_job_runs(applicationId=application)["jobRuns"], bool)
+        job_run = listed[0]["id"]
+        driver = int(waited(lambda: log_so_far(own, job_run), str.strip).split()[0])
+        kept = own.place.state / "emr_serverless.json"
+        waited(lambda: kept.read_text() if kept.exists() else "", lambda text: '"RUNNING"' in text)
+
+        os.kill(own.cloud.pid, signal.SIGKILL)
+        waited(lambda: alive(driver), lambda living: not living)
+        assert local_cloud.status(own.root) is None
+        endpoint = own.cloud.endpoint
+        own.up()
+
+        assert own.cloud.endpoint == endpoint
+        job = own.job(application, job_run)
+        assert (job["state"], job["stateDetails"]) == ("FAILED", "Job failed: the local cloud stopped while it ran")
+        states = own.client("stepfunctions")
+        assert states.describe_execution(executionArn=execution["executionArn"])["status"] == "FAILED"
+        assert own.client("dynamodb").describe_table(TableName="runs")["Table"]["TableStatus"] == "ACTIVE"
+        assert own.client("s3").get_bucket_versioning(Bucket=BUCKET)["Status"] == "Enabled"
+        assert "late" not in [item["Key"] for item in own.client("s3").list_objects_v2(Bucket=BUCKET)["Contents"]]
+
+        again = states.start_execution(
+            stateMachineArn=machine, input=json.dumps(submitted(application, own.code("hello.py", HELLO)))
+        )["executionArn"]
+        found = waited(lambda: states.describe_execution(executionArn=again), lambda f: f["status"] != "RUNNING")
+        assert found["status"] == "SUCCEEDED"
+
+    def test_down_and_up_keep_everything(self, own):
+        application = own.application(name="kept")
+        job_run = own.start(application, own.code("hello.py", HELLO))
+        before = own.until(application, job_run)
+        assert local_cloud.down(own.root)
+        assert not local_cloud.down(own.root)
+        assert local_cloud.status(own.root) is None
+        own.up()
+        assert own.job(application, job_run) == before
+        assert local_cloud.up(own.root) == own.cloud
+
+    def test_a_port_that_is_taken_is_a_clear_error(self, own, tmp_path_factory):
+        other = tmp_path_factory.mktemp("other")
+        port = int(own.cloud.endpoint.rsplit(":", 1)[1])
+        with pytest.raises(InputError, match=str(port)):
+            local_cloud.up(other, port=port)
+        with pytest.raises(InputError, match="already runs"):
+            local_cloud.up(own.root, port=port + 1)
+        assert local_cloud.status(other) is None
+
+    def test_a_cloud_that_cannot_start_shows_the_end_of_its_log(self, tmp_path, monkeypatch):
+        (tmp_path / "ministack").mkdir()
+        (tmp_path / "ministack" / "__init__.py").write_text("raise RuntimeError('no emulator today')")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        with pytest.raises(CloudError, match=r"(?s)did not start.*no emulator today"):
+            local_cloud.up(tmp_path)
+        assert local_cloud.status(tmp_path) is None
+
+    def test_an_interrupted_start_leaves_nothing(self, tmp_path):
+        program = (
+            "import sys; from pathlib import Path; from slackwater.local import cloud; cloud.up(Path(sys.argv[1]))"
+        )
+        starting = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stderr=subprocess.DEVNULL)
+        log = tmp_path / ".slackwater" / "cloud.log"
+        waited(log.exists, bool)
+        starting.send_signal(signal.SIGINT)
+        assert starting.wait(30) != 0
+        assert not (tmp_path / ".slackwater" / "cloud.json").exists()
+        assert not [line for line in running_commands() if str(tmp_path) in line]
+
+
+def running_commands() -> list[str]:
+    listed = subprocess.run(["ps", "-eo", "stat,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if not line.startswith("Z")]

@@ -1,0 +1,168 @@
+"""What a job run asks for: options, sizes, prices, and the error that ended it."""
+
+from __future__ import annotations
+
+import pytest
+
+from slackwater.local.emr import billing
+from slackwater.local.emr.errors import Invalid
+from slackwater.local.emr.failure import last_error
+from slackwater.local.emr.submit import Archive, read_submission
+
+pytestmark = pytest.mark.unit
+
+
+def submission(parameters: str = "", **request):
+    driver = {"entryPoint": "s3://code/job.py", "entryPointArguments": ["--day", "a b"]}
+    if parameters:
+        driver["sparkSubmitParameters"] = parameters
+    return read_submission({"jobDriver": {"sparkSubmit": driver}, **request}, [])
+
+
+def test_parameters_are_read_as_a_shell_reads_them():
+    read = submission("--conf spark.a=1 --conf 'spark.b=two words' --driver-memory=2g --name day")
+    assert read.conf == {"spark.a": "1", "spark.b": "two words", "spark.driver.memory": "2g"}
+    assert (read.name, read.arguments) == ("day", ["--day", "a b"])
+
+
+def test_a_value_may_hold_an_equals_sign():
+    read = submission('--conf spark.driver.extraJavaOptions="-Da=b -Dc=d"')
+    assert read.conf["spark.driver.extraJavaOptions"] == "-Da=b -Dc=d"
+
+
+def test_archives_carry_their_folder():
+    read = submission("--conf spark.archives=s3://code/environment.tar.gz#environment,s3://code/more.zip")
+    assert read.archives == [
+        Archive("s3://code/environment.tar.gz", "environment"),
+        Archive("s3://code/more.zip", "more.zip"),
+    ]
+
+
+def test_driver_environment_is_read_from_its_properties():
+    read = submission("--conf spark.emr-serverless.driverEnv.PYTHONPATH=./environment")
+    assert read.driver_environment == {"PYTHONPATH": "./environment"}
+
+
+def test_parameters_win_over_overrides_and_those_over_the_applications_defaults():
+    overrides = {
+        "applicationConfiguration": [
+            {"classification": "spark-defaults", "properties": {"spark.a": "override", "spark.b": "override"}},
+            {"classification": "spark-env", "properties": {"spark.c": "not a property"}},
+        ]
+    }
+    request = {
+        "jobDriver": {"sparkSubmit": {"entryPoint": "s3://code/job.py", "sparkSubmitParameters": "--conf spark.b=job"}},
+        "configurationOverrides": overrides,
+    }
+    defaults = [{"classification": "spark-defaults", "properties": {"spark.a": "default", "spark.z": "default"}}]
+    assert read_submission(request, defaults).conf == {"spark.a": "override", "spark.b": "job", "spark.z": "default"}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    ["--master yarn", "--conf spark.master=local", "--conf novalue", "--conf 'open", "word", "--deploy-mode cluster"],
+)
+def test_what_a_job_may_not_set_is_refused(parameters):
+    with pytest.raises(Invalid):
+        submission(parameters)
+
+
+def test_a_job_without_spark_is_refused():
+    with pytest.raises(Invalid):
+        read_submission({"jobDriver": {"hive": {"query": "SELECT 1"}}}, [])
+
+
+class TestBilling:
+    @pytest.mark.parametrize(
+        ("text", "size"), [("512m", 0.5), ("14g", 14), ("20 GB", 20), ("2048", 2), ("1T", 1024), ("1048576k", 1)]
+    )
+    def test_sizes(self, text, size):
+        assert billing.gigabytes(text) == size
+
+    @pytest.mark.parametrize("text", ["", "14x", "-1g", "1.5g"])
+    def test_what_is_no_size(self, text):
+        with pytest.raises(Invalid):
+            billing.gigabytes(text)
+
+    def test_defaults_are_emrs(self):
+        assert billing.workers({}) == billing.Workers(billing.Worker(4, 16, 20), billing.Worker(4, 16, 20), 3)
+
+    def test_small_workers(self):
+        size = billing.workers(
+            {
+                "spark.driver.cores": "1",
+                "spark.driver.memory": "1g",
+                "spark.executor.cores": "2",
+                "spark.executor.memory": "6g",
+                "spark.executor.instances": "1",
+            }
+        )
+        # The least that 1 vCPU can have is 2 GB; 6 GB and a tenth more is rounded up to 7.
+        assert size == billing.Workers(billing.Worker(1, 2, 20), billing.Worker(2, 7, 20), 1)
+
+    def test_at_most_max_executors(self):
+        assert billing.workers({"spark.dynamicAllocation.maxExecutors": "1"}).executors == 1
+        conf = {"spark.dynamicAllocation.maxExecutors": "1", "spark.dynamicAllocation.enabled": "false"}
+        assert billing.workers(conf).executors == 3
+
+    @pytest.mark.parametrize(
+        "conf",
+        [{"spark.driver.cores": "3"}, {"spark.driver.memory": "40g"}, {"spark.executor.instances": "many"}],
+    )
+    def test_workers_that_cannot_be(self, conf):
+        with pytest.raises(Invalid):
+            billing.workers(conf)
+
+    def test_used_is_by_the_second_and_billed_by_the_minute_at_least(self):
+        size = billing.Workers(billing.Worker(4, 16, 200), billing.Worker(4, 16, 200), 1)
+        assert billing.used(size, 35.1) == {"vCPUHour": 0.08, "memoryGBHour": 0.32, "storageGBHour": 4.0}
+        assert billing.billed(size, 35.1) == {"vCPUHour": 0.133, "memoryGBHour": 0.533, "storageGBHour": 6.0}
+        assert billing.billed(size, 3600) == {"vCPUHour": 8.0, "memoryGBHour": 32.0, "storageGBHour": 360.0}
+
+
+TRACEBACK = """{"message": "reading"}
+Traceback (most recent call last):
+  File "job.py", line 1, in <module>
+    raise ValueError("first")
+ValueError: first
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "job.py", line 3, in <module>
+    raise AuditFailed("second\\nline")
+slackwater.errors.AuditFailed: second
+line
+"""
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "error"),
+    [
+        (TRACEBACK, "WARNING: Using incubator modules: jdk\n", "slackwater.errors.AuditFailed: second"),
+        ("working\nAuditFailed: not unique\n", "", "AuditFailed: not unique"),
+        (TRACEBACK + "DataError: the one that counts\n", "", "DataError: the one that counts"),
+        ("", "26/11/21 03:05:59 WARN Utils: nothing\nno such file\n", "no such file"),
+        ("", "java.io.IOException: gone\n\tat A.b(A.java)\nCaused by: java.net.E2Exception: why\n\tat C\n", None),
+        ("", "", "the driver said nothing"),
+    ],
+)
+def test_the_error_that_ended_a_driver(tmp_path, stdout, stderr, error):
+    (tmp_path / "stdout").write_text(stdout)
+    (tmp_path / "stderr").write_text(stderr)
+    expected = error or "Caused by: java.net.E2Exception: why"
+    assert last_error(tmp_path / "stdout", tmp_path / "stderr") == expected
+
+
+def test_a_jvm_error_in_python_is_told_with_its_cause(tmp_path):
+    text = """Traceback (most recent call last):
+  File "job.py", line 1, in <module>
+py4j.protocol.Py4JJavaError: An error occurred while calling o1.x.
+: org.apache.spark.SparkException: Job aborted
+\tat org.apache.spark.X
+"""
+    (tmp_path / "stdout").write_text(text)
+    (tmp_path / "stderr").write_text("")
+    found = last_error(tmp_path / "stdout", tmp_path / "stderr")
+    assert found.startswith("py4j.protocol.Py4JJavaError: An error occurred while calling o1.x. ")
+    assert found.endswith(": org.apache.spark.SparkException: Job aborted")
