@@ -21,7 +21,7 @@ $(READY): scripts/setup pyproject.toml requirements/dev.txt requirements/tools/p
 	@touch $@
 
 demo: $(READY) ## Run the main job: cloud up, deploy, real data in, five days processed and published
-	@$(BIN)/python examples/nyc_flights/demo.py
+	@$(BIN)/python -m examples.nyc_flights.demo
 
 down: ## Stop the local cloud (its state stays under .slackwater/)
 	@test ! -x $(BIN)/slackwater || $(BIN)/slackwater local down
@@ -59,11 +59,14 @@ machines: $(READY)
 	@$(BIN)/python -m infra.lint
 
 lock: $(READY) ## Lock the dependencies again, with hashes
-	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev $(LOCK) --output-file requirements/dev.txt
-	@$(BIN)/uv pip compile --quiet pyproject.toml --extra functions --constraint requirements/dev.txt $(LOCK) --output-file requirements/layer.txt
-	@$(BIN)/uv pip compile --quiet pyproject.toml --extra functions --extra aws --constraint requirements/dev.txt $(LOCK) --output-file requirements/archive.txt
+	@$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
+	@$(COMPILE) pyproject.toml requirements/layer.in --extra functions $(WHEELS) --output-file requirements/layer.txt
+	@$(COMPILE) pyproject.toml --extra spark --extra aws --constraint requirements/dev.txt $(WHEELS) \
+	  --no-binary pyspark --no-emit-package pyspark --no-emit-package py4j --output-file requirements/archive.txt
 
-LOCK := --generate-hashes --universal --python-version 3.11 --no-annotate --custom-compile-command "make lock"
+COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-annotate \
+  --custom-compile-command "make lock"
+WHEELS := --only-binary :all:
 
 clean: down ## Stop the local cloud and remove everything that was built or stored here
 	@rm -rf .slackwater cdk.out .venv
