@@ -7,14 +7,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from slackwater.receiver.partition import Partition
+
 HOUR = timedelta(hours=1)
-
-
-class Partition(NamedTuple):
-    """Date and hour, both UTC, as they stand in addresses and in Glue: `2013-03-10`, `05`."""
-
-    date: str
-    hour: str
 
 
 class Day(NamedTuple):

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from slackwater.errors import CloudError, DayChanged, InputError
 from slackwater.project import Project
+from slackwater.receiver.partition import source_prefix
 from slackwater.runs.day import Day, day_of
 from slackwater.runs.manifest import InputManifest, InputObject
 from slackwater.runs.record import (
@@ -119,7 +120,7 @@ class Freezer:
     def _objects(self, source: str, day: Day) -> Iterator[StoredObject]:
         wanted = set(day.partitions())
         for utc_date in _distinct(partition.date for partition in wanted):
-            prefix = f"s3://{self.raw_bucket}/raw/source={source}/date={utc_date}/"
+            prefix = f"{source_prefix(self.raw_bucket, source)}date={utc_date}/"
             hours = {partition.hour for partition in wanted if partition.date == utc_date}
             for found in self.store.list(prefix):
                 if _part(found.uri, "hour") in hours and found.uri.endswith(".parquet"):

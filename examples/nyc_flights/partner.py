@@ -1,0 +1,172 @@
+"""The partner of this example: an HTTP server that lists the CSV files of a folder and hands them out.
+
+    python examples/nyc_flights/partner.py --port 8713 --folder DIR
+
+`GET /flights` answers with a JSON listing (name, size, modified, etag), `GET /flights/<name>` with the file, or the
+range of it that is asked for. Files may come, change and go while it runs. It listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import threading
+from collections import Counter
+from datetime import UTC, datetime
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+ADDRESS = "127.0.0.1"
+ROOT = "/flights"
+_RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
+
+
+class Partner:
+    """The server; as a context manager it runs until the block ends."""
+
+    def __init__(self, folder: Path, *, port: int = 0) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.requests: Counter[str] = Counter()
+        """How often each path was asked for."""
+        self.vanishing: set[str] = set()
+        """Names that are listed, but gone when they are fetched."""
+        self.failing: dict[str, int] = {}
+        """Paths, and how many more times each answers 503."""
+        self._server = ThreadingHTTPServer((ADDRESS, port), _handler(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    @property
+    def port(self) -> int:
+        """Port that it listens on, also when a free one was asked for."""
+        return int(self._server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        """Address of the listing."""
+        return f"http://{ADDRESS}:{self.port}{ROOT}"
+
+    def start(self) -> Partner:
+        """Serve, in a thread of its own."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End at once."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Partner:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def put(self, name: str, content: bytes | str) -> None:
+        """Add or replace a file, all of it at once."""
+        made = self.folder / f".{name}"
+        made.write_bytes(content.encode() if isinstance(content, str) else content)
+        made.rename(self.folder / name)
+
+    def remove(self, name: str) -> None:
+        """Take a file away."""
+        (self.folder / name).unlink()
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Return what `GET /flights` answers with."""
+        paths = sorted(path for path in self.folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        return [_entry(path) for path in paths]
+
+    def fails(self, path: str) -> bool:
+        """Note a request, and say whether it is one that is to fail."""
+        self.requests[path] += 1
+        left = self.failing.get(path, 0)
+        self.failing[path] = max(0, left - 1)
+        return left > 0
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content, or None when there is no such file."""
+        path = self.folder / name
+        if name in self.vanishing or name.startswith(".") or path.parent != self.folder or not path.is_file():
+            return None
+        return path.read_bytes()
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    content, modified = path.read_bytes(), datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    return {"name": path.name, "size": len(content), "modified": modified.isoformat(), "etag": _etag(content)}
+
+
+def _etag(content: bytes) -> str:
+    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
+def _handler(partner: Partner) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            path = unquote(self.path.partition("?")[0])
+            if partner.fails(path):
+                self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"busy\n", {"Retry-After": "0"})
+            elif path == ROOT:
+                listing = json.dumps(partner.listing()).encode()
+                self._send(HTTPStatus.OK, listing, {"Content-Type": "application/json"})
+            elif path.startswith(f"{ROOT}/") and (content := partner.read(path[len(ROOT) + 1 :])) is not None:
+                self._send_file(content)
+            else:
+                self._send(HTTPStatus.NOT_FOUND, b"no such file\n", {})
+
+        def _send_file(self, content: bytes) -> None:
+            headers = {"Content-Type": "text/csv", "ETag": _etag(content), "Accept-Ranges": "bytes"}
+            wanted = _RANGE.fullmatch(self.headers.get("Range", ""))
+            if wanted is None or not any(wanted.groups()):
+                self._send(HTTPStatus.OK, content, headers)
+                return
+            first, end = _bounds(wanted, len(content))
+            if first >= end:
+                headers["Content-Range"] = f"bytes */{len(content)}"
+                self._send(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, b"", headers)
+                return
+            headers["Content-Range"] = f"bytes {first}-{end - 1}/{len(content)}"
+            self._send(HTTPStatus.PARTIAL_CONTENT, content[first:end], headers)
+
+        def _send(self, status: HTTPStatus, body: bytes, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+def _bounds(wanted: re.Match[str], size: int) -> tuple[int, int]:
+    first, last = wanted.groups()
+    if not first:
+        return max(0, size - int(last)), size
+    return int(first), min(size, int(last) + 1) if last else size
+
+
+def main() -> None:
+    """Serve a folder until interrupted."""
+    parser = argparse.ArgumentParser(description="The partner of the nyc_flights example: serves a folder's files.")
+    parser.add_argument("--port", type=int, default=8713)
+    parser.add_argument("--folder", type=Path, required=True)
+    arguments = parser.parse_args()
+    with Partner(arguments.folder, port=arguments.port) as partner:
+        print(f"serving {arguments.folder} at {partner.url}", flush=True)  # noqa: T201
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Push: `POST /v1/sources/{source}/events` of the HTTP API."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools import Logger
+from pydantic import BaseModel, Field
+
+from slackwater.aws.clients import client
+from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.partitions import PartitionRegistry
+from slackwater.aws.tokens import TokenTable
+from slackwater.errors import SlackwaterError
+from slackwater.project import Project
+from slackwater.receiver.api import Answer, EventsApi, Request, error
+from slackwater.receiver.deliver import Delivery
+from slackwater.receiver.receive import Receiver
+
+logger = Logger()
+CORRELATION = "x-correlation-id"
+
+
+class Environment(BaseModel):
+    """What the stack tells this function."""
+
+    raw_bucket: str = Field(alias="RAW_BUCKET")
+    raw_database: str = Field(alias="RAW_DATABASE")
+    token_table: str = Field(alias="TOKEN_TABLE")
+    project_uri: str = Field(alias="PROJECT_URI")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@cache
+def _api() -> EventsApi:
+    environment = Environment.model_validate(dict(os.environ))
+    store = S3ObjectStore(client("s3"))
+    registry = PartitionRegistry(client("glue"), database=environment.raw_database, raw_bucket=environment.raw_bucket)
+    delivery = Delivery(store=store, partitions=registry, raw_bucket=environment.raw_bucket)
+    return EventsApi(
+        tokens=TokenTable(client("dynamodb"), environment.token_table),
+        source=Project.model_validate_json(store.get(environment.project_uri)).source,
+        receiver=Receiver(delivery=delivery, now=_now),
+        now=_now,
+    )
+
+
+def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
+    """Answer as design.md's interface says; every answer carries the correlation id that the logs have."""
+    headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    correlation_id = headers.get(CORRELATION) or event["requestContext"]["requestId"]
+    logger.set_correlation_id(correlation_id)
+    answer = _answer(event, headers)
+    kept = {name: value for name, value in answer.body.items() if name != "rejected"}
+    logger.info(
+        "batch answered", extra={"status": answer.status, **kept, "rejected": len(answer.body.get("rejected", ()))}
+    )
+    return {
+        "statusCode": answer.status,
+        "headers": {"content-type": "application/json", CORRELATION: correlation_id},
+        "body": answer.text(),
+    }
+
+
+def _answer(event: dict[str, Any], headers: dict[str, str]) -> Answer:
+    try:
+        source = event["pathParameters"]["source"]
+        return _api().post(Request(source=source, headers=headers, body=_body(event)))
+    except binascii.Error:
+        return error(400, "unreadable_body", "the body could not be decoded")
+    except SlackwaterError:
+        logger.exception("batch not confirmed")
+        return error(503, "try_again", "the batch could not be stored in full: send the same batch again")
+
+
+def _body(event: dict[str, Any]) -> bytes:
+    body = event.get("body") or ""
+    return base64.b64decode(body) if event.get("isBase64Encoded") else body.encode()

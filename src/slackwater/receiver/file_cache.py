@@ -1,0 +1,148 @@
+"""What is known of each pulled file, and what is to be done about it: the file cache.
+
+Every write names the revision that it was decided upon, so of two writers only the first succeeds. A lease is such a
+write: who has it takes the file, and when it has run out anybody may.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from slackwater.errors import CloudError
+from slackwater.receiver.partition import Partition, object_uri
+from slackwater.receiver.partner import ListedFile, plain_etag
+
+
+class EntryChanged(CloudError):
+    """Somebody else has written the entry since it was read."""
+
+
+class FileState(StrEnum):
+    """What became of a file when it was last tried."""
+
+    LEASED = "leased"
+    """It is being taken for the first time."""
+    TAKEN = "taken"
+    DUPLICATE = "duplicate"
+    """Its content is that of another file, and is stored once."""
+    VANISHED = "vanished"
+    FAILED = "failed"
+
+
+class Decision(StrEnum):
+    """What a listing and the file cache together say of a file."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    REPAIR = "repair"
+    """A pull was cut off while it took the file."""
+    BUSY = "busy"
+    """Another pull is taking it now."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Version(_Record):
+    """One content of a file, and the partitions that its rows are in."""
+
+    content_sha256: str
+    partitions: tuple[Partition, ...]
+
+    def objects(self, bucket: str, source: str) -> Iterator[str]:
+        """The addresses of the objects that this content gave."""
+        for partition in self.partitions:
+            yield object_uri(bucket, source, partition, self.hash_in(partition))
+
+    def hash_in(self, partition: Partition) -> str:
+        """Return the content hash of its object in that partition: 32 hex digits."""
+        return hashlib.sha256(f"{self.content_sha256}\n{'/'.join(partition)}".encode()).hexdigest()[:32]
+
+
+class Lease(_Record):
+    """Who is taking the file, and until when nobody else may."""
+
+    owner: str
+    until: datetime
+
+
+class FileEntry(_Record):
+    """One file of one source."""
+
+    source: str
+    path: str
+    revision: int = 0
+    """0 until it is saved for the first time."""
+    state: FileState = FileState.LEASED
+    etag: str | None = None
+    size: int = 0
+    modified: datetime | None = None
+    version: Version | None = None
+    """The content whose rows stand in the partitions."""
+    writing: Version | None = None
+    """The content whose objects are being written: after a crash, some of them may be there."""
+    superseded: tuple[Version, ...] = ()
+    """Earlier contents whose objects are to be deleted."""
+    duplicate_of: str | None = None
+    landing: str | None = None
+    """Address of the file as it came."""
+    rows: int = 0
+    rejected: int = 0
+    taken_at: datetime | None = None
+    reason: str | None = None
+    """Why it failed."""
+    lease: Lease | None = None
+
+    @property
+    def contents(self) -> frozenset[str]:
+        """SHA-256 of the contents whose objects this file needs."""
+        return frozenset(found.content_sha256 for found in (self.version, self.writing) if found)
+
+    def shows(self, listed: ListedFile) -> bool:
+        """Whether the file is still as it was when it was taken, as far as its listing tells."""
+        etag = plain_etag(listed.etag)
+        if etag and self.etag:
+            return etag == self.etag and listed.size == self.size
+        return (listed.size, listed.modified) == (self.size, self.modified)
+
+
+class FileCache(Protocol):
+    """Where entries are kept."""
+
+    def entries(self, source: str) -> list[FileEntry]:
+        """Return all files of the source, as they are now."""
+
+    def get(self, source: str, path: str) -> FileEntry | None:
+        """Return one file, as it is now."""
+
+    def save(self, entry: FileEntry) -> FileEntry:
+        """Write the entry and return it with its new revision.
+
+        Raises `EntryChanged` when the one that is kept does not have `entry.revision`.
+        """
+
+    def claim(self, source: str, content_sha256: str, path: str, *, instead_of: str | None = None) -> str:
+        """Make `path` the first file of that content, unless there is one other than `instead_of`; return the first."""
+
+
+def decide(listed: ListedFile | None, entry: FileEntry | None, *, now: datetime) -> Decision:
+    """Say what is to be done about a file that is wanted; `listed` is None when it is not there any more."""
+    if entry is None:
+        return Decision.NEW
+    if entry.lease:
+        return Decision.BUSY if now < entry.lease.until else Decision.REPAIR
+    if entry.superseded or entry.writing:
+        return Decision.REPAIR
+    if listed is None:
+        return Decision.UNCHANGED
+    if entry.state in {FileState.VANISHED, FileState.FAILED}:
+        return Decision.CHANGED if entry.version else Decision.NEW
+    return Decision.UNCHANGED if entry.shows(listed) else Decision.CHANGED

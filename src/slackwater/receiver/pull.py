@@ -1,0 +1,124 @@
+"""A pull's plan: a partner's listing over the look-back window, less what the file cache says is taken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, timedelta
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from slackwater.errors import DefinitionError, InputError
+from slackwater.receiver.file_cache import Decision, FileCache, decide
+from slackwater.receiver.partner import ListedFile, Partner
+from slackwater.receiver.source import Pull, Source
+from slackwater.storage import ObjectStore
+
+
+class WorkItem(BaseModel):
+    """One file to take."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str
+    decision: Decision
+    listed: ListedFile | None
+    """None when only a repair is left to do, since the partner has the file no more."""
+
+
+WORK = TypeAdapter(tuple[WorkItem, ...])
+"""A pull's work list, as it is kept between listing and fetching."""
+
+
+class Plan(NamedTuple):
+    """What a pull is to do, and what it need not."""
+
+    items: Sequence[WorkItem]
+    listed: int
+    """Files of the window that the partner has."""
+    unchanged: int
+    busy: int
+    removed: int
+    """Files of the window that were taken and that the partner has no more; their rows stay."""
+
+
+def pull_of(source: Source) -> Pull:
+    """Return how a source's files are pulled. Raises `DefinitionError` when they are not."""
+    if source.pull is None:
+        raise DefinitionError(f"source {source.source!r} has no `pull`: its data is pushed")
+    return source.pull
+
+
+def window(pull: Pull, as_of: date | None, now: datetime) -> Iterator[date]:
+    """Return the dates of the look-back window, oldest first; its last one is `as_of`, or else today."""
+    last = as_of or now.astimezone(ZoneInfo(pull.timezone)).date()
+    for back in reversed(range(pull.lookback_days)):
+        yield last - timedelta(days=back)
+
+
+def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: FileCache, now: datetime) -> Plan:
+    """Compare the partner's listing with the file cache. Raises `PartnerError`, `CloudError`."""
+    pull = pull_of(source)
+    wanted = [pull.files.replace("{date}", day.isoformat()) for day in window(pull, as_of, now)]
+    there = {file.name: file for file in partner.list()}
+    known = {entry.path: entry for entry in cache.entries(source.source)}
+    decisions = {
+        name: decide(there.get(name), known.get(name), now=now)
+        for name in dict.fromkeys([*wanted, *known])
+        if name in there or name in known
+    }
+    in_window = set(wanted)
+    items = [
+        WorkItem(path=name, decision=decision, listed=there.get(name))
+        for name, decision in decisions.items()
+        if decision is Decision.REPAIR or (name in in_window and decision in {Decision.NEW, Decision.CHANGED})
+    ]
+    counts = Counter(decisions[name] for name in in_window if name in there)
+    return Plan(
+        items=items,
+        listed=sum(name in there for name in in_window),
+        unchanged=counts[Decision.UNCHANGED],
+        busy=counts[Decision.BUSY],
+        removed=sum(name in known and known[name].version is not None and name not in there for name in in_window),
+    )
+
+
+class Listed(BaseModel):
+    """What listing answers: counts, and the address of the work list."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    files: int
+    listed: int
+    unchanged: int
+    busy: int
+    removed: int
+    work: str
+
+
+def work_address(bucket: str, source: str, correlation_id: str) -> str:
+    """Return where a pull keeps its work list."""
+    return f"s3://{bucket}/pulls/{source}/{correlation_id}.json"
+
+
+def read_item(store: ObjectStore, address: str, index: int) -> WorkItem:
+    """Return one item of the work list at `address`. Raises `ObjectMissing`, `InputError`."""
+    items = WORK.validate_json(store.get(address))
+    if index >= len(items):
+        raise InputError(f"{address} has {len(items)} items: there is no item {index}")
+    return items[index]
+
+
+def write_plan(plan: Plan, *, store: ObjectStore, address: str) -> Listed:
+    """Write the work list to `address` and return what may pass through a state machine."""
+    store.put(address, WORK.dump_json(tuple(plan.items)))
+    return Listed(
+        files=len(plan.items),
+        listed=plan.listed,
+        unchanged=plan.unchanged,
+        busy=plan.busy,
+        removed=plan.removed,
+        work=address,
+    )

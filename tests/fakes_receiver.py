@@ -1,0 +1,207 @@
+"""What the receiver's tests put in the place of S3, DynamoDB, Glue and partners."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import BinaryIO
+
+from slackwater.errors import CloudError, FileVanished, ObjectMissing, PartnerError
+from slackwater.receiver.file_cache import EntryChanged, FileEntry
+from slackwater.receiver.partition import Partition
+from slackwater.receiver.partner import Download, ListedFile
+from slackwater.receiver.source import Source
+from slackwater.receiver.tokens import Token, token_hash
+from slackwater.storage import StoredObject
+
+RECEIVED = datetime(2013, 3, 12, 9, 30, tzinfo=UTC)
+
+
+class Crash(CloudError):
+    """The process ends here, as far as a test is concerned."""
+
+
+class Fuse:
+    """Lets a number of writes through and crashes at the next; without a number it lets all through."""
+
+    def __init__(self, writes: int | None = None) -> None:
+        self.left = writes
+        self._lock = threading.Lock()
+
+    def burn(self, what: str) -> None:
+        with self._lock:
+            if self.left is None:
+                return
+            if self.left <= 0:
+                raise Crash(f"before {what}")
+            self.left -= 1
+
+
+class MemoryStore:
+    """An `ObjectStore` in a dictionary."""
+
+    def __init__(self, fuse: Fuse | None = None) -> None:
+        self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
+        self.fuse = fuse or Fuse()
+        self.writes = 0
+        self._lock = threading.Lock()
+
+    def put(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> None:
+        self.fuse.burn(f"write {uri}")
+        self.writes += 1
+        self.objects[uri] = (body, dict(metadata or {}))
+
+    def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
+        with self._lock:
+            if uri in self.objects:
+                return False
+            self.put(uri, body, metadata=metadata)
+            return True
+
+    def get(self, uri: str) -> bytes:
+        if uri not in self.objects:
+            raise ObjectMissing(uri)
+        return self.objects[uri][0]
+
+    def metadata(self, uri: str) -> Mapping[str, str]:
+        if uri not in self.objects:
+            raise ObjectMissing(uri)
+        return self.objects[uri][1]
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        for uri, (body, _) in sorted(self.objects.items()):
+            if uri.startswith(prefix):
+                yield StoredObject(uri, len(body), hashlib.sha256(body).hexdigest(), RECEIVED)
+
+    def delete(self, uris: Iterable[str]) -> None:
+        for uri in list(uris):
+            self.fuse.burn(f"delete {uri}")
+            self.objects.pop(uri, None)
+
+    def uris(self, part: str) -> list[str]:
+        return sorted(uri for uri in self.objects if part in uri)
+
+
+class MemoryPartitions:
+    """A catalogue that remembers."""
+
+    def __init__(self, fuse: Fuse | None = None) -> None:
+        self.known: set[tuple[str, Partition]] = set()
+        self.fuse = fuse or Fuse()
+
+    def register(self, source: str, partitions: Iterable[Partition]) -> None:
+        self.fuse.burn("register")
+        self.known.update((source, partition) for partition in partitions)
+
+
+class MemoryTokens:
+    """Tokens by their plain text."""
+
+    def __init__(self, tokens: Mapping[str, Sequence[str]], **more: object) -> None:
+        self.tokens = {
+            plain: Token(
+                token_hash=token_hash(plain), partner="acme", sources=frozenset(sources), created_at=RECEIVED, **more
+            )
+            for plain, sources in tokens.items()
+        }
+
+    def find(self, token: str) -> Token | None:
+        return self.tokens.get(token)
+
+
+class MemoryFileCache:
+    """A `FileCache` in a dictionary, with the same optimistic lock."""
+
+    def __init__(self, fuse: Fuse | None = None) -> None:
+        self.kept: dict[tuple[str, str], FileEntry] = {}
+        self.first: dict[tuple[str, str], str] = {}
+        self.fuse = fuse or Fuse()
+        self._lock = threading.Lock()
+
+    def entries(self, source: str) -> list[FileEntry]:
+        return [entry for (owner, _), entry in sorted(self.kept.items()) if owner == source]
+
+    def get(self, source: str, path: str) -> FileEntry | None:
+        return self.kept.get((source, path))
+
+    def save(self, entry: FileEntry) -> FileEntry:
+        key = (entry.source, entry.path)
+        with self._lock:
+            self.fuse.burn(f"save {entry.path}")
+            seen = self.kept[key].revision if key in self.kept else 0
+            if seen != entry.revision:
+                raise EntryChanged(entry.path)
+            written = entry.model_copy(update={"revision": entry.revision + 1})
+            self.kept[key] = FileEntry.model_validate_json(written.model_dump_json())
+            return written
+
+    def claim(self, source: str, content_sha256: str, path: str, *, instead_of: str | None = None) -> str:
+        with self._lock:
+            self.fuse.burn(f"claim for {path}")
+            key = (source, content_sha256)
+            if self.first.get(key) in {None, path, instead_of}:
+                self.first[key] = path
+            return self.first[key]
+
+
+class MemoryPartner:
+    """A partner's files in a dictionary."""
+
+    def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
+        self.files = dict(files or {})
+        self.broken: set[str] = set()
+        self.fetched: list[str] = []
+
+    def list(self) -> Sequence[ListedFile]:
+        return [listed(name, content) for name, content in self.files.items()]
+
+    def fetch(self, name: str, into: BinaryIO) -> Download:
+        self.fetched.append(name)
+        if name in self.broken:
+            raise PartnerError(f"{name}: answered 500")
+        if name not in self.files:
+            raise FileVanished(f"{name}: gone")
+        content = self.files[name]
+        into.write(content)
+        into.flush()
+        digest = hashlib.sha256(content).hexdigest()
+        return Download(sha256=digest, size=len(content), etag=digest[:8])
+
+
+def listed(name: str, content: bytes) -> ListedFile:
+    return ListedFile(name=name, size=len(content), etag=hashlib.sha256(content).hexdigest()[:8])
+
+
+class Clock:
+    """A time that a test sets."""
+
+    def __init__(self, now: datetime = RECEIVED) -> None:
+        self.time = now
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def pass_by(self, **span: float) -> None:
+        self.time += timedelta(**span)
+
+
+def a_source(**changes: object) -> Source:
+    """Return a source with a field of every type."""
+    definition = {
+        "source": "things",
+        "timestamp": {"field": "at"},
+        "fields": {
+            "id": {"type": "string", "required": True},
+            "count": "int64",
+            "size": "double",
+            "good": "boolean",
+            "day": "date",
+            "at": "timestamp",
+        },
+        "null_values": ["", "NA"],
+        "push": {},
+        "pull": {"url": "http://127.0.0.1:1/things", "files": "things-{date}.csv", "lookback_days": 3},
+    }
+    return Source.model_validate({**definition, **changes})

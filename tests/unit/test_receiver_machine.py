@@ -1,0 +1,199 @@
+"""The pull's state machine, and the two functions that it calls."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonata
+import pytest
+from examples.nyc_flights import feed
+from examples.nyc_flights.partner import Partner
+from lambdas.fetch_file import handler as fetch_file
+from lambdas.list_files import handler as list_files
+from tests.fakes_receiver import MemoryFileCache, MemoryPartitions, MemoryStore
+
+from slackwater.errors import DataError, UnknownName
+from slackwater.project import load_project
+from slackwater.receiver.deliver import Delivery
+
+pytestmark = pytest.mark.unit
+
+MACHINE = json.loads(Path("step_functions/pull_source.asl.json").read_text())
+STATES = MACHINE["States"]
+DAYS = ("2013-03-08", "2013-03-09", "2013-03-10")
+
+
+def evaluate(text: str, states: dict[str, object], **variables: object) -> object:
+    expression = jsonata.Jsonata(text.removeprefix("{%").removesuffix("%}"))
+    for name, value in {"states": states, **variables}.items():
+        expression.assign(name, value)
+    return expression.evaluate(None)
+
+
+def totals(*results: dict[str, object], **listing: int) -> dict[str, object]:
+    counts = {"files": len(results), "listed": len(results), "unchanged": 0, "busy": 0, "removed": 0, **listing}
+    known = {"source": "s", "correlation_id": "c", "listing": counts}
+    output = STATES["FetchFiles"]["Output"]
+    return {name: evaluate(text, {"result": list(results)}, **known) for name, text in output.items()}
+
+
+def fetched(state: str, path: str = "f", **counts: int) -> dict[str, object]:
+    return {"path": path, "state": state, "rows": 0, "rejected": 0, "bytes": 0, **counts}
+
+
+class TestMachine:
+    def test_it_is_jsonata_with_two_functions(self):
+        assert MACHINE["QueryLanguage"] == "JSONata"
+        assert MACHINE["Comment"]
+        fetch = STATES["FetchFiles"]["ItemProcessor"]["States"]["FetchFile"]
+        names = [task["Arguments"]["FunctionName"] for task in (STATES["ListFiles"], fetch)]
+        assert names == ["${ListFilesFunction}", "${FetchFileFunction}"]
+        for task in (STATES["ListFiles"], fetch):
+            assert [set(retry["ErrorEquals"]) for retry in task["Retry"]] == [
+                {
+                    "Lambda.TooManyRequestsException",
+                    "Lambda.ServiceException",
+                    "Lambda.AWSLambdaException",
+                    "Lambda.SdkClientException",
+                }
+            ]
+
+    @pytest.mark.parametrize(("files", "places"), [(0, []), (1, [0]), (3, [0, 1, 2])])
+    def test_one_item_a_file(self, files, places):
+        assert evaluate(STATES["FetchFiles"]["Items"], {}, listing={"files": files}) == places
+
+    def test_totals_of_nothing(self):
+        assert totals(listed=4, unchanged=3, busy=1, removed=2) == {
+            "source": "s",
+            "listed": 4,
+            "taken": 0,
+            "unchanged": 3,
+            "duplicate": 0,
+            "vanished": 0,
+            "busy": 1,
+            "removed": 2,
+            "failed": 0,
+            "rows": 0,
+            "rejected": 0,
+            "bytes": 0,
+            "vanished_files": [],
+            "first_reason": "",
+            "correlation_id": "c",
+        }
+
+    def test_totals_of_one(self):
+        found = totals(fetched("taken", rows=5, rejected=1, bytes=70))
+        assert [found[name] for name in ("taken", "rows", "rejected", "bytes")] == [1, 5, 1, 70]
+
+    def test_totals_of_many(self):
+        failures = [{"state": "failed", "reason": f"reason {n}"} for n in range(2)]
+        vanished = [fetched("vanished", f"v{n}") for n in range(7)]
+        others = [fetched("taken", rows=1), fetched("taken", rows=2), fetched("duplicate"), fetched("busy")]
+        found = totals(*failures, *vanished, *others, fetched("unchanged"), unchanged=2)
+        counts = [found[name] for name in ("taken", "duplicate", "busy", "unchanged", "vanished", "failed", "rows")]
+        assert counts == [2, 1, 1, 3, 7, 2, 3]
+        assert found["vanished_files"] == ["v0", "v1", "v2", "v3", "v4"]
+        assert found["first_reason"] == "reason 0"
+        cause = evaluate(STATES["FilesFailed"]["Cause"], {"input": found}, source="s", listing={"files": 14})
+        assert cause == "2 of 14 files of s could not be taken (2 were); the first: reason 0"
+        assert evaluate(STATES["AnyFailed"]["Choices"][0]["Condition"], {"input": found}) is True
+
+    def test_the_answer_is_totals_only(self):
+        found = totals(fetched("taken"))
+        answer = evaluate(STATES["Pulled"]["Output"], {"input": found})
+        assert answer == {name: value for name, value in found.items() if name != "first_reason"}
+
+    @pytest.mark.parametrize(
+        ("cause", "reason"),
+        [
+            (
+                json.dumps({"errorMessage": "f: empty", "errorType": "DataError", "stackTrace": ["x"]}),
+                "f: empty",
+            ),
+            ('{"errorMessage":"close","errorType":"E"}', "close"),
+            ("The cause could not be determined", "The cause could not be determined"),
+            (json.dumps({"errorMessage": "x" * 1000}), "x" * 300),
+        ],
+    )
+    def test_a_failed_file_s_reason(self, cause, reason):
+        state = STATES["FetchFiles"]["ItemProcessor"]["States"]["FileFailed"]
+        assert evaluate(state["Output"], {"input": {"cause": cause}}) == {"state": "failed", "reason": reason}
+
+
+class TestFunctions:
+    """Both handlers over fakes and a real HTTP server, as the machine calls them."""
+
+    @pytest.fixture
+    def partner(self, tmp_path):
+        made = feed.make_feed(tmp_path, DAYS)
+        with Partner(made.flights) as partner:
+            yield partner
+
+    @pytest.fixture
+    def pull(self, monkeypatch, partner):
+        project = load_project(Path("examples/nyc_flights"))
+        flights = project.source("flights")
+        moved = flights.model_copy(update={"pull": flights.pull.model_copy(update={"url": partner.url})})
+        project = project.model_copy(update={"sources": {**project.sources, "flights": moved}})
+        self.store, self.cache = MemoryStore(), MemoryFileCache()
+        lister, fetcher = list_files, fetch_file
+        environment = lister.Environment(
+            EXCHANGE_BUCKET="exchange", FILE_TABLE="files", PROJECT_URI="s3://x/project.json"
+        )
+        delivery = Delivery(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        wiring = {"cache": self.cache, "project": project}
+        listing = lister.Wiring(environment=environment, store=self.store, **wiring)
+        monkeypatch.setattr(lister, "_wiring", lambda: listing)
+        monkeypatch.setattr(fetcher, "_wiring", lambda: fetcher.Wiring(delivery=delivery, **wiring))
+
+        def pull(**changes):
+            asked = {"source": "flights", "as_of": "2013-03-12", "correlation_id": "c-1", **changes}
+            listing = lister.handler(asked, None)
+            item = {"source": "flights", "work": listing["work"], "correlation_id": "c-1"}
+            return listing, [lambda n=n: fetcher.handler({**item, "index": n}, None) for n in range(listing["files"])]
+
+        return pull
+
+    def test_a_pull_and_another(self, pull):
+        listing, files = pull()
+        assert listing == {
+            "files": 3,
+            "listed": 3,
+            "unchanged": 0,
+            "busy": 0,
+            "removed": 0,
+            "work": "s3://exchange/pulls/flights/c-1.json",
+        }
+        answers = [file() for file in files]
+        assert [(answer["state"], answer["rows"], answer["rejected"]) for answer in answers] == [
+            ("taken", 979, 0),
+            ("taken", 765, 0),
+            ("taken", 908, 0),
+        ]
+        assert sum(int(self.store.metadata(uri)["rows"]) for uri in self.store.uris("/raw/source=")) == 979 + 765 + 908
+        again, files = pull()
+        assert (again["files"], again["unchanged"], files) == (0, 3, [])
+
+    def test_a_file_that_vanishes_between_listing_and_download(self, pull, partner):
+        _, files = pull()
+        partner.vanishing.add("flights-2013-03-09.csv")
+        assert [file()["state"] for file in files] == ["taken", "vanished", "taken"]
+        partner.vanishing.clear()
+        _, files = pull()
+        assert [file()["state"] for file in files] == ["taken"]
+
+    def test_a_file_that_is_no_csv(self, pull, partner):
+        partner.put("flights-2013-03-09.csv", "garbage\n")
+        _, files = pull()
+        with pytest.raises(DataError, match=r"^flights-2013-03-09.csv: its header lacks carrier, origin, time_hour"):
+            files[1]()
+        assert files[2]()["state"] == "taken"
+
+    def test_an_unknown_source(self, pull):
+        with pytest.raises(UnknownName):
+            pull(source="nowhere")
+
+    def test_today_is_what_no_date_means(self, pull):
+        listing, _ = pull(as_of=None)
+        assert (listing["files"], listing["listed"]) == (0, 0)
