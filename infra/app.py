@@ -1,0 +1,79 @@
+"""The CDK app. From the root of the repository: `cdk synth`, or `cdk synth --context slackwater:project=DIR`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from aws_cdk import App, Environment, Tags
+
+from infra.artefacts import Artefacts, build_artefacts, write_project
+from infra.machines import read_machine
+from infra.settings import Settings, load_settings
+from infra.stacks.processing import ProcessingStack
+from infra.stacks.receiver import ReceiverStack
+from infra.stacks.storage import StorageStack
+from slackwater.errors import SlackwaterError
+from slackwater.pipeline.compile import compile_machine
+from slackwater.project import load_project
+
+ROOT = Path(__file__).parent.parent
+
+
+def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT) -> None:
+    """Add the three stacks. Raises `DefinitionError` for a project or a state machine that is not well defined."""
+    project = load_project(root / settings.project, code=artefacts.code)
+    project_file = write_project(root=root, project=project)
+    frame = read_machine(root / "step_functions" / "pipeline.asl.json")
+    lambdas, env = root / "lambdas", _environment()
+    storage = StorageStack(app, settings.named("storage"), settings=settings, project=project, env=env)
+    receiver = ReceiverStack(
+        app,
+        settings.named("receiver"),
+        settings=settings,
+        storage=storage,
+        layer=artefacts.layer,
+        lambdas=lambdas,
+        project_file=project_file,
+        env=env,
+    )
+    ProcessingStack(
+        app,
+        settings.named("processing"),
+        settings=settings,
+        storage=storage,
+        receiver=receiver,
+        layer=artefacts.layer,
+        archive=artefacts.archive,
+        lambdas=lambdas,
+        jobs=root / "glue_jobs",
+        project_file=project_file,
+        pull=read_machine(root / "step_functions" / "pull_source.asl.json"),
+        pipelines={name: compile_machine(pipeline, frame) for name, pipeline in project.pipelines.items()},
+        env=env,
+    )
+    Tags.of(app).add("application", settings.prefix)
+
+
+def _environment() -> Environment | None:
+    """The account and region that the CDK command line found; none without credentials, and then any will do."""
+    account, region = os.environ.get("CDK_DEFAULT_ACCOUNT"), os.environ.get("CDK_DEFAULT_REGION")
+    return Environment(account=account, region=region) if account and region else None
+
+
+def main() -> int:
+    """Synthesise. Returns 1, with one clear line, for what the user can mend."""
+    app = App()
+    try:
+        settings = load_settings(app.node.get_all_context())
+        add_stacks(app, settings=settings, artefacts=build_artefacts(root=ROOT, settings=settings))
+    except SlackwaterError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    app.synth()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""What several constructs share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aws_cdk import Acknowledgment, CfnOutput, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+
+from constructs import Construct, IConstruct
+from infra.settings import Settings
+
+_RETENTIONS: Mapping[int, logs.RetentionDays] = {
+    1: logs.RetentionDays.ONE_DAY,
+    3: logs.RetentionDays.THREE_DAYS,
+    5: logs.RetentionDays.FIVE_DAYS,
+    7: logs.RetentionDays.ONE_WEEK,
+    14: logs.RetentionDays.TWO_WEEKS,
+    30: logs.RetentionDays.ONE_MONTH,
+    90: logs.RetentionDays.THREE_MONTHS,
+    180: logs.RetentionDays.SIX_MONTHS,
+    365: logs.RetentionDays.ONE_YEAR,
+    731: logs.RetentionDays.TWO_YEARS,
+    1827: logs.RetentionDays.FIVE_YEARS,
+}
+
+
+def removal(settings: Settings) -> RemovalPolicy:
+    """Return the removal policy in CDK's terms."""
+    return RemovalPolicy.DESTROY if settings.removal_policy == "destroy" else RemovalPolicy.RETAIN
+
+
+def log_group(scope: Construct, *, settings: Settings, name: str) -> logs.LogGroup:
+    """Make a log group with the settings' retention."""
+    return logs.LogGroup(
+        scope,
+        "Logs",
+        log_group_name=name,
+        retention=_RETENTIONS[settings.log_retention_days],
+        removal_policy=removal(settings),
+    )
+
+
+def accept(construct: IConstruct, findings: Mapping[str, str]) -> None:
+    """Accept rules' findings on one construct: each rule with its reason."""
+    for rule, reason in findings.items():
+        Validations.of(construct).acknowledge(Acknowledgment(id=rule, reason=reason))
+
+
+def accept_wildcards(role: iam.IRole, resources: Iterable[str], *, reason: str) -> None:
+    """Accept that these resources of a role's policy, and no other ones, end in a wildcard."""
+    for resource in resources:
+        words = _in_words(Stack.of(role).resolve(resource))
+        if "*" in words:
+            accept(role, {f"AwsSolutions-IAM5[Resource::{words}]": reason})
+
+
+def _in_words(reference: Any) -> str:
+    """Return a resource as cdk-nag names it in a finding."""
+    match reference:
+        case str():
+            return reference
+        case {"Fn::Join": [delimiter, parts]}:
+            return str(delimiter).join(_in_words(part) for part in parts)
+        case {"Fn::GetAtt": [resource, attribute]}:
+            return f"<{resource}.{attribute}>"
+        case {"Fn::ImportValue": name}:
+            return _in_words(name)
+        case {"Ref": name}:
+            return f"<{name}>"
+        case _:
+            raise ValueError(f"a resource that no finding can be accepted for: {reference!r}")
+
+
+def outputs(stack: Stack, values: Mapping[str, str]) -> None:
+    """Give the stack outputs of exactly these keys, which `slackwater.aws.deployment` reads."""
+    scope = Construct(stack, "Outputs")
+    for key, value in values.items():
+        CfnOutput(scope, key, value=value).override_logical_id(key)

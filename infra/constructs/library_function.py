@@ -1,0 +1,86 @@
+"""A Lambda function over the library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from aws_cdk import Duration
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+
+from constructs import Construct
+from infra.constructs.common import accept, log_group
+from infra.settings import Architecture, Settings
+
+_RUNTIMES = {
+    "3.11": lambda_.Runtime.PYTHON_3_11,
+    "3.12": lambda_.Runtime.PYTHON_3_12,
+    "3.13": lambda_.Runtime.PYTHON_3_13,
+}
+_MACHINES = {Architecture.X86_64: lambda_.Architecture.X86_64, Architecture.ARM64: lambda_.Architecture.ARM_64}
+
+
+class Library(Construct):
+    """The layer `library`: one for each stack, since a new version of it must not bind stacks to one another."""
+
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings, artefact: Path) -> None:
+        super().__init__(scope, id_)
+        self.layer = lambda_.LayerVersion(
+            self,
+            "Layer",
+            code=lambda_.Code.from_asset(str(artefact)),
+            description="The slackwater library and what it needs",
+            compatible_runtimes=[_RUNTIMES[settings.python_version]],
+            compatible_architectures=[_MACHINES[settings.architecture]],
+        )
+
+
+class LibraryFunction(Construct):
+    """`lambdas/<name>/handler.py` on the layer, with a log group and a role of its own that may do nothing else yet."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        settings: Settings,
+        library: Library,
+        lambdas: Path,
+        name: str,
+        description: str,
+        environment: Mapping[str, str],
+        timeout: Duration,
+        memory_mb: int,
+    ) -> None:
+        super().__init__(scope, id_)
+        function_name = settings.named(name.replace("_", "-"))
+        group = log_group(self, settings=settings, name=f"/aws/lambda/{function_name}")
+        self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        group.grant_write(self.role)
+        self.function = lambda_.Function(
+            self,
+            "Function",
+            function_name=function_name,
+            description=description,
+            runtime=_RUNTIMES[settings.python_version],
+            architecture=_MACHINES[settings.architecture],
+            code=lambda_.Code.from_asset(str(lambdas / name), exclude=["**/__pycache__"]),
+            handler="handler.handler",
+            layers=[library.layer],
+            role=self.role,
+            timeout=timeout,
+            memory_size=memory_mb,
+            log_group=group,
+            logging_format=lambda_.LoggingFormat.JSON,
+            tracing=lambda_.Tracing.DISABLED,
+            environment={
+                **environment,
+                "POWERTOOLS_SERVICE_NAME": name,
+                "POWERTOOLS_LOG_LEVEL": settings.log_level,
+            },
+        )
+        accept(
+            self.function,
+            {"AwsSolutions-L1": "The runtime is that of the Python which built the layer's wheels; it is a setting."},
+        )

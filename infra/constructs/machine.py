@@ -1,0 +1,89 @@
+"""A state machine from its definition, with exactly the permissions that its definition needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from aws_cdk import ArnFormat, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_stepfunctions as stepfunctions
+
+from constructs import Construct
+from infra.constructs import grants
+from infra.constructs.common import accept, log_group, removal
+from infra.constructs.library_function import LibraryFunction
+from infra.constructs.spark_application import SparkApplication
+from infra.machines import Machine, fillings
+from infra.settings import Settings
+
+_JOB_RULE = "StepFunctionsGetEventsForEMRServerlessJobRule"
+"""The rule by which Step Functions hears of the end of EMR Serverless jobs; it makes it itself, under this name."""
+
+
+class StateMachine(Construct):
+    """A Standard workflow that logs its failures, and may call the functions given."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        settings: Settings,
+        name: str,
+        definition: Machine,
+        values: Mapping[str, str],
+        functions: Sequence[LibraryFunction],
+    ) -> None:
+        super().__init__(scope, id_)
+        stack, self._name = Stack.of(self), settings.named(name)
+        self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
+        self.machine = stepfunctions.StateMachine(
+            self,
+            "Machine",
+            state_machine_name=self._name,
+            definition_body=stepfunctions.DefinitionBody.from_string(json.dumps(definition)),
+            definition_substitutions=fillings(definition, values, name=name),
+            role=self.role,
+            removal_policy=removal(settings),
+            logs=stepfunctions.LogOptions(
+                destination=log_group(self, settings=settings, name=f"/aws/vendedlogs/states/{self._name}"),
+                level=stepfunctions.LogLevel.ALL,
+                include_execution_data=True,
+            ),
+        )
+        self.arn = stack.format_arn(
+            service="states",
+            resource="stateMachine",
+            resource_name=self._name,
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        grants.allow(self.role, ["lambda:InvokeFunction"], [function.function.function_arn for function in functions])
+        accept(
+            self.machine,
+            {"AwsSolutions-SF2": "A correlation id goes through all logs; X-Ray would ask for rights on everything."},
+        )
+        accept(
+            self.role,
+            {"AwsSolutions-IAM5[Resource::*]": "CloudWatch's log delivery knows no resources."},
+        )
+
+    def let_run(self, application: SparkApplication) -> None:
+        """Grant what `startJobRun.sync` needs: start, watch and cancel jobs of one application as its job role."""
+        stack = Stack.of(self)
+        grants.allow(self.role, ["emr-serverless:StartJobRun"], [application.arn])
+        grants.allow(
+            self.role,
+            ["emr-serverless:GetJobRun", "emr-serverless:CancelJobRun", "emr-serverless:TagResource"],
+            [f"{application.arn}/jobruns/*"],
+            wildcard="Job runs of this one application; their ids are made when they start.",
+        )
+        self.role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["iam:PassRole"],
+                resources=[application.job_role.role_arn],
+                conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+            )
+        )
+        rule = stack.format_arn(service="events", resource="rule", resource_name=_JOB_RULE)
+        grants.allow(self.role, ["events:PutRule", "events:PutTargets", "events:DescribeRule"], [rule])

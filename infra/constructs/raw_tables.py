@@ -1,0 +1,74 @@
+"""The raw database: one external Parquet table for each source."""
+
+from __future__ import annotations
+
+from aws_cdk import Stack
+from aws_cdk import aws_glue as glue
+from aws_cdk import aws_s3 as s3
+
+from constructs import Construct
+from slackwater.project import Project
+from slackwater.receiver.source import FieldType, Source
+
+PARTITION_KEYS = ("date", "hour")
+_TYPES = {
+    FieldType.STRING: "string",
+    FieldType.INT64: "bigint",
+    FieldType.DOUBLE: "double",
+    FieldType.BOOLEAN: "boolean",
+    FieldType.TIMESTAMP: "timestamp",
+    FieldType.DATE: "date",
+}
+_OURS = {"_event_time": "timestamp", "_received_at": "timestamp", "_batch_id": "string", "_extra": "string"}
+_HIVE = "org.apache.hadoop.hive.ql.io.parquet"
+
+
+class RawTables(Construct):
+    """A Glue database of raw partitions; the receiver registers each partition as it writes it."""
+
+    def __init__(self, scope: Construct, id_: str, *, name: str, project: Project, bucket: s3.IBucket) -> None:
+        super().__init__(scope, id_)
+        self.database = glue.CfnDatabase(
+            self,
+            "Database",
+            catalog_id=Stack.of(self).account,
+            database_input=glue.CfnDatabase.DatabaseInputProperty(name=name, description="Events as they came"),
+        )
+        for source in project.sources.values():
+            self._add_table(source, bucket)
+
+    def _add_table(self, source: Source, bucket: s3.IBucket) -> None:
+        table = glue.CfnTable(
+            self,
+            source.source,
+            catalog_id=Stack.of(self).account,
+            database_name=self.database.ref,
+            table_input=glue.CfnTable.TableInputProperty(
+                name=source.source,
+                description=source.description or None,
+                table_type="EXTERNAL_TABLE",
+                parameters={"classification": "parquet", "EXTERNAL": "TRUE"},
+                partition_keys=[_column(key, "string") for key in PARTITION_KEYS],
+                storage_descriptor=glue.CfnTable.StorageDescriptorProperty(
+                    columns=_columns(source),
+                    location=f"s3://{bucket.bucket_name}/raw/source={source.source}/",
+                    input_format=f"{_HIVE}.MapredParquetInputFormat",
+                    output_format=f"{_HIVE}.MapredParquetOutputFormat",
+                    serde_info=glue.CfnTable.SerdeInfoProperty(
+                        serialization_library=f"{_HIVE}.serde.ParquetHiveSerDe",
+                        parameters={"serialization.format": "1"},
+                    ),
+                ),
+            ),
+        )
+        table.add_resource_dependency(self.database)
+
+
+def _columns(source: Source) -> list[glue.CfnTable.ColumnProperty]:
+    """The columns of the files, but for those that a partition key hides: no table may name a column twice."""
+    fields = {name: _TYPES[field.type] for name, field in source.fields.items() if name not in PARTITION_KEYS}
+    return [_column(name, type_) for name, type_ in {**fields, **_OURS}.items()]
+
+
+def _column(name: str, type_: str) -> glue.CfnTable.ColumnProperty:
+    return glue.CfnTable.ColumnProperty(name=name, type=type_)

@@ -1,0 +1,76 @@
+"""The HTTP API that partners push to."""
+
+from __future__ import annotations
+
+import json
+
+from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
+
+from constructs import Construct
+from infra.constructs.common import accept, log_group
+from infra.settings import Settings
+
+_LOGGED = (
+    "requestId",
+    "requestTime",
+    "httpMethod",
+    "path",
+    "status",
+    "responseLength",
+    "responseLatency",
+    "identity.sourceIp",
+    "integrationErrorMessage",
+)
+EVENTS_PATH = "/v1/sources/{source}/events"
+
+
+class ReceiverApi(Construct):
+    """`POST /v1/sources/{source}/events`, answered by one function."""
+
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings, function: lambda_.IFunction) -> None:
+        super().__init__(scope, id_)
+        name = settings.named("receiver")
+        self.api = apigateway.HttpApi(self, "Api", api_name=name, create_default_stage=False)
+        routes = self.api.add_routes(
+            path=EVENTS_PATH,
+            methods=[apigateway.HttpMethod.POST],
+            integration=HttpLambdaIntegration("Integration", function),
+        )
+        group = log_group(self, settings=settings, name=f"/aws/vendedlogs/apis/{name}")
+        self.stage = apigateway.HttpStage(
+            self,
+            "Stage",
+            http_api=self.api,
+            stage_name="$default",
+            auto_deploy=True,
+            throttle=apigateway.ThrottleSettings(
+                rate_limit=settings.api_requests_per_second, burst_limit=settings.api_burst
+            ),
+        )
+        self._log_access(group)
+        for route in routes:
+            accept(
+                route,
+                {
+                    "AwsSolutions-APIG4": "The function checks the bearer token: an authorizer cannot tell a wrong "
+                    "token (401) from another partner's source (403) and a source that is none (404)."
+                },
+            )
+
+    def _log_access(self, group: logs.LogGroup) -> None:
+        """Write one JSON line a request; the stage's own property takes an interface that Python cannot implement."""
+        stage = self.stage.node.default_child
+        if not isinstance(stage, apigateway.CfnStage):
+            raise TypeError(f"a stage is made of CfnStage, not of {type(stage).__name__}")
+        stage.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
+            destination_arn=group.log_group_arn,
+            format=json.dumps({name.rpartition(".")[2]: f"$context.{name}" for name in _LOGGED}),
+        )
+
+    @property
+    def url(self) -> str:
+        """The address that the path is appended to, without a slash at its end."""
+        return self.api.api_endpoint

@@ -1,0 +1,108 @@
+"""The EMR Serverless application, its job role, and the parameters that every job is submitted with."""
+
+from __future__ import annotations
+
+from aws_cdk import Stack
+from aws_cdk import aws_emrserverless as emr
+from aws_cdk import aws_iam as iam
+
+from constructs import Construct
+from infra.settings import Architecture, Settings
+
+_ARCHITECTURES = {Architecture.X86_64: "X86_64", Architecture.ARM64: "ARM64"}
+_ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
+"""Where EMR's images keep Iceberg; a job has to ask for it."""
+_ICEBERG = "org.apache.iceberg"
+
+
+class SparkApplication(Construct):
+    """An application that starts with its first job, stops when idle, and never grows past its maximum."""
+
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings) -> None:
+        super().__init__(scope, id_)
+        self._settings = settings
+        self.application = emr.CfnApplication(
+            self,
+            "Application",
+            name=settings.prefix,
+            type="Spark",
+            release_label=settings.emr_release,
+            architecture=_ARCHITECTURES[settings.architecture],
+            auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
+            auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
+                enabled=True, idle_timeout_minutes=settings.idle_minutes
+            ),
+            maximum_capacity=emr.CfnApplication.MaximumAllowedResourcesProperty(
+                cpu=f"{settings.maximum_vcpu} vCPU",
+                memory=f"{settings.maximum_memory_gb} GB",
+                disk=f"{settings.maximum_disk_gb} GB",
+            ),
+            scheduler_configuration=emr.CfnApplication.SchedulerConfigurationProperty(
+                max_concurrent_runs=settings.concurrent_runs, queue_timeout_minutes=settings.queue_minutes
+            ),
+            runtime_configuration=[
+                emr.CfnApplication.ConfigurationObjectProperty(
+                    classification="spark-defaults", properties={"spark.jars": _ICEBERG_JAR}
+                )
+            ],
+            initial_capacity=self._pre_warmed(),
+        )
+        self.id = self.application.attr_application_id
+        self.arn = self.application.attr_arn
+        self.job_role = iam.Role(
+            self,
+            "JobRole",
+            description="What Spark jobs may do",
+            assumed_by=iam.ServicePrincipal(
+                "emr-serverless.amazonaws.com",
+                conditions={
+                    "StringEquals": {"aws:SourceAccount": Stack.of(self).account},
+                    "ArnLike": {"aws:SourceArn": self.arn},
+                },
+            ),
+        )
+
+    def submit_parameters(self, *, archive: str, warehouse: str) -> str:
+        """Return every job's `sparkSubmitParameters`: sizes, the library's archive, the Iceberg catalog `warehouse`."""
+        settings = self._settings
+        conf = {
+            "spark.driver.cores": str(settings.driver_cores),
+            "spark.driver.memory": f"{settings.driver_memory_gb}g",
+            "spark.executor.cores": str(settings.executor_cores),
+            "spark.executor.memory": f"{settings.executor_memory_gb}g",
+            "spark.dynamicAllocation.initialExecutors": "1",
+            "spark.dynamicAllocation.maxExecutors": str(settings.maximum_executors),
+            "spark.archives": f"{archive}#environment",
+            "spark.emr-serverless.driverEnv.PYTHONPATH": "./environment",
+            "spark.executorEnv.PYTHONPATH": "./environment",
+            "spark.sql.extensions": f"{_ICEBERG}.spark.extensions.IcebergSparkSessionExtensions",
+            "spark.sql.catalog.warehouse": f"{_ICEBERG}.spark.SparkCatalog",
+            "spark.sql.catalog.warehouse.type": "glue",
+            "spark.sql.catalog.warehouse.warehouse": warehouse,
+            "spark.sql.catalog.warehouse.io-impl": f"{_ICEBERG}.aws.s3.S3FileIO",
+        }
+        return " ".join(f"--conf {key}={value}" for key, value in conf.items())
+
+    def _pre_warmed(self) -> list[emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty] | None:
+        settings = self._settings
+        if not settings.pre_warmed_executors:
+            return None
+        return [
+            _workers("Driver", 1, settings.driver_cores, settings.driver_memory_gb),
+            _workers("Executor", settings.pre_warmed_executors, settings.executor_cores, settings.executor_memory_gb),
+        ]
+
+
+def _workers(
+    kind: str, count: int, cores: int, memory_gb: int
+) -> emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty:
+    """Workers must have room for Spark's overhead beside its memory: a tenth, at least 384 MB."""
+    return emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty(
+        key=kind,
+        value=emr.CfnApplication.InitialCapacityConfigProperty(
+            worker_count=count,
+            worker_configuration=emr.CfnApplication.WorkerConfigurationProperty(
+                cpu=f"{cores} vCPU", memory=f"{memory_gb + max(1, -(-memory_gb // 10))} GB", disk="20 GB"
+            ),
+        ),
+    )

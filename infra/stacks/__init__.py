@@ -1,0 +1,1 @@
+"""The three stacks: storage, receiver, processing."""

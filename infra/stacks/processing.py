@@ -1,0 +1,189 @@
+"""Where days are run: Spark, the functions at both ends of a run, and the state machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from aws_cdk import ArnFormat, Duration, Environment, Stack
+from aws_cdk import aws_s3_assets as assets
+
+from constructs import Construct
+from infra.constructs import grants
+from infra.constructs.common import outputs
+from infra.constructs.library_function import Library, LibraryFunction
+from infra.constructs.machine import StateMachine
+from infra.constructs.spark_application import SparkApplication
+from infra.machines import Machine
+from infra.settings import Settings
+from infra.stacks.receiver import ReceiverStack
+from infra.stacks.storage import StorageStack
+
+PULL, PIPELINE = "pull-source", "pipeline-"
+
+
+class ProcessingStack(Stack):
+    """One state machine that pulls sources, one for each pipeline."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        settings: Settings,
+        storage: StorageStack,
+        receiver: ReceiverStack,
+        layer: Path,
+        archive: Path,
+        lambdas: Path,
+        jobs: Path,
+        project_file: Path,
+        pull: Machine,
+        pipelines: dict[str, Machine],
+        env: Environment | None = None,
+    ) -> None:
+        super().__init__(scope, id_, env=env, description="Slackwater: Spark and the state machines")
+        self._settings, self._storage, self._lambdas = settings, storage, lambdas
+        self._library = Library(self, "Library", settings=settings, artefact=layer)
+        self._project = assets.Asset(self, "Project", path=str(project_file))
+        self._archive = assets.Asset(self, "Archive", path=str(archive))
+        self._run_stage = assets.Asset(self, "RunStage", path=str(jobs / "run_stage.py"))
+        self._publish_day = assets.Asset(self, "PublishDay", path=str(jobs / "publish_day.py"))
+        self.spark = SparkApplication(self, "Spark", settings=settings)
+        self._let_jobs_work()
+        self.freeze_inputs = self._freeze_inputs()
+        self.record_run = self._record_run()
+        self.pull = self._pull(pull, [receiver.list_files, receiver.fetch_file])
+        self.pipelines = {name: self._pipeline(name, machine) for name, machine in pipelines.items()}
+        self._add_outputs()
+
+    def _freeze_inputs(self) -> LibraryFunction:
+        storage = self._storage
+        function = self._function(
+            "freeze_inputs",
+            description="Writes down which objects a run reads, and claims its day",
+            environment={
+                "RAW_BUCKET": storage.raw.bucket_name,
+                "EXCHANGE_BUCKET": storage.exchange.bucket_name,
+                "RUN_TABLE": storage.run_table.table_name,
+                "PROJECT_URI": self._project.s3_object_url,
+            },
+            timeout=Duration.minutes(5),
+        )
+        grants.read_asset(function.role, self._project)
+        grants.list_objects(function.role, storage.raw, "raw/")
+        grants.read_objects(function.role, storage.raw, "raw/")
+        grants.list_objects(function.role, storage.exchange, "manifests/")
+        grants.read_objects(function.role, storage.exchange, "manifests/")
+        grants.write_objects(function.role, storage.exchange, "manifests/")
+        grants.use_items(function.role, storage.run_table, "GetItem", "PutItem")
+        grants.see_executions(function.role, self._settings.named(f"{PIPELINE}*"))
+        return function
+
+    def _record_run(self) -> LibraryFunction:
+        function = self._function(
+            "record_run",
+            description="Writes down what became of a run",
+            environment={"RUN_TABLE": self._storage.run_table.table_name},
+            timeout=Duration.minutes(1),
+        )
+        grants.list_objects(function.role, self._storage.exchange, "runs/")
+        grants.read_objects(function.role, self._storage.exchange, "runs/")
+        grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem")
+        return function
+
+    def _function(
+        self, name: str, *, description: str, environment: dict[str, str], timeout: Duration
+    ) -> LibraryFunction:
+        return LibraryFunction(
+            self,
+            name,
+            settings=self._settings,
+            library=self._library,
+            lambdas=self._lambdas,
+            name=name,
+            description=description,
+            environment=environment,
+            timeout=timeout,
+            memory_mb=512,
+        )
+
+    def _let_jobs_work(self) -> None:
+        role, storage = self.spark.job_role, self._storage
+        for asset in (self._project, self._archive, self._run_stage, self._publish_day):
+            grants.read_asset(role, asset)
+        grants.read_objects(role, storage.raw, "raw/")
+        grants.list_objects(role, storage.raw, "raw/")
+        grants.read_objects(role, storage.exchange, "manifests/")
+        grants.replace_objects(role, storage.exchange, "runs/")
+        grants.list_objects(role, storage.exchange, "manifests/", "runs/")
+        grants.write_objects(role, storage.exchange, "logs/")
+        grants.replace_objects(role, storage.warehouse, f"{storage.warehouse_database}/")
+        grants.list_objects(role, storage.warehouse, f"{storage.warehouse_database}/")
+        grants.use_tables(
+            role, storage.warehouse_database, "GetDatabase", "GetTable", "GetTables", "CreateTable", "UpdateTable"
+        )
+
+    def _pull(self, definition: Machine, functions: Sequence[LibraryFunction]) -> StateMachine:
+        listing, fetching = functions
+        values = {
+            "ListFilesFunction": listing.function.function_arn,
+            "FetchFileFunction": fetching.function.function_arn,
+        }
+        return StateMachine(
+            self, "Pull", settings=self._settings, name=PULL, definition=definition, values=values, functions=functions
+        )
+
+    def _pipeline(self, pipeline: str, definition: Machine) -> StateMachine:
+        storage = self._storage
+        values = {
+            "FreezeInputsFunction": self.freeze_inputs.function.function_arn,
+            "RecordRunFunction": self.record_run.function.function_arn,
+            "ApplicationId": self.spark.id,
+            "JobRoleArn": self.spark.job_role.role_arn,
+            "RunStageUri": self._run_stage.s3_object_url,
+            "PublishDayUri": self._publish_day.s3_object_url,
+            "ArchiveUri": self._archive.s3_object_url,
+            "ProjectUri": self._project.s3_object_url,
+            "SparkSubmitParameters": self.spark.submit_parameters(
+                archive=self._archive.s3_object_url, warehouse=f"s3://{storage.warehouse.bucket_name}/"
+            ),
+            "ExchangeBucket": storage.exchange.bucket_name,
+            "WarehouseBucket": storage.warehouse.bucket_name,
+            "WarehouseDatabase": storage.warehouse_database,
+            "LogUri": self.log_uri,
+        }
+        machine = StateMachine(
+            self,
+            f"Pipeline-{pipeline}",
+            settings=self._settings,
+            name=f"{PIPELINE}{pipeline}",
+            definition=definition,
+            values=values,
+            functions=[self.freeze_inputs, self.record_run],
+        )
+        machine.let_run(self.spark)
+        return machine
+
+    @property
+    def log_uri(self) -> str:
+        """Where jobs leave their logs."""
+        return f"s3://{self._storage.exchange.bucket_name}/logs/"
+
+    def _add_outputs(self) -> None:
+        prefix = self.format_arn(
+            service="states",
+            resource="stateMachine",
+            resource_name=self._settings.named(PIPELINE),
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        outputs(
+            self,
+            {
+                "ApplicationId": self.spark.id,
+                "PullMachineArn": self.pull.arn,
+                "PipelineMachinePrefix": prefix,
+                "ProjectUri": self._project.s3_object_url,
+                "LogPrefix": self.log_uri,
+            },
+        )

@@ -1,0 +1,114 @@
+"""Where data comes in: the HTTP API, and the functions that take pushed events and pulled files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aws_cdk import Duration, Environment, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as assets
+
+from constructs import Construct
+from infra.constructs import grants
+from infra.constructs.common import outputs
+from infra.constructs.library_function import Library, LibraryFunction
+from infra.constructs.receiver_api import ReceiverApi
+from infra.settings import Settings
+from infra.stacks.storage import StorageStack
+
+
+class ReceiverStack(Stack):
+    """Push and pull, up to raw partitions registered in Glue."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        settings: Settings,
+        storage: StorageStack,
+        layer: Path,
+        lambdas: Path,
+        project_file: Path,
+        env: Environment | None = None,
+    ) -> None:
+        super().__init__(scope, id_, env=env, description="Slackwater: push API and pull functions")
+        self._settings, self._storage, self._lambdas = settings, storage, lambdas
+        self._library = Library(self, "Library", settings=settings, artefact=layer)
+        self._project = assets.Asset(self, "Project", path=str(project_file))
+        self.receive_events = self._receive_events()
+        self.list_files = self._list_files()
+        self.fetch_file = self._fetch_file()
+        self.api = ReceiverApi(self, "Receiver", settings=settings, function=self.receive_events.function)
+        outputs(self, {"ApiUrl": self.api.url})
+
+    def _receive_events(self) -> LibraryFunction:
+        function = self._function(
+            "receive_events",
+            description="Takes a batch of pushed events into raw partitions",
+            environment={**self._raw_environment(), "TOKEN_TABLE": self._storage.token_table.table_name},
+            timeout=Duration.seconds(29),
+            memory_mb=1024,
+        )
+        grants.use_items(function.role, self._storage.token_table, "GetItem")
+        self._let_write_raw(function.role)
+        return function
+
+    def _list_files(self) -> LibraryFunction:
+        function = self._function(
+            "list_files",
+            description="Lists a partner's files and writes down those not taken yet",
+            environment={
+                "EXCHANGE_BUCKET": self._storage.exchange.bucket_name,
+                "FILE_TABLE": self._storage.file_table.table_name,
+                "PROJECT_URI": self._project.s3_object_url,
+            },
+            timeout=Duration.minutes(2),
+            memory_mb=512,
+        )
+        grants.use_items(function.role, self._storage.file_table, "Query")
+        grants.write_objects(function.role, self._storage.exchange, "pulls/")
+        return function
+
+    def _fetch_file(self) -> LibraryFunction:
+        function = self._function(
+            "fetch_file",
+            description="Fetches one of a partner's files into raw partitions",
+            environment={**self._raw_environment(), "FILE_TABLE": self._storage.file_table.table_name},
+            timeout=Duration.minutes(15),
+            memory_mb=1769,
+        )
+        grants.read_objects(function.role, self._storage.exchange, "pulls/")
+        grants.use_items(function.role, self._storage.file_table, "GetItem", "PutItem", "Query")
+        self._let_write_raw(function.role, "landing/")
+        grants.delete_objects(function.role, self._storage.raw, "raw/")
+        return function
+
+    def _function(
+        self, name: str, *, description: str, environment: dict[str, str], timeout: Duration, memory_mb: int
+    ) -> LibraryFunction:
+        function = LibraryFunction(
+            self,
+            name,
+            settings=self._settings,
+            library=self._library,
+            lambdas=self._lambdas,
+            name=name,
+            description=description,
+            environment=environment,
+            timeout=timeout,
+            memory_mb=memory_mb,
+        )
+        grants.read_asset(function.role, self._project)
+        return function
+
+    def _raw_environment(self) -> dict[str, str]:
+        return {
+            "RAW_BUCKET": self._storage.raw.bucket_name,
+            "RAW_DATABASE": self._storage.raw_database,
+            "PROJECT_URI": self._project.s3_object_url,
+        }
+
+    def _let_write_raw(self, role: iam.IRole, *more: str) -> None:
+        grants.write_objects(role, self._storage.raw, "raw/", "sideline/", *more)
+        grants.use_tables(role, self._storage.raw_database, "GetTable", "BatchCreatePartition")

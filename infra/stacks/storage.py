@@ -1,0 +1,102 @@
+"""Where data rests: three buckets, three tables, two Glue databases."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration, Environment, Stack
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_glue as glue
+from aws_cdk import aws_s3 as s3
+
+from constructs import Construct
+from infra.constructs.common import accept, outputs, removal
+from infra.constructs.raw_tables import RawTables
+from infra.settings import Settings
+from slackwater.project import Project
+
+
+class StorageStack(Stack):
+    """The stack that outlives the others: nothing in it depends on code."""
+
+    def __init__(
+        self, scope: Construct, id_: str, *, settings: Settings, project: Project, env: Environment | None = None
+    ) -> None:
+        super().__init__(scope, id_, env=env, description="Slackwater: buckets, tables and Glue databases")
+        self._settings = settings
+        expiry = Duration.days(settings.exchange_days)
+        self.raw = self._bucket(
+            "Raw",
+            versioned=True,
+            rules=[s3.LifecycleRule(noncurrent_version_expiration=Duration.days(settings.noncurrent_days))],
+        )
+        self.exchange = self._bucket(
+            "Exchange",
+            rules=[s3.LifecycleRule(prefix=prefix, expiration=expiry) for prefix in ("runs/", "pulls/", "logs/")],
+        )
+        self.warehouse = self._bucket("Warehouse")
+        self.file_table = self._table("FileTable", partition_key="source", sort_key="path")
+        self.run_table = self._table("RunTable", partition_key="pipeline", sort_key="item")
+        self.token_table = self._table("TokenTable", partition_key="token_hash")
+        self.raw_database = f"{settings.database_prefix}_raw"
+        self.warehouse_database = f"{settings.database_prefix}_warehouse"
+        RawTables(self, "RawTables", name=self.raw_database, project=project, bucket=self.raw)
+        glue.CfnDatabase(
+            self,
+            "WarehouseDatabase",
+            catalog_id=self.account,
+            database_input=glue.CfnDatabase.DatabaseInputProperty(
+                name=self.warehouse_database,
+                description="What pipelines publish",
+                location_uri=f"s3://{self.warehouse.bucket_name}/{self.warehouse_database}",
+            ),
+        )
+        self._add_outputs()
+
+    def _bucket(self, id_: str, *, versioned: bool = False, rules: list[s3.LifecycleRule] | None = None) -> s3.Bucket:
+        bucket = s3.Bucket(
+            self,
+            id_,
+            versioned=versioned,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            removal_policy=removal(self._settings),
+            lifecycle_rules=[
+                s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1)),
+                *(rules or []),
+            ],
+        )
+        accept(bucket, {"AwsSolutions-S1": "Only this app's roles reach it; CloudTrail's data events record them."})
+        return bucket
+
+    def _table(self, id_: str, *, partition_key: str, sort_key: str | None = None) -> dynamodb.Table:
+        return dynamodb.Table(
+            self,
+            id_,
+            partition_key=_text(partition_key),
+            sort_key=_text(sort_key) if sort_key else None,
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            removal_policy=removal(self._settings),
+        )
+
+    def _add_outputs(self) -> None:
+        outputs(
+            self,
+            {
+                "RawBucket": self.raw.bucket_name,
+                "ExchangeBucket": self.exchange.bucket_name,
+                "WarehouseBucket": self.warehouse.bucket_name,
+                "FileTable": self.file_table.table_name,
+                "RunTable": self.run_table.table_name,
+                "TokenTable": self.token_table.table_name,
+                "RawDatabase": self.raw_database,
+                "WarehouseDatabase": self.warehouse_database,
+            },
+        )
+
+
+def _text(name: str) -> dynamodb.Attribute:
+    return dynamodb.Attribute(name=name, type=dynamodb.AttributeType.STRING)

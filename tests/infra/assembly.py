@@ -1,0 +1,30 @@
+"""A synthesised app, as tests look at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A synthesised app."""
+
+    folder: Path
+    templates: dict[str, Any]
+
+    def resources(self, kind: str) -> dict[str, Any]:
+        """All resources of a type, by logical id, in all stacks."""
+        return {
+            name: resource
+            for template in self.templates.values()
+            for name, resource in template["Resources"].items()
+            if resource["Type"] == kind
+        }
+
+    def one(self, kind: str, start: str) -> dict[str, Any]:
+        """The properties of the one resource of a type whose logical id starts so."""
+        [found] = [resource for name, resource in self.resources(kind).items() if name.startswith(start)]
+        properties: dict[str, Any] = found["Properties"]
+        return properties

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import re
+import shutil
+import site
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from infra.app import ROOT
+from infra.artefacts import (
+    LAYER_LIMIT,
+    Artefacts,
+    BuildFailed,
+    build_artefacts,
+    code_digest,
+    pack_tar,
+    pack_zip,
+    unpacked_size,
+    write_project,
+)
+from infra.settings import Settings
+from packaging.requirements import Requirement
+
+from slackwater.project import Project, load_project
+
+pytestmark = pytest.mark.infra
+
+_RUNTIME = ("boto3", "botocore", "s3transfer", "jmespath", "urllib3", "dateutil", "six.py")
+"""What Lambda's Python runtime brings."""
+_IMAGE = ("pyspark", "py4j")
+"""What EMR's image brings."""
+
+_IMPORT = """
+import importlib.util, pkgutil, sys
+sys.path += sys.argv[1].split(":")
+for name in filter(None, sys.argv[2].split(",")):
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        importlib.import_module(module.name)
+for path in sys.argv[3:]:
+    spec = importlib.util.spec_from_file_location("entry", path)
+    sys.modules["entry"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+import slackwater
+print(slackwater.__file__)
+"""
+
+
+def imported(*, path: list[Path], packages: tuple[str, ...] = (), files: list[Path]) -> str:
+    """Import packages and files where only the standard library and `path` are; return where ours was found."""
+    words = [":".join(map(str, path)), ",".join(packages), *map(str, files)]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _IMPORT, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def only(folder: Path, names: tuple[str, ...]) -> Path:
+    """A folder that holds these installed packages and nothing else."""
+    folder.mkdir()
+    [installed] = [Path(place) for place in site.getsitepackages() if Path(place, names[0]).exists()]
+    for name in names:
+        (folder / name).symlink_to(installed / name)
+    return folder
+
+
+def pins(lock: str) -> dict[str, str]:
+    """The versions that a lock names for this Python."""
+    found = {}
+    for line in (ROOT / "requirements" / f"{lock}.txt").read_text().splitlines():
+        if line[:1].isalpha():
+            wanted = Requirement(line.removesuffix("\\").strip())
+            if wanted.marker is None or wanted.marker.evaluate():
+                found[wanted.name] = str(wanted.specifier).removeprefix("==")
+    return found
+
+
+@pytest.fixture(scope="session")
+def layer(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("layer")
+    with zipfile.ZipFile(artefacts.layer) as packed:
+        packed.extractall(folder)  # noqa: S202 - our own layer
+    return folder / "python"
+
+
+@pytest.fixture(scope="session")
+def environment(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("environment")
+    with tarfile.open(artefacts.archive) as packed:
+        packed.extractall(folder, filter="data")
+    return folder
+
+
+def test_every_handler_finds_all_it_needs_in_the_layer(layer: Path, tmp_path: Path) -> None:
+    handlers = sorted((ROOT / "lambdas").glob("*/handler.py"))
+    assert len(handlers) == 5
+    found = imported(path=[layer, only(tmp_path / "runtime", _RUNTIME)], files=handlers)
+    assert found.startswith(str(layer))
+
+
+def test_the_layer_reads_and_writes_what_the_receiver_does(layer: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import io, pyarrow as pa, pyarrow.compute, pyarrow.csv, pyarrow.dataset, pyarrow.ipc, pyarrow.json\n"
+        "import pyarrow.parquet as pq\n"
+        "table, out = pa.table({'a': [1, None], 'b': ['x', 'y']}), io.BytesIO()\n"
+        "pq.write_table(table, out, compression='zstd')\n"
+        "assert pq.read_table(io.BytesIO(out.getvalue())).equals(table)\n"
+        "import zoneinfo\n"
+        "zoneinfo.reset_tzpath(to=[])\n"
+        "assert zoneinfo.ZoneInfo('America/New_York')\n"
+    )
+    imported(path=[layer], files=[program])
+
+
+def test_every_spark_job_finds_all_it_needs_in_the_archive(environment: Path, tmp_path: Path) -> None:
+    jobs = sorted((ROOT / "glue_jobs").glob("*.py"))
+    assert {job.stem for job in jobs} >= {"run_stage", "publish_day"}
+    found = imported(
+        path=[environment, only(tmp_path / "image", _IMAGE)],
+        packages=("slackwater.arrow", "slackwater.steps", "slackwater.runs", "slackwater.pipeline"),
+        files=jobs,
+    )
+    assert found.startswith(str(environment))
+
+
+def test_the_layer_fits_lambda_and_leaves_room_for_functions(artefacts: Artefacts) -> None:
+    assert unpacked_size(artefacts.layer) < LAYER_LIMIT / 2
+
+
+def test_what_the_runtime_or_the_image_brings_is_not_carried(layer: Path, environment: Path) -> None:
+    assert not (layer / "boto3").exists()
+    assert not (environment / "pyspark").exists()
+    assert (environment / "boto3").exists()
+
+
+def test_a_second_build_finds_the_first(artefacts: Artefacts) -> None:
+    before = artefacts.layer.stat().st_mtime_ns
+    assert build_artefacts(root=ROOT, settings=Settings()) == artefacts
+    assert artefacts.layer.stat().st_mtime_ns == before
+
+
+def test_the_same_tree_is_packed_to_the_same_bytes(tmp_path: Path) -> None:
+    for name, order in (("one", ("a.py", "b.py")), ("two", ("b.py", "a.py"))):
+        for file in order:
+            path = tmp_path / name / "package" / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"# {file}\n")
+    (tmp_path / "two" / "package" / "a.py").touch()
+    for pack in (lambda tree, out: pack_zip(tree, out, under="python/"), pack_tar):
+        for name in ("one", "two"):
+            pack(tmp_path / name, tmp_path / f"{name}.packed")
+        assert (tmp_path / "one.packed").read_bytes() == (tmp_path / "two.packed").read_bytes()
+
+
+def test_versions_in_the_artefacts_are_those_that_are_tested() -> None:
+    tested = pins("dev")
+    assert {name for name, version in pins("archive").items() if tested[name] != version} == set()
+    # Lambda's Python 3.11 can load no newer one; see layer.in.
+    assert {name for name, version in pins("layer").items() if tested[name] != version} <= {"pyarrow"}
+
+
+def test_every_locked_wheel_has_its_hash() -> None:
+    for lock in ("layer", "archive"):
+        text = (ROOT / "requirements" / f"{lock}.txt").read_text()
+        assert len(re.findall(r"^[a-z0-9-]+==", text, re.M)) <= text.count("--hash=sha256:")
+
+
+def test_new_code_is_a_new_definition_and_a_new_command_line_is_not(tmp_path: Path) -> None:
+    for part in ("src", "glue_jobs", "requirements"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    before = code_digest(tmp_path)
+    assert before == code_digest(ROOT)
+    (tmp_path / "src" / "slackwater" / "cli" / "more.py").write_text("")
+    assert code_digest(tmp_path) == before
+    (tmp_path / "src" / "slackwater" / "runs" / "more.py").write_text("")
+    changed = code_digest(tmp_path)
+    assert changed != before
+    with (tmp_path / "glue_jobs" / "run_stage.py").open("a") as job:
+        job.write("#")
+    assert code_digest(tmp_path) != changed
+
+
+def test_a_project_is_read_back_as_it_was(tmp_path: Path) -> None:
+    project = load_project(ROOT / "examples" / "nyc_flights", code="abc")
+    assert Project.model_validate_json(write_project(root=tmp_path, project=project).read_bytes()) == project
+
+
+def test_a_lock_without_hashes_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "layer.txt").write_text("tenacity==9.2.1\n")
+    with pytest.raises(BuildFailed, match="hash"):
+        build_artefacts(root=tmp_path, settings=Settings())
+    assert not list(tmp_path.glob(".slackwater/build/*/*")), "a build that failed leaves nothing behind"

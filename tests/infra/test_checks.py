@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import App, Stack, Validations
+from aws_cdk import aws_iam as iam
+from cdk_nag import AwsSolutionsChecks
+from infra.lint import definitions, machine_findings, nag_findings, template_findings
+from tests.infra.assembly import Assembly
+
+pytestmark = pytest.mark.infra
+
+
+def test_cdk_nag_finds_nothing(assembly: Assembly) -> None:
+    assert list(nag_findings(assembly.folder)) == []
+
+
+def test_cdk_nag_finds_what_it_should(tmp_path: Path) -> None:
+    app = App(outdir=str(tmp_path))
+    role = iam.Role(Stack(app, "Loose"), "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    role.add_to_policy(iam.PolicyStatement(actions=["s3:*"], resources=["*"]))
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    with pytest.raises(RuntimeError, match="ValidationFailed"):
+        app.synth()
+    found = list(nag_findings(tmp_path))
+    assert len(found) == 2
+    assert all(finding.startswith("Loose/Role/DefaultPolicy/Resource: AwsSolutions-IAM5[") for finding in found)
+
+
+def test_every_accepted_finding_stands_at_one_construct_with_its_reason(assembly: Assembly) -> None:
+    accepted = _accepted(assembly.folder)
+    assert accepted
+    for path, rule, reason in accepted:
+        assert path.count("/") >= 1, f"{rule} is accepted for all of {path}"
+        assert len(reason.split()) >= 5, f"{path}: {rule}: {reason!r} is no reason"
+        assert rule not in {"AwsSolutions-IAM4", "AwsSolutions-IAM5"}, f"{path}: {rule} is accepted wholesale"
+
+
+def test_only_these_rules_are_ever_accepted(assembly: Assembly) -> None:
+    assert {rule.partition("[")[0] for _, rule, _ in _accepted(assembly.folder)} == {
+        "AwsSolutions-S1",
+        "AwsSolutions-L1",
+        "AwsSolutions-IAM5",
+        "AwsSolutions-APIG4",
+        "AwsSolutions-SF2",
+    }
+
+
+def test_cfn_lint_finds_nothing(assembly: Assembly) -> None:
+    assert list(template_findings(assembly.folder)) == []
+
+
+def test_cfn_lint_finds_what_it_should(tmp_path: Path) -> None:
+    wrong = {"Resources": {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketNam": "x"}}}}
+    (tmp_path / "wrong.template.json").write_text(json.dumps(wrong))
+    assert "BucketNam" in "".join(template_findings(tmp_path))
+
+
+def test_every_state_machine_is_valid(assembly: Assembly) -> None:
+    found = {name: text for template in assembly.templates.values() for name, text in definitions(template).items()}
+    assert len(found) == 2
+    for name, definition in found.items():
+        assert list(machine_findings(name, definition)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        ({"Next": "Nowhere"}, "Nowhere"),
+        ({"Output": "{% $sum( %}"}, "/States/Begin/Output"),
+        ({"InputPath": "$.a"}, "/States/Begin"),
+        ({"Type": "Pause"}, "/States/Begin"),
+    ],
+)
+def test_a_wrong_state_machine_is_found(change: dict[str, Any], finding: str) -> None:
+    begin = {"Type": "Pass", "Output": "{% $states.input %}", "Next": "Done", **change}
+    machine = {"QueryLanguage": "JSONata", "StartAt": "Begin", "States": {"Begin": begin, "Done": {"Type": "Succeed"}}}
+    assert finding in "".join(machine_findings("wrong", json.dumps(machine)))
+
+
+def test_an_expression_may_have_several_lines() -> None:
+    several = {"Type": "Pass", "Output": "{% (\n  $a := 1;\n  $a\n) %}", "End": True}
+    machine = {"QueryLanguage": "JSONata", "StartAt": "Begin", "States": {"Begin": several}}
+    assert list(machine_findings("several", json.dumps(machine))) == []
+
+
+def _accepted(folder: Path) -> list[tuple[str, str, str]]:
+    """Path, rule and reason of every accepted finding."""
+    found: list[tuple[str, str, str]] = []
+    for file in folder.glob("*.metadata.json"):
+        for path, entries in json.loads(file.read_text()).items():
+            for entry in entries:
+                if entry["type"] == "aws:cdk:acknowledged-rules":
+                    rules = {rule.removeprefix("Annotation::"): reason for rule, reason in entry["data"].items()}
+                    found.extend((path.strip("/"), rule, reason) for rule, reason in rules.items())
+    return found

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from infra.app import ROOT
+
+from slackwater.aws.deployment import STACKS, Deployment, bootstrap_version, read_deployment
+from slackwater.cli.board import Board
+from slackwater.cli.deploy import Cdk, Watch
+from slackwater.errors import CloudError, InputError, NotDeployed
+
+pytestmark = pytest.mark.infra
+
+_TOOLS = Path(".slackwater") / "tools" / "node_modules"
+
+_OUTPUT = """
+building layer.zip
+
+✨  Synthesis time: 12.14s
+
+slackwater-storage
+slackwater-storage: deploying... [1/3]
+
+✅  slackwater-storage (no changes)
+
+slackwater-receiver: start: Publishing Library/Layer/Code (000000000000-us-east-1-9a35e0db)
+slackwater-receiver |  0/20 | 3:28:32 AM | UPDATE_IN_PROGRESS   | AWS::CloudFormation::Stack | slackwater-receiver
+slackwater-receiver |  5/20 | 3:28:32 AM | CREATE_COMPLETE      | AWS::Logs::LogGroup        | Pull/Logs (PullLogs)
+slackwater-receiver |  6/20 | 3:28:32 AM | CREATE_COMPLETE      | AWS::Logs::LogGroup        | Pull/Logs (PullLogs)
+slackwater-receiver | 23/20 | 3:28:33 AM | UPDATE_COMPLETE      | AWS::CloudFormation::Stack | slackwater-receiver
+
+✅  slackwater-receiver
+"""
+
+_FAILURE = """
+slackwater-processing |  9/11 | 3:37:12 AM | UPDATE_FAILED | AWS::IAM::Role | Pull/Role (PullRole) no such principal
+slackwater-processing |  8/11 | 3:37:12 AM | UPDATE_ROLLBACK_IN_P | AWS::CloudFormation::Stack | slackwater-processing
+slackwater-processing |  7/11 | 3:37:12 AM | UPDATE_FAILED | AWS::IAM::Role | Other (Other) cancelled
+"""
+
+
+class FakeCloudFormation:
+    """Stacks by name: status and outputs."""
+
+    def __init__(self, stacks: dict[str, tuple[str, dict[str, str]]]) -> None:
+        self._stacks = stacks
+
+    def describe_stacks(self, *, StackName: str) -> dict[str, Any]:  # noqa: N803 - boto3's name
+        if StackName not in self._stacks:
+            error = {"Code": "ValidationError", "Message": f"Stack with id {StackName} does not exist"}
+            raise ClientError({"Error": error}, "DescribeStacks")
+        status, outputs = self._stacks[StackName]
+        pairs = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
+        return {"Stacks": [{"StackStatus": status, "Outputs": pairs}]}
+
+
+def deployed(**changes: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """Three stacks whose outputs are named after themselves."""
+    names = [str(field.alias) for field in Deployment.model_fields.values()]
+    outputs = {name: f"the {name}" for name in names} | changes
+    some = {f"slackwater-{stack}": ("CREATE_COMPLETE", dict[str, str]()) for stack in STACKS[1:]}
+    return {"slackwater-storage": ("UPDATE_COMPLETE", outputs | {"Exports": "x"}), **some}
+
+
+def watched(text: str) -> tuple[Watch, str]:
+    """What is known and shown after some output."""
+    shown = io.StringIO()
+    watch = Watch(board=Board(stream=shown, quiet=0), at="synthesis")
+    for line in text.splitlines():
+        watch.see(line)
+    return watch, shown.getvalue()
+
+
+@contextmanager
+def cdk(root: Path, script: str) -> Iterator[tuple[Cdk, io.StringIO]]:
+    """A CDK of our own: a shell script in its place."""
+    program = root / _TOOLS / ".bin" / "cdk"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    shown = io.StringIO()
+    with (root / "deploy.log").open("w") as log:
+        yield Cdk(root=root, log=log, board=Board(stream=shown, quiet=0)), shown
+
+
+def test_what_is_deployed_is_read_from_all_stacks() -> None:
+    deployment = read_deployment(FakeCloudFormation(deployed()))
+    assert deployment.raw_bucket == "the RawBucket"
+    assert deployment.pipeline_machine_arn("p") == "the PipelineMachinePrefixp"
+
+
+def test_a_missing_stack_is_named() -> None:
+    stacks = deployed()
+    del stacks["slackwater-receiver"]
+    with pytest.raises(NotDeployed, match="no stack slackwater-receiver here: slackwater deploy"):
+        read_deployment(FakeCloudFormation(stacks))
+
+
+def test_a_stack_that_never_came_up_is_no_stack() -> None:
+    stacks = deployed() | {"slackwater-processing": ("ROLLBACK_COMPLETE", {})}
+    with pytest.raises(NotDeployed, match="slackwater-processing"):
+        read_deployment(FakeCloudFormation(stacks))
+
+
+def test_a_missing_output_is_named() -> None:
+    stacks = deployed()
+    del stacks["slackwater-storage"][1]["TokenTable"]
+    with pytest.raises(NotDeployed, match="lack TokenTable"):
+        read_deployment(FakeCloudFormation(stacks))
+
+
+def test_a_refusal_is_not_taken_for_a_missing_stack() -> None:
+    class Refusing:
+        def describe_stacks(self, **_: str) -> dict[str, Any]:
+            raise ClientError({"Error": {"Code": "InternalFailure", "Message": "down"}}, "DescribeStacks")
+
+    with pytest.raises(CloudError, match="InternalFailure: down"):
+        read_deployment(Refusing())
+
+
+@pytest.mark.parametrize(
+    ("stacks", "version"), [({}, 0), ({"CDKToolkit": ("CREATE_COMPLETE", {"BootstrapVersion": "28"})}, 28)]
+)
+def test_the_bootstrap_tells_its_version(stacks: dict[str, Any], version: int) -> None:
+    assert bootstrap_version(FakeCloudFormation(stacks)) == version
+
+
+def test_the_installed_cdk_tells_the_version_that_it_would_make() -> None:
+    assert Cdk(root=ROOT, log=io.StringIO(), board=Board(stream=io.StringIO())).bundled_version() >= 28
+
+
+def test_a_cdk_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the CDK is not installed"):
+        Cdk(root=tmp_path, log=io.StringIO(), board=Board(stream=io.StringIO())).bundled_version()
+
+
+def test_progress_is_one_line_for_each_thing_that_moves() -> None:
+    watch, shown = watched(_OUTPUT)
+    assert watch.changed == ["slackwater-receiver"]
+    lines = [line.partition(" 0.")[0] for line in shown.splitlines()]
+    assert lines == [
+        "synthesis: running, building layer.zip",
+        "synthesis: done",
+        "slackwater-storage: done",
+        "slackwater-receiver: running, uploading Library/Layer/Code",
+        *(f"slackwater-receiver: running, {done} of 20 resources" for done in (0, 5, 6, 20)),
+        "slackwater-receiver: done",
+    ]
+
+
+def test_the_first_failure_is_the_one_that_is_told() -> None:
+    watch, shown = watched(_FAILURE)
+    assert watch.failure == "slackwater-processing: AWS::IAM::Role Pull/Role (PullRole) no such principal"
+    assert "rolling back" in shown
+    watch.fail()
+    assert watch.board.stream.getvalue().splitlines()[-1].startswith("slackwater-processing: failed")  # type: ignore[attr-defined]
+
+
+def test_deploying_hands_over_the_project_and_keeps_all_output(tmp_path: Path) -> None:
+    with cdk(tmp_path, 'echo "$@"; pwd; node --version; echo "✅  slackwater-storage"') as (command, _):
+        watch = command.deploy(tmp_path / "mine")
+    kept = (tmp_path / "deploy.log").read_text()
+    assert watch.changed == ["slackwater-storage"]
+    assert kept.startswith("deploy --all --require-approval never")
+    assert f"slackwater:project={tmp_path / 'mine'}" in kept
+    assert f"\n{tmp_path}\nv24." in kept
+
+
+def test_a_failed_deployment_tells_the_resource_and_where_the_rest_is(tmp_path: Path) -> None:
+    script = f"cat <<'END'{_FAILURE}END\nexit 1"
+    told = r"(?s)cdk deploy failed: .*no such principal\n.*deploy\.log"
+    with cdk(tmp_path, script) as (command, shown), pytest.raises(CloudError, match=told):
+        command.deploy(tmp_path)
+    assert "slackwater-processing: failed" in shown.getvalue()
+
+
+def test_a_failed_synthesis_tells_its_last_words(tmp_path: Path) -> None:
+    script = "echo 'settings: prefix: wrong' >&2; exit 1"
+    with cdk(tmp_path, script) as (command, shown), pytest.raises(CloudError, match="settings: prefix: wrong"):
+        command.deploy(tmp_path)
+    assert "synthesis: failed" in shown.getvalue()

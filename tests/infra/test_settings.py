@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from infra.app import ROOT
+from infra.lint import context, definitions, stand_ins, synthesise
+from infra.machines import fillings, read_machine
+from infra.settings import Settings, load_settings
+
+from slackwater.errors import DefinitionError
+
+pytestmark = pytest.mark.infra
+
+_SOURCE = """
+source: tides
+timestamp: {field: at, timezone: Europe/London}
+fields: {at: timestamp, port: {type: string, required: true}, metres: double, spring: boolean, day: date}
+push: {}
+"""
+_PIPELINE = """
+pipeline: heights
+sources: [tides]
+steps:
+  highest: {step: sql, depends_on: [tides], with: {query: "SELECT port, max(metres) AS m FROM tides GROUP BY port"}}
+publish: {step: highest, key: [date, port]}
+"""
+
+
+def test_the_repository_has_settings_that_are_right() -> None:
+    assert load_settings(context()) == Settings()
+
+
+def test_a_setting_is_given_as_text_on_the_command_line() -> None:
+    assert load_settings({"slackwater:concurrent_runs": "3", "aws:other": 1}).concurrent_runs == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("no_such", 1),
+        ("prefix", "Upper Case"),
+        ("python_version", "3.10"),
+        ("architecture", "sparc"),
+        ("removal_policy", "maybe"),
+        ("log_retention_days", 29),
+        ("emr_release", "latest"),
+        ("maximum_vcpu", 0),
+        ("queue_minutes", 1),
+    ],
+)
+def test_a_wrong_setting_is_named(key: str, value: object) -> None:
+    with pytest.raises(DefinitionError, match=key):
+        load_settings({f"slackwater:{key}": value})
+
+
+def test_every_wrong_setting_is_named_at_once() -> None:
+    with pytest.raises(DefinitionError, match=r"(?s)idle_minutes.*concurrent_runs"):
+        load_settings({"slackwater:idle_minutes": 0, "slackwater:concurrent_runs": 1001})
+
+
+def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tmp_path: Path) -> None:
+    project = tmp_path / "ports"
+    for folder, name, text in (("sources", "tides", _SOURCE), ("pipelines", "heights", _PIPELINE)):
+        (project / folder).mkdir(parents=True)
+        (project / folder / f"{name}.yaml").write_text(text)
+    settings = Settings(
+        prefix="sea-two", project=project, removal_policy="destroy", pre_warmed_executors=2, architecture="arm64"
+    )
+    templates = synthesise(tmp_path / "cdk.out", settings=settings, artefacts=stand_ins(tmp_path))
+    storage, processing = templates["sea-two-storage"]["Resources"], templates["sea-two-processing"]
+    tables = [resource for resource in storage.values() if resource["Type"] == "AWS::Glue::Table"]
+    [columns] = [table["Properties"]["TableInput"]["StorageDescriptor"]["Columns"] for table in tables]
+    assert [(column["Name"], column["Type"]) for column in columns[:-4]] == [
+        ("at", "timestamp"),
+        ("port", "string"),
+        ("metres", "double"),
+        ("spring", "boolean"),
+        ("day", "date"),
+    ]
+    assert templates["sea-two-storage"]["Outputs"]["RawDatabase"]["Value"] == "sea_two_raw"
+    assert set(definitions(processing)) == {"sea-two-pull-source", "sea-two-pipeline-heights"}
+    assert {resource["DeletionPolicy"] for resource in storage.values() if "DeletionPolicy" in resource} == {"Delete"}
+    [application] = [
+        resource["Properties"]
+        for resource in processing["Resources"].values()
+        if resource["Type"] == "AWS::EMRServerless::Application"
+    ]
+    assert application["Architecture"] == "ARM64"
+    capacity = {entry["Key"]: entry["Value"] for entry in application["InitialCapacity"]}
+    assert capacity["Executor"]["WorkerCount"] == 2
+    assert capacity["Executor"]["WorkerConfiguration"]["Memory"] == "7 GB"
+
+
+def test_a_project_that_is_not_there_is_named(tmp_path: Path) -> None:
+    settings = Settings(project=tmp_path / "nowhere")
+    with pytest.raises(DefinitionError, match="nowhere"):
+        synthesise(tmp_path / "cdk.out", settings=settings, artefacts=stand_ins(tmp_path))
+
+
+def test_a_placeholder_that_nothing_fills_stops_synthesis(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for folder in ("lambdas", "glue_jobs", "step_functions", "examples"):
+        shutil.copytree(ROOT / folder, root / folder)
+    shutil.copy(ROOT / "cdk.json", root)
+    frame = root / "step_functions" / "pipeline.asl.json"
+    frame.write_text(frame.read_text().replace("${LogUri}", "${LogPlace}"))
+    with pytest.raises(DefinitionError, match=r"pipeline-daily_delays: nothing fills \$\{LogPlace\}"):
+        synthesise(tmp_path / "cdk.out", settings=Settings(), artefacts=stand_ins(tmp_path), root=root)
+
+
+def test_a_machine_is_filled_with_what_it_asks_for_only() -> None:
+    machine = {"States": {"A": {"Resource": "${Here}", "B": ["x${There}y"]}}}
+    values = {"Here": "1", "There": "2", "Elsewhere": "3"}
+    assert fillings(machine, values, name="m") == {"Here": "1", "There": "2"}
+
+
+def test_an_unreadable_machine_is_named(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.asl.json"
+    wrong.write_text("{")
+    with pytest.raises(DefinitionError, match=r"wrong\.asl\.json: not readable as JSON"):
+        read_machine(wrong)
+    with pytest.raises(DefinitionError, match="no state machine at"):
+        read_machine(tmp_path / "none.asl.json")
+
+
+def test_the_app_asks_no_account_and_no_region_for_anything(assembly_text: str) -> None:
+    assert "availability-zones" not in assembly_text
+    assert "missing" not in json.loads(assembly_text)
