@@ -1,0 +1,7 @@
+"""`python -m slackwater.cli` is `slackwater`."""
+
+from __future__ import annotations
+
+from slackwater.cli.main import main
+
+main()

@@ -1,0 +1,13 @@
+"""One module a command, or a group of commands."""
+
+from __future__ import annotations
+
+import typer
+
+from slackwater.cli.commands import deploy, local, logs, pull, push, query, run, runs, token
+
+
+def register(app: typer.Typer) -> None:
+    """Add every command, in the order in which `--help` lists them."""
+    for group in (local, deploy, token, push, pull, run, runs, logs, query):
+        group.register(app)

@@ -1,0 +1,97 @@
+"""`slackwater run`: one day of a pipeline, followed to its end."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from slackwater.cli.context import find_place, load
+from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
+from slackwater.cli.output import counted, document, remark, say
+from slackwater.errors import RunFailed
+
+if TYPE_CHECKING:
+    from slackwater.cli.running import Outcome, Seconds
+
+
+def register(app: typer.Typer) -> None:
+    """Add `run`."""
+    app.command(
+        epilog=examples(
+            "slackwater run daily_delays --date 2013-03-08", "slackwater run daily_delays --date 2013-03-08 --force"
+        )
+    )(run)
+
+
+def run(
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline of the project.", show_default=False)],
+    date: Annotated[
+        str, typer.Option(metavar="DATE", help="The day, in the pipeline's time zone.", show_default=False)
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Run even if inputs and definition are unchanged.")] = False,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Process one day and publish it.
+
+    It takes the place of what was published for that day before.
+    """
+    day = read_date(date, option="--date")
+    place = find_place(project)
+    definitions = load(place)
+    definitions.pipeline(pipeline)
+    from slackwater.cli.session import Session
+
+    session = Session.open(place, definitions)
+    try:
+        outcome = session.run(pipeline, day, force=force)
+    except RunFailed as error:
+        raise RunFailed(f"{pipeline} for {day}: {error}\n  its log: slackwater logs {pipeline} --date {day}") from error
+    except KeyboardInterrupt as error:
+        remark(f"The run goes on without this terminal. To follow it: slackwater runs {pipeline}", style="yellow")
+        raise typer.Exit(130) from error
+    if as_json:
+        document(described(outcome))
+    else:
+        show(outcome)
+
+
+def show(outcome: Outcome) -> None:
+    """Print how a run ended."""
+    run, publication = outcome.run, outcome.publication
+    what = "published" if outcome.outcome == "published" else "unchanged, as published before:"
+    say(
+        f"{run.pipeline} {run.date}: {what} {counted(publication.rows, 'row')} from {counted(run.rows, 'event')} "
+        f"in {counted(run.files, 'file')}",
+        style="green",
+    )
+    say(f"  {outcome.seconds.total} s{split(outcome.seconds)}")
+    say(f"  to see it: slackwater query \"SELECT * FROM {run.pipeline} WHERE date = '{run.date}'\"")  # noqa: S608
+
+
+def split(seconds: Seconds) -> str:
+    """Return where a run's time went, in words, after a colon."""
+    if seconds.spark_work is None:
+        return ""
+    return (
+        f": Spark start {seconds.spark_start} s, Spark work {seconds.spark_work} s, "
+        f"orchestration {seconds.orchestration} s"
+    )
+
+
+def described(outcome: Outcome) -> dict[str, Any]:
+    """Return the outcome as its JSON document."""
+    return {
+        "pipeline": outcome.run.pipeline,
+        "date": outcome.run.date,
+        "outcome": outcome.outcome,
+        "run_id": outcome.run.run_id,
+        "attempt": outcome.run.attempt,
+        "correlation_id": outcome.run.correlation_id,
+        "execution": outcome.execution,
+        "input": {"files": outcome.run.files, "rows": outcome.run.rows, "bytes": outcome.run.bytes},
+        "publication": outcome.publication.model_dump(mode="json"),
+        "seconds": asdict(outcome.seconds),
+    }

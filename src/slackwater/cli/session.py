@@ -1,0 +1,140 @@
+"""One command's connection to the cloud: what is deployed there, and the library's objects over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from slackwater.aws.clients import client
+from slackwater.aws.deployment import Deployment, read_deployment
+from slackwater.aws.job_logs import JobLogs
+from slackwater.aws.machines import ExecutionView, Machines
+from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.run_table import DynamoRunTable
+from slackwater.cli.board import Board
+from slackwater.cli.context import Place, load, reach_cloud
+from slackwater.cli.events import MAX_EVENTS, batches
+from slackwater.cli.running import Outcome, Runner, correlation_id, show_states, start_pull, succeeded
+from slackwater.cli.tokens import OPERATOR, TokenFile
+from slackwater.errors import AccessDenied
+from slackwater.project import Project
+
+if TYPE_CHECKING:
+    from slackwater.cli.sender import Pushed
+    from slackwater.cli.sql import Answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """Everything that the commands do in the cloud."""
+
+    place: Place
+    project: Project
+    deployment: Deployment
+    cloud: str
+    """The cloud's name for people."""
+
+    @classmethod
+    def open(cls, place: Place, project: Project | None = None) -> Session:
+        """Reach the cloud and see what is deployed there. Raises `NotDeployed`."""
+        cloud = reach_cloud(place)
+        return cls(
+            place=place,
+            project=project or load(place),
+            deployment=read_deployment(client("cloudformation")),
+            cloud=cloud,
+        )
+
+    @cached_property
+    def machines(self) -> Machines:
+        """State machines."""
+        return Machines(client("stepfunctions"))
+
+    @cached_property
+    def table(self) -> DynamoRunTable:
+        """The run table."""
+        return DynamoRunTable(client("dynamodb"), self.deployment.run_table)
+
+    @cached_property
+    def runner(self) -> Runner:
+        """Runs of pipelines."""
+        return Runner(machines=self.machines, table=self.table, prefix=self.deployment.pipeline_machine_prefix)
+
+    @cached_property
+    def logs(self) -> JobLogs:
+        """Spark jobs and their logs."""
+        return JobLogs(
+            emr=client("emr-serverless"),
+            store=S3ObjectStore(client("s3")),
+            application=self.deployment.application_id,
+            prefix=self.deployment.log_prefix,
+        )
+
+    def run(self, pipeline: str, date: str, *, force: bool = False) -> Outcome:
+        """Run a day and show its states as they pass. Raises `RunFailed`."""
+        return self.runner.outcome(self._followed(self.runner.start(pipeline, date, force=force)))
+
+    def pull(self, source: str, *, as_of: str | None) -> dict[str, Any]:
+        """Pull a source and show the states as they pass; return the totals. Raises `RunFailed`."""
+        machine = self.deployment.pull_machine_arn
+        return dict(succeeded(self._followed(start_pull(self.machines, machine, source=source, as_of=as_of))))
+
+    def _followed(self, execution: str) -> ExecutionView:
+        with Board() as board:
+            for view in self.machines.follow([execution]):
+                show_states(board, view)
+        return view
+
+    def push(
+        self,
+        source: str,
+        events: Sequence[bytes],
+        *,
+        token: str | None = None,
+        progress: Callable[[Pushed], None] = lambda _: None,
+    ) -> Pushed:
+        """Send events with `token`, or with the operator's own. Raises as `Sender.send` does."""
+        if token is not None:
+            return self._push(source, events, token, progress)
+        kept = TokenFile(self.place.state / "token")
+        try:
+            return self._push(source, events, kept.kept_or_minted(self.deployment.api_url, self._mint), progress)
+        except AccessDenied:
+            # Kept from a deployment that has gone since, or from before the source was added.
+            token = self._mint()
+            kept.keep(self.deployment.api_url, token)
+            return self._push(source, events, token, progress)
+
+    def _push(self, source: str, events: Sequence[bytes], token: str, progress: Callable[[Pushed], None]) -> Pushed:
+        push = self.project.source(source).push
+        import httpx
+
+        from slackwater.cli.sender import Pushed, Sender
+
+        largest = min(MAX_EVENTS, push.max_events) if push else MAX_EVENTS
+        correlation = correlation_id()
+        totals = Pushed(source, correlation)
+        with httpx.Client() as http:
+            sender = Sender(http=http, api=self.deployment.api_url, token=token, correlation_id=correlation)
+            for totals in sender.send(source, batches(events, max_events=largest)):
+                progress(totals)
+        return totals
+
+    def _mint(self) -> str:
+        return self.mint(OPERATOR, sorted(name for name, source in self.project.sources.items() if source.push))
+
+    def mint(self, partner: str, sources: Sequence[str]) -> str:
+        """Return a new bearer token of a partner for these sources."""
+        from slackwater.aws.tokens import TokenTable
+
+        return TokenTable(client("dynamodb"), self.deployment.token_table).create(partner, sources)
+
+    def query(self, sql: str) -> Answer:
+        """Answer SQL. Raises `InputError` for wrong SQL."""
+        from slackwater.cli.sql import ask
+        from slackwater.cli.tables import CloudTables
+
+        tables = CloudTables(self.project, self.deployment)
+        return ask(sql, tables=tables, pipelines=self.project.pipelines, sources=self.project.sources)

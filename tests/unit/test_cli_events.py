@@ -1,0 +1,114 @@
+"""Files of events, and the batches that they are cut into."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.cli.events import batches, body_of, read_events
+from slackwater.errors import DataError, InputError
+
+pytestmark = pytest.mark.unit
+
+EVENTS = [{"a": 1}, {"a": "ü"}, {"a": None}]
+NDJSON = "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in EVENTS).encode()
+
+
+@given(
+    events=st.lists(st.binary(min_size=1, max_size=40)),
+    max_events=st.integers(1, 7),
+    max_bytes=st.integers(41, 120),
+)
+def test_batches_hold_every_event_once_in_order_and_are_as_large_as_they_may_be(events, max_events, max_bytes):
+    cut = list(batches(events, max_events=max_events, max_bytes=max_bytes))
+    assert [event for batch in cut for event in batch] == events
+    sizes = [sum(len(event) + 1 for event in batch) for batch in cut]
+    assert all(0 < len(batch) <= max_events for batch in cut)
+    assert all(size <= max_bytes for size in sizes)
+    for batch, size, following in zip(cut, sizes, cut[1:], strict=False):
+        assert len(batch) == max_events or size + len(following[0]) + 1 > max_bytes
+
+
+@given(
+    events=st.lists(st.binary(min_size=1, max_size=40), min_size=1), more=st.lists(st.binary(min_size=1, max_size=40))
+)
+def test_a_file_that_has_grown_is_cut_like_before_up_to_the_last_batch(events, more):
+    before = list(batches(events, max_events=3, max_bytes=90))
+    assert list(batches([*events, *more], max_events=3, max_bytes=90))[: len(before) - 1] == before[:-1]
+
+
+def test_an_event_too_large_for_any_batch_is_named():
+    with pytest.raises(DataError, match="event 1 has 101 bytes; at most 100"):
+        list(batches([b"x", b"y" * 100], max_bytes=100))
+
+
+def test_a_body_is_the_same_bytes_every_time():
+    assert body_of([b"{}", b"[]"]) == body_of([b"{}", b"[]"])
+    assert gzip.decompress(body_of([b"{}", b"[]"])) == b"{}\n[]\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        NDJSON,
+        NDJSON.replace(b"\n", b"\r\n"),
+        b"\n\n" + NDJSON.replace(b"\n", b"\n \n").rstrip(),
+        b"\xef\xbb\xbf" + NDJSON,
+        json.dumps(EVENTS).encode(),
+        b" \n" + json.dumps(EVENTS, indent=2).encode(),
+        gzip.compress(NDJSON),
+        gzip.compress(json.dumps(EVENTS).encode()),
+    ],
+)
+def test_every_form_of_a_file_gives_the_same_events(tmp_path, content):
+    path = tmp_path / "events"
+    path.write_bytes(content)
+    assert [json.loads(event) for event in read_events(str(path))] == EVENTS
+
+
+def test_lines_are_kept_to_the_byte(tmp_path):
+    path = tmp_path / "events.ndjson"
+    path.write_bytes(b'{ "a":  1.50 }\n')
+    assert read_events(str(path)) == [b'{ "a":  1.50 }']
+
+
+def test_standard_input_is_read(monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(NDJSON)))
+    assert len(read_events("-")) == 3
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"[]", gzip.compress(b"")])
+def test_a_file_without_events_has_none(tmp_path, content):
+    path = tmp_path / "empty"
+    path.write_bytes(content)
+    assert read_events(str(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b'{"a": 1}\n{"a": \n', "line 2 is not JSON"),
+        (b'{"a": 1}\n\n\xff\n', "line 3 is not JSON"),
+        (b'[{"a": 1}', "not readable as a JSON array"),
+        (b"\x1f\x8b broken", "not readable as gzip"),
+        (gzip.compress(NDJSON)[:-9], "not readable as gzip"),
+    ],
+)
+def test_what_cannot_be_read_is_named_before_anything_is_sent(tmp_path, content, told):
+    path = tmp_path / "events"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=told):
+        read_events(str(path))
+
+
+def test_a_file_that_is_not_there_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match=r"cannot read .*nothing: No such file"):
+        read_events(str(tmp_path / "nothing"))
+    with pytest.raises(InputError, match="directory"):
+        read_events(str(tmp_path))

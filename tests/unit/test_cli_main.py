@@ -1,0 +1,181 @@
+"""The command line as a whole: exit codes, errors in words and as documents, help."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+import slackwater.cli.main as main_module
+from slackwater.cli.main import app, run
+from slackwater.errors import CloudError, InputError
+
+pytestmark = pytest.mark.unit
+
+PROJECT = str(Path(__file__).resolve().parents[2] / "examples" / "nyc_flights")
+COMMANDS = [
+    "local up", "local down", "local status", "deploy", "token create", "push", "pull", "run", "runs", "logs", "query",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_cloud(monkeypatch, tmp_path):
+    """Nothing answers at this address: a command that reaches for the cloud fails there."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def raising(monkeypatch):
+    """Put a command in the place of all that raises what the test gives it."""
+
+    def raising(error):
+        other = typer.Typer()
+
+        @other.command()
+        def fail(as_json: bool = typer.Option(False, "--json")) -> None:
+            raise error
+
+        monkeypatch.setattr(main_module, "app", other)
+
+    return raising
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_holds_an_example_and_takes_json_and_project(capsys, command):
+    assert run([*command.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    examples = shown.partition("Examples:\n")[2]
+    assert f"slackwater {command}" in examples
+    assert "--json" in shown
+    assert "--project DIR" in shown
+
+
+def test_every_command_is_listed_here(capsys):
+    run(["--help"])
+    names = {
+        line.split()[0]
+        for line in capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+        if line[2:3].strip()
+    }
+    assert names - {"An", "traceback"} == {command.split()[0] for command in COMMANDS}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_example_in_the_help_can_be_parsed(capsys, command):
+    run([*command.split(), "--help"])
+    for line in capsys.readouterr().out.partition("Examples:\n")[2].splitlines():
+        words = shlex.split(line.partition("slackwater ")[2])
+        group = main_module.typer.main.get_command(app)
+        context = group.make_context("slackwater", words)
+        assert context is not None
+        found = group.commands[words[0]]
+        rest = words[1:]
+        if hasattr(found, "commands"):
+            found, rest = found.commands[words[1]], words[2:]
+        assert found.make_context(words[0], rest).params
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "Usage"),
+        (["--project", "."], "No such option: --project"),
+        (["local"], "Usage"),
+        (["nothing"], "No such command 'nothing'"),
+        (["run"], "Missing argument 'PIPELINE'"),
+        (["run", "daily_delays"], "Missing option '--date'"),
+        (["run", "daily_delays", "--date"], "requires an argument"),
+        (["query", "SELECT 1", "--nonsense"], "No such option: --nonsense"),
+        (["local", "up", "--port", "0"], "Invalid value for '--port'"),
+        (["local", "up", "--port", "a"], "--port"),
+        (["token", "create", "acme"], "Missing option '--source'"),
+        (["run", "daily_delays", "--date", "2013-02-30"], "--date: '2013-02-30' is not a date such as 2013-03-08"),
+        (["pull", "flights", "--as-of", "today"], "--as-of: 'today' is not a date"),
+        (["run", "nothing", "--date", "2013-03-08"], "no pipeline 'nothing'"),
+        (["runs", "nothing"], "no pipeline 'nothing'"),
+        (["logs", "nothing", "--date", "2013-03-08"], "no pipeline 'nothing'"),
+        (["pull", "nothing"], "no source 'nothing'"),
+        (["pull", "weather"], "source 'weather' is not pulled"),
+        (["push", "flights", "file"], "source 'flights' is not pushed"),
+        (["push", "weather", "/no/such/file"], "cannot read /no/such/file"),
+        (["token", "create", "acme", "--source", "nothing"], "no source 'nothing'"),
+        (["runs", "--project", "/no/such/folder"], "/no/such/folder"),
+    ],
+)
+def test_wrong_input_exits_2_and_says_what_is_wrong(capsys, words, told):
+    project = [] if len(words) < 2 or words[-1] == "--date" or "--project" in words else ["--project", PROJECT]
+    assert run([*words, *project]) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err + captured.out
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "told"),
+    [
+        (["nothing", "--json"], "UsageError", "No such command"),
+        (["run", "daily_delays", "--json"], "UsageError", "--date"),
+        (["run", "nothing", "--date", "2013-03-08", "--json"], "UnknownName", "nothing"),
+        (["push", "weather", "/no/such/file", "--json"], "InputError", "/no/such/file"),
+        (["runs", "--json", "--project", "/no/such/folder"], "DefinitionError", "/no/such/folder"),
+    ],
+)
+def test_with_json_an_error_is_the_one_document_on_standard_output(capsys, words, kind, told):
+    assert run(words) == 2
+    captured = capsys.readouterr()
+    error = json.loads(captured.out)["error"]
+    assert error["kind"] == kind
+    assert told in error["message"]
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(("error", "code"), [(InputError("wrong"), 2), (CloudError("wrong"), 1)])
+def test_the_kind_of_error_decides_the_exit_code(capsys, raising, error, code):
+    raising(error)
+    assert run([]) == code
+    assert capsys.readouterr().err == "error: wrong\n"
+
+
+def test_what_was_not_expected_says_how_to_see_more(capsys, raising):
+    raising(KeyError("lost"))
+    assert run([]) == 1
+    assert capsys.readouterr().err == "error: unexpected: KeyError: 'lost' (run again with --debug)\n"
+    assert run(["--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "Unexpected"
+
+
+def test_debug_shows_the_traceback_too(capsys, raising):
+    raising(CloudError("wrong"))
+    assert run(["--debug"]) == 1
+    shown = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in shown
+    assert shown.endswith("error: wrong\n")
+
+
+def test_an_interruption_ends_with_130(capsys, raising):
+    raising(KeyboardInterrupt())
+    assert run([]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_reader_that_has_had_enough_is_no_error(capfd, raising):
+    raising(BrokenPipeError(32, "Broken pipe"))
+    with pytest.raises(SystemExit) as ended:
+        run([])
+    assert ended.value.code == 1
+    assert capfd.readouterr().err == ""
+
+
+def test_a_wrong_key_in_the_project_names_file_and_field(capsys, tmp_path):
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "weather.yaml").write_text(
+        "source: weather\ntimestamp: {field: at}\nfilds: {at: timestamp}\npush: {}\n"
+    )
+    assert run(["runs", "--json"]) == 2
+    message = json.loads(capsys.readouterr().out)["error"]["message"]
+    assert "weather.yaml" in message
+    assert "filds" in message

@@ -1,0 +1,186 @@
+"""Sending batches: retries, refusals, totals, tokens."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import stat
+from pathlib import Path
+
+import httpx
+import pytest
+
+from slackwater.aws.deployment import Deployment
+from slackwater.cli.context import Place
+from slackwater.cli.sender import Pushed, Sender
+from slackwater.cli.session import Session
+from slackwater.cli.tokens import TokenFile
+from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, UnknownName
+from slackwater.project import load_project
+from slackwater.receiver.source import Push
+
+pytestmark = pytest.mark.unit
+
+BATCHES = [[b'{"n":0}', b'{"n":1}'], [b'{"n":2}']]
+
+
+class Api:
+    """Answers one after the other, and keeps what it was asked."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.requests = []
+
+    def __call__(self, request):
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def accepted(count, *, duplicates=0, rejected=(), status=202):
+    body = {"batch_id": "b", "accepted": count, "duplicates": duplicates, "rejected": list(rejected)}
+    return httpx.Response(status, json=body)
+
+
+def send(*answers, batches=BATCHES):
+    api, waits = Api(*answers), []
+    with httpx.Client(transport=httpx.MockTransport(api)) as http:
+        sender = Sender(http=http, api="http://api/", token="secret", correlation_id="c", sleep=waits.append)
+        totals = list(sender.send("weather", iter(batches)))
+    return totals[-1], api.requests, waits
+
+
+def test_batches_are_posted_as_gzipped_ndjson_with_the_token():
+    totals, requests, waits = send(accepted(2), accepted(0, duplicates=1))
+    assert [str(request.url) for request in requests] == ["http://api/v1/sources/weather/events"] * 2
+    assert requests[0].headers["authorization"] == "Bearer secret"
+    assert [request.headers["x-correlation-id"] for request in requests] == ["c", "c"]
+    assert requests[0].headers["content-type"] == "application/x-ndjson"
+    assert gzip.decompress(requests[0].content) == b'{"n":0}\n{"n":1}\n'
+    assert totals == Pushed("weather", "c", events=3, batches=2, accepted=2, duplicates=1)
+    assert totals.ok
+    assert waits == []
+
+
+def test_rejected_events_are_told_by_their_place_in_the_file():
+    totals, _, _ = send(accepted(2), accepted(0, rejected=[{"index": 0, "reason": "no time"}], status=422))
+    assert totals.rejected == [{"index": 2, "reason": "no time"}]
+    assert totals.ok
+
+
+def test_a_file_of_which_nothing_was_taken_is_not_ok():
+    totals, _, _ = send(accepted(0, rejected=[{"index": 0, "reason": "no time"}], status=422), batches=[[b"{}"]])
+    assert not totals.ok
+
+
+@pytest.mark.parametrize("trouble", [httpx.Response(503), httpx.Response(429), httpx.ConnectError("refused")])
+def test_transient_failures_are_tried_again(trouble):
+    totals, requests, waits = send(trouble, trouble, accepted(1), batches=[[b"{}"]])
+    assert totals.accepted == 1
+    assert len(requests) == 3
+    assert len(waits) == 2
+    assert requests[0].content == requests[2].content
+
+
+def test_the_number_of_tries_is_bounded():
+    with pytest.raises(Throttled, match="the API answered 503"):
+        send(*[httpx.Response(503)] * 9)
+    with pytest.raises(CloudError, match="http://api/ does not answer: refused"):
+        send(*[httpx.ConnectError("refused")] * 9)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, DataError),
+        (401, AccessDenied),
+        (403, AccessDenied),
+        (404, UnknownName),
+        (413, DataError),
+        (418, CloudError),
+    ],
+)
+def test_a_refusal_is_final_and_in_the_apis_words(status, error):
+    refused = httpx.Response(status, json={"error": {"code": "x", "message": "because"}})
+    with pytest.raises(error, match=f"^the API answered {status}: because$"):
+        send(refused, accepted(1))
+
+
+def test_the_gateways_own_words_are_told_too():
+    with pytest.raises(UnknownName, match="Not Found"):
+        send(httpx.Response(404, json={"message": "Not Found"}))
+    with pytest.raises(CloudError, match="<html>"):
+        send(httpx.Response(302, text="<html>"))
+
+
+def test_a_token_is_minted_once_for_each_api_and_only_its_owner_can_read_it(tmp_path):
+    tokens, minted = TokenFile(tmp_path / ".slackwater" / "token"), iter(["one", "two", "three"])
+    for api, token in (("http://a", "one"), ("http://a", "one"), ("http://b", "two"), ("http://a", "one")):
+        assert tokens.kept_or_minted(api, lambda: next(minted)) == token
+    tokens.keep("http://a", "three")
+    assert TokenFile(tokens.path).token("http://a") == "three"
+    assert json.loads(tokens.path.read_text()) == {"http://a": "three", "http://b": "two"}
+    assert stat.S_IMODE(tokens.path.stat().st_mode) == 0o600
+    assert [path.name for path in tokens.path.parent.iterdir()] == ["token"]
+
+
+def test_a_broken_token_file_says_what_to_do(tmp_path):
+    (tmp_path / "token").write_text("{")
+    with pytest.raises(InputError, match="remove it"):
+        TokenFile(tmp_path / "token").token("http://a")
+
+
+@pytest.fixture
+def session(tmp_path, monkeypatch):
+    """A session of the example whose tokens are numbered as they are minted, and an API that takes the second only."""
+    deployment = Deployment.model_construct(api_url="http://api")
+    project = load_project(Path(__file__).resolve().parents[2] / "examples" / "nyc_flights")
+    found = Session(
+        place=Place(root=tmp_path, project=tmp_path), project=project, deployment=deployment, cloud="a test"
+    )
+    minted = []
+
+    def mint(_, partner, sources):
+        minted.append((partner, sources))
+        return f"token{len(minted)}"
+
+    def answer(request):
+        if request.headers["authorization"] != "Bearer token2":
+            return httpx.Response(401, json={"error": {"code": "unauthorized", "message": "no"}})
+        return accepted(len(gzip.decompress(request.content).splitlines()))
+
+    real = httpx.Client
+    monkeypatch.setattr(Session, "mint", mint)
+    monkeypatch.setattr(httpx, "Client", lambda: real(transport=httpx.MockTransport(answer)))
+    return found, minted
+
+
+def test_a_kept_token_that_is_no_longer_known_is_replaced_once(session):
+    session, minted = session
+    assert session.push("weather", [b"{}"] * 3).accepted == 3
+    assert minted == [("operator", ["weather"])] * 2
+    assert session.push("weather", [b"{}"] * 2).accepted == 2
+    assert len(minted) == 2
+
+
+def test_a_given_token_is_the_one_that_is_used(session):
+    session, minted = session
+    with pytest.raises(AccessDenied):
+        session.push("weather", [b"{}"], token="wrong")
+    assert session.push("weather", [b"{}"], token="token2").accepted == 1
+    assert minted == []
+    assert not (session.place.state / "token").exists()
+
+
+def test_a_source_that_takes_fewer_events_at_once_gets_smaller_batches(session):
+    session, _ = session
+    batches = []
+    session.push("weather", [b"{}"] * 10_001, token="token2", progress=lambda now: batches.append(now.events))
+    assert batches == [5_000, 10_000, 10_001]
+    source = session.project.sources["weather"]
+    session.project.sources["weather"] = source.model_copy(update={"push": Push(max_events=4_000)})
+    batches.clear()
+    session.push("weather", [b"{}"] * 5_000, token="token2", progress=lambda now: batches.append(now.events))
+    assert batches == [4_000, 5_000]

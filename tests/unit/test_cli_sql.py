@@ -1,0 +1,129 @@
+"""SQL over given tables: what it answers, and what it may not do."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from slackwater.cli.sql import ask
+from slackwater.errors import CloudError, InputError
+
+pytestmark = pytest.mark.unit
+
+DELAYS = pa.table({"date": ["2013-03-08", "2013-03-09"], "flights": [7, 9]})
+WEATHER = pa.table(
+    {"origin": ["JFK", "EWR"], "hour": [19, 20], "_date": ["2013-03-09", "2013-03-09"], "_hour": ["00", "01"]}
+)
+
+
+class Tables:
+    """Tables that are given; it keeps which ones were opened."""
+
+    def __init__(self, **tables):
+        self._tables = {"daily_delays": DELAYS, "weather": WEATHER, "secret": DELAYS} | tables
+        self.opened = []
+
+    def published(self, pipeline):
+        self.opened.append(pipeline)
+        return self._tables.get(pipeline)
+
+    def raw(self, source):
+        self.opened.append(f"raw.{source}")
+        return self._tables[source]
+
+
+def answer(sql, tables=None):
+    names = {"pipelines": ["daily_delays", "never_run"], "sources": ["weather", "flights"]}
+    return ask(sql, tables=tables or Tables(), **names)
+
+
+def test_a_published_table_goes_by_its_pipelines_name():
+    found = answer("SELECT * FROM daily_delays WHERE date = '2013-03-08'")
+    assert (found.columns, found.rows) == (["date", "flights"], [("2013-03-08", 7)])
+
+
+def test_partitions_have_the_date_and_hour_of_the_partition_and_keep_a_field_of_that_name():
+    found = answer("SELECT date, hour, _hour, origin FROM raw.weather ORDER BY hour")
+    assert found.rows == [("2013-03-09", "00", 19, "JFK"), ("2013-03-09", "01", 20, "EWR")]
+
+
+def test_a_table_can_be_read_twice_in_one_query_and_under_any_case():
+    sql = 'SELECT count(*) FROM Daily_Delays a JOIN "daily_delays" b ON a.date = b.date, RAW.Weather'
+    assert answer(sql).rows == [(4,)]
+
+
+def test_only_the_tables_that_are_named_are_opened():
+    tables = Tables()
+    answer("SELECT 1", tables)
+    answer("SELECT weather FROM (SELECT 1 AS weather)", tables)
+    assert tables.opened == []
+    answer("SELECT * FROM raw.weather", tables)
+    assert tables.opened == ["raw.weather"]
+
+
+def test_filters_and_columns_reach_the_files(tmp_path):
+    for hour in ("00", "01"):
+        pq.write_table(pa.table({"n": [int(hour)], "text": ["x"]}), tmp_path / f"{hour}.parquet")
+    (tmp_path / "01.parquet").write_bytes(b"no Parquet: never opened")
+    schema = pa.schema([("n", pa.int64()), ("text", pa.string()), ("_date", pa.string()), ("_hour", pa.string())])
+    partitions = ds.FileSystemDataset.from_paths(
+        ["00.parquet", "01.parquet"],
+        schema=schema,
+        format=ds.ParquetFileFormat(),
+        filesystem=pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem()),
+        partitions=[(ds.field("_date") == "2013-03-09") & (ds.field("_hour") == hour) for hour in ("00", "01")],
+    )
+    assert answer("SELECT n FROM raw.weather WHERE hour = '00'", Tables(weather=partitions)).rows == [(0,)]
+    with pytest.raises(CloudError, match="could not be read"):
+        answer("SELECT n FROM raw.weather", Tables(weather=partitions))
+
+
+def test_types_come_as_python_has_them():
+    found = answer("SELECT TIMESTAMPTZ '2013-03-10 07:00:00+00' AS at, 0.1::DECIMAL(3, 1) AS tenth, NULL AS nothing")
+    assert found.rows[0][0].isoformat() == "2013-03-10T07:00:00+00:00"
+    assert str(found.rows[0][1]) == "0.1"
+    assert found.rows[0][2] is None
+
+
+@pytest.mark.parametrize("sql", ["DESCRIBE daily_delays", "FROM daily_delays", "EXPLAIN SELECT * FROM daily_delays"])
+def test_other_statements_that_read_are_answered(sql):
+    assert answer(sql).rows
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELEC 1", "syntax error"),
+        ("", "one statement is expected, not 0"),
+        ("SELECT 1; SELECT 2", "one statement is expected, not 2"),
+        ("DROP TABLE daily_delays", "DROP is not allowed"),
+        ("INSERT INTO daily_delays VALUES ('2013-03-10', 1)", "INSERT is not allowed"),
+        ("COPY daily_delays TO '/tmp/out.csv'", "COPY is not allowed"),
+        ("SET threads = 1", "SET is not allowed"),
+        ("ATTACH '/tmp/other.db'", "ATTACH is not allowed"),
+        ("SELECT * FROM read_text('/etc/hostname')", "Cannot access file"),
+        ("SELECT * FROM '/etc/hostname'", "does not exist"),
+        ("SELECT nothing FROM daily_delays", "nothing"),
+        ("SELECT origin::INT FROM raw.weather", "Could not convert"),
+        (
+            "SELECT * FROM nowhere",
+            r"nowhere does not exist.*\(tables: daily_delays, never_run, raw.flights, raw.weather\)",
+        ),
+        ("SELECT * FROM raw.nowhere", "nowhere does not exist"),
+        ("SELECT * FROM secret", "secret does not exist"),
+        ("SELECT * FROM weather", "weather does not exist"),
+        ("SELECT * FROM Never_Run", "never_run has not been published yet: slackwater run never_run --date DATE"),
+    ],
+)
+def test_wrong_sql_is_an_input_error_that_says_why(sql, told):
+    with pytest.raises(InputError, match=f"(?s){told}"):
+        answer(sql)
+
+
+def test_names_of_this_programme_are_no_tables():
+    local_table = DELAYS
+    with pytest.raises(InputError, match="local_table does not exist"):
+        answer("SELECT * FROM local_table")
+    assert local_table.num_rows == 2
