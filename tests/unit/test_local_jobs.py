@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.fakes_local import FakeRunner
 
 from slackwater.local.emr.applications import Applications
 from slackwater.local.emr.errors import Conflict, Invalid, NotFound
 from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.runner import Outcome
 from slackwater.local.emr.store import Scope, Store
+from tests.fakes_local import FakeRunner
 
 pytestmark = pytest.mark.unit
 

@@ -7,9 +7,11 @@ from importlib.metadata import version
 
 import pytest
 from ministack import app
-from ministack.core import persistence, responses, router
-from ministack.services import stepfunctions
+from ministack.core import lambda_runtime, persistence, responses, router
+from ministack.services import apigateway, lambda_svc, stepfunctions
 from ministack.services.cloudformation import provisioners
+
+from slackwater.local import emulator
 
 pytestmark = pytest.mark.unit
 
@@ -76,3 +78,23 @@ def test_states_call_their_integrations_like_this():
 
 def test_a_running_execution_says_so():
     assert hasattr(stepfunctions._executions, "all_values")
+
+
+def test_apis_are_made_by_this_handler_and_kept_in_this_table(monkeypatch):
+    handlers = dict(provisioners._RESOURCE_HANDLERS["AWS::ApiGatewayV2::Api"])
+    monkeypatch.setitem(provisioners._RESOURCE_HANDLERS, "AWS::ApiGatewayV2::Api", handlers)
+    emulator.address_apis_by_path("http://127.0.0.1:1")
+    api_id, attributes = handlers["create"]("Api", {"Name": "a"}, "stack")
+    try:
+        path = f"/_aws/execute-api/{api_id}/$default"
+        assert attributes["ApiEndpoint"] == apigateway._apis[api_id]["apiEndpoint"] == f"http://127.0.0.1:1{path}"
+        assert app._parse_execute_api_url("127.0.0.1", f"{path}/v1/x") == (api_id, "$default", "/v1/x")
+    finally:
+        handlers["delete"](api_id, {})
+
+
+def test_workers_ask_for_layers_by_this_name_when_they_start():
+    assert parameters(lambda_svc._resolve_layer_zip) == ["attachment"]
+    assert parameters(lambda_runtime.Worker._spawn) == ["self"]
+    assert "import _resolve_layer_zip" in inspect.getsource(lambda_runtime.Worker._spawn)
+    assert "site.addsitedir" in lambda_runtime._PYTHON_WORKER_SCRIPT.replace("_site", "site")

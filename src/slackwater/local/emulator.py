@@ -169,6 +169,29 @@ def address_apis_by_path(endpoint: str) -> None:
     handlers["create"] = create_api
 
 
+def share_layers(shared: Callable[[bytes], bytes]) -> None:
+    """Give starting Lambda workers `shared(layer)` for each layer's zip; whoever else asks gets the zip itself."""
+    functions, worker = _module("services.lambda_svc"), _module("core.lambda_runtime").Worker
+    resolve, spawn = functions._resolve_layer_zip, worker._spawn
+    starting: contextvars.ContextVar[bool] = contextvars.ContextVar("starting", default=False)
+
+    @functools.wraps(resolve)
+    def resolve_layer(attachment: Any) -> bytes | None:
+        layer: bytes | None = resolve(attachment)
+        return shared(layer) if layer and starting.get() else layer
+
+    @functools.wraps(spawn)
+    def spawn_worker(self: Any) -> None:
+        token = starting.set(True)
+        try:
+            spawn(self)
+        finally:
+            starting.reset(token)
+
+    functions._resolve_layer_zip = resolve_layer
+    worker._spawn = spawn_worker
+
+
 def fail_state(error: str, cause: str) -> NoReturn:
     """Fail the running state, as its `Retry` and `Catch` see it."""
     raise _module("services.stepfunctions")._ExecutionError(error, cause)

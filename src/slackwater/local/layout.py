@@ -52,6 +52,11 @@ class Layout:
         return self.base / "jars"
 
     @property
+    def layers(self) -> Path:
+        """Lambda layers, unpacked."""
+        return self.base / "layers"
+
+    @property
     def jobs(self) -> Path:
         """One folder per EMR Serverless job run."""
         return self.base / "emr"

@@ -25,6 +25,7 @@ from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.step_functions import Integration
 from slackwater.local.emr.store import Store
+from slackwater.local.layers import shared_layer
 
 _KEEP_ALIVE_SECONDS = 75
 Asgi = Callable[..., Awaitable[None]]
@@ -48,6 +49,7 @@ async def _serve(place: layout.Layout, listener: socket.socket) -> None:
 
     endpoint = f"http://{layout.HOST}:{port}"
     emulator.address_apis_by_path(endpoint)
+    emulator.share_layers(lambda layer: shared_layer(layer, place.layers))
     job_runs = _add_emr_serverless(place, endpoint=endpoint)
     checkpointer = Checkpointer(place.state, busy=lambda: job_runs.running() or emulator.executions_running())
     app = _with_status(noting_requests(emulator.application(), checkpointer.touch), _facts(place, port))

@@ -1,0 +1,140 @@
+"""One local cloud for all cloud tests, deployed once, with the example's project and a partner's server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from examples.nyc_flights.feed import make_feed
+from examples.nyc_flights.partner import Partner
+from slackwater.local import cloud as local_cloud
+
+ROOT = Path(__file__).resolve().parents[2]
+DATES = ("2013-03-08", "2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12")
+LONG_DAY = "2013-11-03"
+"""The day of 25 hours."""
+
+BROKEN = """
+pipeline: broken
+sources: [weather]
+steps:
+  wrong:
+    step: sql
+    depends_on: [weather]
+    with: {query: SELECT no_such_column FROM weather}
+publish: {step: wrong, key: [date]}
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command line answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """The deployed local cloud, as a user reaches it: by the command line and by HTTP."""
+
+    root: Path
+    project: Path
+    endpoint: str
+    environment: dict[str, str]
+
+    def slackwater(self, *words: str, code: int | None = 0) -> Answer:
+        """Run the command line; `code` is the exit code to insist on."""
+        run = subprocess.run(
+            [sys.executable, "-m", "slackwater.cli", *words, "--project", str(self.project)],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=540,
+            check=False,
+        )
+        assert code is None or run.returncode == code, f"{words}: exit {run.returncode}\n{run.stdout}\n{run.stderr}"
+        return Answer(run.returncode, run.stdout, run.stderr)
+
+    def json(self, *words: str, code: int | None = 0) -> Any:
+        """Run the command line with `--json` and return its one document."""
+        return self.slackwater(*words, "--json", code=code).json
+
+    def query(self, sql: str) -> list[list[Any]]:
+        return self.json("query", sql)["rows"]
+
+    def client(self, service: str) -> Any:
+        session = boto3.session.Session(
+            aws_access_key_id="test", aws_secret_access_key="test", region_name=self.environment["AWS_REGION"]
+        )
+        return session.client(service, endpoint_url=self.endpoint)
+
+    def outputs(self) -> dict[str, str]:
+        stacks = self.client("cloudformation").describe_stacks()["Stacks"]
+        return {o["OutputKey"]: o["OutputValue"] for stack in stacks for o in stack.get("Outputs", [])}
+
+    def jobs(self) -> list[dict[str, Any]]:
+        application = self.outputs()["ApplicationId"]
+        pages = self.client("emr-serverless").get_paginator("list_job_runs").paginate(applicationId=application)
+        return [job for page in pages for job in page["jobRuns"]]
+
+
+@pytest.fixture(scope="session")
+def partner(tmp_path_factory) -> Iterator[Partner]:
+    """The partner's server with the files of the five days and of the day of 25 hours."""
+    folder = tmp_path_factory.mktemp("partner")
+    with Partner(make_feed(folder, [*DATES, LONG_DAY]).flights) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def weather(partner) -> Path:
+    """The weather of the same days as NDJSON."""
+    return partner.folder.parent / "weather.ndjson"
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory, partner) -> Path:
+    """The example's project with this partner's address, and one pipeline that fails on Spark."""
+    folder = tmp_path_factory.mktemp("project") / "nyc_flights"
+    for kind in ("sources", "pipelines"):
+        shutil.copytree(ROOT / "examples" / "nyc_flights" / kind, folder / kind)
+    flights = folder / "sources" / "flights.yaml"
+    flights.write_text(flights.read_text().replace("http://127.0.0.1:8713/flights", partner.url))
+    (folder / "pipelines" / "broken.yaml").write_text(BROKEN)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
+    """The local cloud, up and deployed; the jars come from the checkout, everything else is its own."""
+    root = tmp_path_factory.mktemp("cloud")
+    (root / ".slackwater").mkdir()
+    (root / ".slackwater" / "jars").symlink_to(ROOT / ".slackwater" / "jars")
+    up = local_cloud.up(root)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environment = {**inherited, **up.environment()}
+    deployed = Cloud(root=root, project=project, endpoint=up.endpoint, environment=environment)
+    try:
+        deployed.slackwater("deploy")
+        token = deployed.json("token", "create", "tests", "--source", "weather")["token"]
+        environment["SLACKWATER_TOKEN"] = token
+        yield deployed
+    finally:
+        local_cloud.down(root)

@@ -1,0 +1,113 @@
+"""What is wrong is told clearly or side-lined with its reason, and nothing else is lost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.cloud
+
+EVENT = {"origin": "JFK", "time_hour": "2014-06-01T10:00:00Z", "temp": 50.0}
+
+
+@pytest.fixture(scope="module")
+def post(cloud):
+    url = cloud.outputs()["ApiUrl"].rstrip("/")
+
+    def post(body, *, source="weather", token=cloud.environment["SLACKWATER_TOKEN"], **headers):
+        sent = {"content-type": "application/x-ndjson", **headers}
+        if token:
+            sent["authorization"] = f"Bearer {token}"
+        return httpx.post(f"{url}/v1/sources/{source}/events", content=body, headers=sent, timeout=60)
+
+    return post
+
+
+def ndjson(*events):
+    return "\n".join(json.dumps(event) for event in events).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "status"),
+    [
+        (b"\xff\xfe not json", {}, 400),
+        (b'[{"origin": "JFK"', {"content-type": "application/json"}, 400),
+        (b"", {}, 400),
+        (b"not gzip", {"content-encoding": "gzip"}, 400),
+        (ndjson(EVENT), {"token": None}, 401),
+        (ndjson(EVENT), {"token": "wrong"}, 401),
+        (ndjson(EVENT), {"token": "wrong", "source": "nowhere"}, 401),
+        (ndjson(EVENT), {"source": "flights"}, 403),
+        (ndjson(EVENT), {"content-type": "text/html"}, 415),
+        (ndjson({"origin": "JFK"}), {}, 422),
+    ],
+)
+def test_a_bad_request_gets_its_status_and_a_message(post, body, options, status):
+    answer = post(body, **options)
+    assert answer.status_code == status, answer.text
+    if status != 422:
+        assert answer.json()["error"]["message"]
+
+
+def test_an_unknown_source_is_told_to_who_may_ask(cloud, post):
+    token = cloud.json("token", "create", "everyone", "--source", "*")["token"]
+    assert post(ndjson(EVENT), source="nowhere", token=token).status_code == 404
+
+
+def test_good_events_of_a_batch_are_kept_and_bad_ones_side_lined_with_their_reason(cloud, post):
+    bad_time, no_time, wrong_type = EVENT | {"time_hour": "noon"}, {"origin": "LGA"}, EVENT | {"temp": "warm"}
+    body = ndjson(EVENT, bad_time, EVENT | {"origin": "LGA", "temp": None}, no_time, wrong_type)
+    answer = post(gzip.compress(body), **{"content-encoding": "gzip"})
+    assert answer.status_code == 202, answer.text
+    told = answer.json()
+    assert (told["accepted"], told["duplicates"]) == (2, 0)
+    assert [item["index"] for item in told["rejected"]] == [1, 3, 4]
+    assert all("time_hour" in item["reason"] for item in told["rejected"][:2])
+    assert "temp" in told["rejected"][2]["reason"]
+    stored = cloud.query("SELECT origin, temp FROM raw.weather WHERE date = '2014-06-01' ORDER BY origin")
+    assert stored == [["JFK", 50.0], ["LGA", None]]
+    s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
+    keys = [item["Key"] for item in s3.list_objects_v2(Bucket=bucket, Prefix="sideline/source=weather/")["Contents"]]
+    lines = [
+        json.loads(line) for key in keys for line in s3.get_object(Bucket=bucket, Key=key)["Body"].read().splitlines()
+    ]
+    mine = {line["index"]: line for line in lines if line["batch_id"] == told["batch_id"]}
+    assert set(mine) == {1, 3, 4}
+    assert json.loads(mine[1]["text"]) == bad_time
+    again = post(gzip.compress(body), **{"content-encoding": "gzip"}).json()
+    assert (again["accepted"], again["duplicates"], len(again["rejected"])) == (0, 2, 3)
+    assert cloud.query("SELECT count(*) FROM raw.weather WHERE date = '2014-06-01'") == [[2]]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("run", "daily_delays", "--date", "2013-02-30"), 2, "2013-02-30"),
+        (("run", "no_such", "--date", "2013-03-10"), 2, "no_such"),
+        (("pull", "nowhere"), 2, "nowhere"),
+        (("pull", "weather"), 2, "weather"),
+        (("push", "weather", "/no/such/file"), 2, "/no/such/file"),
+        (("query", "SELECT * FROM nothing"), 2, "nothing"),
+        (("query", "DROP TABLE daily_delays"), 2, ""),
+    ],
+)
+def test_a_wrong_command_says_what_is_wrong(cloud, words, code, told):
+    error = cloud.json(*words, code=code)["error"]
+    assert told in error["message"]
+    assert "Traceback" not in error["message"]
+
+
+def test_a_file_that_vanishes_and_a_row_with_too_few_columns_lose_nothing_else(cloud, partner):
+    header = (partner.folder / "flights-2013-03-08.csv").read_text().splitlines()[0]
+    row = "2013,7,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-07-01T09:00:00Z"
+    short = "2013,7,1,517,515"
+    partner.put("flights-2013-07-01.csv", "\n".join([header, row, short, row.replace("1545", "9")]).encode() + b"\n")
+    partner.put("flights-2013-07-02.csv", f"{header}\n{row.replace('07-01', '07-02')}\n".encode())
+    partner.vanishing.add("flights-2013-07-02.csv")
+    totals = cloud.json("pull", "flights", "--as-of", "2013-07-02")
+    assert (totals["taken"], totals["vanished"], totals["failed"]) == (1, 1, 0)
+    assert (totals["rows"], totals["rejected"]) == (2, 1)
+    assert cloud.query("SELECT flight FROM raw.flights WHERE date = '2013-07-01' ORDER BY flight") == [[9], [1545]]

@@ -1,0 +1,53 @@
+"""The local cloud killed in the middle of a run: the day can be run again, to the right result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from slackwater.local import cloud as local_cloud
+from tests.cloud.conftest import ROOT
+from tests.independent import COLUMNS, assert_same_table, daily_delays
+
+pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
+
+DATE = "2013-03-11"
+
+
+def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud, weather, tmp_path):
+    cloud.json("pull", "flights", "--as-of", "2013-03-12")
+    cloud.json("push", "weather", str(weather))
+    words = ["run", "daily_delays", "--date", DATE, "--force", "--project", str(cloud.project)]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "slackwater.cli", *words],
+        cwd=ROOT,
+        env=cloud.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    wait_for(lambda: any(job["state"] == "RUNNING" for job in cloud.jobs()))
+    found = local_cloud.status(cloud.root)
+    os.kill(found.pid, signal.SIGKILL)
+    wait_for(lambda: local_cloud.status(cloud.root) is None)
+    running.communicate(timeout=300)
+    assert running.returncode != 0
+    again = local_cloud.up(cloud.root, port=int(cloud.endpoint.rpartition(":")[2]))
+    assert again.endpoint == cloud.endpoint
+    answer = cloud.json("run", "daily_delays", "--date", DATE, "--force")
+    assert answer["outcome"] == "published"
+    rows = cloud.query(f"SELECT {', '.join(COLUMNS)} FROM daily_delays WHERE date = '{DATE}' ORDER BY origin, carrier")
+    assert_same_table(rows, daily_delays(tmp_path, DATE))
+    states = [run["state"] for run in cloud.json("runs", "daily_delays")["runs"] if run["date"] == DATE]
+    assert states[-2:] == ["failed", "published"]
+
+
+def wait_for(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
