@@ -8,8 +8,8 @@ from typing import Any
 from aws_cdk import Acknowledgment, CfnOutput, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
-
 from constructs import Construct, IConstruct
+
 from infra.settings import Settings
 
 _RETENTIONS: Mapping[int, logs.RetentionDays] = {

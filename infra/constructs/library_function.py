@@ -8,8 +8,8 @@ from pathlib import Path
 from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
-
 from constructs import Construct
+
 from infra.constructs.common import accept, log_group
 from infra.settings import Architecture, Settings
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as stepfunctions
-
 from constructs import Construct
+
 from infra.constructs import grants
 from infra.constructs.common import accept, log_group, removal
 from infra.constructs.library_function import LibraryFunction

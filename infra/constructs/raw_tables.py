@@ -5,8 +5,8 @@ from __future__ import annotations
 from aws_cdk import Stack
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_s3 as s3
-
 from constructs import Construct
+
 from slackwater.project import Project
 from slackwater.receiver.source import FieldType, Source
 

@@ -8,8 +8,8 @@ from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
-
 from constructs import Construct
+
 from infra.constructs.common import accept, log_group
 from infra.settings import Settings
 

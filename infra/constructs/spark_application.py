@@ -5,8 +5,8 @@ from __future__ import annotations
 from aws_cdk import Stack
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_iam as iam
-
 from constructs import Construct
+
 from infra.settings import Architecture, Settings
 
 _ARCHITECTURES = {Architecture.X86_64: "X86_64", Architecture.ARM64: "ARM64"}

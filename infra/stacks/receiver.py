@@ -7,8 +7,8 @@ from pathlib import Path
 from aws_cdk import Duration, Environment, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
-
 from constructs import Construct
+
 from infra.constructs import grants
 from infra.constructs.common import outputs
 from infra.constructs.library_function import Library, LibraryFunction

@@ -6,8 +6,8 @@ from aws_cdk import Duration, Environment, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_s3 as s3
-
 from constructs import Construct
+
 from infra.constructs.common import accept, outputs, removal
 from infra.constructs.raw_tables import RawTables
 from infra.settings import Settings

@@ -50,6 +50,8 @@ class Project(Model):
 
 def load_project(folder: Path, *, code: str = "") -> Project:
     """Read and check a project folder. Raises `DefinitionError` naming file and field."""
+    from slackwater.steps.registry import check  # noqa: PLC0415 - parses SQL, which Lambda functions do without
+
     if not folder.is_dir():
         raise DefinitionError(f"no project folder at {folder} (name one with --project DIR)")
     sources = _load_all(folder / "sources", Source)
@@ -64,6 +66,10 @@ def load_project(folder: Path, *, code: str = "") -> Project:
                     f"(there are: {', '.join(sorted(sources))})"
                 )
         stages(pipeline)
+        try:
+            check(pipeline)
+        except DefinitionError as error:
+            raise DefinitionError(f"{folder / 'pipelines' / name}.yaml: {error}") from error
     return Project(sources=sources, pipelines=pipelines, code=code)
 
 

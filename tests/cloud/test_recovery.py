@@ -30,7 +30,8 @@ def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    wait_for(lambda: any(job["state"] == "RUNNING" for job in cloud.jobs()))
+    second_stage = f"daily_delays {DATE} delays_by_carrier"
+    wait_for(lambda: any((job["name"], job["state"]) == (second_stage, "RUNNING") for job in cloud.jobs()))
     found = local_cloud.status(cloud.root)
     os.kill(found.pid, signal.SIGKILL)
     wait_for(lambda: local_cloud.status(cloud.root) is None)

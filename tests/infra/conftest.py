@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from infra.app import ROOT
 from infra.artefacts import Artefacts, build_artefacts
 from infra.lint import context, stand_ins, synthesise

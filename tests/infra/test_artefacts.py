@@ -10,6 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
 from infra.app import ROOT
 from infra.artefacts import (
     LAYER_LIMIT,
@@ -23,8 +25,6 @@ from infra.artefacts import (
     write_project,
 )
 from infra.settings import Settings
-from packaging.requirements import Requirement
-
 from slackwater.project import Project, load_project
 
 pytestmark = pytest.mark.infra

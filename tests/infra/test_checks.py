@@ -8,6 +8,7 @@ import pytest
 from aws_cdk import App, Stack, Validations
 from aws_cdk import aws_iam as iam
 from cdk_nag import AwsSolutionsChecks
+
 from infra.lint import definitions, machine_findings, nag_findings, template_findings
 from tests.infra.assembly import Assembly
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from infra.app import ROOT
 
+from infra.app import ROOT
 from slackwater.aws.deployment import STACKS, Deployment, bootstrap_version, read_deployment
 from slackwater.cli.board import Board
 from slackwater.cli.deploy import Cdk, Watch

@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from infra.app import ROOT
 from infra.lint import context, definitions, stand_ins, synthesise
 from infra.machines import fillings, read_machine
 from infra.settings import Settings, load_settings
-
 from slackwater.errors import DefinitionError
 
 pytestmark = pytest.mark.infra

@@ -5,10 +5,10 @@ import re
 from typing import Any
 
 import pytest
-from infra.lint import definitions
-from tests.infra.assembly import Assembly
 
+from infra.lint import definitions
 from slackwater.aws.deployment import Deployment
+from tests.infra.assembly import Assembly
 
 pytestmark = pytest.mark.infra
 

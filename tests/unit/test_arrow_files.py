@@ -6,12 +6,12 @@ import hashlib
 
 import pyarrow as pa
 import pytest
-from tests.fakes_spark import FolderStore
 
 from slackwater.arrow.files import read_batches, write_empty, write_files
 from slackwater.arrow.names import quoted
 from slackwater.arrow.reference import REFERENCE_LIMIT, ArrowFile, ArrowManifest, ArrowReference
 from slackwater.errors import CloudError, ObjectMissing
+from tests.fakes_spark import FolderStore
 
 pytestmark = pytest.mark.unit
 

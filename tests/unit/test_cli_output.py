@@ -8,10 +8,10 @@ from decimal import Decimal
 from uuid import UUID
 
 import pytest
-from tests.fakes_cli import Terminal
 
 from slackwater.cli import output
 from slackwater.cli.board import Board, Mark
+from tests.fakes_cli import Terminal
 
 pytestmark = pytest.mark.unit
 

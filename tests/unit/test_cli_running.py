@@ -7,7 +7,6 @@ import json
 from datetime import timedelta
 
 import pytest
-from tests.fakes_cli import BEGIN, FakeEmr, FakeObjects, FakeStates
 
 from slackwater.arrow.reference import ArrowReference
 from slackwater.aws.job_logs import JobLogs
@@ -16,6 +15,7 @@ from slackwater.cli.board import Board
 from slackwater.cli.running import Runner, Seconds, show_states, start_pull
 from slackwater.errors import CloudError, RunFailed
 from slackwater.runs.record import Publication, Run, RunRecord, RunState, StageRecord
+from tests.fakes_cli import BEGIN, FakeEmr, FakeObjects, FakeStates
 
 pytestmark = pytest.mark.unit
 

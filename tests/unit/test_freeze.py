@@ -2,7 +2,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 
 from slackwater.arrow.reference import ArrowReference
 from slackwater.errors import CloudError, InputError, UnknownName
@@ -10,7 +9,8 @@ from slackwater.project import load_project
 from slackwater.runs.freeze import Action, Freezer
 from slackwater.runs.manifest import InputManifest
 from slackwater.runs.outcome import Recorder, reason
-from slackwater.runs.record import Publication, RunState
+from slackwater.runs.record import Publication, RunState, failure_uri
+from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 
 pytestmark = pytest.mark.unit
 
@@ -173,6 +173,12 @@ def test_a_failed_run_lets_go_of_the_day(freezer, recorder, table):
     recorder.failed(run, error="States.TaskFailed", cause='{"StateDetails": "Trace\\nAuditFailed: no rows"}')
     assert table.run(PIPELINE, DATE, 1).error == "States.TaskFailed: AuditFailed: no rows"
     assert freeze(freezer, "two").run.attempt == 2
+
+
+def test_a_job_that_failed_is_told_in_its_own_words(freezer, recorder, store):
+    run = freeze(freezer, "one").run
+    store.put(failure_uri(run.prefix), b"AuditFailed: a key stands twice")
+    assert recorder.failed(run, error="States.TaskFailed", cause="cut") == "AuditFailed: a key stands twice"
 
 
 def test_recording_twice_changes_nothing(freezer, recorder, table):

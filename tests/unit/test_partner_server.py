@@ -11,9 +11,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import httpx
 import pytest
+
 from examples.nyc_flights import feed
 from examples.nyc_flights.partner import Partner
-
 from slackwater.errors import FileVanished, PartnerError
 from slackwater.receiver.http_partner import HttpPartner
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import jsonata
 import pytest
+
 from examples.nyc_flights import feed
 from examples.nyc_flights.partner import Partner
 from lambdas.fetch_file import handler as fetch_file
 from lambdas.list_files import handler as list_files
-from tests.fakes_receiver import MemoryFileCache, MemoryPartitions, MemoryStore
-
 from slackwater.errors import DataError, UnknownName
 from slackwater.project import load_project
 from slackwater.receiver.deliver import Delivery
+from tests.fakes_receiver import MemoryFileCache, MemoryPartitions, MemoryStore
 
 pytestmark = pytest.mark.unit
 

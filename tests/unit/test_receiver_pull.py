@@ -1,4 +1,3 @@
-# ruff: noqa: S608  (the SQL is made of the test's own words)
 from __future__ import annotations
 
 import hashlib
@@ -14,9 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from examples.nyc_flights import feed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from examples.nyc_flights import feed
+from slackwater.errors import DataError, DefinitionError, InputError, PartnerError
+from slackwater.receiver.csv_file import original_rows, read_csv
+from slackwater.receiver.deliver import Delivery
+from slackwater.receiver.fetch import LEASE, Fetched, Fetcher
+from slackwater.receiver.file_cache import Decision, EntryChanged, FileEntry, FileState
+from slackwater.receiver.pull import plan_pull, pull_of, read_item, window, work_address, write_plan
+from slackwater.receiver.source import Source
 from tests.fakes_receiver import (
     RECEIVED,
     Clock,
@@ -29,14 +36,6 @@ from tests.fakes_receiver import (
     a_source,
     listed,
 )
-
-from slackwater.errors import DataError, DefinitionError, InputError, PartnerError
-from slackwater.receiver.csv_file import original_rows, read_csv
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.fetch import LEASE, Fetched, Fetcher
-from slackwater.receiver.file_cache import Decision, EntryChanged, FileEntry, FileState
-from slackwater.receiver.pull import plan_pull, pull_of, read_item, window, work_address, write_plan
-from slackwater.receiver.source import Source
 
 pytestmark = pytest.mark.unit
 

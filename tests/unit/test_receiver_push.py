@@ -1,4 +1,3 @@
-# ruff: noqa: S608  (the SQL is made of the test's own words)
 from __future__ import annotations
 
 import base64
@@ -14,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from examples.nyc_flights import feed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lambdas.receive_events import handler as receive_events
-from tests.fakes_receiver import RECEIVED, Clock, Crash, Fuse, MemoryPartitions, MemoryStore, MemoryTokens, a_source
 
+from examples.nyc_flights import feed
+from lambdas.receive_events import handler as receive_events
 from slackwater.errors import CloudError, UnknownName
 from slackwater.receiver.api import EventsApi, Request
 from slackwater.receiver.batch import Limits
@@ -29,6 +27,7 @@ from slackwater.receiver.events import check_events
 from slackwater.receiver.receive import Receiver
 from slackwater.receiver.schema import event_schema, raw_schema
 from slackwater.receiver.source import Source
+from tests.fakes_receiver import RECEIVED, Clock, Crash, Fuse, MemoryPartitions, MemoryStore, MemoryTokens, a_source
 
 pytestmark = pytest.mark.unit
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from slackwater.aws.clients import client
 from slackwater.aws.failures import code_of, translated
 from slackwater.errors import CloudError
 from slackwater.storage import StoredObject, split_uri
@@ -86,3 +87,8 @@ class S3ObjectStore:
             raise CloudError(
                 f"could not remove s3://{bucket}/{refused['Key']}: {refused['Code']}: {refused['Message']}"
             )
+
+
+def s3_store() -> S3ObjectStore:
+    """Return the store of this process's environment; Spark's workers make their own by this function's name."""
+    return S3ObjectStore(client("s3"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from slackwater.arrow.reference import ArrowReference
-from slackwater.errors import CloudError
+from slackwater.errors import AccessDenied, CloudError, ObjectMissing
 from slackwater.runs.record import (
     DayRecord,
     Publication,
@@ -17,6 +17,7 @@ from slackwater.runs.record import (
     RunRecord,
     RunState,
     StageRecord,
+    failure_uri,
 )
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
@@ -50,8 +51,14 @@ class Recorder:
         return publication
 
     def failed(self, run: Run, *, error: str, cause: str) -> str:
-        """Keep and return why the run failed, in one line, and let go of the day."""
-        why = reason(error, cause)
+        """Keep and return why the run failed, in one line, and let go of the day.
+
+        A job that failed has left its own words; an error of another kind is told by its cause.
+        """
+        try:
+            why = self.store.get(failure_uri(run.prefix)).decode()
+        except (ObjectMissing, AccessDenied):  # S3 says either of an object that is not there
+            why = reason(error, cause)
         record, day = self._record(run), self.table.day(run.pipeline, run.date)
         if record.state is RunState.RUNNING:
             ended = record.model_copy(update={"state": RunState.FAILED, "ended_at": self.now(), "error": why})

@@ -49,6 +49,11 @@ class Run(_Record):
     bytes: int
 
 
+def failure_uri(prefix: str) -> str:
+    """Return the address at which a job of the attempt that writes under `prefix` says why it failed."""
+    return f"{prefix}failure.txt"
+
+
 class Publication(_Record):
     """What publishing a day answered: the reference of a publish."""
 

@@ -1,0 +1,52 @@
+"""Fakes for Spark tests: an object store in a folder, which Spark's worker processes can open too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from slackwater.errors import ObjectMissing
+from slackwater.storage import StoredObject, split_uri
+
+
+class FolderStore:
+    """An `ObjectStore` that keeps `s3://bucket/key` at `<root>/bucket/key`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, uri: str) -> Path:
+        bucket, key = split_uri(uri)
+        return self.root / bucket / key
+
+    def put(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> None:
+        assert isinstance(body, bytes)
+        path = self.path(uri)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+
+    def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
+        if self.path(uri).exists():
+            return False
+        self.put(uri, body)
+        return True
+
+    def get(self, uri: str) -> bytes:
+        try:
+            return self.path(uri).read_bytes()
+        except FileNotFoundError as error:
+            raise ObjectMissing(f"could not read {uri}: NoSuchKey") from error
+
+    def metadata(self, uri: str) -> Mapping[str, str]:
+        return {}
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        for path in sorted(path for path in self.root.rglob("*") if path.is_file()):
+            uri = f"s3://{path.relative_to(self.root)}"
+            if uri.startswith(prefix):
+                yield StoredObject(uri, path.stat().st_size, "", datetime.fromtimestamp(path.stat().st_mtime, UTC))
+
+    def delete(self, uris: Iterable[str]) -> None:
+        for uri in uris:
+            self.path(uri).unlink(missing_ok=True)

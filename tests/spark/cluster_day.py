@@ -1,0 +1,52 @@
+"""Run by test_jobs as a process: a day's stages on executors that are processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from slackwater.arrow import exchange
+from slackwater.arrow.exchange import load_manifest, read_frame
+from slackwater.project import load_project
+from tests.fakes_spark import FolderStore
+from tests.spark.nyc import PROJECT, Day
+
+
+class SignedStore(FolderStore):
+    """Leaves a note of which process wrote."""
+
+    def put(self, uri, body, *, metadata=None) -> None:
+        super().put(uri, body)
+        if uri.endswith(".arrow"):
+            super().put(f"s3://writers/{os.getppid()}", b"")
+
+
+def main() -> None:
+    root, date = Path(sys.argv[1]), sys.argv[2]
+    exchange.DRIVER_BYTES = -1
+    spark = (
+        SparkSession.builder.master("local-cluster[2,1,1024]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    stores = partial(SignedStore, root)
+    done = Day(store=stores(), project=load_project(PROJECT), date=date).run(spark, stores)
+    manifest = load_manifest(done["delays_by_carrier"].manifest, store=stores())
+    rows = read_frame(spark, manifest, stores=stores).orderBy("origin", "carrier").collect()
+    writers = [int(path.name) for path in (root / "writers").iterdir()]
+    spark.stop()
+    answer = {"table": [[date, *row] for row in rows], "files": done["flights_with_weather"].files}
+    print(json.dumps({**answer, "writers": writers, "driver": os.getpid()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""The example's raw objects, made from the package's CSVs as the receiver would, and its stages run in this process."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from glue_jobs import run_stage
+from slackwater.arrow.exchange import StoreFactory
+from slackwater.arrow.reference import ArrowReference
+from slackwater.pipeline.graph import stages
+from slackwater.project import Project, load_project
+from slackwater.receiver.source import FieldType
+from slackwater.runs.day import day_of
+from slackwater.runs.manifest import InputManifest, InputObject
+from tests.fakes_spark import FolderStore
+from tests.independent import database
+
+PROJECT = Path(__file__).resolve().parents[2] / "examples" / "nyc_flights"
+PROJECT_URI = "s3://assets/project.json"
+MANIFEST_URI = "s3://exchange/manifests/m.json"
+TYPES = {
+    FieldType.STRING: pa.string(),
+    FieldType.INT64: pa.int64(),
+    FieldType.DOUBLE: pa.float64(),
+    FieldType.BOOLEAN: pa.bool_(),
+    FieldType.TIMESTAMP: pa.timestamp("us", "UTC"),
+    FieldType.DATE: pa.date32(),
+}
+
+
+def events_of(table: str, day: str, scratch: Path, project: Project) -> list[dict[str, Any]]:
+    """Return the package's events of a local day and of the hours around it, as the source declares them."""
+    hours = day_of(date.fromisoformat(day), "America/New_York")
+    around = (hours.start - timedelta(hours=2), hours.end + timedelta(hours=2))
+    names = ", ".join(project.source(table).fields)
+    cursor = database(scratch).execute(
+        f"SELECT {names} FROM {table} WHERE time_hour >= ? AND time_hour < ?",
+        [moment.replace(tzinfo=None) for moment in around],
+    )
+    columns = [column[0] for column in cursor.description]
+    return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+
+
+@dataclass(frozen=True)
+class Day:
+    """One day of the example: its raw objects, and the arguments of its jobs."""
+
+    store: FolderStore
+    project: Project
+    date: str
+    objects: tuple[InputObject, ...] = ()
+    attempt: int = 1
+
+    def with_events(self, source: str, events: list[dict[str, Any]], *, name: str = "0") -> Day:
+        """Write one Parquet object per hour of the events, by `time_hour`."""
+        by_hour: dict[Any, list[dict[str, Any]]] = {}
+        for event in events:
+            by_hour.setdefault(event["time_hour"], []).append(event)
+        written = []
+        for hour, rows in sorted(by_hour.items()):
+            key = f"raw/source={source}/date={hour:%Y-%m-%d}/hour={hour:%H}/{name}.parquet"
+            path = self.store.path(f"s3://raw/{key}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(self._table(source, rows), path)
+            written.append(
+                InputObject(
+                    uri=f"file://{path}",
+                    source=source,
+                    date=f"{hour:%Y-%m-%d}",
+                    hour=f"{hour:%H}",
+                    etag=name,
+                    bytes=path.stat().st_size,
+                    rows=len(rows),
+                    arrived="2013-03-13T00:00:00Z",
+                )
+            )
+        return replace(self, objects=(*self.objects, *written))
+
+    def _table(self, source: str, rows: list[dict[str, Any]]) -> pa.Table:
+        declared = [(name, TYPES[field.type]) for name, field in self.project.source(source).fields.items()]
+        moment = pa.timestamp("us", "UTC")
+        own = [("_event_time", moment), ("_received_at", moment), ("_batch_id", pa.string()), ("_extra", pa.string())]
+        full = [
+            {**row, "_event_time": row["time_hour"], "_received_at": row["time_hour"], "_batch_id": "b"} for row in rows
+        ]
+        return pa.Table.from_pylist(full, schema=pa.schema([*declared, *own]))
+
+    def freeze(self) -> Day:
+        """Write the project and the input manifest."""
+        manifest = InputManifest(
+            pipeline="daily_delays", date=self.date, frozen_at="2013-03-13T00:00:00Z", objects=self.objects
+        )
+        self.store.put(MANIFEST_URI, manifest.model_dump_json().encode())
+        self.store.put(PROJECT_URI, self.project.model_dump_json(by_alias=True).encode())
+        return self
+
+    @property
+    def prefix(self) -> str:
+        return f"s3://exchange/runs/daily_delays/{self.date}/run/{self.attempt}/"
+
+    def options(self, stage: str, **upstream: str) -> argparse.Namespace:
+        words = ["--project", PROJECT_URI, "--pipeline", "daily_delays", "--date", self.date, "--stage", stage]
+        words += ["--run-id", "run", "--attempt", str(self.attempt), "--manifest", MANIFEST_URI]
+        words += ["--prefix", self.prefix, "--correlation-id", "c-1"]
+        for name, uri in upstream.items():
+            words += ["--upstream", f"{name}={uri}"]
+        return run_stage.parse(words)
+
+    def run(self, spark: SparkSession, stores: StoreFactory) -> dict[str, ArrowReference]:
+        """Run every stage in order; return their references by name."""
+        done: dict[str, ArrowReference] = {}
+        for stage in stages(self.project.pipeline("daily_delays")):
+            upstream = {name: done[name].manifest for name in stage.reads_stages}
+            done[stage.name] = run_stage.run_stage(spark, self.options(stage.name, **upstream), stores=stores)
+        return done
+
+
+def nyc_day(store: FolderStore, day: str, scratch: Path) -> Day:
+    """Return a day of the example with all of its events, frozen."""
+    project = load_project(PROJECT)
+    made = Day(store=store, project=project, date=day)
+    for source in ("flights", "weather"):
+        made = made.with_events(source, events_of(source, day, scratch, project))
+    return made.freeze()

@@ -1,0 +1,173 @@
+"""The example's two stages in one process, held against DuckDB's reading of the package's CSVs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from glue_jobs import run_stage
+from slackwater.arrow.exchange import load_manifest, read_frame
+from slackwater.arrow.reference import StepCount
+from slackwater.errors import DataError, InputError, ObjectMissing, UnknownName
+from slackwater.project import load_project
+from slackwater.steps.spark.job import explain
+from tests.independent import assert_same_table, daily_delays
+from tests.spark.nyc import MANIFEST_URI, PROJECT, Day, nyc_day
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+HOUR = datetime(2013, 3, 8, 15, tzinfo=UTC)
+FLIGHT = {"carrier": "UA", "origin": "EWR", "time_hour": HOUR, "dep_time": 1000, "dep_delay": 4.0, "arr_delay": 15.0}
+WEATHER = {"origin": "EWR", "time_hour": HOUR, "wind_speed": 10.0, "precip": 0.5}
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("csv")
+
+
+@pytest.fixture
+def day(store) -> Day:
+    return Day(store=store, project=load_project(PROJECT), date="2013-03-08")
+
+
+def table(spark, stores, reference) -> list[dict[str, Any]]:
+    manifest = load_manifest(reference.manifest, store=stores())
+    rows = read_frame(spark, manifest, stores=stores).orderBy("origin", "carrier").collect()
+    return [row.asDict() for row in rows]
+
+
+def run_whole(day, spark, stores) -> list[dict[str, Any]]:
+    return table(spark, stores, day.freeze().run(spark, stores)["delays_by_carrier"])
+
+
+@pytest.mark.parametrize("date", ["2013-03-08", "2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12", "2013-11-03"])
+def test_a_real_day_agrees_with_an_independent_computation(spark, store, stores, scratch, date):
+    day = nyc_day(store, date, scratch)
+    done = day.run(spark, stores)
+    expected = daily_delays(scratch, date)
+    assert_same_table([[date, *row.values()] for row in table(spark, stores, done["delays_by_carrier"])], expected)
+    flights = sum(row[3] for row in expected)
+    joined, aggregated = (load_manifest(done[name].manifest, store=store) for name in done)
+    assert joined.rows == flights
+    assert joined.steps == (StepCount(step="flights_with_weather", rows_out=flights),)
+    assert aggregated.steps == (StepCount(step="delays_by_carrier", rows_out=len(expected)),)
+    assert aggregated.earlier == (done["flights_with_weather"].manifest,)
+    assert joined.producer == f"daily_delays/{date}/run/1/flights_with_weather"
+
+
+def test_a_day_without_any_object_gives_an_empty_table(spark, stores, day):
+    done = day.freeze().run(spark, stores)
+    assert [reference.rows for reference in done.values()] == [0, 0]
+    assert [reference.files for reference in done.values()] == [1, 1]
+
+
+def test_one_flight(spark, stores, day):
+    full = day.with_events("flights", [FLIGHT]).with_events("weather", [WEATHER])
+    assert run_whole(full, spark, stores) == [
+        {
+            "origin": "EWR",
+            "carrier": "UA",
+            "flights": 1,
+            "cancelled": 0,
+            "dep_delay_mean": 4.0,
+            "dep_delay_p90": 4.0,
+            "on_time_share": 1.0,
+            "wind_speed_mean": 10.0,
+            "precip_mean": 0.5,
+        }
+    ]
+
+
+def test_all_cancelled_and_no_weather_give_nulls(spark, stores, day):
+    cancelled = {**FLIGHT, "dep_time": None, "dep_delay": None, "arr_delay": None}
+    (row,) = run_whole(day.with_events("flights", [cancelled, cancelled]), spark, stores)
+    assert (row["flights"], row["cancelled"]) == (2, 2)
+    means = ["dep_delay_mean", "dep_delay_p90", "on_time_share", "wind_speed_mean", "precip_mean"]
+    assert [row[name] for name in means] == [None] * 5
+
+
+def test_a_null_key_finds_no_weather_and_keeps_its_flight(spark, stores, day):
+    nowhere = [{**FLIGHT, "origin": None}, FLIGHT]
+    weather = [{**WEATHER, "origin": None}, {**WEATHER, "origin": None}, WEATHER]
+    rows = run_whole(day.with_events("flights", nowhere).with_events("weather", weather), spark, stores)
+    assert [(row["origin"], row["flights"], row["wind_speed_mean"]) for row in rows] == [
+        (None, 1, None),
+        ("EWR", 1, 10.0),
+    ]
+
+
+def test_a_carrier_of_any_script_stays_itself(spark, stores, day):
+    rows = run_whole(day.with_events("flights", [{**FLIGHT, "carrier": "航空✈'`"}]), spark, stores)
+    assert [row["carrier"] for row in rows] == ["航空✈'`"]
+
+
+def test_weather_told_twice_fails_with_the_hour_it_was_told_for(spark, stores, day):
+    full = day.with_events("flights", [FLIGHT]).with_events("weather", [WEATHER, {**WEATHER, "precip": 0.75}]).freeze()
+    with pytest.raises(Exception, match="join: weather has 2 rows for one key") as failure:
+        full.run(spark, stores)
+    kind, message = explain(failure.value)
+    assert kind == DataError.__name__
+    assert '{"origin":"EWR","time_hour":"2013-03-08T15:00:00.000Z"}' in message
+    assert "many: true" in message
+
+
+def test_only_events_of_the_day_count(spark, stores, day):
+    """New York's 8 March 2013 starts at 05:00 UTC; an object of a partition may hold events of two days."""
+    moments = [
+        datetime(2013, 3, 8, 4, 59, 59, 999999, UTC),
+        datetime(2013, 3, 8, 5, tzinfo=UTC),
+        datetime(2013, 3, 9, 5, tzinfo=UTC),
+    ]
+    rows = run_whole(day.with_events("flights", [{**FLIGHT, "time_hour": moment} for moment in moments]), spark, stores)
+    assert [row["flights"] for row in rows] == [1]
+
+
+def test_exactly_the_objects_of_the_manifest_are_read(spark, stores, day):
+    frozen = day.with_events("flights", [FLIGHT], name="listed").freeze()
+    day.with_events("flights", [FLIGHT], name="came-later")
+    joined = frozen.run(spark, stores)["flights_with_weather"]
+    assert joined.rows == 1
+
+
+def test_an_object_that_is_gone_is_named(spark, stores, day):
+    full = day.with_events("flights", [FLIGHT]).freeze()
+    uri = full.objects[0].uri
+    Path(uri.removeprefix("file://")).unlink()
+    with pytest.raises(ObjectMissing, match=r"hour=15/0\.parquet stands in the input manifest"):
+        full.run(spark, stores)
+
+
+def test_an_older_object_without_a_field_gives_nulls(spark, stores, store, day):
+    full = day.with_events("flights", [FLIGHT]).freeze()
+    path = Path(full.objects[0].uri.removeprefix("file://"))
+    pq.write_table(pq.ParquetFile(path).read().drop_columns(["tailnum", "_extra"]), path)
+    reference = full.run(spark, stores)["flights_with_weather"]
+    (row,) = read_frame(spark, load_manifest(reference.manifest, store=store), stores=stores).collect()
+    assert row["tailnum"] is None
+    assert "_event_time" not in row.asDict()
+
+
+def test_a_second_attempt_leaves_the_first_one_alone(spark, stores, store, day):
+    first = day.with_events("flights", [FLIGHT]).freeze()
+    second = Day(store=store, project=first.project, date=first.date, objects=first.objects, attempt=2)
+    done = [attempt.run(spark, stores)["flights_with_weather"] for attempt in (first, second)]
+    assert done[0].manifest != done[1].manifest
+    for reference in done:
+        assert load_manifest(reference.manifest, store=store).rows == 1
+
+
+def test_wrong_arguments_are_named(spark, stores, day):
+    full = day.with_events("flights", [FLIGHT]).freeze()
+    with pytest.raises(UnknownName, match=r"no stage 'joined'.*flights_with_weather, delays_by_carrier"):
+        run_stage.run_stage(spark, full.options("joined"), stores=stores)
+    with pytest.raises(InputError, match="flights_with_weather; --upstream names: none"):
+        run_stage.run_stage(spark, full.options("delays_by_carrier"), stores=stores)
+    other = full.options("flights_with_weather")
+    other.date = other.date.replace(day=9)
+    with pytest.raises(InputError, match=f"{MANIFEST_URI} is the input manifest of daily_delays 2013-03-08"):
+        run_stage.run_stage(spark, other, stores=stores)

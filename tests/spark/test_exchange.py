@@ -1,0 +1,222 @@
+"""Frames pass between stages as Arrow IPC files: by the driver when small, by the executors when large."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from slackwater.arrow import exchange
+from slackwater.arrow.exchange import counted, load_manifest, read_frame, store_dataset, write_frame
+from slackwater.arrow.reference import REFERENCE_LIMIT, ArrowManifest, ArrowReference, StepCount
+from slackwater.arrow.schema import decode_schema
+from slackwater.errors import CloudError, DefinitionError, ObjectMissing
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+PREFIX = "s3://exchange/runs/p/2013-03-10/r/1/s/"
+SMALL, LARGE = 0, 1 << 40
+"""Sizes of inputs on either side of the threshold: by the driver, by the executors."""
+SIZES = pytest.mark.parametrize("size", [SMALL, LARGE], ids=["driver", "executors"])
+
+EVERY_TYPE = """
+    text string, whole bigint, small int, tiny tinyint, short smallint, real double, single float, yes boolean,
+    day date, moment timestamp, local timestamp_ntz, price decimal(38, 9), raw binary, pause interval day to second,
+    list array<int>,
+    nested struct<a: int, moments: array<timestamp>, local: timestamp_ntz>, pairs map<string, decimal(10, 2)>
+"""
+MOMENT = datetime(2013, 3, 10, 7, 59, 59, 999999, tzinfo=UTC)
+LOCAL = datetime(2013, 3, 10, 2, 30)
+"""An hour that New York skipped."""
+FULL = (
+    "Zürich ✈ \u0000", -(2**63), 2**31 - 1, -128, 32767, 1e-308, 0.5, True, date(1, 1, 1), MOMENT, LOCAL,
+    Decimal("-12345678901234567890123456789.123456789"), b"\x00\xff", MOMENT - datetime(2013, 3, 9, tzinfo=UTC),
+    [1, None], (1, [MOMENT, None], LOCAL), {"a": Decimal("0.10"), "b": None},
+)  # fmt: skip
+ROWS = [FULL, tuple(None for _ in FULL)]
+
+
+def every_type(spark) -> DataFrame:
+    return spark.createDataFrame(ROWS, EVERY_TYPE)
+
+
+def write(frame, stores, size, **more: Any) -> ArrowManifest:
+    return write_frame(frame, PREFIX, producer="p/2013-03-10/r/1/s", stores=stores, input_bytes=size, **more)
+
+
+def read_by(way: int, spark, manifest, stores, monkeypatch, *, columns=None) -> DataFrame:
+    """Read a small dataset by either way."""
+    monkeypatch.setattr(exchange, "DRIVER_BYTES", LARGE if way == SMALL else -1)
+    return read_frame(spark, manifest, stores=stores, columns=columns)
+
+
+@SIZES
+@pytest.mark.parametrize("read_size", [SMALL, LARGE], ids=["read by driver", "read by executors"])
+def test_every_type_comes_back_as_it_went(spark, stores, size, read_size, monkeypatch):
+    frame = every_type(spark)
+    manifest = write(frame, stores, size)
+    back = read_by(read_size, spark, manifest, stores, monkeypatch)
+    assert back.schema == frame.schema
+    key = lambda row: row["text"] is None  # noqa: E731
+    assert sorted(back.collect(), key=key) == sorted(frame.collect(), key=key)
+    assert manifest.rows == 2
+
+
+@SIZES
+def test_timestamps_are_utc_whatever_the_session_says(spark, stores, store, size):
+    frame = every_type(spark)
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    try:
+        manifest = write(frame, stores, size)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    schema = decode_schema(manifest.arrow_schema)
+    assert schema.field("moment").type == pa.timestamp("us", "UTC")
+    assert schema.field("local").type == pa.timestamp("us")
+    tables = [pa.ipc.open_file(store.get(file.uri)).read_all() for file in manifest.files]
+    assert all(table.schema.equals(schema) for table in tables)
+    table = pa.concat_tables(tables)
+    assert set(table["moment"].to_pylist()) == {MOMENT, None}
+    assert set(table["local"].to_pylist()) == {LOCAL, None}
+
+
+@SIZES
+def test_an_empty_frame_keeps_its_schema_in_one_file(spark, stores, store, size, monkeypatch):
+    frame = every_type(spark).where("false")
+    manifest = write(frame, stores, size)
+    assert (manifest.rows, len(manifest.files)) == (0, 1)
+    assert pa.ipc.open_file(store.get(manifest.files[0].uri)).schema == decode_schema(manifest.arrow_schema)
+    for way in (SMALL, LARGE):
+        back = read_by(way, spark, manifest, stores, monkeypatch)
+        assert back.schema == frame.schema
+        assert back.collect() == []
+
+
+@SIZES
+def test_foreign_readers_open_every_file(spark, stores, store, size):
+    frame = spark.range(0, 1000, 1, 3).select("id", sf.col("id").cast("string").alias("text"))
+    manifest = write(frame, stores, size)
+    assert len(manifest.files) == (1 if size == SMALL else 3)
+    paths = [str(store.path(file.uri)) for file in manifest.files]
+    dataset = ds.dataset(paths, format="ipc")
+    assert dataset.count_rows() == 1000
+    for path, file in zip(paths, manifest.files, strict=True):
+        one = ds.dataset(path, format="ipc").to_table()  # noqa: F841 - DuckDB finds it by its name
+        assert duckdb.sql("SELECT count(*) FROM one").fetchall() == [(file.rows,)]
+        assert Path(path).stat().st_size == file.bytes
+
+
+@SIZES
+def test_files_are_rolled_at_their_limit(spark, stores, store, size):
+    frame = spark.range(0, 30_000, 1, 1).select("id", sf.repeat(sf.lit("x"), 100).alias("text"))
+    manifest = write(frame, stores, size, file_bytes=500_000)
+    assert len(manifest.files) > 1
+    assert manifest.rows == 30_000
+    assert len({file.uri for file in manifest.files}) == len(manifest.files)
+    assert read_frame(spark, manifest, stores=stores).agg(sf.sum("id")).first()[0] == sum(range(30_000))
+
+
+def test_a_small_input_that_grows_goes_by_the_executors(spark, stores, monkeypatch):
+    monkeypatch.setattr(exchange, "DRIVER_ROWS", 10)
+    grown = counted(spark.range(0, 100, 1, 4), "grow")
+    manifest = write(grown, stores, SMALL)
+    assert manifest.rows == 100
+    assert len(manifest.files) == 4
+    assert manifest.steps == (StepCount(step="grow", rows_out=100),)
+    exact = write(spark.range(0, 10, 1, 4), stores, SMALL)
+    assert (exact.rows, len(exact.files)) == (10, 1)
+
+
+@SIZES
+def test_each_step_counts_its_rows_without_another_action(spark, stores, size):
+    first = counted(spark.range(0, 100, 1, 4), "first")
+    second = counted(first.where("id % 3 = 0"), "second")
+    third = counted(second.groupBy((sf.col("id") % 5).alias("k")).count(), "third")
+    manifest = write(third, stores, size)
+    assert {count.step: count.rows_out for count in manifest.steps} == {"first": 100, "second": 34, "third": 5}
+
+
+@pytest.mark.parametrize("way", [SMALL, LARGE], ids=["driver", "executors"])
+def test_only_the_named_columns_are_read_in_that_order(spark, stores, way, monkeypatch):
+    manifest = write(every_type(spark), stores, SMALL)
+    back = read_by(way, spark, manifest, stores, monkeypatch, columns=["real", "text"])
+    assert back.columns == ["real", "text"]
+    assert {row["text"] for row in back.collect()} == {FULL[0], None}
+    with pytest.raises(KeyError):
+        read_by(way, spark, manifest, stores, monkeypatch, columns=["nothing"])
+
+
+def test_a_changed_file_is_refused(spark, stores, store, monkeypatch):
+    manifest = write(spark.range(5).toDF("id"), stores, SMALL)
+    uri = manifest.files[0].uri
+    sink = io.BytesIO()
+    table = pa.table({"id": [1, 2, 3, 4, 6]}, schema=decode_schema(manifest.arrow_schema))
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    store.put(uri, sink.getvalue())
+    with pytest.raises(CloudError, match=uri):
+        read_by(SMALL, spark, manifest, stores, monkeypatch)
+    with pytest.raises(PythonException, match=f"CloudError: {uri}"):
+        read_by(LARGE, spark, manifest, stores, monkeypatch).collect()
+
+
+def test_a_missing_file_is_named(spark, stores, store, monkeypatch):
+    manifest = write(spark.range(5).toDF("id"), stores, SMALL)
+    uri = manifest.files[0].uri
+    store.delete([uri])
+    with pytest.raises(ObjectMissing, match=uri):
+        read_by(SMALL, spark, manifest, stores, monkeypatch)
+    with pytest.raises(PythonException, match=f"ObjectMissing: could not read {uri}"):
+        read_by(LARGE, spark, manifest, stores, monkeypatch).collect()
+
+
+def test_stray_files_are_not_read(spark, stores, store):
+    manifest = write(spark.range(5).toDF("id"), stores, SMALL)
+    store.put(f"{PREFIX}stray.arrow", store.get(manifest.files[0].uri))
+    again = write(spark.range(7).toDF("id"), stores, SMALL)
+    assert read_frame(spark, manifest, stores=stores).count() == 5
+    assert read_frame(spark, again, stores=stores).count() == 7
+
+
+def test_the_reference_is_small_and_names_the_manifest(spark, stores, store):
+    manifest = write(spark.range(5).toDF("id"), stores, SMALL, earlier=["s3://exchange/before/manifest.json"])
+    reference = store_dataset(manifest, PREFIX, store=store, seconds=1.23456)
+    body = store.get(f"{PREFIX}reference.json")
+    assert len(body) < REFERENCE_LIMIT
+    assert ArrowReference.model_validate_json(body) == reference
+    assert (reference.rows, reference.files, reference.seconds) == (5, 1, 1.235)
+    assert load_manifest(reference.manifest, store=store) == manifest
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("SELECT 1 AS a, 2 AS A", "more than one column is named a"),
+        ("SELECT make_ym_interval(1, 2) AS pause", "'pause' is of type interval year to month"),
+        ("SELECT array(make_ym_interval(1, 2)) AS pauses", "'pauses'"),
+        ("SELECT 'a' COLLATE UNICODE_CI AS name", "'name'"),
+    ],
+)
+def test_what_arrow_cannot_carry_is_refused_by_name(spark, stores, query, named):
+    with pytest.raises(DefinitionError, match=named):
+        write(spark.sql(query), stores, SMALL)
+
+
+@SIZES
+def test_a_column_of_nulls_and_odd_names_pass(spark, stores, size, monkeypatch):
+    frame = spark.sql("SELECT null AS nothing, 1 AS `a.b`, 2 AS `c ``d`, 'x' AS `größe`")
+    manifest = write(frame, stores, size)
+    for way in (SMALL, LARGE):
+        back = read_by(way, spark, manifest, stores, monkeypatch)
+        assert back.schema == frame.schema
+        assert [tuple(row) for row in back.collect()] == [(None, 1, 2, "x")]

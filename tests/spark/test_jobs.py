@@ -1,0 +1,78 @@
+"""The jobs as processes of their own: real executors, exit codes, logs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from slackwater.steps.spark.job import explain
+from tests.independent import assert_same_table, daily_delays
+from tests.spark.conftest import ROOT, WORKERS
+from tests.spark.nyc import nyc_day
+
+pytestmark = pytest.mark.spark
+
+
+def run(*words: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        check=False,
+        cwd=folder,
+        env={**os.environ, **WORKERS, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_a_day_on_executors_of_their_own(store, tmp_path):
+    """Every exchange goes by the executors, which are processes of their own with folders of their own."""
+    nyc_day(store, "2013-03-10", tmp_path)
+    done = run(
+        *("-m", "tests.spark.cluster_day", str(store.root), "2013-03-10"),
+        folder=tmp_path,
+        SPARK_HOME=str(Path(pyspark.__file__).parent),
+        SPARK_LOCAL_HOSTNAME="localhost",
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert_same_table(answer["table"], daily_delays(tmp_path, "2013-03-10"))
+    assert answer["files"] >= 2
+    assert set(answer["writers"]).isdisjoint({answer["driver"]})
+
+
+def test_a_failing_job_says_why_and_exits_with_one(tmp_path):
+    words = ["--project", "s3://assets/project.json", "--pipeline", "daily_delays", "--date", "2013-03-10"]
+    words += ["--stage", "s", "--run-id", "r", "--attempt", "1", "--manifest", "s3://m/m", "--prefix", "s3://p/"]
+    done = run(
+        *(str(ROOT / "glue_jobs" / "run_stage.py"), *words, "--correlation-id", "c-7"),
+        folder=tmp_path,
+        AWS_ENDPOINT_URL="http://127.0.0.1:9",
+        AWS_ACCESS_KEY_ID="x",
+        AWS_SECRET_ACCESS_KEY="x",
+        AWS_REGION="us-east-1",
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("CloudError: could not read s3://assets/project.json")
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [line["message"] for line in lines] == ["spark started", "failed"]
+    assert {line["correlation_id"] for line in lines} == {"c-7"}
+    assert lines[0]["start_seconds"] > 0
+    assert lines[1]["error"] == "CloudError"
+
+
+@pytest.mark.parametrize("job", ["run_stage", "publish_day"])
+def test_missing_arguments_are_named(tmp_path, job):
+    done = run(str(ROOT / "glue_jobs" / f"{job}.py"), "--date", "2013-02-30", folder=tmp_path)
+    assert done.returncode == 2
+    assert "argument --date: invalid" in done.stderr
+
+
+def test_an_error_is_told_on_one_line():
+    assert explain(ValueError("a\n  b")) == ("ValueError", "a b")

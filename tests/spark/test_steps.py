@@ -1,0 +1,211 @@
+"""The steps on Spark: what they give, what they refuse, what they leave behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slackwater.arrow.exchange import write_frame
+from slackwater.arrow.reference import StepCount
+from slackwater.errors import DataError, DefinitionError
+from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.graph import stages
+from slackwater.steps.registry import registry
+from slackwater.steps.spark.job import explain
+from slackwater.steps.spark.query import run_query
+from slackwater.steps.spark.stage import apply_stage, step_counts
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+
+def apply(step: str, frames, **parameters: Any):
+    found = registry()[step]
+    return found.apply(frames, found.parameters.model_validate(parameters))
+
+
+@pytest.fixture
+def sides(spark):
+    left = spark.createDataFrame([(1, "a"), (2, "b"), (None, "c")], "k int, l string")
+    right = spark.createDataFrame([(1, 10.0, "x"), (3, 30.0, "y"), (None, 0.0, "z")], "k int, v double, w string")
+    return {"left": left, "right": right}
+
+
+def rows(frame) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in frame.collect()), key=str)
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_a_left_join_keeps_what_finds_nothing(sides, many):
+    joined = apply("join", sides, keys=["k"], how="left", many=many)
+    assert joined.columns == ["k", "l", "v", "w"]
+    assert rows(joined) == [(1, "a", 10.0, "x"), (2, "b", None, None), (None, "c", None, None)]
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_an_inner_join_drops_it(sides, many):
+    assert rows(apply("join", sides, keys=["k"], how="inner", take=["w"], many=many)) == [(1, "a", "x")]
+
+
+def test_nothing_may_be_taken(sides):
+    assert rows(apply("join", sides, keys=["k"], how="inner", take=[])) == [(1, "a")]
+
+
+def test_a_column_of_both_sides_is_told(spark, sides):
+    sides["left"] = sides["left"].selectExpr("k", "l AS W")
+    with pytest.raises(DefinitionError, match="both left and right have a column W: say with `take`"):
+        apply("join", sides, keys=["k"], how="left")
+    assert apply("join", sides, keys=["k"], how="left", take=["v"]).columns == ["k", "W", "v"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"keys": ["l"]}, "keys: right has no column l .it has: k, v, w"),
+        ({"keys": ["w"]}, "keys: left has no column w"),
+        ({"keys": ["k"], "take": ["u"]}, "take: right has no column u"),
+    ],
+)
+def test_missing_columns_are_told(sides, parameters, told):
+    with pytest.raises(DefinitionError, match=told):
+        apply("join", sides, how="left", **parameters)
+
+
+def test_keys_of_different_types_are_not_guessed_equal(spark, sides):
+    sides["right"] = sides["right"].selectExpr("CAST(k AS string) AS k", "v")
+    with pytest.raises(DefinitionError, match="keys: k is int in left and string in right"):
+        apply("join", sides, keys=["k"], how="left")
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_a_right_key_that_stands_twice_fails_unless_it_may(spark, sides, how):
+    sides["right"] = sides["right"].union(sides["right"].where("k = 1"))
+    with pytest.raises(Exception, match="right has 2 rows for one key") as failure:
+        apply("join", sides, keys=["k"], how=how).collect()
+    assert explain(failure.value) == (
+        DataError.__name__,
+        'join: right has 2 rows for one key, such as {"k":1}; '
+        "aggregate them before, or say `many: true` if a row may become several",
+    )
+    assert apply("join", sides, keys=["k"], how=how, many=True).where("k = 1").count() == 2
+
+
+def test_a_query_reads_its_inputs_by_name_and_leaves_no_view(spark, sides):
+    result = apply("sql", sides, query="SELECT l, v FROM left JOIN right USING (k)")
+    assert spark.catalog.listTables() == []
+    assert rows(result) == [("a", 10.0)]
+
+
+def test_a_view_does_not_leak_from_a_query_that_fails(spark, sides):
+    with pytest.raises(DefinitionError, match=r"query: .*UNRESOLVED_COLUMN.*`nothing`"):
+        apply("sql", sides, query="SELECT nothing FROM left")
+    assert spark.catalog.listTables() == []
+
+
+def test_two_queries_of_one_input_name_do_not_mix(spark):
+    frames = [apply("sql", {"t": spark.range(n).toDF("id")}, query="SELECT count(*) AS n FROM t") for n in (2, 3)]
+    assert [frame.first()["n"] for frame in frames] == [2, 3]
+
+
+def test_settings_are_as_before(spark, sides):
+    names = ["spark.sql.runSQLOnFiles", "spark.sql.variable.substitute", "spark.sql.execution.arrow.maxBytesPerBatch"]
+    before = [spark.conf.get(name) for name in names]
+    apply("sql", sides, query="SELECT 1 AS one")
+    with pytest.raises(DefinitionError):
+        apply("sql", sides, query="SELECT nothing FROM left")
+    assert [spark.conf.get(name) for name in names] == before
+
+
+def test_the_environment_stays_out_of_queries(spark, sides):
+    assert rows(apply("sql", sides, query="SELECT '${env:PATH}' AS path")) == [("${env:PATH}",)]
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT * FROM parquet.`s3://bucket/key`", "parquet.s3://bucket/key is not an input"),
+        ("WITH t AS (SELECT * FROM csv.`/etc/passwd`) SELECT * FROM t", "csv./etc/passwd is not an input"),
+        ("SELECT 1 FROM left WHERE k IN (SELECT k FROM secret)", "secret is not an input"),
+        ("SELECT 1 FROM (SELECT 1) AS secret, secret", "secret is not an input"),
+        ("SELECT 1 FROM left, LATERAL (SELECT 1 FROM secret)", "secret is not an input"),
+        ("SELECT * FROM sql_keywords()", "the table function sql_keywords is not allowed"),
+        ("SELECT reflect('java.lang.System', 'getenv', 'HOME')", "the function reflect is not allowed"),
+        ("SELECT max(try_reflect('a', 'b')) FROM left", "the function try_reflect is not allowed"),
+        ("SELECT TRANSFORM(k) USING 'cat' AS (y) FROM left", "ScriptTransformation is none"),
+        ("SELECT * FROM left VERSION AS OF 1", "RelationTimeTravel is none"),
+        ("SELECT * FROM identifier('par' || 'quet.`/x`')", "PlanWithUnresolvedIdentifier is none"),
+        ("SELECT identifier('k') FROM left", "ExpressionWithUnresolvedIdentifier is none"),
+        ("CREATE TABLE t (a int)", "CreateTable is none"),
+        ("INSERT INTO left SELECT 1, 'a'", "InsertIntoStatement is none"),
+        ("FROM left INSERT INTO left SELECT *", "InsertIntoStatement is none"),
+        ("SET x = 1", "SetCommand is none"),
+        ("EXPLAIN SELECT 1", "ExplainCommand is none"),
+        ("SELECT 1; SELECT 2", "PARSE_SYNTAX_ERROR"),
+        ("nonsense", "PARSE_SYNTAX_ERROR"),
+    ],
+)
+def test_sparks_own_parser_refuses_what_gets_past_the_other(spark, sides, query, told):
+    with pytest.raises(DefinitionError) as failure:
+        run_query(sides, query, functions={"range"}, forbidden={"reflect", "try_reflect"})
+    assert told in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "WITH t AS (SELECT * FROM left), u AS (SELECT k FROM t) SELECT * FROM u WHERE k IN (SELECT k FROM T)",
+        "SELECT l FROM LEFT UNION ALL SELECT w FROM right ORDER BY 1 LIMIT 2 OFFSET 1",
+        "SELECT l, e FROM left LATERAL VIEW explode(array(1, 2)) t AS e",
+        "SELECT * FROM left PIVOT (count(l) FOR k IN (1, 2))",
+        "SELECT * FROM (VALUES (1, 2)) AS t(x, y)",
+        "SELECT id FROM range(3)",
+        "SELECT k, sum(v) OVER (ORDER BY k) AS s FROM right WINDOW w AS (PARTITION BY k)",
+        "SELECT /*+ BROADCAST(right) */ count(*) AS n FROM left JOIN right USING (k) GROUP BY ROLLUP (k) HAVING n > 0",
+        "SELECT DISTINCT k FROM left EXCEPT SELECT k FROM right",
+        "SELECT * FROM left TABLESAMPLE (2 ROWS)",
+        "SELECT (SELECT max(v) FROM right) AS m, EXISTS (SELECT 1 FROM left) AS e",
+    ],
+)
+def test_every_kind_of_query_runs(sides, query):
+    apply("sql", sides, query=query).collect()
+
+
+def pipeline(**steps: Any) -> Pipeline:
+    last = list(steps)[-1]
+    return Pipeline.model_validate(
+        {"pipeline": "p", "sources": ["left", "right"], "steps": steps, "publish": {"step": last, "key": ["date"]}}
+    )
+
+
+def sql(query: str, *inputs: str) -> dict[str, Any]:
+    return {"step": "sql", "depends_on": list(inputs), "with": {"query": query}}
+
+
+def test_steps_of_one_stage_are_counted_each(spark, stores, sides):
+    built = pipeline(
+        joined={"step": "join", "depends_on": ["left", "right"], "with": {"keys": ["k"], "how": "left"}},
+        some=sql("SELECT * FROM joined WHERE k IS NOT NULL", "joined"),
+        total=sql("SELECT count(*) AS n FROM some", "some"),
+    )
+    (stage,) = stages(built)
+    made = apply_stage(built, stage, sides)
+    written = write_frame(made["total"], "s3://x/", producer="p", stores=stores, input_bytes=0)
+    counts = step_counts(made, written.steps, rows=written.rows)
+    assert counts == tuple(StepCount(step=s, rows_out=n) for s, n in (("joined", 3), ("some", 2), ("total", 1)))
+
+
+def test_a_step_that_spark_leaves_out_is_counted_all_the_same(spark, stores, sides):
+    built = pipeline(all=sql("SELECT * FROM left", "left"), none=sql("SELECT * FROM all WHERE false", "all"))
+    (stage,) = stages(built)
+    made = apply_stage(built, stage, sides)
+    written = write_frame(made["none"], "s3://x/", producer="p", stores=stores, input_bytes=0)
+    assert written.steps == (StepCount(step="none", rows_out=0),)
+    counts = step_counts(made, written.steps, rows=written.rows)
+    assert counts == (StepCount(step="all", rows_out=3), StepCount(step="none", rows_out=0))
+
+
+def test_a_fault_names_pipeline_and_step(sides):
+    built = pipeline(wrong=sql("SELECT nothing FROM left", "left"))
+    (stage,) = stages(built)
+    with pytest.raises(DefinitionError, match=r"pipeline p: steps\.wrong: query: \[UNRESOLVED_COLUMN"):
+        apply_stage(built, stage, sides)
