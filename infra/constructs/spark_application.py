@@ -78,6 +78,8 @@ class SparkApplication(Construct):
             "spark.sql.extensions": f"{_ICEBERG}.spark.extensions.IcebergSparkSessionExtensions",
             "spark.sql.catalog.warehouse": f"{_ICEBERG}.spark.SparkCatalog",
             "spark.sql.catalog.warehouse.type": "glue",
+            # A job asks for the table as it is now, whatever other days' jobs have committed since.
+            "spark.sql.catalog.warehouse.cache-enabled": "false",
             "spark.sql.catalog.warehouse.warehouse": warehouse,
             "spark.sql.catalog.warehouse.io-impl": f"{_ICEBERG}.aws.s3.S3FileIO",
         }

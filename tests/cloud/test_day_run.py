@@ -43,11 +43,10 @@ def test_every_flight_and_every_observation_is_received_once(cloud, received, sc
     assert (first["taken"], second["taken"]) == (5, 1)
     assert first["rows"] + second["rows"] == flights
     distinct = "SELECT count(*), count(DISTINCT (carrier, flight, origin, time_hour, dest)) FROM raw.flights"
-    assert cloud.query(distinct) == [[flights, flights]]
+    assert cloud.query(f"{distinct} WHERE month IN (3, 11)") == [[flights, flights]]
     assert (pushed["duplicates"], pushed["rejected"]) == (0, [])
-    assert cloud.query("SELECT count(*), count(DISTINCT (origin, time_hour)) FROM raw.weather") == [
-        [pushed["accepted"], pushed["accepted"]]
-    ]
+    distinct = "SELECT count(*), count(DISTINCT (origin, time_hour)) FROM raw.weather WHERE year = 2013"
+    assert cloud.query(distinct) == [[pushed["accepted"], pushed["accepted"]]]
 
 
 def test_raw_partitions_are_registered_in_glue(cloud, received):
@@ -82,13 +81,13 @@ def test_a_run_is_recorded_with_what_it_read(cloud, published, scratch):
     assert record["input"]["bytes"] > 0
 
 
-def test_sending_pulling_and_running_again_changes_nothing(cloud, published, weather):
+def test_sending_pulling_and_running_again_changes_nothing(cloud, received, published, weather):
     before, jobs = cloud.query(TABLE.format(date="2013-03-09")), len(cloud.jobs())
     counts = cloud.query("SELECT (SELECT count(*) FROM raw.flights), (SELECT count(*) FROM raw.weather)")
     pulled, pushed = cloud.json("pull", "flights", "--as-of", "2013-03-12"), cloud.json("push", "weather", str(weather))
     again = cloud.json("run", "daily_delays", "--date", "2013-03-09")
     assert (pulled["taken"], pulled["unchanged"]) == (0, 5)
-    assert (pushed["accepted"], pushed["duplicates"]) == (0, counts[0][1])
+    assert (pushed["accepted"], pushed["duplicates"]) == (0, received[1]["accepted"])
     assert again["outcome"] == "unchanged"
     assert again["run_id"] == published["2013-03-09"]["run_id"]
     assert cloud.query("SELECT (SELECT count(*) FROM raw.flights), (SELECT count(*) FROM raw.weather)") == counts

@@ -48,6 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             "spark.sql.catalog.warehouse": "org.apache.iceberg.spark.SparkCatalog",
             "spark.sql.catalog.warehouse.type": "hadoop",
+            "spark.sql.catalog.warehouse.cache-enabled": "false",
             "spark.sql.catalog.warehouse.warehouse": str(scratch / "warehouse"),
         }
         builder = SparkSession.builder.master("local[2]").appName("slackwater tests")

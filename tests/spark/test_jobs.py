@@ -61,7 +61,7 @@ def test_a_failing_job_says_why_and_exits_with_one(tmp_path):
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("CloudError: could not read s3://assets/project.json")
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert [line["message"] for line in lines] == ["spark started", "failed"]
+    assert [line["message"] for line in lines] == ["spark started", "failed", "the failure could not be told"]
     assert {line["correlation_id"] for line in lines} == {"c-7"}
     assert lines[0]["start_seconds"] > 0
     assert lines[1]["error"] == "CloudError"
