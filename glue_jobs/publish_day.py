@@ -74,6 +74,7 @@ def publish_day(spark: SparkSession, options: argparse.Namespace, *, stores: Sto
         frame = with_date(read_frame(spark, manifest, stores=stores), options.date)
         audit(frame, pipeline.publish.key)
         prepare_table(spark, table, frame)
+        refuse_if_overtaken(spark, table, identity)
         overwrite_day(frame, table, options.date, identity)
         done = find_commit(spark, table, identity)
         if done is None:
@@ -222,6 +223,27 @@ def _columns(schema: StructType) -> str:
     return StructType([StructField(field.name, field.dataType) for field in schema]).toDDL()
 
 
+def refuse_if_overtaken(spark: SparkSession, table: str, identity: Mapping[str, str]) -> None:
+    """Raise `AuditFailed` if a later attempt has published the day: a job that outlived its run has older inputs."""
+    attempts = _snapshots_of(spark, table, identity, ("slackwater.pipeline", "slackwater.date")).select(
+        sf.max(sf.col("summary")["slackwater.attempt"].cast("int"))
+    )
+    latest = attempts.first()
+    if latest is not None and latest[0] is not None and latest[0] > int(identity["slackwater.attempt"]):
+        raise AuditFailed(
+            f"attempt {latest[0]} has published {identity['slackwater.date']} already; "
+            f"this is attempt {identity['slackwater.attempt']}, over older inputs"
+        )
+
+
+def _snapshots_of(spark: SparkSession, table: str, identity: Mapping[str, str], names: Sequence[str]) -> DataFrame:
+    spark.catalog.refreshTable(table)
+    snapshots = spark.table(f"{table}.snapshots")
+    for name in names:
+        snapshots = snapshots.where(sf.col("summary")[name] == identity[name])
+    return snapshots
+
+
 def overwrite_day(frame: DataFrame, table: str, day: date, identity: Mapping[str, str]) -> None:
     """Replace the day's rows by the frame's, none included, in one commit that says whose it is."""
     writer = frame.writeTo(table)
@@ -234,10 +256,8 @@ def find_commit(spark: SparkSession, table: str, identity: Mapping[str, str]) ->
     """Return the commit of this run and attempt, if there is one."""
     if not spark.catalog.tableExists(table):
         return None
-    spark.catalog.refreshTable(table)
-    snapshots = spark.table(f"{table}.snapshots")
-    for name in ("slackwater.pipeline", "slackwater.date", "slackwater.run-id", "slackwater.attempt"):
-        snapshots = snapshots.where(sf.col("summary")[name] == identity[name])
+    names = ("slackwater.pipeline", "slackwater.date", "slackwater.run-id", "slackwater.attempt")
+    snapshots = _snapshots_of(spark, table, identity, names)
     row = snapshots.orderBy("committed_at").first()
     if row is None:
         return None

@@ -77,6 +77,7 @@ class SetExecutions:
 
     def __init__(self, *running: str) -> None:
         self.running = set(running)
+        self.known = set(running)
 
-    def is_running(self, execution: str) -> bool:
-        return execution in self.running
+    def is_running(self, execution: str) -> bool | None:
+        return execution in self.running if execution in self.known else None

@@ -76,6 +76,8 @@ class SparkApplication(Construct):
             "spark.emr-serverless.driverEnv.PYTHONPATH": "./environment",
             "spark.executorEnv.PYTHONPATH": "./environment",
             "spark.sql.extensions": f"{_ICEBERG}.spark.extensions.IcebergSparkSessionExtensions",
+            # The session's own catalog is never asked: no rights on Glue's database `default` are needed.
+            "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.catalog.warehouse": f"{_ICEBERG}.spark.SparkCatalog",
             "spark.sql.catalog.warehouse.type": "glue",
             # A job asks for the table as it is now, whatever other days' jobs have committed since.

@@ -65,6 +65,7 @@ class ProcessingStack(Stack):
             environment={
                 "RAW_BUCKET": storage.raw.bucket_name,
                 "EXCHANGE_BUCKET": storage.exchange.bucket_name,
+                "FILE_TABLE": storage.file_table.table_name,
                 "RUN_TABLE": storage.run_table.table_name,
                 "PROJECT_URI": self._project.s3_object_url,
             },
@@ -76,6 +77,7 @@ class ProcessingStack(Stack):
         grants.list_objects(function.role, storage.exchange, "manifests/")
         grants.read_objects(function.role, storage.exchange, "manifests/")
         grants.write_objects(function.role, storage.exchange, "manifests/")
+        grants.use_items(function.role, storage.file_table, "Query")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem")
         grants.see_executions(function.role, self._settings.named(f"{PIPELINE}*"))
         return function

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from slackwater.aws.clients import client
 from slackwater.aws.executions import StepFunctionsExecutions
+from slackwater.aws.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.run_table import DynamoRunTable
 from slackwater.project import Project
@@ -25,6 +26,7 @@ class Environment(BaseModel):
 
     raw_bucket: str = Field(alias="RAW_BUCKET")
     exchange_bucket: str = Field(alias="EXCHANGE_BUCKET")
+    file_table: str = Field(alias="FILE_TABLE")
     run_table: str = Field(alias="RUN_TABLE")
     project_uri: str = Field(alias="PROJECT_URI")
 
@@ -46,6 +48,7 @@ def _freezer() -> Freezer:
     return Freezer(
         project=Project.model_validate_json(store.get(environment.project_uri)),
         store=store,
+        files=DynamoFileCache(client("dynamodb"), environment.file_table),
         table=DynamoRunTable(client("dynamodb"), environment.run_table),
         executions=StepFunctionsExecutions(client("stepfunctions")),
         raw_bucket=environment.raw_bucket,

@@ -12,6 +12,7 @@ SlackwaterError
 │   └── Throttled         worth trying again later
 ├── PartnerError          a partner's server refused or failed (exit 1)
 │   └── FileVanished      a listed file was gone when it was fetched
+├── DayChanged            another execution changed the day in between
 ├── RunFailed             a run ended without publishing its day (exit 1)
 └── AuditFailed           a staged output was not fit to publish (exit 1)
 """

@@ -13,6 +13,8 @@ from tests.independent import COLUMNS, assert_same_table, daily_delays, database
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
+EMPTY_DAY = "2013-05-01"
+"""No partner has sent anything of this day."""
 TABLE = f"SELECT {', '.join(COLUMNS)} FROM daily_delays WHERE date = '{{date}}' ORDER BY origin, carrier"
 
 
@@ -95,19 +97,26 @@ def test_sending_pulling_and_running_again_changes_nothing(cloud, received, publ
     assert len(cloud.jobs()) == jobs
 
 
-def test_two_runs_of_one_day_at_once_end_in_one_published_day(cloud, published, scratch):
+def test_two_runs_of_one_day_at_once_end_in_one_published_day_even_an_empty_one(cloud, published):
     jobs = len(cloud.jobs())
     machine = cloud.outputs()["PipelineMachinePrefix"] + "daily_delays"
     states = cloud.client("stepfunctions")
-    forced = {"date": "2013-03-08", "force": True, "correlation_id": "first"}
-    first = states.start_execution(stateMachineArn=machine, input=json.dumps(forced))["executionArn"]
-    second = states.start_execution(
-        stateMachineArn=machine, input=json.dumps({"date": "2013-03-08", "correlation_id": "second"})
-    )["executionArn"]
-    outputs = [ended(states, execution) for execution in (first, second)]
+    executions = [
+        states.start_execution(stateMachineArn=machine, input=json.dumps({"date": EMPTY_DAY}))["executionArn"]
+        for _ in range(2)
+    ]
+    outputs = [ended(states, execution) for execution in executions]
     assert sorted(output["outcome"] for output in outputs) == ["published", "unchanged"]
+    assert outputs[0]["publication"] == outputs[1]["publication"]
+    assert (outputs[0]["run"]["files"], outputs[0]["publication"]["rows"]) == (0, 0)
     assert len(cloud.jobs()) == jobs + 3
-    assert_same_table(cloud.query(TABLE.format(date="2013-03-08")), daily_delays(scratch, "2013-03-08"))
+    assert cloud.query(TABLE.format(date=EMPTY_DAY)) == []
+    assert any("Wait for the other execution" in entered(states, execution) for execution in executions)
+
+
+def entered(states, execution):
+    events = states.get_execution_history(executionArn=execution, maxResults=1000)["events"]
+    return [event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event]
 
 
 def ended(states, execution):
@@ -132,6 +141,7 @@ def test_nothing_but_references_counts_and_identifiers_passes_through_the_machin
     assert references, "an Arrow reference passes through Step Functions"
     handed_on = [text for text in passed if '"SparkSubmitParameters"' not in text and "BilledResource" not in text]
     assert max(len(text) for text in handed_on) < 2048
+    assert max(len(text) for text in passed) < 8192, "what EMR answers of a job, its arguments among it"
     assert not any(".parquet" in text or ".arrow" in text for text in passed)
 
 

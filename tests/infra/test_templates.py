@@ -96,6 +96,7 @@ def test_freeze_inputs_may_do_exactly_this(assembly: Assembly) -> None:
         "s3:ListBucket": {"Raw", "Exchange"},
         "dynamodb:GetItem": {"RunTable"},
         "dynamodb:PutItem": {"RunTable"},
+        "dynamodb:Query": {"FileTable"},
         "states:DescribeExecution": {"execution:slackwater-pipeline-*:*"},
     }
 
@@ -203,7 +204,7 @@ def test_no_function_is_told_more_than_it_needs(assembly: Assembly) -> None:
         "receive-events": {"RAW_BUCKET", "RAW_DATABASE", "TOKEN_TABLE", "PROJECT_URI"},
         "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI"},
         "fetch-file": {"RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI"},
-        "freeze-inputs": {"RAW_BUCKET", "EXCHANGE_BUCKET", "RUN_TABLE", "PROJECT_URI"},
+        "freeze-inputs": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"},
         "record-run": {"RUN_TABLE"},
     }
 

@@ -240,3 +240,12 @@ def test_columns_are_matched_by_name_and_small_numbers_widen(spark, publish, tab
     publish([("EWR", 4, "UA", 3)], "2013-03-09", schema="origin string, more smallint, carrier string, flights tinyint")
     rows = spark.table(table).select("date", "origin", "carrier", "flights", "more").orderBy("date").collect()
     assert [tuple(row)[1:] for row in rows] == [("EWR", "UA", 1, 2), ("EWR", "UA", 3, 4)]
+
+
+def test_an_attempt_that_was_overtaken_does_not_publish_its_older_inputs(spark, publish, table):
+    publish(ROWS, run_id="n" * 32, attempt="2")
+    before = spark.table(table).collect()
+    with pytest.raises(AuditFailed, match="attempt 2 has published 2013-03-08 already; this is attempt 1"):
+        publish(ROWS[:1], run_id="o" * 32, attempt="1")
+    assert spark.table(table).collect() == before
+    assert publish(ROWS[:1], "2013-03-09", attempt="1").rows == 1

@@ -1,11 +1,13 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from slackwater.arrow.reference import ArrowReference
-from slackwater.errors import CloudError, InputError, UnknownName
+from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
 from slackwater.project import load_project
+from slackwater.receiver.file_cache import FileEntry, Version
+from slackwater.receiver.partition import Partition
 from slackwater.runs.freeze import Action, Freezer
 from slackwater.runs.manifest import InputManifest
 from slackwater.runs.outcome import Recorder, reason
@@ -53,16 +55,32 @@ def executions():
 
 
 @pytest.fixture
-def freezer(project, store, table, executions):
+def freezer(project, store, files, table, executions):
     return Freezer(
         project=project,
         store=store,
+        files=files,
         table=table,
         executions=executions,
         raw_bucket="raw",
         exchange_bucket="exchange",
         now=lambda: NOW,
     )
+
+
+class Files:
+    """A file cache that only tells entries."""
+
+    def __init__(self):
+        self.told = []
+
+    def entries(self, source):
+        return list(self.told)
+
+
+@pytest.fixture
+def files():
+    return Files()
 
 
 @pytest.fixture
@@ -99,6 +117,7 @@ def test_a_day_without_input_is_frozen_as_empty(project, table, executions):
     freezer = Freezer(
         project=project,
         store=DictStore(),
+        files=Files(),
         table=table,
         executions=executions,
         raw_bucket="raw",
@@ -166,6 +185,52 @@ def test_the_day_of_an_execution_that_was_lost_is_taken_over_and_its_run_closed(
     lost, running = table.runs(PIPELINE)
     assert (lost.state, running.state) == (RunState.FAILED, RunState.RUNNING)
     assert "without recording" in lost.error
+
+
+def test_an_execution_that_is_not_known_yet_is_waited_for(freezer, executions, table):
+    executions.known = {"two"}
+    freeze(freezer, "one")
+    assert freeze(freezer, "two").action is Action.WAIT
+    later = Freezer(**{**vars(freezer), "now": lambda: NOW + timedelta(minutes=3)})
+    assert freeze(later, "two").action is Action.RUN
+
+
+def test_after_a_run_that_may_have_published_nothing_is_taken_for_unchanged(freezer, recorder, store, project):
+    first = freeze(freezer, "one").run
+    publish(recorder, first)
+    newer = Freezer(**{**vars(freezer), "project": project.model_copy(update={"code": "newer"})})
+    recorder.failed(freeze(newer, "two").run, error="E", cause="after the commit, say")
+    again = freeze(freezer, "one")
+    assert (again.action, again.run.run_id, again.run.attempt) == (Action.RUN, first.run_id, 3)
+    publish(recorder, again.run)
+    assert freeze(freezer, "two").action is Action.UNCHANGED
+
+
+def test_half_replaced_files_are_read_as_their_entry_says(freezer, store, files):
+    hour = Partition("2013-03-10", "12")
+    old, new = (Version(content_sha256=name, partitions=(hour,)) for name in ("old", "new"))
+    for version in (old, new):
+        (uri,) = version.objects("raw", "flights")
+        store.put(uri, b"x", metadata={"rows": "1"})
+
+    def read(**entry):
+        files.told = [FileEntry(source="flights", path="f.csv", **entry)]
+        run = freeze(freezer, "one", force=True).run
+        freezer.table.days.clear()
+        manifest = InputManifest.model_validate_json(store.get(run.manifest))
+        return {item.uri for item in manifest.objects}
+
+    (old_uri,), (new_uri,) = old.objects("raw", "flights"), new.objects("raw", "flights")
+    assert read(version=old, writing=new) & {old_uri, new_uri} == {old_uri}
+    assert read(version=new, superseded=(old,)) & {old_uri, new_uri} == {new_uri}
+    assert read(version=new) & {old_uri, new_uri} == {old_uri, new_uri}
+
+
+def test_files_that_never_rest_are_told_and_tried_again_later(freezer, files):
+    count = iter(range(100))
+    files.entries = lambda source: [FileEntry(source=source, path=str(next(count)))]
+    with pytest.raises(DayChanged, match="files of flights kept changing"):
+        freeze(freezer, "one")
 
 
 def test_a_failed_run_lets_go_of_the_day(freezer, recorder, table):

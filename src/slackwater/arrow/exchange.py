@@ -37,7 +37,7 @@ DRIVER_ROWS = 50_000
 _FILES = "uri string not null, rows long not null, bytes long not null, sha256 string not null"
 _ROWS = "rows"
 _BATCHES = {
-    # Below this very number Spark 4.0 asks for a batch's size after each row: 13 times slower (docs/decisions).
+    # Below this very number Spark 4.0 asks for a batch's size after each row: 13 times slower (docs/decisions/0002).
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
 

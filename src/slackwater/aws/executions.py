@@ -15,13 +15,13 @@ class StepFunctionsExecutions:
     def __init__(self, states: Any) -> None:
         self._states = states
 
-    def is_running(self, execution: str) -> bool:
-        """Say whether the execution of that ARN still runs; one that is not known does not."""
+    def is_running(self, execution: str) -> bool | None:
+        """Say whether the execution of that ARN still runs; None when it is not known, as one that has just begun."""
         with translated(f"describe {execution}"):
             try:
                 status = self._states.describe_execution(executionArn=execution)["status"]
             except ClientError as error:
                 if code_of(error) == "ExecutionDoesNotExist":
-                    return False
+                    return None
                 raise
         return bool(status in {"RUNNING", "PENDING_REDRIVE"})

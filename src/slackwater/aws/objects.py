@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from slackwater.aws.failures import code_of, translated
 from slackwater.errors import CloudError
 from slackwater.storage import StoredObject, split_uri
 
+_CONFLICTS = 5
+"""How often a conditional write is tried that S3 refuses for now, as another one of the same key is under way."""
 _DELETE_LIMIT = 1000
 """Objects that one DeleteObjects call takes."""
 
@@ -33,12 +36,19 @@ class S3ObjectStore:
         """Write `body` unless `uri` exists; say whether it was written."""
         bucket, key = split_uri(uri)
         with translated(f"write {uri}"):
-            try:
-                self._s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata=dict(metadata or {}), IfNoneMatch="*")
-            except ClientError as error:
-                if code_of(error) == "PreconditionFailed":
-                    return False
-                raise
+            for attempt in range(_CONFLICTS):
+                try:
+                    self._s3.put_object(
+                        Bucket=bucket, Key=key, Body=body, Metadata=dict(metadata or {}), IfNoneMatch="*"
+                    )
+                except ClientError as error:
+                    if code_of(error) == "PreconditionFailed":
+                        return False
+                    if code_of(error) != "ConditionalRequestConflict" or attempt + 1 == _CONFLICTS:
+                        raise
+                    time.sleep(0.1 * 2**attempt)
+                else:
+                    break
         return True
 
     def get(self, uri: str) -> bytes:

@@ -7,7 +7,7 @@ write: who has it takes the file, and when it has run out anybody may.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -131,6 +131,21 @@ class FileCache(Protocol):
 
     def claim(self, source: str, content_sha256: str, path: str, *, instead_of: str | None = None) -> str:
         """Make `path` the first file of that content, unless there is one other than `instead_of`; return the first."""
+
+
+def unsettled_objects(entries: Iterable[FileEntry], *, bucket: str) -> frozenset[str]:
+    """Return the addresses of objects that may be there and are no file's content: half written, or superseded.
+
+    A file's new content takes the place of the old one at the moment in which its entry says so.
+    """
+    settled: set[str] = set()
+    others: set[str] = set()
+    for entry in entries:
+        if entry.version:
+            settled.update(entry.version.objects(bucket, entry.source))
+        for version in (*entry.superseded, *((entry.writing,) if entry.writing else ())):
+            others.update(version.objects(bucket, entry.source))
+    return frozenset(others - settled)
 
 
 def decide(listed: ListedFile | None, entry: FileEntry | None, *, now: datetime) -> Decision:

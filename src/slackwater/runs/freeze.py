@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
 from slackwater.errors import CloudError, DayChanged, InputError
 from slackwater.project import Project
+from slackwater.receiver.file_cache import FileCache, unsettled_objects
 from slackwater.receiver.partition import source_prefix
 from slackwater.runs.day import Day, day_of
 from slackwater.runs.manifest import InputManifest, InputObject
@@ -27,6 +28,10 @@ from slackwater.runs.record import (
 from slackwater.runs.table import Executions, RunTable
 from slackwater.storage import ObjectStore, StoredObject
 
+_GRACE = timedelta(minutes=2)
+"""Step Functions may not know an execution yet that has claimed a day: so young a claim is taken to be alive."""
+_LISTINGS = 5
+"""How often the inputs are listed at most, when files are being taken meanwhile."""
 _READERS = 16
 """Metadata requests at once; listings of a day are read one after the other."""
 
@@ -57,6 +62,7 @@ class Freezer:
 
     project: Project
     store: ObjectStore
+    files: FileCache
     table: RunTable
     executions: Executions
     raw_bucket: str
@@ -73,16 +79,17 @@ class Freezer:
         record = self.table.day(pipeline, date)
         if record.active and record.active.execution == execution:
             return Frozen(action=Action.RUN, run=record.active.run)
-        if record.active and self.executions.is_running(record.active.execution):
+        if record.active and self._is_alive(record.active):
             return Frozen(action=Action.WAIT)
-        if record.active:
-            self._close(record.active)
         manifest = self._list(pipeline, day, known=self._known(record))
         run = self._run(manifest, record, correlation_id)
-        if not force and record.published and record.published.run.run_id == run.run_id:
+        sure = not force and record.active is None and not record.unsure
+        if sure and record.published and record.published.run.run_id == run.run_id:
             return Frozen(action=Action.UNCHANGED, run=record.published.run, publication=record.published.publication)
         self.store.put_new(run.manifest, manifest.model_dump_json().encode())
         try:
+            if record.active:
+                self._close(record.active)
             self._claim(run, record, execution, manifest.frozen_at)
         except DayChanged:
             return Frozen(action=Action.WAIT)
@@ -97,6 +104,10 @@ class Freezer:
             raise InputError(f"date: {local_date} has not begun in {self.project.pipeline(pipeline).timezone}")
         return day
 
+    def _is_alive(self, active: ActiveRun) -> bool:
+        running = self.executions.is_running(active.execution)
+        return self.now() - active.since < _GRACE if running is None else running
+
     def _known(self, record: DayRecord) -> dict[str, InputObject]:
         """Objects of the published run: what is the same is not asked for again."""
         if record.published is None:
@@ -107,7 +118,7 @@ class Freezer:
     def _list(self, pipeline: str, day: Day, *, known: dict[str, InputObject]) -> InputManifest:
         frozen_at = self.now()
         sources = sorted(self.project.pipeline(pipeline).sources)
-        listed = [found for source in sources for found in self._objects(source, day)]
+        listed = [found for source in sources for found in self._settled_objects(source, day)]
         with ThreadPoolExecutor(_READERS) as pool:
             objects = pool.map(lambda found: self._input_object(found, known.get(found.uri)), listed)
         return InputManifest(
@@ -116,6 +127,19 @@ class Freezer:
             frozen_at=frozen_at,
             objects=tuple(sorted(objects, key=lambda item: item.uri)),
         )
+
+    def _settled_objects(self, source: str, day: Day) -> list[StoredObject]:
+        """List the source's objects but for files half replaced. Raises `DayChanged` if that never rests."""
+        if self.project.source(source).pull is None:
+            return list(self._objects(source, day))
+        entries = self.files.entries(source)
+        for _ in range(_LISTINGS):
+            found, before = list(self._objects(source, day)), entries
+            entries = self.files.entries(source)
+            if entries == before:
+                unsettled = unsettled_objects(entries, bucket=self.raw_bucket)
+                return [item for item in found if item.uri not in unsettled]
+        raise DayChanged(f"files of {source} kept changing while the inputs of {day.date} were listed")
 
     def _objects(self, source: str, day: Day) -> Iterator[StoredObject]:
         wanted = set(day.partitions())
@@ -176,7 +200,13 @@ class Freezer:
             )
 
     def _claim(self, run: Run, record: DayRecord, execution: str, started_at: datetime) -> None:
-        claimed = record.model_copy(update={"attempts": run.attempt, "active": ActiveRun(execution=execution, run=run)})
+        claimed = record.model_copy(
+            update={
+                "attempts": run.attempt,
+                "active": ActiveRun(execution=execution, run=run, since=started_at),
+                "unsure": record.unsure or record.active is not None,
+            }
+        )
         started = RunRecord(run=run, state=RunState.RUNNING, execution=execution, started_at=started_at)
         self.table.save(run=started, day=claimed)
 

@@ -46,7 +46,7 @@ class Recorder:
         record, day, now = self._record(run), self.table.day(run.pipeline, run.date), self.now()
         if record.state is RunState.RUNNING:
             ended = record.model_copy(update={"state": RunState.PUBLISHED, "ended_at": now, "publication": publication})
-            update = {"published": PublishedRun(run=run, publication=publication, at=now)}
+            update = {"published": PublishedRun(run=run, publication=publication, at=now), "unsure": False}
             self.table.save(run=ended, day=_released(day, run).model_copy(update=update))
         return publication
 
@@ -62,7 +62,8 @@ class Recorder:
         record, day = self._record(run), self.table.day(run.pipeline, run.date)
         if record.state is RunState.RUNNING:
             ended = record.model_copy(update={"state": RunState.FAILED, "ended_at": self.now(), "error": why})
-            self.table.save(run=ended, day=_released(day, run))
+            # Its publishing job may have committed before it failed.
+            self.table.save(run=ended, day=_released(day, run).model_copy(update={"unsure": True}))
         return why
 
     def _record(self, run: Run) -> RunRecord:

@@ -91,6 +91,7 @@ class ActiveRun(_Record):
 
     execution: str
     run: Run
+    since: datetime
 
 
 class PublishedRun(_Record):
@@ -113,4 +114,6 @@ class DayRecord(_Record):
     version: int = 0
     attempts: int = 0
     active: ActiveRun | None = None
+    unsure: bool = False
+    """Whether a run has ended without saying whether it had published: what stands may not be `published`."""
     published: PublishedRun | None = None

@@ -30,5 +30,5 @@ class RunTable(Protocol):
 class Executions(Protocol):
     """What the library asks of Step Functions about executions."""
 
-    def is_running(self, execution: str) -> bool:
-        """Say whether the execution of that ARN still runs; one that is not known does not."""
+    def is_running(self, execution: str) -> bool | None:
+        """Say whether the execution of that ARN still runs; None when it is not known, as one that has just begun."""

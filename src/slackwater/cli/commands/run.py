@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
+from datetime import date as date_type
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +12,8 @@ import typer
 from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
 from slackwater.cli.output import counted, document, remark, say
-from slackwater.errors import RunFailed
+from slackwater.errors import InputError, RunFailed
+from slackwater.runs.day import day_of
 
 if TYPE_CHECKING:
     from slackwater.cli.running import Outcome, Seconds
@@ -41,7 +44,9 @@ def run(
     day = read_date(date, option="--date")
     place = find_place(project)
     definitions = load(place)
-    definitions.pipeline(pipeline)
+    zone = definitions.pipeline(pipeline).timezone
+    if day_of(date_type.fromisoformat(day), zone).start > datetime.now(UTC):
+        raise InputError(f"--date: {day} has not begun in {zone}")
     from slackwater.cli.session import Session
 
     session = Session.open(place, definitions)
