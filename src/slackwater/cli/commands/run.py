@@ -81,7 +81,7 @@ def split(seconds: Seconds) -> str:
     if seconds.spark_work is None:
         return ""
     return (
-        f": Spark start {seconds.spark_start} s, Spark work {seconds.spark_work} s, "
+        f": waiting for Spark {seconds.spark_start} s, Spark work {seconds.spark_work} s, "
         f"orchestration {seconds.orchestration} s"
     )
 
