@@ -63,12 +63,15 @@ class DictRunTable:
     def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
         return [r for (p, d, _), r in sorted(self.records.items()) if p == pipeline and date in (None, d)]
 
+    def save_day(self, day: DayRecord) -> None:
+        stored = self.days.get((day.pipeline, day.date))
+        if (stored.version if stored else 0) != day.version:
+            raise DayChanged(day.date)
+        self.days[day.pipeline, day.date] = day.model_copy(update={"version": day.version + 1})
+
     def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
         if day is not None:
-            stored = self.days.get((day.pipeline, day.date))
-            if (stored.version if stored else 0) != day.version:
-                raise DayChanged(day.date)
-            self.days[day.pipeline, day.date] = day.model_copy(update={"version": day.version + 1})
+            self.save_day(day)
         self.records[run.run.pipeline, run.run.date, run.run.attempt] = run
 
 

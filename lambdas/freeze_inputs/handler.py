@@ -17,6 +17,7 @@ from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.run_table import DynamoRunTable
 from slackwater.project import Project
 from slackwater.runs.freeze import Freezer
+from slackwater.runs.inputs import InputListing
 
 logger = Logger()
 
@@ -41,19 +42,29 @@ class Request(BaseModel):
     force: bool = False
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 @cache
 def _freezer() -> Freezer:
     environment = Environment.model_validate(dict(os.environ))
     store = S3ObjectStore(client("s3"))
+    project = Project.model_validate_json(store.get(environment.project_uri))
     return Freezer(
-        project=Project.model_validate_json(store.get(environment.project_uri)),
+        project=project,
         store=store,
-        files=DynamoFileCache(client("dynamodb"), environment.file_table),
+        inputs=InputListing(
+            project=project,
+            store=store,
+            files=DynamoFileCache(client("dynamodb"), environment.file_table),
+            raw_bucket=environment.raw_bucket,
+            now=_now,
+        ),
         table=DynamoRunTable(client("dynamodb"), environment.run_table),
         executions=StepFunctionsExecutions(client("stepfunctions")),
-        raw_bucket=environment.raw_bucket,
         exchange_bucket=environment.exchange_bucket,
-        now=lambda: datetime.now(UTC),
+        now=_now,
     )
 
 

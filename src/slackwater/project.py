@@ -16,6 +16,9 @@ from slackwater.receiver.source import Model, Source
 
 _Definition = TypeVar("_Definition", Source, Pipeline)
 
+_OF_OPERATION = {"description", "schedule", "late", "deadline_hours"}
+"""What a pipeline says of when it is run, not of what it makes."""
+
 
 class Project(Model):
     """All sources and pipelines, checked, in the form in which Lambdas and Spark jobs read them (`project.json`)."""
@@ -40,7 +43,7 @@ class Project(Model):
     def definition_digest(self, pipeline: str) -> str:
         """SHA-256 of all that decides a pipeline's output but its inputs: graph, shapes of sources, code."""
         definition = self.pipeline(pipeline)
-        digest = hashlib.sha256(definition.model_dump_json(by_alias=True).encode())
+        digest = hashlib.sha256(definition.model_dump_json(by_alias=True, exclude=_OF_OPERATION).encode())
         for name in sorted(definition.sources):
             shape = self.sources[name].model_dump_json(include={"timestamp", "fields"})
             digest.update(f"\n{name}={shape}".encode())

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.cloud.conftest import DATES, LONG_DAY
+from tests.conftest import DATES, LONG_DAY
 from tests.independent import COLUMNS, assert_same_table, daily_delays, database
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]

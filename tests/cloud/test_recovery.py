@@ -11,7 +11,7 @@ import time
 import pytest
 
 from slackwater.local import cloud as local_cloud
-from tests.cloud.conftest import ROOT
+from tests.conftest import ROOT
 from tests.independent import COLUMNS, assert_same_table, daily_delays
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from slackwater.project import load_project
 from slackwater.receiver.file_cache import FileEntry, Version
 from slackwater.receiver.partition import Partition
 from slackwater.runs.freeze import Action, Freezer
+from slackwater.runs.inputs import InputListing
 from slackwater.runs.manifest import InputManifest
 from slackwater.runs.outcome import Recorder, reason
 from slackwater.runs.record import Publication, RunState, failure_uri
@@ -59,10 +61,9 @@ def freezer(project, store, files, table, executions):
     return Freezer(
         project=project,
         store=store,
-        files=files,
+        inputs=InputListing(project=project, store=store, files=files, raw_bucket="raw", now=lambda: NOW),
         table=table,
         executions=executions,
-        raw_bucket="raw",
         exchange_bucket="exchange",
         now=lambda: NOW,
     )
@@ -117,10 +118,9 @@ def test_a_day_without_input_is_frozen_as_empty(project, table, executions):
     freezer = Freezer(
         project=project,
         store=DictStore(),
-        files=Files(),
+        inputs=InputListing(project=project, store=DictStore(), files=Files(), raw_bucket="raw", now=lambda: NOW),
         table=table,
         executions=executions,
-        raw_bucket="raw",
         exchange_bucket="exchange",
         now=lambda: NOW,
     )
@@ -173,7 +173,7 @@ def test_an_object_outside_the_day_changes_nothing(freezer, recorder, store):
 
 def test_new_code_makes_a_new_run(freezer, recorder, project):
     publish(recorder, freeze(freezer, "one").run)
-    newer = Freezer(**{**vars(freezer), "project": project.model_copy(update={"code": "newer"})})
+    newer = replace(freezer, project=project.model_copy(update={"code": "newer"}))
     assert freeze(newer, "two").action is Action.RUN
 
 
@@ -191,14 +191,14 @@ def test_an_execution_that_is_not_known_yet_is_waited_for(freezer, executions, t
     executions.known = {"two"}
     freeze(freezer, "one")
     assert freeze(freezer, "two").action is Action.WAIT
-    later = Freezer(**{**vars(freezer), "now": lambda: NOW + timedelta(minutes=3)})
+    later = replace(freezer, now=lambda: NOW + timedelta(minutes=3))
     assert freeze(later, "two").action is Action.RUN
 
 
 def test_after_a_run_that_may_have_published_nothing_is_taken_for_unchanged(freezer, recorder, store, project):
     first = freeze(freezer, "one").run
     publish(recorder, first)
-    newer = Freezer(**{**vars(freezer), "project": project.model_copy(update={"code": "newer"})})
+    newer = replace(freezer, project=project.model_copy(update={"code": "newer"}))
     recorder.failed(freeze(newer, "two").run, error="E", cause="after the commit, say")
     again = freeze(freezer, "one")
     assert (again.action, again.run.run_id, again.run.attempt) == (Action.RUN, first.run_id, 3)

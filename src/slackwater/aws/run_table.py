@@ -55,6 +55,16 @@ class DynamoRunTable:
                     raise DayChanged(f"{run.run.pipeline}: {run.run.date} was changed by another execution") from error
                 raise
 
+    def save_day(self, day: DayRecord) -> None:
+        """Write a day alone. Raises `DayChanged` when the day has moved on."""
+        with translated(f"record {day.date} of {day.pipeline}"):
+            try:
+                self._dynamodb.put_item(**self._day_put(day))
+            except ClientError as error:
+                if code_of(error) in {"ConditionalCheckFailedException", "TransactionConflictException"}:
+                    raise DayChanged(f"{day.pipeline}: {day.date} was changed by another execution") from error
+                raise
+
     def _get(self, pipeline: str, item: str) -> str | None:
         with translated(f"read {item} of {pipeline}"):
             answer = self._dynamodb.get_item(

@@ -134,7 +134,7 @@ class Fetcher:
         content = self._read(path, entry.path, download)
         version = Version(content_sha256=download.sha256, partitions=tuple(content.split.partitions))
         entry = self._announce(entry, version)
-        self._deliver(content, version, batch_id=download.sha256[:32])
+        self._deliver(content, version, entry.path)
         original = self._original(entry, version)
         entry = self.cache.save(
             entry.model_copy(
@@ -182,10 +182,16 @@ class Fetcher:
         superseded = _others([*entry.superseded, entry.writing], version)
         return self.cache.save(entry.model_copy(update={"writing": version, "superseded": superseded}))
 
-    def _deliver(self, content: _Content, version: Version, *, batch_id: str) -> None:
-        received_at = self.now()
-        hashes = [version.hash_in(partition) for partition in version.partitions]
-        self.delivery.write(self.source, content.split, contents=hashes, received_at=received_at, batch_id=batch_id)
+    def _deliver(self, content: _Content, version: Version, path: str) -> None:
+        received_at, batch_id = self.now(), version.content_sha256[:32]
+        self.delivery.write(
+            self.source,
+            content.split,
+            contents=[version.hash_in(partition) for partition in version.partitions],
+            received_at=received_at,
+            batch_id=batch_id,
+            file=path,
+        )
         self.delivery.sideline(self.source, content.sideline, received_at=received_at, batch_id=batch_id)
         self.delivery.register(self.source, version.partitions)
 

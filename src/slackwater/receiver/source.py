@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, available_timezones
@@ -64,6 +65,53 @@ class Timestamp(Model):
     timezone: TimeZone | None = None
 
 
+def _cron(value: str) -> str:
+    fields = value.split()
+    if len(fields) != len(_CRON_FIELDS):
+        raise ValueError(f"{value!r} has {len(fields)} fields; five are expected: {' '.join(_CRON_FIELDS)}")
+    for name, text in zip(_CRON_FIELDS, fields, strict=True):
+        if not _CRON_FIELD.fullmatch(text):
+            raise ValueError(f"{value!r}: {text!r} is no {name} of a cron expression")
+    return value
+
+
+_CRON_FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
+_CRON_FIELD = re.compile(r"(\*|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?(,(\*|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?)*")
+
+Cron = Annotated[str, AfterValidator(_cron)]
+"""When something starts: minute, hour, day of the month, month, day of the week."""
+
+
+class LateThresholds(Model):
+    """How much late data of one source is worth running a finished day again; to reach one of them is enough.
+
+    What counts is what has come since the day's inputs were frozen: new objects, and the whole of a changed file.
+    """
+
+    percent: Annotated[float, Field(ge=0)] | None = None
+    """Rows, in percent of the source's rows that the published run read."""
+    bytes: Annotated[int, Field(ge=0)] | None = None
+    rows: Annotated[int, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _do_not_contradict(self) -> LateThresholds:
+        given = {name: value for name, value in self if value is not None}
+        if not given:
+            raise ValueError("name at least one of percent, bytes, rows")
+        zero = [name for name, value in given.items() if value == 0]
+        if zero and len(given) > 1:
+            others = ", ".join(name for name in given if name != zero[0])
+            raise ValueError(
+                f"{zero[0]}: 0 runs a day again for any late data, so {others} can never decide: "
+                f"remove {others}, or give {zero[0]} a value above 0"
+            )
+        return self
+
+
+ANY_LATE_DATA = LateThresholds(rows=0)
+"""What holds for a source that names no thresholds."""
+
+
 class Push(Model):
     """Partners POST events to the API."""
 
@@ -80,7 +128,9 @@ class Pull(Model):
     format: Literal["csv"] = "csv"
     lookback_days: Annotated[int, Field(gt=0, le=366)] = 7
     timezone: TimeZone = "UTC"
-    """Whose calendar `{date}` and "today" are of."""
+    """Whose calendar `{date}` and "today" are of, and whose clock `schedule` is of."""
+    schedule: Cron = "15 * * * *"
+    """When the files are looked for."""
 
 
 class Source(Model):
@@ -94,6 +144,9 @@ class Source(Model):
     """Texts that mean "no value", in CSV cells and in string fields of events alike."""
     push: Push | None = None
     pull: Pull | None = None
+    late: LateThresholds = ANY_LATE_DATA
+    silent_hours: Annotated[int, Field(gt=0)] = 48
+    """After so long without new data, the partner is silent and an alarm rings."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Source:

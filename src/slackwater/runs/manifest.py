@@ -25,6 +25,8 @@ class InputObject(_Record):
     rows: Annotated[int, Field(ge=0)]
     arrived: datetime
     """When it was written, UTC."""
+    file: str | None = None
+    """The partner's file that it came from, if it was pulled: a changed file's objects replace its earlier ones."""
 
 
 class InputManifest(_Record):

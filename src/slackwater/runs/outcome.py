@@ -46,7 +46,12 @@ class Recorder:
         record, day, now = self._record(run), self.table.day(run.pipeline, run.date), self.now()
         if record.state is RunState.RUNNING:
             ended = record.model_copy(update={"state": RunState.PUBLISHED, "ended_at": now, "publication": publication})
-            update = {"published": PublishedRun(run=run, publication=publication, at=now), "unsure": False}
+            update = {
+                "published": PublishedRun(run=run, publication=publication, at=now),
+                "unsure": False,
+                # The first version is news to nobody: there is nothing to compare it with.
+                "told": day.told if day.published else run.attempt,
+            }
             self.table.save(run=ended, day=_released(day, run).model_copy(update=update))
         return publication
 

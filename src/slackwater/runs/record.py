@@ -48,6 +48,11 @@ class Run(_Record):
     rows: int
     bytes: int
 
+    @property
+    def tag(self) -> str:
+        """The tag by which the version of the table that this attempt publishes stays reachable."""
+        return f"{self.date}-{self.run_id[:12]}-{self.attempt}"
+
 
 def failure_uri(prefix: str) -> str:
     """Return the address at which a job of the attempt that writes under `prefix` says why it failed."""
@@ -102,6 +107,14 @@ class PublishedRun(_Record):
     at: datetime
 
 
+class Telling(_Record):
+    """Who is about to tell people of a published version, since when."""
+
+    execution: str
+    attempt: int
+    since: datetime
+
+
 class DayRecord(_Record):
     """What is known of one pipeline's day: who runs it now, what stands published.
 
@@ -117,3 +130,11 @@ class DayRecord(_Record):
     unsure: bool = False
     """Whether a run has ended without saying whether it had published: what stands may not be `published`."""
     published: PublishedRun | None = None
+    told: int = 0
+    """The attempt whose output people know: the first published one, then the latest that they were told of."""
+    telling: Telling | None = None
+
+    @property
+    def owes_telling(self) -> bool:
+        """Whether a version stands published that people have not been told of."""
+        return self.published is not None and self.told < self.published.run.attempt

@@ -19,6 +19,9 @@ class RunTable(Protocol):
     def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
         """Return all runs of the pipeline, or of one of its days, in order of date and attempt."""
 
+    def save_day(self, day: DayRecord) -> None:
+        """Write a day alone. Raises `DayChanged` as `save` does."""
+
     def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
         """Write a run and, with it, its day.
 

@@ -1,4 +1,4 @@
-"""One local cloud for all cloud tests, deployed once, with the example's project and a partner's server."""
+"""One local cloud for all tests that need one, deployed once, with the example's project and a partner's server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from examples.nyc_flights.feed import make_feed
 from examples.nyc_flights.partner import Partner
 from slackwater.local import cloud as local_cloud
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 DATES = ("2013-03-08", "2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12")
 LONG_DAY = "2013-11-03"
 """The day of 25 hours."""

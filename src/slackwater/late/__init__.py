@@ -1,0 +1,1 @@
+"""Late data: noticed, weighed, compared with what was published, and told."""

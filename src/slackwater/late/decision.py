@@ -1,0 +1,74 @@
+"""What is to be done about a day, with the rule that decided and its numbers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from slackwater.late.difference import LateRecord, SourceDifference
+
+
+class Decision(StrEnum):
+    """What is to be done about a day."""
+
+    RERUN = "rerun"
+    HOLD = "hold"
+    """A person must look: running it again would publish less than before, or from inputs that are gone."""
+    IGNORE = "ignore"
+
+
+class Rule(StrEnum):
+    """Why it is to be done."""
+
+    GROWN = "grown"
+    """Late data reaches a threshold of its source."""
+    BELOW = "below"
+    """There is late data, less than every threshold of its source."""
+    UNCHANGED = "unchanged"
+    VANISHED = "vanished"
+    """Objects that the published run has read are gone, and nothing has taken their place."""
+    SHRANK = "shrank"
+    """A changed file has fewer rows than the published run has read of it."""
+    MANIFEST_GONE = "manifest_gone"
+    """Nobody can say what the published run has read."""
+    NEVER_PUBLISHED = "never_published"
+    RUNNING = "running"
+    """A run of the day is under way: what it reads is seen when it has ended."""
+    CURRENT = "current"
+    """The day that the check stands on: it is not over."""
+
+
+class DayDecision(LateRecord):
+    """The decision about one day of one pipeline."""
+
+    pipeline: str
+    date: str
+    decision: Decision
+    rule: Rule
+    reason: str
+    """In words, with the numbers and the threshold that decided."""
+    run_id: str | None = None
+    """Of the published run."""
+    attempt: int | None = None
+    """Of the published run."""
+    frozen_at: datetime | None = None
+    """When the published run listed its inputs."""
+    owes_telling: bool = False
+    """Whether the published version is one that people have not been told of."""
+    sources: tuple[SourceDifference, ...] = ()
+
+
+class CheckReport(LateRecord):
+    """What one check of a pipeline has found."""
+
+    pipeline: str
+    as_of: str
+    """The current day, in the pipeline's time zone."""
+    checked_at: datetime
+    seconds: float
+    days: tuple[DayDecision, ...]
+    """In order of date, the current day last."""
+    overdue: tuple[str, ...] = ()
+    """Days of the window, after the first one ever published, that are past their deadline and not published."""
+    last_arrivals: dict[str, datetime | None] = {}
+    """By source: when the newest object of the window, or of the current day, was written."""
