@@ -11,8 +11,11 @@ from aws_cdk import App, Environment, Tags
 from infra.artefacts import Artefacts, build_artefacts, write_project
 from infra.machines import read_machine
 from infra.settings import Settings, load_settings
-from infra.stacks.processing import ProcessingStack
+from infra.stacks.late import COMPARE, MONITOR, LateStack
+from infra.stacks.monitoring import MonitoringStack
+from infra.stacks.processing import PIPELINE, PULL, ProcessingStack
 from infra.stacks.receiver import ReceiverStack
+from infra.stacks.schedule import ScheduleStack
 from infra.stacks.storage import StorageStack
 from slackwater.errors import SlackwaterError
 from slackwater.pipeline.compile import compile_machine
@@ -22,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT) -> None:
-    """Add the three stacks. Raises `DefinitionError` for a project or a state machine that is not well defined."""
+    """Add the stacks. Raises `DefinitionError` for a project or a state machine that is not well defined."""
     project = load_project(root / settings.project, code=artefacts.code)
     project_file = write_project(root=root, project=project)
     frame = read_machine(root / "step_functions" / "pipeline.asl.json")
@@ -38,7 +41,7 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         project_file=project_file,
         env=env,
     )
-    ProcessingStack(
+    processing = ProcessingStack(
         app,
         settings.named("processing"),
         settings=settings,
@@ -53,6 +56,40 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         pipelines={name: compile_machine(pipeline, frame) for name, pipeline in project.pipelines.items()},
         env=env,
     )
+    late = LateStack(
+        app,
+        settings.named("late"),
+        settings=settings,
+        storage=storage,
+        processing=processing,
+        layer=artefacts.layer,
+        lambdas=lambdas,
+        project_file=project_file,
+        compare=read_machine(root / "step_functions" / "compare_day.asl.json"),
+        monitor=read_machine(root / "step_functions" / "monitor_days.asl.json"),
+        env=env,
+    )
+    MonitoringStack(
+        app,
+        settings.named("monitoring"),
+        settings=settings,
+        project=project,
+        functions=sorted(path.parent.name.replace("_", "-") for path in lambdas.glob("*/handler.py")),
+        machines=[PULL, *(f"{PIPELINE}{name}" for name in sorted(project.pipelines)), COMPARE, MONITOR],
+        application_id=processing.spark.id,
+        changes=late.changes,
+        env=env,
+    )
+    if settings.airflow:
+        ScheduleStack(
+            app,
+            settings.named("schedule"),
+            settings=settings,
+            dags=root / "mwaa_dags",
+            project=root / settings.project,
+            machines=[PULL, *(f"{PIPELINE}{name}" for name in sorted(project.pipelines)), MONITOR],
+            env=env,
+        )
     Tags.of(app).add("application", settings.prefix)
 
 

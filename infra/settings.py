@@ -9,13 +9,24 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from slackwater.errors import DefinitionError
 from slackwater.project import describe
 
 _CONTEXT = "slackwater:"
 Whole = Annotated[int, Field(gt=0)]
+
+
+def _listed(value: Any) -> Any:
+    """What a command line can only give as one text: values with commas between them."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Addresses = Annotated[
+    tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s,]+@[^@\s,]+$")], ...], BeforeValidator(_listed)
+]
+"""E-mail addresses; each is asked to confirm before anything is sent to it."""
 
 
 class Architecture(StrEnum):
@@ -56,6 +67,15 @@ class Settings(BaseModel):
     noncurrent_days: Whole = 30
     """How long an overwritten or deleted raw object can be brought back."""
 
+    airflow: bool = False
+    """Whether Airflow, on Amazon MWAA, starts all work by the clock. At its smallest it costs about 360 USD a month,
+    and its network's way out 33, whatever it has to do."""
+
+    alarm_emails: Addresses = ()
+    """Who is written to when an alarm rings."""
+    change_emails: Addresses = ()
+    """Who is written to when late data has changed a published day."""
+
     api_requests_per_second: Whole = 50
     api_burst: Whole = 100
 
@@ -70,6 +90,8 @@ class Settings(BaseModel):
     concurrent_runs: Annotated[int, Field(gt=0, le=1000)] = 15
     queue_minutes: Annotated[int, Field(ge=15, le=720)] = 60
     """A job that found no room for this long fails."""
+    parallel_days: Annotated[int, Field(gt=0, le=40)] = 4
+    """Late days of one pipeline that are run again at once."""
     driver_cores: Literal[1, 2, 4, 8, 16] = 1
     driver_memory_gb: Whole = 3
     executor_cores: Literal[1, 2, 4, 8, 16] = 2

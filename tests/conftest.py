@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
-from examples.nyc_flights.feed import make_feed
+from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import Partner
 from slackwater.local import cloud as local_cloud
 
@@ -23,6 +24,12 @@ ROOT = Path(__file__).resolve().parents[1]
 DATES = ("2013-03-08", "2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12")
 LONG_DAY = "2013-11-03"
 """The day of 25 hours."""
+
+LATE = "2013-03-10"
+"""The day of which some data comes late; it has 23 hours."""
+LATE_FILES = (f"flights-{LATE}-04.csv", f"flights-{LATE}-20.csv")
+LATE_HOUR = (datetime(2013, 3, 10, 20, tzinfo=UTC), datetime(2013, 3, 10, 21, tzinfo=UTC))
+"""The hour whose weather comes late."""
 
 BROKEN = """
 pipeline: broken
@@ -96,17 +103,24 @@ class Cloud:
 
 
 @pytest.fixture(scope="session")
-def partner(tmp_path_factory) -> Iterator[Partner]:
-    """The partner's server with the files of the five days and of the day of 25 hours."""
-    folder = tmp_path_factory.mktemp("partner")
-    with Partner(make_feed(folder, [*DATES, LONG_DAY]).flights) as server:
+def feed(tmp_path_factory) -> Feed:
+    """What the partners have of the five days and of the day of 25 hours; some of the late day is held back."""
+    feed = make_feed(tmp_path_factory.mktemp("partner"), [*DATES, LONG_DAY])
+    feed.hold_back(LATE_FILES, weather=LATE_HOUR)
+    return feed
+
+
+@pytest.fixture(scope="session")
+def partner(feed) -> Iterator[Partner]:
+    """The partner's server with the flights of the feed."""
+    with Partner(feed.flights) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def weather(partner) -> Path:
-    """The weather of the same days as NDJSON."""
-    return partner.folder.parent / "weather.ndjson"
+def weather(feed) -> Path:
+    """The weather of the same days as NDJSON, but for what is held back."""
+    return feed.weather
 
 
 @pytest.fixture(scope="session")

@@ -46,17 +46,17 @@ def database(folder: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def daily_delays(folder: Path, date: str, *, where: str = "true") -> list[tuple[Any, ...]]:
+def daily_delays(folder: Path, date: str, *, where: str = "true", weather: str = "true") -> list[tuple[Any, ...]]:
     """Return the rows that `daily_delays` must publish for a local date, by origin and carrier.
 
     The flights of a day are found by their local year, month and day, and the weather by the local hour's instant:
-    neither partitions nor time zones are used. `where` restricts the flights.
+    neither partitions nor time zones are used. `where` restricts the flights, `weather` the observations.
     """
     year, month, day = (int(part) for part in date.split("-"))
     query = f"""
         WITH joined AS (
             SELECT f.*, w.wind_speed, w.precip
-            FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND f.time_hour = w.time_hour
+            FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND f.time_hour = w.time_hour AND ({weather})
             WHERE f.year = {year} AND f.month = {month} AND f.day = {day} AND ({where})
         )
         SELECT '{date}', origin, carrier, count(*), count(*) - count(dep_time), avg(dep_delay),

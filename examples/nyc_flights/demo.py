@@ -11,13 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import Partner
 from slackwater.cli.board import Board, Mark
 from slackwater.cli.commands import deploy as deploying
-from slackwater.cli.commands import pull, push, run
+from slackwater.cli.commands import monitor, pull, push, run
 from slackwater.cli.context import Place
 from slackwater.cli.deploy import deploy
 from slackwater.cli.events import read_events
@@ -30,8 +31,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACE = Place(root=ROOT, project=Path(__file__).resolve().parent)
 PIPELINE = "daily_delays"
 DATES = ("2013-03-08", "2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12")
-SHOWN = "2013-03-10"
-"""The day of 23 hours: clocks went forward."""
+LATE = "2013-03-10"
+"""The day of 23 hours: clocks went forward. Some of its data arrives two days afterwards."""
+LATE_FILES = (f"flights-{LATE}-04.csv", f"flights-{LATE}-20.csv")
+LATE_HOUR = (datetime(2013, 3, 10, 20, tzinfo=UTC), datetime(2013, 3, 10, 21, tzinfo=UTC))
+"""The hour whose weather comes late."""
+TWO_DAYS_LATER = "2013-03-12"
 PARTNER_PORT = 8713
 """Where `sources/flights.yaml` looks for the partner."""
 
@@ -97,18 +102,29 @@ def run_days(session: Session) -> None:
 
 def show_day(session: Session) -> None:
     """Print the published table of one day."""
-    answer = session.query(f"SELECT * EXCLUDE (date) FROM {PIPELINE} WHERE date = '{SHOWN}' ORDER BY origin, carrier")  # noqa: S608
-    table(answer.columns, answer.rows, title=f"{PIPELINE}, {SHOWN} (a day of 23 hours)")
+    answer = session.query(f"SELECT * EXCLUDE (date) FROM {PIPELINE} WHERE date = '{LATE}' ORDER BY origin, carrier")  # noqa: S608
+    table(answer.columns, answer.rows, title=f"{PIPELINE}, {LATE} (a day of 23 hours)")
+
+
+def monitor_days(session: Session) -> None:
+    """Find the late day, have it run again, and print what that changed. Raises `RunFailed`."""
+    monitored = session.monitor(PIPELINE, TWO_DAYS_LATER, found=monitor.show_decisions)
+    monitor.show(monitored)
+    if monitored.failure:
+        raise RunFailed(monitored.failure)
+    if not monitored.days:
+        say(f"Nothing is late any more. What the late data changed: {command(f'diff {PIPELINE} --date {LATE}')}")
 
 
 def show_next() -> None:
     """Print where to go from here."""
     say("\nWhere to look next", style="bold cyan")
     for line in (
+        command(f"diff {PIPELINE} --date {LATE}"),
         command(f"runs {PIPELINE}"),
         command(f'query "SELECT date, sum(flights) AS flights FROM {PIPELINE} GROUP BY date ORDER BY date"'),  # noqa: S608
         command("query 'SELECT date, hour, count(*) AS events FROM raw.weather GROUP BY ALL ORDER BY ALL'"),
-        command(f"logs {PIPELINE} --date {SHOWN}"),
+        command(f"logs {PIPELINE} --date {LATE}"),
         command("local status"),
         "make down   (stops the local cloud; what it holds stays)",
     ):
@@ -131,7 +147,9 @@ def demo() -> None:
     session = Session.open(PLACE)
     with parts.part("The partner's files"):
         feed = make_feed(PLACE.state / "demo", DATES)
+        feed.hold_back(LATE_FILES, weather=LATE_HOUR)
         say(f"flights of {len(DATES)} days as CSV, their weather as NDJSON: {feed.folder.relative_to(ROOT)}")
+        say(f"held back: {' and '.join(LATE_FILES)}, and the weather of one hour of that day")
     with parts.part("Pull the flights from the partner's server"), partner_of(feed):
         pull.show(session.pull("flights", as_of=DATES[-1]))
     with parts.part("Push the weather"):
@@ -140,6 +158,12 @@ def demo() -> None:
         run_days(session)
     with parts.part("Ask for a published day"):
         show_day(session)
+    with parts.part("Two days later, what was held back arrives"), partner_of(feed):
+        feed.release()
+        pull.show(session.pull("flights", as_of=TWO_DAYS_LATER))
+        push.show(session.push("weather", read_events(str(feed.late_weather))))
+    with parts.part(f"Monitor {PIPELINE} as of {TWO_DAYS_LATER}"):
+        monitor_days(session)
     say("")
     parts.show()
     show_next()

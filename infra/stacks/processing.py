@@ -49,6 +49,7 @@ class ProcessingStack(Stack):
         self._archive = assets.Asset(self, "Archive", path=str(archive))
         self._run_stage = assets.Asset(self, "RunStage", path=str(jobs / "run_stage.py"))
         self._publish_day = assets.Asset(self, "PublishDay", path=str(jobs / "publish_day.py"))
+        self._compare_day = assets.Asset(self, "CompareDay", path=str(jobs / "compare_day.py"))
         self.spark = SparkApplication(self, "Spark", settings=settings)
         self._let_jobs_work()
         self.freeze_inputs = self._freeze_inputs()
@@ -112,13 +113,13 @@ class ProcessingStack(Stack):
 
     def _let_jobs_work(self) -> None:
         role, storage = self.spark.job_role, self._storage
-        for asset in (self._project, self._archive, self._run_stage, self._publish_day):
+        for asset in (self._project, self._archive, self._run_stage, self._publish_day, self._compare_day):
             grants.read_asset(role, asset)
         grants.read_objects(role, storage.raw, "raw/")
         grants.list_objects(role, storage.raw, "raw/")
         grants.read_objects(role, storage.exchange, "manifests/")
-        grants.replace_objects(role, storage.exchange, "runs/")
-        grants.list_objects(role, storage.exchange, "manifests/", "runs/")
+        grants.replace_objects(role, storage.exchange, "runs/", "comparisons/")
+        grants.list_objects(role, storage.exchange, "manifests/", "runs/", "comparisons/")
         grants.write_objects(role, storage.exchange, "logs/")
         grants.replace_objects(role, storage.warehouse, f"{storage.warehouse_database}/")
         grants.list_objects(role, storage.warehouse, f"{storage.warehouse_database}/")
@@ -137,23 +138,10 @@ class ProcessingStack(Stack):
         )
 
     def _pipeline(self, pipeline: str, definition: Machine) -> StateMachine:
-        storage = self._storage
         values = {
             "FreezeInputsFunction": self.freeze_inputs.function.function_arn,
             "RecordRunFunction": self.record_run.function.function_arn,
-            "ApplicationId": self.spark.id,
-            "JobRoleArn": self.spark.job_role.role_arn,
-            "RunStageUri": self._run_stage.s3_object_url,
-            "PublishDayUri": self._publish_day.s3_object_url,
-            "ArchiveUri": self._archive.s3_object_url,
-            "ProjectUri": self._project.s3_object_url,
-            "SparkSubmitParameters": self.spark.submit_parameters(
-                archive=self._archive.s3_object_url, warehouse=f"s3://{storage.warehouse.bucket_name}/"
-            ),
-            "ExchangeBucket": storage.exchange.bucket_name,
-            "WarehouseBucket": storage.warehouse.bucket_name,
-            "WarehouseDatabase": storage.warehouse_database,
-            "LogUri": self.log_uri,
+            **self.job_values,
         }
         machine = StateMachine(
             self,
@@ -166,6 +154,27 @@ class ProcessingStack(Stack):
         )
         machine.let_run(self.spark)
         return machine
+
+    @property
+    def job_values(self) -> dict[str, str]:
+        """What stands for the placeholders of a state machine that runs Spark jobs."""
+        storage = self._storage
+        return {
+            "ApplicationId": self.spark.id,
+            "JobRoleArn": self.spark.job_role.role_arn,
+            "RunStageUri": self._run_stage.s3_object_url,
+            "PublishDayUri": self._publish_day.s3_object_url,
+            "CompareDayUri": self._compare_day.s3_object_url,
+            "ArchiveUri": self._archive.s3_object_url,
+            "ProjectUri": self._project.s3_object_url,
+            "SparkSubmitParameters": self.spark.submit_parameters(
+                archive=self._archive.s3_object_url, warehouse=f"s3://{storage.warehouse.bucket_name}/"
+            ),
+            "ExchangeBucket": storage.exchange.bucket_name,
+            "WarehouseBucket": storage.warehouse.bucket_name,
+            "WarehouseDatabase": storage.warehouse_database,
+            "LogUri": self.log_uri,
+        }
 
     @property
     def log_uri(self) -> str:

@@ -14,12 +14,15 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field
 
 from slackwater.aws.clients import client
+from slackwater.aws.emf import put_metric
 from slackwater.aws.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partitions import PartitionRegistry
+from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.fetch import Fetcher
+from slackwater.receiver.fetch import Fetched, Fetcher
+from slackwater.receiver.file_cache import FileState
 from slackwater.receiver.http_partner import HttpPartner
 from slackwater.receiver.partner import MAX_FILE_BYTES
 from slackwater.receiver.pull import pull_of, read_item
@@ -84,6 +87,20 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             now=lambda: datetime.now(UTC),
             owner=f"{request.correlation_id}/{uuid4()}",
         )
-        answer = fetcher.fetch(item).model_dump(mode="json")
+        fetched = fetcher.fetch(item)
+    _count(source.source, fetched)
+    answer = fetched.model_dump(mode="json")
     logger.info("file fetched", extra={"source": source.source, **answer})
     return answer
+
+
+def _count(source: str, fetched: Fetched) -> None:
+    """Count a file that was taken, and its events; asked for again, it is unchanged and counts no more."""
+    counted = {
+        Metric.FILES_TAKEN: int(fetched.state == FileState.TAKEN),
+        Metric.EVENTS_ACCEPTED: fetched.rows,
+        Metric.EVENTS_REJECTED: fetched.rejected,
+    }
+    for metric, count in counted.items():
+        if count:
+            put_metric(metric, count, source=source)

@@ -40,6 +40,7 @@ class Request(BaseModel):
     execution: str
     correlation_id: str
     force: bool = False
+    allow_fewer: bool = False
 
 
 def _now() -> datetime:

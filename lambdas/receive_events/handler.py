@@ -13,10 +13,12 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field
 
 from slackwater.aws.clients import client
+from slackwater.aws.emf import put_metric
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partitions import PartitionRegistry
 from slackwater.aws.tokens import TokenTable
 from slackwater.errors import SlackwaterError
+from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.api import Answer, EventsApi, Request, error
 from slackwater.receiver.deliver import Delivery
@@ -59,6 +61,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     correlation_id = headers.get(CORRELATION) or event["requestContext"]["requestId"]
     logger.set_correlation_id(correlation_id)
     answer = _answer(event, headers)
+    _count(event["pathParameters"]["source"], answer)
     kept = {name: value for name, value in answer.body.items() if name != "rejected"}
     logger.info(
         "batch answered", extra={"status": answer.status, **kept, "rejected": len(answer.body.get("rejected", ()))}
@@ -79,6 +82,20 @@ def _answer(event: dict[str, Any], headers: dict[str, str]) -> Answer:
     except SlackwaterError:
         logger.exception("batch not confirmed")
         return error(503, "try_again", "the batch could not be stored in full: send the same batch again")
+
+
+def _count(source: str, answer: Answer) -> None:
+    """Count what became of a batch's events. One that was not read as events of the source is none of its events."""
+    if "accepted" not in answer.body:
+        return
+    counted = {
+        Metric.EVENTS_ACCEPTED: answer.body["accepted"],
+        Metric.EVENTS_DUPLICATE: answer.body["duplicates"],
+        Metric.EVENTS_REJECTED: len(answer.body["rejected"]),
+    }
+    for metric, events in counted.items():
+        if events:
+            put_metric(metric, events, source=source)
 
 
 def _body(event: dict[str, Any]) -> bytes:

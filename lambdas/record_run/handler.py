@@ -11,10 +11,12 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field, TypeAdapter
 
 from slackwater.aws.clients import client
+from slackwater.aws.emf import put_metric
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.run_table import DynamoRunTable
+from slackwater.metrics import Metric
 from slackwater.runs.outcome import Recorder
-from slackwater.runs.record import Run
+from slackwater.runs.record import Run, RunState
 
 logger = Logger()
 
@@ -68,7 +70,10 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Answer a stage with its Arrow reference, a publish with its publication, a failure with its reason."""
     request = _REQUEST.validate_python(event)
     logger.set_correlation_id(request.run.correlation_id)
+    ending = _ending(request)
     answer = _record(request)
+    if ending:
+        put_metric(ending, 1, pipeline=request.run.pipeline)
     logger.info(f"run: {request.event}", extra={"run": request.run.model_dump(), "answer": answer})
     return answer
 
@@ -82,3 +87,14 @@ def _record(request: StageEnded | Published | Failed) -> dict[str, Any]:
             return recorder.published(request.run).model_dump(mode="json")
         case Failed():
             return {"reason": recorder.failed(request.run, error=request.error, cause=request.cause)}
+
+
+def _ending(request: StageEnded | Published | Failed) -> Metric | None:
+    """What this call is to be counted as: a run ends once, however often Step Functions says so."""
+    run = request.run
+    if request.event == "stage":
+        return None
+    record = _recorder().table.run(run.pipeline, run.date, run.attempt)
+    if record is None or record.state is not RunState.RUNNING:
+        return None
+    return Metric.RUNS_PUBLISHED if request.event == "published" else Metric.RUNS_FAILED

@@ -9,7 +9,8 @@ SlackwaterError
 ├── CloudError            AWS, or the local cloud, refused or failed (exit 1)
 │   ├── ObjectMissing     an object that should be there is not
 │   ├── NotDeployed       the stacks are not there, or not all of them
-│   └── Throttled         worth trying again later
+│   ├── Throttled         worth trying again later
+│   └── AnswerLost        the answer to a call was lost: whether it was done is not known
 ├── PartnerError          a partner's server refused or failed (exit 1)
 │   └── FileVanished      a listed file was gone when it was fetched
 ├── DayChanged            another execution changed the day in between
@@ -62,6 +63,10 @@ class NotDeployed(CloudError):
 
 class Throttled(CloudError):
     """The service asks to be called less often: worth trying again later."""
+
+
+class AnswerLost(CloudError):
+    """The answer to a call was lost: whether it was done is not known."""
 
 
 class PartnerError(SlackwaterError):

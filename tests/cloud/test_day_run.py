@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-import time
-from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 
 import pytest
 
-from tests.conftest import DATES, LONG_DAY
+from examples.nyc_flights.feed import flights_files, weather_of_hours
+from tests.cloud.conftest import EMPTY_DAY, ended, entered
+from tests.conftest import DATES, LATE_FILES, LATE_HOUR, LONG_DAY
 from tests.independent import COLUMNS, assert_same_table, daily_delays, database
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
-EMPTY_DAY = "2013-05-01"
-"""No partner has sent anything of this day."""
+
 TABLE = f"SELECT {', '.join(COLUMNS)} FROM daily_delays WHERE date = '{{date}}' ORDER BY origin, carrier"
+
+
+def files(*days):
+    return sum(len(flights_files(date.fromisoformat(day))) for day in days)
 
 
 @pytest.fixture(scope="module")
@@ -23,32 +27,16 @@ def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("independent")
 
 
-@pytest.fixture(scope="module")
-def received(cloud, weather):
-    """The flights pulled and the weather pushed, once."""
-    pulled = [cloud.json("pull", "flights", "--as-of", date) for date in ("2013-03-12", LONG_DAY)]
-    return pulled, cloud.json("push", "weather", str(weather))
-
-
-@pytest.fixture(scope="module")
-def published(cloud, received):
-    """The five days, run two at a time."""
-    with ThreadPoolExecutor(2) as pool:
-        answers = pool.map(lambda date: cloud.json("run", "daily_delays", "--date", date), DATES)
-    return dict(zip(DATES, answers, strict=True))
-
-
-def test_every_flight_and_every_observation_is_received_once(cloud, received, scratch):
-    (first, second), pushed = received
+def test_every_flight_and_every_observation_is_received_once(cloud, received, monitored, scratch):
     days = " OR ".join(f"(month = {int(d[5:7])} AND day = {int(d[8:])})" for d in (*DATES, LONG_DAY))
     flights = database(scratch).execute(f"SELECT count(*) FROM flights WHERE {days}").fetchone()[0]
-    assert (first["taken"], second["taken"]) == (5, 1)
-    assert first["rows"] + second["rows"] == flights
+    assert (received.first["taken"], received.long_day["taken"]) == (files(*DATES) - len(LATE_FILES), files(LONG_DAY))
     distinct = "SELECT count(*), count(DISTINCT (carrier, flight, origin, time_hour, dest)) FROM raw.flights"
     assert cloud.query(f"{distinct} WHERE month IN (3, 11)") == [[flights, flights]]
-    assert (pushed["duplicates"], pushed["rejected"]) == (0, [])
+    assert (received.pushed["duplicates"], received.pushed["rejected"]) == (0, [])
     distinct = "SELECT count(*), count(DISTINCT (origin, time_hour)) FROM raw.weather WHERE year = 2013"
-    assert cloud.query(distinct) == [[pushed["accepted"], pushed["accepted"]]]
+    observations = received.pushed["accepted"] + len(list(weather_of_hours(*LATE_HOUR)))
+    assert cloud.query(distinct) == [[observations, observations]]
 
 
 def test_raw_partitions_are_registered_in_glue(cloud, received):
@@ -60,12 +48,10 @@ def test_raw_partitions_are_registered_in_glue(cloud, received):
     assert registered == stored != set()
 
 
-@pytest.mark.parametrize("date", DATES)
-def test_a_published_day_agrees_with_the_independent_computation(cloud, published, scratch, date):
-    expected = daily_delays(scratch, date)
-    assert published[date]["outcome"] == "published"
-    assert published[date]["publication"]["rows"] == len(expected) > 0
-    assert_same_table(cloud.query(TABLE.format(date=date)), expected)
+@pytest.mark.parametrize("day", DATES)
+def test_a_published_day_agrees_with_the_independent_computation(cloud, published, monitored, scratch, day):
+    assert published[day]["outcome"] == "published"
+    assert_same_table(cloud.query(TABLE.format(date=day)), daily_delays(scratch, day))
 
 
 def test_the_day_of_25_hours_agrees_too(cloud, received, scratch):
@@ -73,8 +59,8 @@ def test_the_day_of_25_hours_agrees_too(cloud, received, scratch):
     assert_same_table(cloud.query(TABLE.format(date=LONG_DAY)), daily_delays(scratch, LONG_DAY))
 
 
-def test_a_run_is_recorded_with_what_it_read(cloud, published, scratch):
-    (record,) = [r for r in cloud.json("runs", "daily_delays")["runs"] if r["date"] == "2013-03-10"]
+def test_a_run_is_recorded_with_what_it_read(cloud, monitored, scratch):
+    record = [r for r in cloud.json("runs", "daily_delays")["runs"] if r["date"] == "2013-03-10"][-1]
     rows = database(scratch).execute("SELECT count(*) FROM flights WHERE month = 3 AND day = 10").fetchone()[0]
     hours = "time_hour >= '2013-03-10 05:00+00' AND time_hour < '2013-03-11 04:00+00'"
     rows += cloud.query(f"SELECT count(*) FROM raw.weather WHERE {hours}")[0][0]
@@ -83,13 +69,13 @@ def test_a_run_is_recorded_with_what_it_read(cloud, published, scratch):
     assert record["input"]["bytes"] > 0
 
 
-def test_sending_pulling_and_running_again_changes_nothing(cloud, received, published, weather):
+def test_sending_pulling_and_running_again_changes_nothing(cloud, published, monitored, weather):
     before, jobs = cloud.query(TABLE.format(date="2013-03-09")), len(cloud.jobs())
     counts = cloud.query("SELECT (SELECT count(*) FROM raw.flights), (SELECT count(*) FROM raw.weather)")
     pulled, pushed = cloud.json("pull", "flights", "--as-of", "2013-03-12"), cloud.json("push", "weather", str(weather))
     again = cloud.json("run", "daily_delays", "--date", "2013-03-09")
-    assert (pulled["taken"], pulled["unchanged"]) == (0, 5)
-    assert (pushed["accepted"], pushed["duplicates"]) == (0, received[1]["accepted"])
+    assert (pulled["taken"], pulled["unchanged"]) == (0, files(*DATES))
+    assert (pushed["accepted"], pushed["duplicates"]) == (0, len(weather.read_text().splitlines()))
     assert again["outcome"] == "unchanged"
     assert again["run_id"] == published["2013-03-09"]["run_id"]
     assert cloud.query("SELECT (SELECT count(*) FROM raw.flights), (SELECT count(*) FROM raw.weather)") == counts
@@ -97,33 +83,13 @@ def test_sending_pulling_and_running_again_changes_nothing(cloud, received, publ
     assert len(cloud.jobs()) == jobs
 
 
-def test_two_runs_of_one_day_at_once_end_in_one_published_day_even_an_empty_one(cloud, published):
-    jobs = len(cloud.jobs())
-    machine = cloud.outputs()["PipelineMachinePrefix"] + "daily_delays"
-    states = cloud.client("stepfunctions")
-    executions = [
-        states.start_execution(stateMachineArn=machine, input=json.dumps({"date": EMPTY_DAY}))["executionArn"]
-        for _ in range(2)
-    ]
-    outputs = [ended(states, execution) for execution in executions]
+def test_two_runs_of_one_day_at_once_end_in_one_published_day_even_an_empty_one(cloud, empty_day):
+    outputs = [ended(cloud, execution) for execution in empty_day]
     assert sorted(output["outcome"] for output in outputs) == ["published", "unchanged"]
     assert outputs[0]["publication"] == outputs[1]["publication"]
     assert (outputs[0]["run"]["files"], outputs[0]["publication"]["rows"]) == (0, 0)
-    assert len(cloud.jobs()) == jobs + 3
-    assert cloud.query(TABLE.format(date=EMPTY_DAY)) == []
-    assert any("Wait for the other execution" in entered(states, execution) for execution in executions)
-
-
-def entered(states, execution):
-    events = states.get_execution_history(executionArn=execution, maxResults=1000)["events"]
-    return [event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event]
-
-
-def ended(states, execution):
-    while (found := states.describe_execution(executionArn=execution))["status"] == "RUNNING":
-        time.sleep(0.5)
-    assert found["status"] == "SUCCEEDED", found
-    return json.loads(found["output"])
+    assert [job["name"] for job in cloud.jobs() if f"daily_delays {EMPTY_DAY} publish" in job["name"]] != []
+    assert any("Wait for the other execution" in entered(cloud, execution) for execution in empty_day)
 
 
 def test_nothing_but_references_counts_and_identifiers_passes_through_the_machine(cloud, published):

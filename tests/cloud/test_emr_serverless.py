@@ -534,7 +534,11 @@ class TestRestart:
         program = (
             "import sys; from pathlib import Path; from slackwater.local import cloud; cloud.up(Path(sys.argv[1]))"
         )
-        starting = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stderr=subprocess.DEVNULL)
+        (tmp_path / "ministack").mkdir()
+        (tmp_path / "ministack" / "__init__.py").write_text("import time; time.sleep(60)")
+        slow = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        command = [sys.executable, "-c", program, str(tmp_path)]
+        starting = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=slow)
         log = tmp_path / ".slackwater" / "cloud.log"
         waited(log.exists, bool)
         starting.send_signal(signal.SIGINT)

@@ -7,16 +7,20 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import date
 
 import pytest
 
+from examples.nyc_flights.feed import flights_files
 from slackwater.local import cloud as local_cloud
+from tests.cloud.conftest import EMPTY_DAY, start_monitor
 from tests.conftest import ROOT
 from tests.independent import COLUMNS, assert_same_table, daily_delays
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
 DATE = "2013-03-11"
+TWO_DAYS_LATER = "2013-05-03"
 
 
 def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud, weather, tmp_path):
@@ -32,19 +36,50 @@ def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud
     )
     second_stage = f"daily_delays {DATE} delays_by_carrier"
     wait_for(lambda: any((job["name"], job["state"]) == (second_stage, "RUNNING") for job in cloud.jobs()))
-    found = local_cloud.status(cloud.root)
-    os.kill(found.pid, signal.SIGKILL)
-    wait_for(lambda: local_cloud.status(cloud.root) is None)
+    kill(cloud)
     running.communicate(timeout=300)
     assert running.returncode != 0
-    again = local_cloud.up(cloud.root, port=int(cloud.endpoint.rpartition(":")[2]))
-    assert again.endpoint == cloud.endpoint
+    start_again(cloud)
     answer = cloud.json("run", "daily_delays", "--date", DATE, "--force")
     assert answer["outcome"] == "published"
     rows = cloud.query(f"SELECT {', '.join(COLUMNS)} FROM daily_delays WHERE date = '{DATE}' ORDER BY origin, carrier")
     assert_same_table(rows, daily_delays(tmp_path, DATE))
     states = [run["state"] for run in cloud.json("runs", "daily_delays")["runs"] if run["date"] == DATE]
     assert states[-2:] == ["failed", "published"]
+
+
+def test_people_are_told_once_although_the_cloud_was_killed_after_publishing_and_before_telling(
+    cloud, partner, empty_day, inbox
+):
+    for name, text in flights_files(date.fromisoformat(EMPTY_DAY)).items():
+        partner.put(name, text)
+    cloud.json("pull", "flights", "--as-of", EMPTY_DAY)
+    start_monitor(cloud, TWO_DAYS_LATER)
+    wait_for(lambda: published(cloud, EMPTY_DAY) == 2)
+    kill(cloud)
+    start_again(cloud)
+    assert inbox.take(EMPTY_DAY) == []
+    for _ in range(2):
+        cloud.json("monitor", "daily_delays", "--as-of", TWO_DAYS_LATER)
+    (message,) = inbox.take(EMPTY_DAY)
+    assert message["Subject"].startswith(f"daily_delays {EMPTY_DAY} changed: ")
+    assert published(cloud, EMPTY_DAY) == 2
+
+
+def published(cloud, day):
+    runs = cloud.json("runs", "daily_delays")["runs"]
+    return sum((run["date"], run["state"]) == (day, "published") for run in runs)
+
+
+def kill(cloud):
+    found = local_cloud.status(cloud.root)
+    os.kill(found.pid, signal.SIGKILL)
+    wait_for(lambda: local_cloud.status(cloud.root) is None)
+
+
+def start_again(cloud):
+    again = local_cloud.up(cloud.root, port=int(cloud.endpoint.rpartition(":")[2]))
+    assert again.endpoint == cloud.endpoint
 
 
 def wait_for(condition, seconds=120):

@@ -98,7 +98,7 @@ def environment(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) 
 
 def test_every_handler_finds_all_it_needs_in_the_layer(layer: Path, tmp_path: Path) -> None:
     handlers = sorted((ROOT / "lambdas").glob("*/handler.py"))
-    assert len(handlers) == 5
+    assert len(handlers) == 8
     found = imported(path=[layer, only(tmp_path / "runtime", _RUNTIME)], files=handlers)
     assert found.startswith(str(layer))
 
@@ -120,10 +120,10 @@ def test_the_layer_reads_and_writes_what_the_receiver_does(layer: Path, tmp_path
 
 def test_every_spark_job_finds_all_it_needs_in_the_archive(environment: Path, tmp_path: Path) -> None:
     jobs = sorted((ROOT / "glue_jobs").glob("*.py"))
-    assert {job.stem for job in jobs} >= {"run_stage", "publish_day"}
+    assert {job.stem for job in jobs} == {"run_stage", "publish_day", "compare_day"}
     found = imported(
         path=[environment, only(tmp_path / "image", _IMAGE)],
-        packages=("slackwater.arrow", "slackwater.steps", "slackwater.runs", "slackwater.pipeline"),
+        packages=("slackwater.arrow", "slackwater.steps", "slackwater.runs", "slackwater.pipeline", "slackwater.late"),
         files=jobs,
     )
     assert found.startswith(str(environment))

@@ -1,190 +1,27 @@
 from __future__ import annotations
 
 import json
-import re
-from typing import Any
 
 import pytest
 
+from infra.app import ROOT
 from infra.lint import definitions
 from slackwater.aws.deployment import Deployment
 from tests.infra.assembly import Assembly
+from tests.infra.rights import words
 
 pytestmark = pytest.mark.infra
 
 _BUCKETS = {"Raw", "Exchange", "Warehouse"}
 
 
-def words(resource: Any) -> str:
-    """A resource of a policy, with the names of what it refers to."""
-    match resource:
-        case {"Fn::Join": [delimiter, parts]}:
-            return str(delimiter).join(words(part) for part in parts)
-        case {"Fn::GetAtt": [name, _]} | {"Ref": name}:
-            return str(name)
-        case {"Fn::ImportValue": name} | {"Fn::GetStackOutput": {"OutputName": name}}:
-            return str(name)
-        case _:
-            return str(resource)
-
-
-def short(resource: Any) -> str:
-    """`raw/*` of the raw bucket as `Raw/raw/*`, an asset as `asset.py`; other addresses without account and region."""
-    text = words(resource)
-    if found := re.search(
-        r"(?:FnGetAtt)(Raw|Exchange|Warehouse|FileTable|RunTable|TokenTable)\w{8}Arn\w{8}(.*)$", text
-    ):
-        return found[1] + found[2]
-    if "cdk-" in text and (found := re.search(r"[0-9a-f]{64}(?:\.tar)?(\..+)$", text)):
-        return f"asset{found[1]}"
-    return re.sub(r"^.*AWS::AccountId:", "", text)
-
-
-def granted(assembly: Assembly, role: str) -> dict[str, set[str]]:
-    """What a role's policy allows: resources by action."""
-    found: dict[str, set[str]] = {}
-    for statement in assembly.one("AWS::IAM::Policy", role)["PolicyDocument"]["Statement"]:
-        assert statement["Effect"] == "Allow"
-        actions, resources = statement["Action"], statement["Resource"]
-        for action in [actions] if isinstance(actions, str) else actions:
-            for resource in resources if isinstance(resources, list) else [resources]:
-                found.setdefault(action, set()).add(short(resource))
-    return found
-
-
-def without_logs(permissions: dict[str, set[str]]) -> dict[str, set[str]]:
-    return {action: resources for action, resources in permissions.items() if not action.startswith("logs:")}
-
-
-_RAW_TABLES = {"catalog", "database/slackwater_raw", "table/slackwater_raw/*"}
-_REGISTER = {"glue:GetTable": _RAW_TABLES, "glue:BatchCreatePartition": _RAW_TABLES}
-
-
-def test_receive_events_may_do_exactly_this(assembly: Assembly) -> None:
-    assert without_logs(granted(assembly, "receiveevents")) == {
-        "s3:GetObject": {"asset.json"},
-        "s3:PutObject": {"Raw/raw/*", "Raw/sideline/*"},
-        "dynamodb:GetItem": {"TokenTable"},
-        **_REGISTER,
-    }
-
-
-def test_list_files_may_do_exactly_this(assembly: Assembly) -> None:
-    assert without_logs(granted(assembly, "listfiles")) == {
-        "s3:GetObject": {"asset.json"},
-        "s3:PutObject": {"Exchange/pulls/*"},
-        "dynamodb:Query": {"FileTable"},
-    }
-
-
-def test_fetch_file_may_do_exactly_this(assembly: Assembly) -> None:
-    assert without_logs(granted(assembly, "fetchfile")) == {
-        "s3:GetObject": {"asset.json", "Exchange/pulls/*"},
-        "s3:PutObject": {"Raw/raw/*", "Raw/sideline/*", "Raw/landing/*"},
-        "s3:DeleteObject": {"Raw/raw/*"},
-        "dynamodb:GetItem": {"FileTable"},
-        "dynamodb:PutItem": {"FileTable"},
-        "dynamodb:Query": {"FileTable"},
-        **_REGISTER,
-    }
-
-
-def test_freeze_inputs_may_do_exactly_this(assembly: Assembly) -> None:
-    assert without_logs(granted(assembly, "freezeinputs")) == {
-        "s3:GetObject": {"asset.json", "Raw/raw/*", "Exchange/manifests/*"},
-        "s3:PutObject": {"Exchange/manifests/*"},
-        "s3:ListBucket": {"Raw", "Exchange"},
-        "dynamodb:GetItem": {"RunTable"},
-        "dynamodb:PutItem": {"RunTable"},
-        "dynamodb:Query": {"FileTable"},
-        "states:DescribeExecution": {"execution:slackwater-pipeline-*:*"},
-    }
-
-
-def test_record_run_may_do_exactly_this(assembly: Assembly) -> None:
-    assert without_logs(granted(assembly, "recordrun")) == {
-        "s3:GetObject": {"Exchange/runs/*"},
-        "s3:ListBucket": {"Exchange"},
-        "dynamodb:GetItem": {"RunTable"},
-        "dynamodb:PutItem": {"RunTable"},
-    }
-
-
-def test_spark_jobs_may_do_exactly_this(assembly: Assembly) -> None:
-    tables = {"catalog", "database/slackwater_warehouse", "table/slackwater_warehouse/*"}
-    replaced = {"Exchange/runs/*", "Warehouse/slackwater_warehouse/*"}
-    assets = {"asset.json", "asset.gz", "asset.py"}
-    assert granted(assembly, "SparkJobRole") == {
-        "s3:GetObject": {*assets, "Raw/raw/*", "Exchange/manifests/*", *replaced},
-        "s3:PutObject": {"Exchange/logs/*", *replaced},
-        "s3:DeleteObject": replaced,
-        "s3:AbortMultipartUpload": replaced,
-        "s3:ListBucket": _BUCKETS,
-        **{f"glue:{verb}": tables for verb in ("GetDatabase", "GetTable", "GetTables", "CreateTable", "UpdateTable")},
-    }
-
-
-def test_a_pipeline_starts_watches_and_cancels_jobs_and_calls_its_two_functions(assembly: Assembly) -> None:
-    found = without_logs(granted(assembly, "Pipelinedailydelays"))
-    application = next(iter(found["emr-serverless:StartJobRun"]))
-    rule = {"rule/StepFunctionsGetEventsForEMRServerlessJobRule"}
-    jobs = {f"{application}/jobruns/*"}
-    assert application.startswith("SparkApplication")
-    assert {re.sub(r"\w{8}$", "", name) for name in found.pop("lambda:InvokeFunction")} == {
-        "freezeinputsFunction",
-        "recordrunFunction",
-    }
-    assert {re.sub(r"\w{8}$", "", name) for name in found.pop("iam:PassRole")} == {"SparkJobRole"}
-    assert found == {
-        "emr-serverless:StartJobRun": {application},
-        "emr-serverless:GetJobRun": jobs,
-        "emr-serverless:CancelJobRun": jobs,
-        "emr-serverless:TagResource": jobs,
-        "events:PutRule": rule,
-        "events:PutTargets": rule,
-        "events:DescribeRule": rule,
-    }
-
-
-def test_a_job_role_is_passed_to_emr_serverless_only(assembly: Assembly) -> None:
-    statements = assembly.one("AWS::IAM::Policy", "Pipelinedailydelays")["PolicyDocument"]["Statement"]
-    [passing] = [statement for statement in statements if statement["Action"] == "iam:PassRole"]
-    assert passing["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
-
-
-def test_the_pull_machine_calls_its_two_functions_and_nothing_else(assembly: Assembly) -> None:
-    found = without_logs(granted(assembly, "Pull"))
-    assert set(found) == {"lambda:InvokeFunction"}
-    assert len(found["lambda:InvokeFunction"]) == 2
-
-
-def test_no_policy_has_a_wildcard_among_its_actions(assembly: Assembly) -> None:
-    policies = assembly.resources("AWS::IAM::Policy")
-    assert len(policies) == 8
-    for policy in policies.values():
-        for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
-            assert "*" not in json.dumps(statement["Action"])
-
-
-def test_listing_is_bound_to_prefixes(assembly: Assembly) -> None:
-    for policy in assembly.resources("AWS::IAM::Policy").values():
-        for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
-            if "s3:ListBucket" in statement["Action"]:
-                assert statement["Condition"]["StringLike"]["s3:prefix"]
-
-
-def test_no_role_has_a_managed_policy(assembly: Assembly) -> None:
-    assert not [
-        role for role in assembly.resources("AWS::IAM::Role").values() if "ManagedPolicyArns" in role["Properties"]
-    ]
-
-
-def test_nothing_runs_but_our_five_functions(assembly: Assembly) -> None:
+def test_nothing_runs_but_our_own_functions(assembly: Assembly) -> None:
     functions = assembly.resources("AWS::Lambda::Function").values()
     names = {function["Properties"]["FunctionName"] for function in functions}
     assert names == {
-        f"slackwater-{name}" for name in ("receive-events", "list-files", "fetch-file", "freeze-inputs", "record-run")
+        f"slackwater-{path.parent.name.replace('_', '-')}" for path in (ROOT / "lambdas").glob("*/handler.py")
     }
+    assert len(names) == 8
     for function in functions:
         properties = function["Properties"]
         assert properties["Handler"] == "handler.handler"
@@ -206,13 +43,16 @@ def test_no_function_is_told_more_than_it_needs(assembly: Assembly) -> None:
         "fetch-file": {"RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI"},
         "freeze-inputs": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"},
         "record-run": {"RUN_TABLE"},
+        "check-days": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"},
+        "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
+        "tell-change": {"EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC"},
     }
 
 
 def test_a_stack_does_not_bind_another_by_its_layer(assembly: Assembly) -> None:
     exports = [output for template in assembly.templates.values() for output in template["Outputs"]]
     layers = [name for template in assembly.templates.values() for name in template["Resources"] if "Layer" in name]
-    assert len(layers) == 2
+    assert len(layers) == 3
     assert not [name for name in exports if "Layer" in name]
 
 
@@ -290,7 +130,7 @@ def test_the_api_has_one_route_with_a_limit_and_a_log(assembly: Assembly) -> Non
 
 def test_every_log_group_forgets(assembly: Assembly) -> None:
     groups = assembly.resources("AWS::Logs::LogGroup").values()
-    assert len(groups) == 8
+    assert len(groups) == 13
     assert {group["Properties"]["RetentionInDays"] for group in groups} == {30}
 
 
@@ -323,6 +163,8 @@ def test_state_machines_are_logged_and_named_after_pipelines(assembly: Assembly)
     assert {name for found in machines for name in found} == {
         "slackwater-pull-source",
         "slackwater-pipeline-daily_delays",
+        "slackwater-compare-day",
+        "slackwater-monitor-days",
     }
     for machine in assembly.resources("AWS::StepFunctions::StateMachine").values():
         assert machine["Properties"]["LoggingConfiguration"]["Level"] == "ALL"

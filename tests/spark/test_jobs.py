@@ -67,7 +67,7 @@ def test_a_failing_job_says_why_and_exits_with_one(tmp_path):
     assert lines[1]["error"] == "CloudError"
 
 
-@pytest.mark.parametrize("job", ["run_stage", "publish_day"])
+@pytest.mark.parametrize("job", ["run_stage", "publish_day", "compare_day"])
 def test_missing_arguments_are_named(tmp_path, job):
     done = run(str(ROOT / "glue_jobs" / f"{job}.py"), "--date", "2013-02-30", folder=tmp_path)
     assert done.returncode == 2

@@ -15,6 +15,7 @@ from slackwater.arrow.exchange import store_dataset, write_frame
 from slackwater.errors import AuditFailed
 from slackwater.project import load_project
 from slackwater.runs.record import Publication
+from slackwater.steps.spark import table as table_writing
 from tests.spark.nyc import PROJECT, PROJECT_URI
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -39,7 +40,13 @@ def publish(spark, store, stores, table):
         return publish_day.publish_day(spark, options, stores=stores)
 
     def make_options(
-        rows: Any, day: str = "2013-03-08", *, schema: str = SCHEMA, run_id: str = "r" * 32, attempt: str = "1"
+        rows: Any,
+        day: str = "2013-03-08",
+        *,
+        schema: str = SCHEMA,
+        run_id: str = "r" * 32,
+        attempt: str = "1",
+        fewer_rows: str = "refuse",
     ) -> argparse.Namespace:
         prefix = f"s3://exchange/runs/daily_delays/{day}/{run_id}/{attempt}/"
         frame = spark.createDataFrame(rows, schema)
@@ -48,6 +55,7 @@ def publish(spark, store, stores, table):
         words = ["--project", PROJECT_URI, "--pipeline", "daily_delays", "--date", day, "--run-id", run_id]
         words += ["--attempt", attempt, "--prefix", prefix, "--correlation-id", "c-1"]
         words += ["--upstream", f"delays_by_carrier={reference.manifest}", "--catalog-table", table]
+        words += ["--fewer-rows", fewer_rows]
         return publish_day.parse(words)
 
     run.options = make_options
@@ -92,7 +100,7 @@ def test_the_snapshot_says_whose_it_is_and_a_tag_names_it(spark, publish, table)
 def test_a_day_published_again_is_replaced_and_the_old_version_stays(spark, publish, table):
     publish(ROWS)
     publish(ROWS, "2013-03-09")
-    again = publish([("LGA", "DL", 9, 0.0)], attempt="2")
+    again = publish([("LGA", "DL", 9, 0.0)], attempt="2", fewer_rows="allow")
     assert (again.rows, again.replaced) == (1, 2)
     assert rows_of(spark, table) == [
         (date(2013, 3, 8), "LGA", "DL", 9, 0.0),
@@ -105,10 +113,20 @@ def test_a_day_published_again_is_replaced_and_the_old_version_stays(spark, publ
 def test_an_empty_result_leaves_no_stale_row(spark, publish, table):
     publish(ROWS)
     publish(ROWS, "2013-03-09")
-    emptied = publish([], attempt="2")
+    emptied = publish([], attempt="2", fewer_rows="allow")
     assert (emptied.rows, emptied.replaced) == (0, 2)
     assert {row[0] for row in rows_of(spark, table)} == {date(2013, 3, 9)}
     assert publish([], attempt="3").replaced == 0
+
+
+def test_fewer_rows_than_stand_published_are_refused_unless_that_is_allowed(spark, publish, table):
+    publish(ROWS)
+    publish(ROWS, "2013-03-09")
+    with pytest.raises(AuditFailed, match=r"1 rows would take the place of the 2 .* run the day with --allow-fewer"):
+        publish(ROWS[:1], attempt="2")
+    assert len(rows_of(spark, table)) == 4
+    assert publish(ROWS[:1], attempt="3", fewer_rows="allow").rows == 1
+    assert publish(ROWS, attempt="4").replaced == 1
 
 
 def test_a_first_day_may_be_empty(spark, publish, table):
@@ -157,7 +175,7 @@ def test_one_day_published_twice_at_once_ends_in_one_of_them(spark, stores, publ
 
 
 def test_a_tag_that_loses_its_race_is_tried_again_and_nothing_else_is(monkeypatch):
-    monkeypatch.setattr(publish_day.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(table_writing.time, "sleep", lambda seconds: None)
     tries: list[int] = []
 
     def change(error: Exception, losses: int) -> None:
@@ -166,15 +184,15 @@ def test_a_tag_that_loses_its_race_is_tried_again_and_nothing_else_is(monkeypatc
             raise error
 
     lost = RuntimeError("org.apache.iceberg.exceptions.CommitFailedException: Table metadata refresh is required")
-    publish_day.against_others(lambda: change(lost, 3))
+    table_writing.against_others(lambda: change(lost, 3))
     assert len(tries) == 4
     tries.clear()
     with pytest.raises(RuntimeError, match="AccessDenied"):
-        publish_day.against_others(lambda: change(RuntimeError("AccessDenied"), 9))
+        table_writing.against_others(lambda: change(RuntimeError("AccessDenied"), 9))
     assert len(tries) == 1
     tries.clear()
     with pytest.raises(RuntimeError, match="CommitFailedException"):
-        publish_day.against_others(lambda: change(lost, 999))
+        table_writing.against_others(lambda: change(lost, 999))
 
 
 def test_a_stale_table_in_this_session_loses_nothing(spark, publish, table):
@@ -183,7 +201,7 @@ def test_a_stale_table_in_this_session_loses_nothing(spark, publish, table):
     planned = publish_day.with_date(spark.createDataFrame(ROWS, SCHEMA), date(2013, 3, 8))
     assert spark.table(table).count() == 2
     publish(ROWS, "2013-03-09")
-    publish_day.overwrite_day(planned, table, date(2013, 3, 8), {})
+    table_writing.overwrite_day(planned, table, date(2013, 3, 8), {})
     assert len(rows_of(spark, table)) == 4
 
 

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.unit
 
 PROJECT = str(Path(__file__).resolve().parents[2] / "examples" / "nyc_flights")
 COMMANDS = [
-    "local up", "local down", "local status", "deploy", "token create", "push", "pull", "run", "runs", "logs", "query",
+    "local up", "local down", "local status", "deploy", "token create", "push", "pull", "run", "runs", "monitor",
+    "diff", "logs", "query",
 ]  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def test_a_run_is_started_under_a_name_of_its_own():
     payload = json.loads(call["input"])
     assert call["stateMachineArn"] == "arn:machine:slackwater-pipeline-daily_delays"
     assert call["name"] == f"2013-03-10-{payload.pop('correlation_id')}"
-    assert payload == {"date": "2013-03-10", "force": False}
+    assert payload == {"date": "2013-03-10", "force": False, "allow_fewer": False}
     assert json.loads(forced["input"])["force"] is True
     assert first != second
 

@@ -38,11 +38,11 @@ def store():
     return store
 
 
-def add(store, *, source, date, hour, name="a", rows=10):
+def add(store, *, source, date, hour, name="a", rows=10, file=None):
     store.put(
         f"s3://raw/raw/source={source}/date={date}/hour={hour}/{name}.parquet",
         b"x" * rows,
-        metadata={"rows": str(rows)},
+        metadata={"rows": str(rows), **({"file": file} if file else {})},
     )
 
 
@@ -163,6 +163,17 @@ def test_a_new_object_makes_a_new_run_and_only_it_is_asked_for_its_rows(freezer,
     assert second.run.run_id != first.run_id
     assert second.run.rows == first.rows + 7
     assert store.asked_metadata == ["s3://raw/raw/source=flights/date=2013-03-10/hour=12/late.parquet"]
+
+
+def test_a_published_run_whose_manifest_is_gone_can_be_run_again_by_hand(freezer, recorder, store):
+    first = freeze(freezer, "one").run
+    publish(recorder, first)
+    store.delete([first.manifest])
+    again = freeze(freezer, "two", force=True)
+    assert (again.action, again.run.attempt, again.run.manifest) == (Action.RUN, 2, first.manifest)
+    assert InputManifest.model_validate_json(store.get(first.manifest)).digest == first.manifest[-69:-5]
+    publish(recorder, again.run)
+    assert freeze(freezer, "one").action is Action.UNCHANGED
 
 
 def test_an_object_outside_the_day_changes_nothing(freezer, recorder, store):
@@ -298,3 +309,21 @@ def test_an_object_of_unknown_origin_is_named(freezer, store):
 )
 def test_a_failure_is_told_in_one_line(cause, why):
     assert reason("E", cause) == why
+
+
+def test_inputs_that_vanished_are_refused_unless_that_is_allowed(freezer, recorder, store):
+    run = freeze(freezer, "one").run
+    publish(recorder, run)
+    gone = InputManifest.model_validate_json(store.get(run.manifest)).objects[0].uri
+    store.delete([gone])
+    with pytest.raises(InputError, match=rf"1 objects \(10 events\) .* are gone, such as {gone}.*--allow-fewer"):
+        freeze(freezer, "two")
+    assert freeze(freezer, "two", allow_fewer=True).action is Action.RUN
+
+
+def test_a_changed_file_has_not_vanished(freezer, recorder, store):
+    add(store, source="flights", date="2013-03-10", hour="13", name="first", file="day.csv")
+    publish(recorder, freeze(freezer, "one").run)
+    store.delete([uri for uri in store.objects if uri.endswith("/first.parquet")])
+    add(store, source="flights", date="2013-03-10", hour="14", name="second", file="day.csv")
+    assert freeze(freezer, "two").action is Action.RUN

@@ -8,7 +8,7 @@ from importlib.metadata import version
 import pytest
 from ministack import app
 from ministack.core import lambda_runtime, persistence, responses, router
-from ministack.services import apigateway, lambda_svc, stepfunctions
+from ministack.services import apigateway, cloudwatch, cloudwatch_logs, lambda_svc, sns, sqs, stepfunctions
 from ministack.services.cloudformation import provisioners
 
 from slackwater.local import emulator
@@ -98,3 +98,64 @@ def test_workers_ask_for_layers_by_this_name_when_they_start():
     assert parameters(lambda_runtime.Worker._spawn) == ["self"]
     assert "import _resolve_layer_zip" in inspect.getsource(lambda_runtime.Worker._spawn)
     assert "site.addsitedir" in lambda_runtime._PYTHON_WORKER_SCRIPT.replace("_site", "site")
+
+
+def test_functions_and_clients_write_log_lines_by_this_function():
+    assert parameters(cloudwatch_logs._append_log_events) == ["stream", "events"]
+    assert "_cwl._append_log_events(stream" in inspect.getsource(lambda_svc._emit_lambda_logs)
+    assert "_append_log_events(s, stored)" in inspect.getsource(cloudwatch_logs._put_log_events)
+    assert '{"timestamp": now_ms, "message": line' in inspect.getsource(lambda_svc._emit_lambda_logs)
+
+
+def test_metrics_are_kept_by_namespace_name_and_dimensions_in_this_table():
+    names = ["namespace", "name", "dims", "ts", "unit", "value", "values", "counts", "stat_values"]
+    assert parameters(cloudwatch._store_datum) == names
+    key = cloudwatch._dims_key(cloudwatch._dims_from_list([{"Name": "b", "Value": "2"}, {"Name": "a", "Value": "1"}]))
+    cloudwatch._store_datum("N", "M", {"a": "1", "b": "2"}, 1.5, "Count", None, (2.0, 3.0), None, None)
+    try:
+        points = cloudwatch._metrics.get(("N", "M", key))
+        assert [(point["Timestamp"], point["Value"]) for point in points] == [(1.5, 2.0), (1.5, 3.0)]
+        assert cloudwatch._stat_value(cloudwatch._calc_stats(points), "Sum", points) == 5.0
+        assert cloudwatch._stat_value(cloudwatch._calc_stats(points), "p100", points) == 3.0
+    finally:
+        cloudwatch.reset()
+
+
+def test_alarms_are_evaluated_by_this_function_and_ring_by_these():
+    assert parameters(cloudwatch._evaluate_alarm) == ["alarm"]
+    for caller in (cloudwatch._evaluate_all_alarms, cloudwatch.cloudformation_put_metric_alarm):
+        assert "_evaluate_alarm(alarm)" in inspect.getsource(caller)
+    assert parameters(cloudwatch._record_history)[:4] == ["alarm_name", "old_state", "new_state", "reason"]
+    assert parameters(cloudwatch._dispatch_alarm_actions) == ["alarm", "old_state", "new_state", "reason"]
+    assert parameters(cloudwatch._evaluate_parent_alarms)[0] == "child"
+    assert isinstance(cloudwatch._alarms, responses.AccountRegionScopedDict)
+
+
+def test_a_scope_is_taken_on_for_a_while():
+    before = responses.get_account_id(), responses.get_region()
+    with responses.request_scope("111111111111", "eu-west-1"):
+        assert (responses.get_account_id(), responses.get_region()) == ("111111111111", "eu-west-1")
+        scoped = responses.AccountRegionScopedDict()
+        scoped["key"] = 1
+        assert scoped.all_items() == [(("111111111111", "eu-west-1", "key"), 1)]
+    assert (responses.get_account_id(), responses.get_region()) == before
+
+
+def test_queues_keep_their_messages_like_this():
+    url = sqs._act_create_queue({"QueueName": "q"}, "")["QueueUrl"]
+    try:
+        sqs._act_send_message({"QueueUrl": url, "MessageBody": "m"}, url)
+        [(_, queue)] = sqs._queues.all_items()
+        assert queue["name"] == "q"
+        assert [type(message["visible_at"]) for message in queue["messages"]] == [float]
+        assert sqs._queue_by_arn(queue["attributes"]["QueueArn"]) is queue
+    finally:
+        sqs.reset()
+
+
+def test_topics_deliver_to_queues_by_this_function():
+    names = ["endpoint", "envelope", "raw", "raw_message"]
+    assert parameters(sns._deliver_to_sqs)[:4] == names
+    assert "topic_arn=topic_arn" in inspect.getsource(sns._fanout).partition("_deliver_to_sqs(")[2][:300]
+    assert parameters(sns._topic_by_arn_any_scope) == ["topic_arn"]
+    assert '"RedrivePolicy"' in inspect.getsource(sns._subscribe)

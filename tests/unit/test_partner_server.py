@@ -240,16 +240,17 @@ class TestHttpPartner:
 
 class TestFeed:
     def test_flights_are_the_package_s_lines(self):
-        text = feed.flights_csv(date(2013, 3, 8))
-        header, *lines = text.splitlines()
+        files = feed.flights_files(date(2013, 3, 8))
+        header, *lines = files["flights-2013-03-08-20.csv"].splitlines()
         assert header.startswith("year,month,day,dep_time,") and header.endswith(",time_hour")  # noqa: PT018
-        assert len(lines) == 979
         assert {line.split(",")[2] for line in lines} == {"8"}
+        assert {line.split(",")[16] for line in lines} == {"20", "21", "22", "23"}
+        assert sum(text.count("\n") - 1 for text in files.values()) == 979
 
     def test_every_line_is_in_one_file(self):
         days = feed.days(date(2013, 1, 1), date(2013, 12, 31))
         assert len(days) == 365
-        assert sum(feed.flights_csv(day).count("\n") - 1 for day in days) == 336_776
+        assert sum(text.count("\n") - 1 for day in days for text in feed.flights_files(day).values()) == 336_776
 
     def test_weather_by_day_and_by_hour(self):
         day = list(feed.weather_of_day(date(2013, 3, 8)))
@@ -262,15 +263,19 @@ class TestFeed:
 
     def test_a_feed_is_written_once_and_may_be_held_back(self, tmp_path):
         made = feed.make_feed(tmp_path, ["2013-03-08", date(2013, 3, 9)])
-        files = [tmp_path / "flights" / f"flights-2013-03-{day}.csv" for day in ("08", "09")]
+        files = sorted(tmp_path / "flights" / name for day in made.dates for name in feed.flights_files(day))
         assert sorted(made.flights.iterdir()) == files
         before = [path.stat().st_mtime_ns for path in [*files, made.weather]]
         feed.make_feed(tmp_path, made.dates)
         assert [path.stat().st_mtime_ns for path in [*files, made.weather]] == before
-        made.hold_back(date(2013, 3, 8))
+        start, whole = datetime(2013, 3, 8, 12, tzinfo=UTC), made.weather.read_text().splitlines()
+        made.hold_back([files[0].name], weather=(start, start + timedelta(hours=1)))
         assert sorted(made.flights.iterdir()) == files[1:]
-        made.release(date(2013, 3, 8))
+        sent, late = (path.read_text().splitlines() for path in (made.weather, made.late_weather))
+        assert (len(late), sorted(sent + late)) == (3, sorted(whole))
+        assert made.release() == [files[0].name]
         assert sorted(made.flights.iterdir()) == files
+        feed.make_feed(tmp_path, made.dates)
         assert len(made.weather.read_text().splitlines()) == sum(
             1 for day in made.dates for _ in feed.weather_of_day(day)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import jsonata
@@ -158,37 +159,34 @@ class TestFunctions:
     def test_a_pull_and_another(self, pull):
         listing, files = pull()
         assert listing == {
-            "files": 3,
-            "listed": 3,
+            "files": 15,
+            "listed": 15,
             "unchanged": 0,
             "busy": 0,
             "removed": 0,
             "work": "s3://exchange/pulls/flights/c-1.json",
         }
         answers = [file() for file in files]
-        assert [(answer["state"], answer["rows"], answer["rejected"]) for answer in answers] == [
-            ("taken", 979, 0),
-            ("taken", 765, 0),
-            ("taken", 908, 0),
-        ]
+        assert {(answer["state"], answer["rejected"]) for answer in answers} == {("taken", 0)}
+        assert sum(answer["rows"] for answer in answers) == 979 + 765 + 908
         assert sum(int(self.store.metadata(uri)["rows"]) for uri in self.store.uris("/raw/source=")) == 979 + 765 + 908
         again, files = pull()
-        assert (again["files"], again["unchanged"], files) == (0, 3, [])
+        assert (again["files"], again["unchanged"], files) == (0, 15, [])
 
     def test_a_file_that_vanishes_between_listing_and_download(self, pull, partner):
         _, files = pull()
-        partner.vanishing.add("flights-2013-03-09.csv")
-        assert [file()["state"] for file in files] == ["taken", "vanished", "taken"]
+        partner.vanishing.add("flights-2013-03-09-08.csv")
+        assert Counter(file()["state"] for file in files) == {"taken": 14, "vanished": 1}
         partner.vanishing.clear()
         _, files = pull()
         assert [file()["state"] for file in files] == ["taken"]
 
     def test_a_file_that_is_no_csv(self, pull, partner):
-        partner.put("flights-2013-03-09.csv", "garbage\n")
+        partner.put("flights-2013-03-08-00.csv", "garbage\n")
         _, files = pull()
-        with pytest.raises(DataError, match=r"^flights-2013-03-09.csv: its header lacks carrier, origin, time_hour"):
-            files[1]()
-        assert files[2]()["state"] == "taken"
+        with pytest.raises(DataError, match=r"^flights-2013-03-08-00.csv: its header lacks carrier, origin, time_hour"):
+            files[0]()
+        assert files[1]()["state"] == "taken"
 
     def test_an_unknown_source(self, pull):
         with pytest.raises(UnknownName):

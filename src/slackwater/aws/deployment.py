@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_pascal
 from slackwater.aws.failures import code_of, translated
 from slackwater.errors import NotDeployed
 
-STACKS = ("storage", "receiver", "processing")
+STACKS = ("storage", "receiver", "processing", "late", "monitoring")
 """In the order in which they are deployed; each stack's name is this under the deployment's prefix."""
 
 _ABSENT = {"DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE", "CREATE_FAILED"}
@@ -39,6 +39,13 @@ class Deployment(BaseModel):
     """Address of the deployed `slackwater.project.Project` as JSON."""
     log_prefix: str
     """Address under which Spark jobs leave their logs."""
+
+    compare_machine_arn: str
+    monitor_machine_arn: str
+    change_topic_arn: str
+    alarm_topic_arn: str
+    dashboard_name: str
+    dead_letter_queue_url: str
 
     def pipeline_machine_arn(self, pipeline: str) -> str:
         """Return the ARN of the pipeline's state machine."""

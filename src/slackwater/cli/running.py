@@ -17,7 +17,13 @@ from slackwater.runs.table import RunTable
 _SPARK_STATES = ("Run ", "Publish ")
 """How the states begin that wait for a Spark job."""
 
-_SILENT = frozenset({"What to do", "Nothing to do", "Failed", "AnyFailed", "FilesFailed", "Pulled"})
+_IN_WORDS = frozenset({"RunFailed", "DaysFailed", "ComparisonFailed"})
+"""Errors of our own machines, whose cause is a sentence."""
+
+_SILENT = frozenset(
+    {"What to do", "Nothing to do", "Failed", "AnyFailed", "FilesFailed", "Pulled"}
+    | {"Is it to be made?", "Nothing to make", "Comparison failed"}
+)
 """States that take no time and say nothing."""
 
 
@@ -60,10 +66,10 @@ class Runner:
     prefix: str
     """ARN of the pipelines' machines, but for the pipeline's name."""
 
-    def start(self, pipeline: str, date: str, *, force: bool = False) -> str:
+    def start(self, pipeline: str, date: str, *, force: bool = False, allow_fewer: bool = False) -> str:
         """Start a run, and return its execution."""
         correlation = correlation_id()
-        payload = {"date": date, "force": force, "correlation_id": correlation}
+        payload = {"date": date, "force": force, "allow_fewer": allow_fewer, "correlation_id": correlation}
         return self.machines.start(f"{self.prefix}{pipeline}", name=f"{date}-{correlation}", payload=payload)
 
     def outcome(self, view: ExecutionView) -> Outcome:
@@ -99,15 +105,27 @@ def start_pull(machines: Machines, machine: str, *, source: str, as_of: str | No
     return machines.start(machine, name=f"{as_of or 'today'}-{correlation}", payload=payload)
 
 
+def start_comparison(machines: Machines, machine: str, *, pipeline: str, date: str) -> str:
+    """Start comparing a day's published version with the one before, and return its execution."""
+    correlation = correlation_id()
+    payload = {"pipeline": pipeline, "date": date, "since": "previous", "correlation_id": correlation}
+    return machines.start(machine, name=f"{date}-{correlation}", payload=payload)
+
+
 def succeeded(view: ExecutionView) -> Mapping[str, Any]:
     """Return the output of an execution that is over. Raises `RunFailed` saying why, when it failed."""
     if view.succeeded:
         return view.output
-    if view.error == "RunFailed":
-        raise RunFailed(view.cause)
+    raise reason_of(view)
+
+
+def reason_of(view: ExecutionView) -> RunFailed:
+    """Return why an execution has failed."""
+    if view.error in _IN_WORDS:
+        return RunFailed(view.cause)
     if view.status == "ABORTED" and not view.error:
-        raise RunFailed("its execution was stopped")
-    raise RunFailed(reason(view.error or view.status, view.cause))
+        return RunFailed("its execution was stopped")
+    return RunFailed(reason(view.error or view.status, view.cause))
 
 
 def show_states(board: Board, view: ExecutionView) -> None:

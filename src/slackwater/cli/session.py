@@ -16,14 +16,17 @@ from slackwater.aws.run_table import DynamoRunTable
 from slackwater.cli.board import Board
 from slackwater.cli.context import Place, load, reach_cloud
 from slackwater.cli.events import MAX_EVENTS, batches
-from slackwater.cli.running import Outcome, Runner, correlation_id, show_states, start_pull, succeeded
+from slackwater.cli.running import Outcome, Runner, correlation_id, show_states, start_comparison, start_pull, succeeded
 from slackwater.cli.tokens import OPERATOR, TokenFile
 from slackwater.errors import AccessDenied
 from slackwater.project import Project
 
 if TYPE_CHECKING:
+    from slackwater.cli.monitoring import Monitored
     from slackwater.cli.sender import Pushed
     from slackwater.cli.sql import Answer
+    from slackwater.late.comparison import Comparison
+    from slackwater.late.decision import CheckReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +75,42 @@ class Session:
             prefix=self.deployment.log_prefix,
         )
 
-    def run(self, pipeline: str, date: str, *, force: bool = False) -> Outcome:
+    def run(self, pipeline: str, date: str, *, force: bool = False, allow_fewer: bool = False) -> Outcome:
         """Run a day and show its states as they pass. Raises `RunFailed`."""
-        return self.runner.outcome(self._followed(self.runner.start(pipeline, date, force=force)))
+        execution = self.runner.start(pipeline, date, force=force, allow_fewer=allow_fewer)
+        return self.runner.outcome(self._followed(execution))
 
     def pull(self, source: str, *, as_of: str | None) -> dict[str, Any]:
         """Pull a source and show the states as they pass; return the totals. Raises `RunFailed`."""
         machine = self.deployment.pull_machine_arn
         return dict(succeeded(self._followed(start_pull(self.machines, machine, source=source, as_of=as_of))))
+
+    def monitor(self, pipeline: str, as_of: str, *, found: Callable[[CheckReport], None]) -> Monitored:
+        """Monitor a pipeline as `slackwater.cli.monitoring.Monitor.run` does."""
+        from slackwater.cli.monitoring import Monitor
+
+        monitor = Monitor(
+            machines=self.machines,
+            table=self.table,
+            store=S3ObjectStore(client("s3")),
+            machine=self.deployment.monitor_machine_arn,
+            exchange_bucket=self.deployment.exchange_bucket,
+        )
+        return monitor.run(pipeline, as_of, found=found)
+
+    def compare(self, pipeline: str, date: str) -> tuple[Comparison | None, str]:
+        """Compare a day's published version with the one before, and show the states as they pass.
+
+        Without one before it, the comparison is None, and the text says why. Raises `RunFailed`.
+        """
+        from slackwater.late.comparison import Comparison, ComparisonReference
+
+        machine = self.deployment.compare_machine_arn
+        execution = start_comparison(self.machines, machine, pipeline=pipeline, date=date)
+        reference = ComparisonReference.model_validate(succeeded(self._followed(execution)))
+        if not reference.uri:
+            return None, reference.why
+        return Comparison.model_validate_json(S3ObjectStore(client("s3")).get(reference.uri)), ""
 
     def _followed(self, execution: str) -> ExecutionView:
         with Board() as board:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from enum import StrEnum
 
@@ -11,9 +12,20 @@ from slackwater.late.difference import Change, LateRecord, SourceDifference
 MAX_ROWS = 100
 """Changed rows that a summary holds; all of them are in its Arrow files."""
 MAX_MOVERS = 5
+MAX_TEXT = 200
+"""Characters of a value that a summary holds, so that its size is bounded whatever the rows hold."""
+
+TOLERANCE = 1e-9
+"""Floating-point values that differ by no more than this part of the larger one are the same value.
+
+A run that is repeated may add the same numbers up in another order.
+"""
 
 Value = bool | int | float | str | None
-"""A table's value as JSON can hold it: dates, timestamps and decimals as text."""
+"""A table's value as JSON can hold it.
+
+Dates, timestamps and decimals are text; so are NaN and the infinities, and all that is not a single value.
+"""
 
 
 class Version(LateRecord):
@@ -36,7 +48,7 @@ class Totals(StrEnum):
     SUM = "sum"
     """Of whole numbers and decimals."""
     MEAN = "mean"
-    """Of the rows that have a value, each counting once: floating-point columns are means and shares already."""
+    """Of the rows that have a finite value, each counting once: floating-point columns are means and shares already."""
 
 
 class Mover(LateRecord):
@@ -44,7 +56,7 @@ class Mover(LateRecord):
 
     key: dict[str, Value]
     before: float | None
-    """None where there was no such row, or no value."""
+    """None, for a sum, where there was no such row, or no value; a mean's movers have a value on both sides."""
     after: float | None
 
 
@@ -58,6 +70,13 @@ class MetricChange(LateRecord):
     after: float | None
     movers: tuple[Mover, ...] = ()
     """The largest differences first, at most `MAX_MOVERS`."""
+
+    @property
+    def moved(self) -> bool:
+        """Whether the day's number is another one; of a mean, by more than the order of adding up explains."""
+        if self.before is None or self.after is None or self.total is Totals.SUM:
+            return self.before != self.after
+        return not math.isclose(self.before, self.after, rel_tol=TOLERANCE)
 
 
 class RowChange(LateRecord):
@@ -90,6 +109,7 @@ class Comparison(LateRecord):
     pipeline: str
     date: str
     key: tuple[str, ...]
+    """What tells rows of the day apart: the table's key without `date`."""
     before: Version
     after: Version
     rows: RowCounts
@@ -111,3 +131,20 @@ class ComparisonReference(LateRecord):
     after: int
     differing: int
     """Rows."""
+    why: str = ""
+    """In words, when there is nothing to compare."""
+
+
+def comparison_uri(prefix: str) -> str:
+    """Return the address of the `Comparison` of two versions that is kept under `prefix`."""
+    return f"{prefix}comparison.json"
+
+
+def reference_to(comparison: Comparison, prefix: str) -> ComparisonReference:
+    """Return what passes through the orchestrator of a comparison that is kept under `prefix`."""
+    return ComparisonReference(
+        uri=comparison_uri(prefix),
+        before=comparison.before.attempt,
+        after=comparison.after.attempt,
+        differing=comparison.rows.differing,
+    )

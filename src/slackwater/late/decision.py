@@ -71,4 +71,5 @@ class CheckReport(LateRecord):
     overdue: tuple[str, ...] = ()
     """Days of the window, after the first one ever published, that are past their deadline and not published."""
     last_arrivals: dict[str, datetime | None] = {}
-    """By source: when the newest object of the window, or of the current day, was written."""
+    """By source: when the newest object of the days looked at was written; of a source that has none there, of the days
+    before, as far back as its `silent_hours`."""

@@ -1,4 +1,4 @@
-"""The one place that touches the emulator's inner tables.
+"""The one place that touches the emulator's inner tables, with `emulator_metrics` for those of metrics and alarms.
 
 MiniStack has no plug-in interface, so a service is added by entering it in the tables that its own services stand in.
 `tests/unit/test_local_ministack_contract.py` holds every name and signature used here; the version is pinned exactly.
@@ -21,6 +21,8 @@ from slackwater.local import layout
 
 Response = tuple[int, dict[str, str], bytes]
 """HTTP status, headers, body."""
+Scope = tuple[str, str]
+"""Account and region."""
 
 
 class Service(Protocol):
@@ -225,7 +227,7 @@ def plain(value: Any) -> Any:
     return _module("core.persistence")._json_default(value)
 
 
-def request_scope() -> tuple[str, str]:
+def request_scope() -> Scope:
     """Return account and region of the request, or of the execution, that is being served."""
     responses = _module("core.responses")
     return responses.get_account_id(), responses.get_region()

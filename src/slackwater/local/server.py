@@ -26,6 +26,7 @@ from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.step_functions import Integration
 from slackwater.local.emr.store import Store
 from slackwater.local.layers import shared_layer
+from slackwater.local.monitoring import Monitoring
 
 _KEEP_ALIVE_SECONDS = 75
 Asgi = Callable[..., Awaitable[None]]
@@ -52,6 +53,8 @@ async def _serve(place: layout.Layout, listener: socket.socket) -> None:
     emulator.share_layers(lambda layer: shared_layer(layer, place.layers))
     job_runs = _add_emr_serverless(place, endpoint=endpoint)
     checkpointer = Checkpointer(place.state, busy=lambda: job_runs.running() or emulator.executions_running())
+    monitoring = Monitoring(checkpointer.touch)
+    monitoring.register()
     app = _with_status(noting_requests(emulator.application(), checkpointer.touch), _facts(place, port))
     config = Config()
     config.bind = [f"fd://{listener.detach()}"]
@@ -59,11 +62,12 @@ async def _serve(place: layout.Layout, listener: socket.socket) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    saving = asyncio.create_task(checkpointer.run())
+    going_on = [asyncio.create_task(checkpointer.run()), asyncio.create_task(monitoring.run())]
     try:
         await serve(app, config, shutdown_trigger=stopping.wait)
     finally:
-        saving.cancel()
+        for task in going_on:
+            task.cancel()
         job_runs.stop_all()
 
 

@@ -72,7 +72,10 @@ class Pipeline(Model):
             raise ValueError("publish.key must contain `date`, the column by which the table is partitioned")
         foreign = sorted(set(self.late.thresholds) - set(self.sources))
         if foreign:
-            raise ValueError(f"late.thresholds names what is no source of this pipeline: {', '.join(foreign)}")
+            raise ValueError(
+                f"late.thresholds names what is no source of this pipeline: {', '.join(foreign)} "
+                f"(its sources: {', '.join(self.sources)})"
+            )
         return self
 
     def thresholds(self, source: Source) -> LateThresholds:

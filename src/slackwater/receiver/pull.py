@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
@@ -61,14 +62,11 @@ def window(pull: Pull, as_of: date | None, now: datetime) -> Iterator[date]:
 def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: FileCache, now: datetime) -> Plan:
     """Compare the partner's listing with the file cache. Raises `PartnerError`, `CloudError`."""
     pull = pull_of(source)
-    wanted = [pull.files.replace("{date}", day.isoformat()) for day in window(pull, as_of, now)]
+    patterns = [pull.files.replace("{date}", day.isoformat()) for day in window(pull, as_of, now)]
     there = {file.name: file for file in partner.list()}
     known = {entry.path: entry for entry in cache.entries(source.source)}
-    decisions = {
-        name: decide(there.get(name), known.get(name), now=now)
-        for name in dict.fromkeys([*wanted, *known])
-        if name in there or name in known
-    }
+    wanted = [name for pattern in patterns for name in fnmatch.filter(sorted({*there, *known}), pattern)]
+    decisions = {name: decide(there.get(name), known.get(name), now=now) for name in dict.fromkeys([*wanted, *known])}
     in_window = set(wanted)
     items = [
         WorkItem(path=name, decision=decision, listed=there.get(name))

@@ -69,14 +69,34 @@ def _cron(value: str) -> str:
     fields = value.split()
     if len(fields) != len(_CRON_FIELDS):
         raise ValueError(f"{value!r} has {len(fields)} fields; five are expected: {' '.join(_CRON_FIELDS)}")
-    for name, text in zip(_CRON_FIELDS, fields, strict=True):
-        if not _CRON_FIELD.fullmatch(text):
-            raise ValueError(f"{value!r}: {text!r} is no {name} of a cron expression")
+    for (name, (low, high)), text in zip(_CRON_FIELDS.items(), fields, strict=True):
+        if not all(_is_cron_part(part, name) for part in text.split(",")):
+            such_as = f"*, {low}, {low}-{high}, */2, {low},{high}"
+            raise ValueError(f"{value!r}: {text!r} is no {name} of a cron expression (such as {such_as})")
     return value
 
 
-_CRON_FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
-_CRON_FIELD = re.compile(r"(\*|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?(,(\*|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?)*")
+def _is_cron_part(part: str, field: str) -> bool:
+    """Whether it is `*`, a value or a range, within the field's bounds, with a step or without."""
+    found = _CRON_PART.fullmatch(part)
+    if not found or found["step"] == "0":
+        return False
+    low, high = _CRON_FIELDS[field]
+    names = _CRON_NAMES.get(field, ())
+    values = [
+        low + names.index(text.upper()) if text.upper() in names else int(text) if text.isdecimal() else -1
+        for text in (found["first"], found["last"])
+        if text
+    ]
+    return all(low <= value <= high for value in values) and values == sorted(values)
+
+
+_CRON_FIELDS = {"minute": (0, 59), "hour": (0, 23), "day-of-month": (1, 31), "month": (1, 12), "day-of-week": (0, 7)}
+_CRON_NAMES = {
+    "month": ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"),
+    "day-of-week": ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"),
+}
+_CRON_PART = re.compile(r"(\*|(?P<first>[0-9A-Za-z]+)(-(?P<last>[0-9A-Za-z]+))?)(/(?P<step>[0-9]+))?")
 
 Cron = Annotated[str, AfterValidator(_cron)]
 """When something starts: minute, hour, day of the month, month, day of the week."""
@@ -88,7 +108,7 @@ class LateThresholds(Model):
     What counts is what has come since the day's inputs were frozen: new objects, and the whole of a changed file.
     """
 
-    percent: Annotated[float, Field(ge=0)] | None = None
+    percent: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Rows, in percent of the source's rows that the published run read."""
     bytes: Annotated[int, Field(ge=0)] | None = None
     rows: Annotated[int, Field(ge=0)] | None = None
@@ -124,7 +144,7 @@ class Pull(Model):
     url: Annotated[str, StringConstraints(pattern=r"^https?://")]
     """Answers with the JSON listing; a file's address is this, a slash and the file's name."""
     files: Annotated[str, StringConstraints(pattern=r"\{date\}")]
-    """Names of the wanted files, `{date}` standing for the date (YYYY-MM-DD) that a file belongs to."""
+    """Names of the wanted files: `{date}` is the date (YYYY-MM-DD) that a file belongs to, `*` is any text."""
     format: Literal["csv"] = "csv"
     lookback_days: Annotated[int, Field(gt=0, le=366)] = 7
     timezone: TimeZone = "UTC"

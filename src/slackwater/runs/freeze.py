@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
@@ -13,7 +13,7 @@ from slackwater.errors import DayChanged, InputError, ObjectMissing
 from slackwater.project import Project
 from slackwater.runs.day import Day, day_of
 from slackwater.runs.inputs import InputListing
-from slackwater.runs.manifest import InputManifest, InputObject
+from slackwater.runs.manifest import InputManifest
 from slackwater.runs.record import (
     ActiveRun,
     DayRecord,
@@ -23,11 +23,8 @@ from slackwater.runs.record import (
     RunState,
     run_identity,
 )
-from slackwater.runs.table import Executions, RunTable
+from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
-
-_GRACE = timedelta(minutes=2)
-"""Step Functions may not know an execution yet that has claimed a day: so young a claim is taken to be alive."""
 
 
 class Action(StrEnum):
@@ -62,11 +59,21 @@ class Freezer:
     exchange_bucket: str
     now: Callable[[], datetime]
 
-    def freeze(self, *, pipeline: str, date: str, execution: str, correlation_id: str, force: bool = False) -> Frozen:
+    def freeze(
+        self,
+        *,
+        pipeline: str,
+        date: str,
+        execution: str,
+        correlation_id: str,
+        force: bool = False,
+        allow_fewer: bool = False,
+    ) -> Frozen:
         """List the day's inputs, write the manifest, and claim the day for `execution`.
 
         Called again by the same execution it gives the same answer. Raises `InputError` for a date that is none or
-        has not begun, `UnknownName` for a pipeline that is none.
+        has not begun, and for inputs of the published run that are gone, unless `allow_fewer`; `UnknownName` for a
+        pipeline that is none.
         """
         day = self._day(pipeline, date)
         record = self.table.day(pipeline, date)
@@ -74,7 +81,10 @@ class Freezer:
             return Frozen(action=Action.RUN, run=record.active.run)
         if record.active and self._is_alive(record.active):
             return Frozen(action=Action.WAIT)
-        manifest = self.inputs.manifest(pipeline, day, known=self._known(record))
+        before = self._before(record)
+        manifest = self.inputs.manifest(pipeline, day, known=before.objects if before else ())
+        if before and not allow_fewer:
+            _refuse_if_vanished(before, manifest, sources=self.project.pipeline(pipeline).sources)
         run = self._run(manifest, record, correlation_id)
         sure = not force and record.active is None and not record.unsure
         if sure and record.published and record.published.run.run_id == run.run_id:
@@ -98,17 +108,16 @@ class Freezer:
         return day
 
     def _is_alive(self, active: ActiveRun) -> bool:
-        running = self.executions.is_running(active.execution)
-        return self.now() - active.since < _GRACE if running is None else running
+        return is_alive(self.executions, active.execution, since=active.since, now=self.now())
 
-    def _known(self, record: DayRecord) -> tuple[InputObject, ...]:
-        """Objects of the published run: what is the same is not asked for again."""
+    def _before(self, record: DayRecord) -> InputManifest | None:
+        """What the published run has read, if there is one and its manifest is still there."""
         if record.published is None:
-            return ()
+            return None
         try:
-            return InputManifest.model_validate_json(self.store.get(record.published.run.manifest)).objects
+            return InputManifest.model_validate_json(self.store.get(record.published.run.manifest))
         except ObjectMissing:
-            return ()
+            return None
 
     def _run(self, manifest: InputManifest, record: DayRecord, correlation_id: str) -> Run:
         run_id = run_identity(
@@ -152,3 +161,14 @@ class Freezer:
         )
         started = RunRecord(run=run, state=RunState.RUNNING, execution=execution, started_at=started_at)
         self.table.save(run=started, day=claimed)
+
+
+def _refuse_if_vanished(before: InputManifest, now: InputManifest, *, sources: Collection[str]) -> None:
+    """Raise `InputError` if inputs are gone, other than those of a source that the pipeline reads no more."""
+    gone = [item for item in before.vanished(now) if item.source in sources]
+    if gone:
+        rows = sum(item.rows for item in gone)
+        raise InputError(
+            f"{len(gone)} objects ({rows} events) that the published run of {before.date} has read are gone, such as "
+            f"{gone[0].uri}: if that is right, run the day with --allow-fewer"
+        )

@@ -59,3 +59,9 @@ class InputManifest(_Record):
     def of_source(self, source: str) -> tuple[InputObject, ...]:
         """The objects of one source."""
         return tuple(item for item in self.objects if item.source == source)
+
+    def vanished(self, now: InputManifest) -> tuple[InputObject, ...]:
+        """The objects that `now` has not, and that no new object of the same file has taken the place of."""
+        before, there = ({item.uri for item in manifest.objects} for manifest in (self, now))
+        replaced = {item.file for item in now.objects if item.uri not in before} - {None}
+        return tuple(item for item in self.objects if item.uri not in there and item.file not in replaced)

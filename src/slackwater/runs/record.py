@@ -51,7 +51,12 @@ class Run(_Record):
     @property
     def tag(self) -> str:
         """The tag by which the version of the table that this attempt publishes stays reachable."""
-        return f"{self.date}-{self.run_id[:12]}-{self.attempt}"
+        return version_tag(date=self.date, run_id=self.run_id, attempt=self.attempt)
+
+
+def version_tag(*, date: str, run_id: str, attempt: int) -> str:
+    """Return the tag of the version of the table that an attempt publishes."""
+    return f"{date}-{run_id[:12]}-{attempt}"
 
 
 def failure_uri(prefix: str) -> str:
@@ -113,6 +118,8 @@ class Telling(_Record):
     execution: str
     attempt: int
     since: datetime
+    call: str = ""
+    """Which try of the execution it is, by a name that no other has."""
 
 
 class DayRecord(_Record):

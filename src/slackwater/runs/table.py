@@ -1,10 +1,14 @@
-"""The port to the run table: days and runs, changed together or not at all."""
+"""The port to the run table: days and runs, changed together or not at all; and whether who claimed a day is alive."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from slackwater.runs.record import DayRecord, RunRecord
+
+_GRACE = timedelta(minutes=2)
+"""Step Functions may not know an execution yet that has claimed a day: so young a claim is taken to be alive."""
 
 
 class RunTable(Protocol):
@@ -35,3 +39,9 @@ class Executions(Protocol):
 
     def is_running(self, execution: str) -> bool | None:
         """Say whether the execution of that ARN still runs; None when it is not known, as one that has just begun."""
+
+
+def is_alive(executions: Executions, execution: str, *, since: datetime, now: datetime) -> bool:
+    """Say whether the execution that has claimed a day at `since` may still be at work."""
+    running = executions.is_running(execution)
+    return now - since < _GRACE if running is None else running

@@ -30,10 +30,15 @@ def register(app: typer.Typer) -> None:
 
 def run(
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline of the project.", show_default=False)],
+    *,
     date: Annotated[
         str, typer.Option(metavar="DATE", help="The day, in the pipeline's time zone.", show_default=False)
     ],
     force: Annotated[bool, typer.Option("--force", help="Run even if inputs and definition are unchanged.")] = False,
+    allow_fewer: Annotated[
+        bool,
+        typer.Option("--allow-fewer", help="Publish fewer rows than stand published, or from inputs that are gone."),
+    ] = False,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -51,7 +56,7 @@ def run(
 
     session = Session.open(place, definitions)
     try:
-        outcome = session.run(pipeline, day, force=force)
+        outcome = session.run(pipeline, day, force=force, allow_fewer=allow_fewer)
     except RunFailed as error:
         raise RunFailed(f"{pipeline} for {day}: {error}\n  its log: slackwater logs {pipeline} --date {day}") from error
     except KeyboardInterrupt as error:

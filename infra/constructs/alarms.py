@@ -1,0 +1,195 @@
+"""The alarms, each saying what to do and where to look, and the topic that they ring by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aws_cdk import ArnFormat, Duration, Stack
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from infra.settings import Settings
+from slackwater.metrics import NAMESPACE, Dimension, Metric
+from slackwater.project import Project
+
+_PERIOD = Duration.minutes(5)
+"""Long enough for a metric that reaches CloudWatch late, short enough for two failures to ring twice."""
+_MORE = "docs/operations.md says more."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """An alarm that there is one of for each pipeline, or for each source."""
+
+    name: str
+    metric: Metric
+    says: str
+    """What has happened, what to do and where to look; `{of}` is the pipeline or source."""
+    statistic: str = cloudwatch.Stats.SUM
+
+    @property
+    def missing(self) -> cloudwatch.TreatMissingData:
+        """What no data means.
+
+        Nobody counts what has not happened. A gauge is put by the monitor, once a day: until the next one, what the
+        last one said goes on.
+        """
+        kind = cloudwatch.TreatMissingData
+        return kind.IGNORE if self.metric.gauge else kind.NOT_BREACHING
+
+
+RULES = (
+    Rule(
+        name="run-failed",
+        metric=Metric.RUNS_FAILED,
+        says="A run of {of} has failed: what was published for its day still stands. Look: `slackwater runs {of}` says "
+        "which day and why, `slackwater logs {of} --date DATE` what Spark said. Mend the cause, then "
+        "`slackwater run {of} --date DATE`.",
+    ),
+    Rule(
+        name="day-overdue",
+        metric=Metric.DAYS_OVERDUE,
+        says="Days of {of} are past their deadline and not published. Look: the latest report under checks/{of}/ of "
+        "the exchange bucket names them (`overdue`), `slackwater runs {of}` says what became of their runs. Then "
+        "`slackwater run {of} --date DATE`. The next check puts the alarm out.",
+        statistic=cloudwatch.Stats.MAXIMUM,
+    ),
+    Rule(
+        name="late-bytes-unprocessed",
+        metric=Metric.LATE_BYTES_UNPROCESSED,
+        says="Late data of {of} stands on days on hold: to run them again would publish less than before, or from "
+        "inputs that are gone. Look: `slackwater monitor {of}` names days and reasons. Ask the partner; if what is "
+        "there now is right, `slackwater run {of} --date DATE --allow-fewer`.",
+        statistic=cloudwatch.Stats.MAXIMUM,
+    ),
+    Rule(
+        name="telling-unsure",
+        metric=Metric.TELLINGS_UNSURE,
+        says="A message about a changed day of {of} may have been sent or not: its sender was cut off. Look: the log "
+        "of tell-change names the day, `slackwater diff {of} --date DATE` shows what changed. Ask one reader, and "
+        "tell the others by hand if it has not come.",
+    ),
+    Rule(
+        name="partner-silent",
+        metric=Metric.HOURS_SINCE_ARRIVAL,
+        says="Nothing new has come from {of} for {threshold} hours or more. Look: the dashboard, and for files "
+        "the executions of pull-source. Ask the partner. The next check after new data puts the alarm out.",
+        # A source of several pipelines is put by each check: the one that has seen the newest object is right.
+        statistic=cloudwatch.Stats.MINIMUM,
+    ),
+)
+DEAD_LETTERS = "dead-letters"
+
+
+def put_by(metric: Metric, of: str, *, statistic: str, period: Duration) -> cloudwatch.Metric:
+    """Return one of Slackwater's own metrics, of one pipeline or source."""
+    return cloudwatch.Metric(
+        namespace=NAMESPACE,
+        metric_name=metric.value,
+        dimensions_map={metric.dimension.value: of},
+        statistic=statistic,
+        period=period,
+    )
+
+
+def messages_in(queue_name: str, *, period: Duration) -> cloudwatch.Metric:
+    """Return how many messages wait in a queue."""
+    return cloudwatch.Metric(
+        namespace="AWS/SQS",
+        metric_name="ApproximateNumberOfMessagesVisible",
+        dimensions_map={"QueueName": queue_name},
+        statistic=cloudwatch.Stats.MAXIMUM,
+        period=period,
+    )
+
+
+class AlarmTopic(Construct):
+    """The topic that CloudWatch's alarms of this account, and nobody else's, may publish to."""
+
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings) -> None:
+        super().__init__(scope, id_)
+        stack = Stack.of(self)
+        self.topic = sns.Topic(
+            self,
+            "Topic",
+            topic_name=settings.named("alarms"),
+            display_name="Slackwater: alarms",
+            enforce_ssl=True,
+        )
+        alarms = stack.format_arn(
+            service="cloudwatch",
+            resource="alarm",
+            resource_name=f"{settings.prefix}-*",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        self.topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[self.topic.topic_arn],
+                conditions={
+                    "StringEquals": {"aws:SourceAccount": stack.account},
+                    "ArnLike": {"aws:SourceArn": alarms},
+                },
+            )
+        )
+
+
+class Alarms(Construct):
+    """Every rule's alarms for a project's pipelines and sources, and the one on dead letters."""
+
+    def __init__(
+        self, scope: Construct, id_: str, *, settings: Settings, project: Project, topic: sns.ITopic, dead_letters: str
+    ) -> None:
+        super().__init__(scope, id_)
+        self._settings, self._action = settings, actions.SnsAction(topic)
+        self.all = [self._of_rule(rule, of, at) for rule in RULES for of, at in _thresholds(rule, project)]
+        self.all.append(self._of_dead_letters(dead_letters))
+
+    def _of_rule(self, rule: Rule, of: str, threshold: int) -> cloudwatch.Alarm:
+        return self._alarm(
+            f"{rule.name}-{of}",
+            metric=put_by(rule.metric, of, statistic=rule.statistic, period=_PERIOD),
+            threshold=threshold,
+            missing=rule.missing,
+            says=rule.says.format(of=of, threshold=threshold),
+        )
+
+    def _of_dead_letters(self, queue: str) -> cloudwatch.Alarm:
+        return self._alarm(
+            DEAD_LETTERS,
+            metric=messages_in(queue, period=_PERIOD),
+            threshold=1,
+            # A queue that nothing touches stops reporting after some hours, whatever is in it.
+            missing=cloudwatch.TreatMissingData.IGNORE,
+            says=f"Messages that could not be delivered wait in the queue {queue}, for 14 days. Look: read one, its "
+            "TopicArn and text say what it is. Mend the subscription that did not take it, then send it again.",
+        )
+
+    def _alarm(
+        self, name: str, *, metric: cloudwatch.Metric, threshold: int, missing: cloudwatch.TreatMissingData, says: str
+    ) -> cloudwatch.Alarm:
+        alarm = cloudwatch.Alarm(
+            self,
+            name,
+            alarm_name=self._settings.named(name),
+            alarm_description=f"{says} {_MORE}",
+            metric=metric,
+            threshold=threshold,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            evaluation_periods=1,
+            treat_missing_data=missing,
+        )
+        alarm.add_alarm_action(self._action)
+        return alarm
+
+
+def _thresholds(rule: Rule, project: Project) -> Iterable[tuple[str, int]]:
+    """What a rule is applied to, each with the value from which on it rings."""
+    if rule.metric.dimension is Dimension.PIPELINE:
+        return [(name, 1) for name in sorted(project.pipelines)]
+    return [(name, source.silent_hours) for name, source in sorted(project.sources.items())]

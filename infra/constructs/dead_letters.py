@@ -1,0 +1,52 @@
+"""The queue of messages that could not be delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import Duration
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from infra.constructs.common import accept, removal
+from infra.settings import Settings
+
+
+class DeadLetters(Construct):
+    """Keeps for 14 days what subscribers of the topics could not be given."""
+
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings, topics: Sequence[sns.ITopic]) -> None:
+        super().__init__(scope, id_)
+        self.name = settings.named("dead-letters")
+        self.queue = sqs.Queue(
+            self,
+            "Queue",
+            queue_name=self.name,
+            retention_period=Duration.days(14),
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            removal_policy=removal(settings),
+        )
+        self.queue.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("sns.amazonaws.com")],
+                actions=["sqs:SendMessage"],
+                resources=[self.queue.queue_arn],
+                conditions={"ArnEquals": {"aws:SourceArn": [topic.topic_arn for topic in topics]}},
+            )
+        )
+        accept(self.queue, {"AwsSolutions-SQS3": "This is the queue of dead letters itself."})
+
+    def subscribe(self, name: str, topic: sns.ITopic, addresses: Sequence[str]) -> None:
+        """Subscribe e-mail addresses to a topic; what cannot be delivered comes here."""
+        for address in addresses:
+            sns.CfnSubscription(
+                self,
+                f"{name} to {address}",
+                topic_arn=topic.topic_arn,
+                protocol="email",
+                endpoint=address,
+                redrive_policy={"deadLetterTargetArn": self.queue.queue_arn},
+            )

@@ -1,0 +1,62 @@
+"""What people see: the dashboard, the alarms with their topic, and the messages that could not be delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import Environment, Stack
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from infra.constructs.alarms import Alarms, AlarmTopic
+from infra.constructs.common import outputs
+from infra.constructs.dashboard import Dashboard
+from infra.constructs.dead_letters import DeadLetters
+from infra.settings import Settings
+from slackwater.project import Project
+
+
+class MonitoringStack(Stack):
+    """One dashboard, and an alarm for each thing that a person must do something about."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        settings: Settings,
+        project: Project,
+        functions: Sequence[str],
+        machines: Sequence[str],
+        application_id: str,
+        changes: sns.ITopic,
+        env: Environment | None = None,
+    ) -> None:
+        """Look at these functions and state machines, by their names: other stacks may change without this one."""
+        super().__init__(scope, id_, env=env, description="Slackwater: dashboard, alarms and dead letters")
+        topic = AlarmTopic(self, "Alarming", settings=settings).topic
+        self.dead_letters = DeadLetters(self, "DeadLetters", settings=settings, topics=[topic, changes])
+        self.dead_letters.subscribe("Alarms", topic, settings.alarm_emails)
+        self.dead_letters.subscribe("Changes", changes, settings.change_emails)
+        self.alarms = Alarms(
+            self, "Alarms", settings=settings, project=project, topic=topic, dead_letters=self.dead_letters.name
+        )
+        self.dashboard = Dashboard(
+            self,
+            "Overview",
+            settings=settings,
+            project=project,
+            alarms=self.alarms.all,
+            functions=functions,
+            machines=machines,
+            application_id=application_id,
+            dead_letters=self.dead_letters.name,
+        )
+        outputs(
+            self,
+            {
+                "AlarmTopicArn": topic.topic_arn,
+                "DashboardName": self.dashboard.name,
+                "DeadLetterQueueUrl": self.dead_letters.queue.queue_url,
+            },
+        )

@@ -1,0 +1,86 @@
+"""The topic over which people are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import boto3
+from botocore import exceptions
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+
+from slackwater.aws.clients import CONFIG
+from slackwater.aws.failures import translated
+from slackwater.errors import AnswerLost
+
+MAX_SUBJECT = 99
+"""Characters: SNS asks for fewer than 100, all of them ASCII and on one line."""
+MAX_BODY = 250_000
+"""Bytes: SNS takes 256 KB, attributes included."""
+_REMARK = "\n\n(The message was too long and has been cut here.)"
+_ONCE = CONFIG.merge(Config(retries={"total_max_attempts": 1}, read_timeout=15))
+_SERVER_FAILED = 500
+_NOT_SENT = (exceptions.ConnectionError, exceptions.NoCredentialsError, exceptions.ParamValidationError)
+"""There was no connection, or no request: of all else that goes wrong without an answer, nobody knows."""
+
+
+def connect() -> Any:
+    """Return an SNS client that sends a request once: a second try after a lost answer would tell people twice."""
+    return boto3.session.Session().client("sns", config=_ONCE)
+
+
+class SnsTopic:
+    """`slackwater.late.tell.Topic` over SNS.
+
+    Each message has a connection of its own. One that has been idle may have been closed by the other side, which
+    shows only when it is used, and would look like a lost answer.
+    """
+
+    def __init__(self, arn: str, *, connect: Callable[[], Any] = connect) -> None:
+        self._arn = arn
+        self._connect = connect
+
+    def publish(self, *, subject: str, body: str, attributes: Mapping[str, str]) -> str:
+        """Send the message once, and return its id.
+
+        Raises `AnswerLost` when nobody knows whether it was sent; any other error means that it was not.
+        """
+        with translated(f"publish to {self._arn}"):
+            try:
+                answer = self._connect().publish(
+                    TopicArn=self._arn,
+                    Subject=subject_line(subject),
+                    Message=cut(body),
+                    MessageAttributes={
+                        name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()
+                    },
+                )
+            except (ClientError, BotoCoreError, ResponseParserError) as error:
+                if _is_lost(error):
+                    raise AnswerLost(f"no answer to publishing to {self._arn}: {error}") from error
+                raise
+        return str(answer["MessageId"])
+
+
+def subject_line(text: str) -> str:
+    """Return the text as SNS takes a subject: one line of ASCII, cut to its length."""
+    ascii_only = text.encode("ascii", "replace").decode()
+    line = " ".join("".join(one if one.isprintable() else " " for one in ascii_only).split())
+    return line if len(line) <= MAX_SUBJECT else f"{line[: MAX_SUBJECT - 3]}..."
+
+
+def cut(body: str) -> str:
+    """Return the body as SNS takes it: one that is too long ends after a whole line, with a remark."""
+    encoded = body.encode()
+    if len(encoded) <= MAX_BODY:
+        return body
+    kept = encoded[: MAX_BODY - len(_REMARK)].decode(errors="ignore")
+    return f"{kept.rpartition(chr(10))[0] or kept}{_REMARK}"
+
+
+def _is_lost(error: Exception) -> bool:
+    if isinstance(error, ClientError):
+        return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", _SERVER_FAILED)) >= _SERVER_FAILED
+    return not isinstance(error, _NOT_SENT)

@@ -1,0 +1,205 @@
+"""Checking a pipeline's finished days: what their inputs are now, against what the published runs have read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from slackwater.errors import InputError, ObjectMissing
+from slackwater.late.decision import CheckReport, DayDecision, Decision, Rule
+from slackwater.late.difference import LateRecord, difference
+from slackwater.late.weigh import Standard, rule_at_sight, weigh
+from slackwater.pipeline.definition import Pipeline
+from slackwater.project import Project
+from slackwater.runs.day import HOUR, Day, day_of
+from slackwater.runs.inputs import InputListing
+from slackwater.runs.manifest import InputManifest
+from slackwater.runs.record import DayRecord, PublishedRun, RunState
+from slackwater.runs.table import Executions, RunTable, is_alive
+from slackwater.storage import ObjectStore
+
+_DAYS_AT_ONCE = 4
+"""Looking at a day is waiting for S3; each asks for up to 16 objects' rows at once."""
+
+
+class Action(StrEnum):
+    """What the state machine has to do about a day."""
+
+    RERUN = "rerun"
+    TELL = "tell"
+    """It stands as it should, but people have not been told of the published version."""
+
+
+class DayAction(LateRecord):
+    """A day that something is to be done about."""
+
+    date: str
+    action: Action
+
+
+class _Looked(NamedTuple):
+    """One day of the window, looked at."""
+
+    day: Day
+    decision: DayDecision
+    published: bool
+    arrivals: dict[str, datetime | None]
+    """By source: when its newest object of the day was written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checker:
+    """Looks at the days of a project's pipelines again."""
+
+    project: Project
+    inputs: InputListing
+    table: RunTable
+    executions: Executions
+    store: ObjectStore
+    exchange_bucket: str
+    now: Callable[[], datetime]
+
+    def check(self, *, pipeline: str, as_of: str | None) -> CheckReport:
+        """Decide over the days of the pipeline's window before `as_of`, or before today, and look at that day too.
+
+        Raises `UnknownName` for a pipeline that is none, `InputError` for an `as_of` that is no date or has not begun,
+        and `DayChanged` when files keep changing while they are listed.
+        """
+        definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
+        *window, current = _days(definition, as_of, checked_at)
+        with ThreadPoolExecutor(_DAYS_AT_ONCE) as pool:
+            later = pool.submit(self._look, definition, current, current=True)
+            looked = [*pool.map(lambda day: self._look(definition, day), window), later.result()]
+        return CheckReport(
+            pipeline=pipeline,
+            as_of=current.date.isoformat(),
+            checked_at=checked_at,
+            seconds=round(time.perf_counter() - started, 3),
+            days=tuple(found.decision for found in looked),
+            overdue=self._overdue(definition, looked[:-1], checked_at),
+            last_arrivals={name: self._last_arrival(definition, looked, name) for name in sorted(definition.sources)},
+        )
+
+    def keep(self, report: CheckReport, *, execution: str) -> str:
+        """Write the report of `execution` down, and return its address."""
+        uri = report_uri(self.exchange_bucket, report.pipeline, report.as_of, execution)
+        self.store.put(uri, report.model_dump_json().encode())
+        return uri
+
+    def _look(self, definition: Pipeline, day: Day, *, current: bool = False) -> _Looked:
+        record = self.table.day(definition.pipeline, day.date.isoformat())
+        rule = rule_at_sight(record, current=current, running=self._is_running(record))
+        before = self._manifest(record.published) if rule is None and record.published else None
+        frozen_at = self._frozen_at(record)
+        if before is None:
+            arrivals = {source: self.inputs.last_arrival(source, day) for source in definition.sources}
+            decision = weigh(record, rule or Rule.MANIFEST_GONE, standards={}, frozen_at=frozen_at)
+            return _Looked(day, decision, record.published is not None, arrivals)
+        now = self.inputs.manifest(definition.pipeline, day, known=before.objects)
+        found = difference(before, now, sources=definition.sources)
+        decision = weigh(record, found, standards=self._standards(definition), frozen_at=frozen_at)
+        return _Looked(day, decision, True, _arrivals(now, definition.sources))
+
+    def _is_running(self, record: DayRecord) -> bool:
+        active = record.active
+        return active is not None and is_alive(self.executions, active.execution, since=active.since, now=self.now())
+
+    def _manifest(self, published: PublishedRun) -> InputManifest | None:
+        try:
+            return InputManifest.model_validate_json(self.store.get(published.run.manifest))
+        except ObjectMissing:
+            return None
+
+    def _frozen_at(self, record: DayRecord) -> datetime | None:
+        """When the published run listed its inputs; an equal manifest may have been written by an earlier run."""
+        if record.published is None:
+            return None
+        run = self.table.run(record.pipeline, record.date, record.published.run.attempt)
+        return run.started_at if run else None
+
+    def _standards(self, definition: Pipeline) -> dict[str, Standard]:
+        own = definition.late.thresholds
+        return {
+            name: Standard(
+                definition.thresholds(self.project.source(name)),
+                f"pipeline {definition.pipeline}" if name in own else "its source",
+            )
+            for name in definition.sources
+        }
+
+    def _last_arrival(self, definition: Pipeline, looked: Sequence[_Looked], source: str) -> datetime | None:
+        """The newest arrival of the days looked at; without any, of those before, as far as it may be silent."""
+        if found := max((when for one in looked if (when := one.arrivals[source])), default=None):
+            return found
+        day, since = looked[0].day, self.now() - self.project.source(source).silent_hours * HOUR
+        while not found and day.start > since:
+            day = day_of(day.date - timedelta(days=1), definition.timezone)
+            found = self.inputs.last_arrival(source, day)
+        return found
+
+    def _overdue(self, definition: Pipeline, window: Sequence[_Looked], now: datetime) -> tuple[str, ...]:
+        deadline = definition.deadline_hours * HOUR
+        missing = [found.day.date for found in window if not found.published and found.day.end + deadline < now]
+        if not missing:
+            return ()
+        first = min((found.day.date for found in window if found.published), default=None)
+        if first is None or missing[0] < first:
+            # Rare, and the only question that takes all runs: nothing in the window was published before the gap.
+            first = self._first_published(definition.pipeline)
+        return tuple(when.isoformat() for when in missing if first is not None and when > first)
+
+    def _first_published(self, pipeline: str) -> date | None:
+        runs = self.table.runs(pipeline)
+        found = (date.fromisoformat(run.run.date) for run in runs if run.state is RunState.PUBLISHED)
+        return min(found, default=None)
+
+
+def actions(report: CheckReport) -> tuple[DayAction, ...]:
+    """Return what is to be done, in order of date; people are told of a day on hold too, if that is still owed."""
+    found = ((day.date, _action(day)) for day in report.days)
+    return tuple(DayAction(date=date, action=action) for date, action in found if action)
+
+
+def report_uri(exchange_bucket: str, pipeline: str, as_of: str, execution: str) -> str:
+    """Return the address of the report that the execution of that ARN leaves."""
+    return f"s3://{exchange_bucket}/checks/{pipeline}/{as_of}/{execution.rpartition(':')[2]}.json"
+
+
+def today(definition: Pipeline, now: datetime) -> date:
+    """Return the day that it is in the pipeline's time zone."""
+    return now.astimezone(ZoneInfo(definition.timezone)).date()
+
+
+def window_start(definition: Pipeline, as_of: str) -> datetime:
+    """Return when the first day begins that a check as of that date looks at."""
+    first = date.fromisoformat(as_of) - timedelta(days=definition.late.window_days)
+    return day_of(first, definition.timezone).start
+
+
+def _days(definition: Pipeline, as_of: str | None, now: datetime) -> list[Day]:
+    """The days of the window in order, and the current one."""
+    try:
+        current = date.fromisoformat(as_of) if as_of is not None else today(definition, now)
+        before = range(definition.late.window_days, -1, -1)
+        days = [day_of(current - timedelta(days=back), definition.timezone) for back in before]
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"as_of: {as_of!r} is not a date such as 2013-03-10") from error
+    if days[-1].start > now:
+        raise InputError(f"as_of: {as_of} has not begun in {definition.timezone}: name a day up to today, or none")
+    return days
+
+
+def _action(day: DayDecision) -> Action | None:
+    if day.decision is Decision.RERUN:
+        return Action.RERUN
+    return Action.TELL if day.owes_telling and day.rule is not Rule.RUNNING else None
+
+
+def _arrivals(manifest: InputManifest, sources: Sequence[str]) -> dict[str, datetime | None]:
+    return {name: max((item.arrived for item in manifest.of_source(name)), default=None) for name in sources}

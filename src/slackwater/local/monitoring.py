@@ -1,0 +1,91 @@
+"""CloudWatch as it is on AWS: log lines become metrics, queues are measured, and alarms ring by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from slackwater.local import emulator, emulator_metrics
+from slackwater.local.alarms import Rule, State, judge, period_of
+from slackwater.local.emf import Datum, data
+
+_LOG = logging.getLogger("slackwater.local")
+_PAUSE_SECONDS = 1
+_REPEAT_SECONDS = 60
+"""SQS measures a queue once a minute."""
+
+
+class Monitoring:
+    """Does once a second what the emulator does not do."""
+
+    def __init__(self, touch: Callable[[], None]) -> None:
+        """`touch` is told when something has changed that is to be kept."""
+        self._touch = touch
+        self._logged: deque[tuple[emulator.Scope, Datum]] = deque()
+        self._measured: dict[tuple[emulator.Scope, str], tuple[float, int]] = {}
+
+    def register(self) -> None:
+        """Enter it in the emulator's tables."""
+        emulator_metrics.follow_logs(self._note)
+        emulator_metrics.judge_alarms(verdict)
+        emulator_metrics.keep_dead_letters()
+
+    async def run(self) -> None:
+        """Go on for ever. What changes, changes on the event loop, between two requests."""
+        while True:
+            await asyncio.sleep(_PAUSE_SECONDS)
+            try:
+                if self.step(time.time()):
+                    self._touch()
+            except Exception:  # noqa: BLE001 - what went wrong this time must not end all alarms
+                _LOG.exception("Metrics and alarms could not be brought up to date")
+
+    def step(self, now: float) -> bool:
+        """Bring metrics and alarms up to date. Return whether there was anything to do."""
+        put = self._put_logged() + self._put_measured(now)
+        return emulator_metrics.evaluate_alarms() or put > 0
+
+    def _note(self, line: str) -> None:
+        """Take a log line. Functions log from threads of their own."""
+        scope = emulator.request_scope()
+        self._logged.extend((scope, datum) for datum in data(line))
+
+    def _put_logged(self) -> int:
+        count = len(self._logged)
+        for _ in range(count):
+            emulator_metrics.put_datum(*self._logged.popleft())
+        return count
+
+    def _put_measured(self, now: float) -> int:
+        """Put the depth of queues: when it has changed, and as long as something waits."""
+        due = {}
+        for queue, depth in emulator_metrics.waiting_messages().items():
+            at, before = self._measured.get(queue, (0.0, None))
+            if depth != before or (depth and now - at >= _REPEAT_SECONDS):
+                due[queue] = depth
+        for (scope, name), depth in due.items():
+            dimensions = {"QueueName": name}
+            datum = Datum("AWS/SQS", "ApproximateNumberOfMessagesVisible", dimensions, "Count", now, (float(depth),))
+            emulator_metrics.put_datum(scope, datum)
+            self._measured[scope, name] = (now, depth)
+        return len(due)
+
+
+def verdict(alarm: Mapping[str, Any], points: Sequence[Any]) -> tuple[str, str]:
+    """Return an alarm's state by its metric's points, and why. One that this cloud cannot judge stays as it is."""
+    rule, current, now = Rule.of(alarm), State(alarm["StateValue"]), time.time()
+    if not rule.supported:
+        return current, alarm["StateReason"]
+    periods: list[list[Any]] = [[] for _ in range(rule.looked_at)]
+    for point in points:
+        age = period_of(point["Timestamp"], now=now, period=rule.period)
+        if age < len(periods):
+            periods[age].append(point)
+    values = [emulator_metrics.statistic(alarm, found) for found in periods]
+    shown = ", ".join("no data" if value is None else f"{value:g}" for value in values)
+    why = f"{rule.comparison} {rule.threshold:g}; periods of {rule.period:g} s, the latest first: {shown}"
+    return judge(values, rule, current=current), why

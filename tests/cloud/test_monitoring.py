@@ -1,0 +1,144 @@
+"""Late data on the deployed local cloud: noticed, the day run again once, compared exactly, told once."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from tests.cloud.conftest import AS_OF, ended, start
+from tests.conftest import DATES, LATE
+from tests.independent import COLUMNS, COUNTS, daily_delays
+
+pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
+
+FIRST = "f.hour NOT BETWEEN 4 AND 7 AND f.hour NOT BETWEEN 20 AND 23"
+"""The flights of the files that came in time."""
+NOTHING = [None] * len(COLUMNS[3:])
+FIRST_WEATHER = "w.time_hour <> TIMESTAMPTZ '2013-03-10 20:00:00+00'"
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory):
+    """The late day computed from the CSVs, before and after: rows by origin and carrier."""
+    folder = tmp_path_factory.mktemp("independent")
+    before = daily_delays(folder, LATE, where=FIRST, weather=FIRST_WEATHER)
+    return tuple({row[1:3]: row[3:] for row in rows} for rows in (before, daily_delays(folder, LATE)))
+
+
+@pytest.fixture(scope="module")
+def comparison(cloud, monitored):
+    return cloud.json("diff", "daily_delays", "--date", LATE)["comparison"]
+
+
+def test_two_monitors_at_once_run_the_late_day_again_once_and_tell_it_once(cloud, monitored):
+    days = [day for output in monitored.outputs for day in output["days"]]
+    assert {day["date"] for day in days} == {LATE}
+    assert [day["told"] for day in days].count(True) == 1
+    assert sorted(name for name in monitored.jobs if "compare" not in name) == [
+        f"daily_delays {LATE} delays_by_carrier",
+        f"daily_delays {LATE} flights_with_weather",
+        f"daily_delays {LATE} publish",
+    ]
+    runs = [run for run in cloud.json("runs", "daily_delays")["runs"] if run["date"] == LATE]
+    assert [run["state"] for run in runs] == ["published", "published"]
+    (message,) = monitored.messages
+    assert len(message["Subject"]) <= 100
+    assert message["Subject"].startswith(f"daily_delays {LATE} changed: ")
+
+
+def test_the_message_says_what_came_late_and_what_it_changed(monitored, versions):
+    before, after = versions
+    (message,) = monitored.messages
+    body = message["Message"]
+    assert f"{sum(row[0] for row in before.values())} -> {sum(row[0] for row in after.values())}" in body
+    assert f"flights-{LATE}-04.csv" in body
+    assert f"slackwater diff daily_delays --date {LATE}" in body
+
+
+def test_the_comparison_counts_exactly_the_rows_that_the_csvs_say(comparison, versions):
+    before, after = versions
+    changed = [key for key in before.keys() & after.keys() if not same(before[key], after[key])]
+    assert comparison["rows"] == {
+        "before": len(before),
+        "after": len(after),
+        "added": len(after.keys() - before.keys()),
+        "removed": len(before.keys() - after.keys()),
+        "changed": len(changed),
+    }
+    assert changed
+
+
+def test_every_changed_row_has_the_values_that_the_csvs_say(comparison, versions):
+    before, after = versions
+    keys = {key for key in before.keys() | after.keys() if not same(before.get(key), after.get(key))}
+    rows = {(row["key"]["origin"], row["key"]["carrier"]): row["values"] for row in comparison["examples"]}
+    assert set(rows) == keys
+    for key, values in rows.items():
+        old_row, new_row = before.get(key, NOTHING), after.get(key, NOTHING)
+        for name, old, new in zip(COLUMNS[3:], old_row, new_row, strict=True):
+            if name in values:
+                assert (alike(values[name][0], old), alike(values[name][1], new)) == (True, True), (key, name)
+            else:
+                assert alike(old, new), (key, name)
+
+
+def test_totals_of_metrics_are_those_of_the_csvs(comparison, versions):
+    totals = {metric["metric"]: (metric["before"], metric["after"]) for metric in comparison["metrics"]}
+    for place, name in enumerate(COLUMNS[3:COUNTS]):
+        assert totals[name] == tuple(sum(row[place] for row in rows.values()) for rows in versions)
+
+
+def test_the_inputs_that_explain_it_are_exactly_what_came_late(comparison, feed):
+    flights, weather = sorted(comparison["inputs"], key=lambda found: found["source"])
+    late = len(feed.late_weather.read_text().splitlines())
+    files = {change["file"] for change in flights["changes"]}
+    assert files == {f"flights-{LATE}-04.csv", f"flights-{LATE}-20.csv"}
+    assert sum(change["now"]["rows"] for change in flights["changes"]) == 101 + 102
+    assert [(change["hour"], change["now"]["rows"]) for change in weather["changes"]] == [("20", late)]
+    assert {change["change"] for found in (flights, weather) for change in found["changes"]} == {"added"}
+
+
+def test_every_published_version_stays_reachable_by_its_tag(cloud, comparison, versions):
+    table = cloud.client("glue").get_table(DatabaseName="slackwater_warehouse", Name="daily_delays")["Table"]
+    bucket, _, key = table["Parameters"]["metadata_location"].removeprefix("s3://").partition("/")
+    metadata = json.loads(cloud.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
+    for version in (comparison["before"], comparison["after"]):
+        assert str(metadata["refs"][version["tag"]]["snapshot-id"]) == version["snapshot_id"]
+
+
+def test_monitoring_again_finds_nothing_late_and_starts_nothing(cloud, monitored, inbox):
+    jobs = len(cloud.jobs())
+    (again,) = cloud.json("monitor", "daily_delays", "--as-of", AS_OF)["pipelines"]
+    decisions = {day["date"]: day["rule"] for day in again["check"]["days"]}
+    assert {decisions[day] for day in DATES if day < AS_OF} == {"unchanged"}
+    assert decisions[AS_OF] == "current"
+    assert (again["days"], len(cloud.jobs()), inbox.take(LATE)) == ([], jobs, [])
+
+
+def test_a_comparison_that_was_made_is_not_computed_again(cloud, comparison):
+    jobs = len(cloud.jobs())
+    assert cloud.json("diff", "daily_delays", "--date", LATE)["comparison"] == comparison
+    assert len(cloud.jobs()) == jobs
+
+
+def test_bad_input_is_answered_in_words(cloud, published):
+    assert "no pipeline" in cloud.json("monitor", "nothing", code=2)["error"]["message"]
+    assert "--as-of" in cloud.json("monitor", "--as-of", "yesterday", code=2)["error"]["message"]
+    assert "2999" in cloud.json("monitor", "daily_delays", "--as-of", "2999-01-01", code=2)["error"]["message"]
+
+
+def test_a_pipeline_that_was_never_run_has_nothing_late(cloud):
+    output = ended(cloud, start(cloud, cloud.outputs()["MonitorMachineArn"], {"pipeline": "broken", "as_of": AS_OF}))
+    assert output["days"] == []
+
+
+def same(one, other):
+    return one is not None and other is not None and all(map(alike, one, other))
+
+
+def alike(one, other):
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9)
+    return one == other

@@ -1,0 +1,106 @@
+"""A pipeline whose days are run and checked, over dictionaries."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from slackwater.late.check import Checker
+from slackwater.late.decision import CheckReport, Rule
+from slackwater.pipeline.definition import Late
+from slackwater.project import load_project
+from slackwater.receiver.file_cache import FileEntry
+from slackwater.receiver.source import LateThresholds
+from slackwater.runs.freeze import Freezer
+from slackwater.runs.inputs import InputListing
+from slackwater.runs.outcome import Recorder
+from slackwater.runs.record import Publication, Run
+from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
+
+PIPELINE, NOW = "daily_delays", datetime(2013, 3, 13, 18, tzinfo=UTC)
+PUBLICATION = Publication(table="t", snapshot_id="1", rows=3, replaced=0, seconds=1.0)
+
+
+class Files:
+    """A file cache that only tells entries."""
+
+    def __init__(self) -> None:
+        self.told: list[FileEntry] = []
+
+    def entries(self, source: str) -> list[FileEntry]:
+        return list(self.told)
+
+
+class World:
+    """A pipeline in New York, whose days can be run, and whose clock stands still unless it is moved."""
+
+    def __init__(self) -> None:
+        project = load_project(Path("examples/nyc_flights"))
+        sources = {
+            "flights": project.sources["flights"].model_copy(update={"late": LateThresholds(percent=1, rows=10)}),
+            "weather": project.sources["weather"].model_copy(update={"late": LateThresholds(rows=0)}),
+        }
+        definition = project.pipelines[PIPELINE]
+        definition = definition.model_copy(update={"late": Late(window_days=7), "deadline_hours": 12})
+        self.project = project.model_copy(update={"sources": sources, "pipelines": {PIPELINE: definition}})
+        self.store, self.table, self.files = DictStore(), DictRunTable(), Files()
+        self.executions, self.time = SetExecutions("run"), NOW
+
+    def now(self) -> datetime:
+        return self.time
+
+    @property
+    def inputs(self) -> InputListing:
+        return InputListing(project=self.project, store=self.store, files=self.files, raw_bucket="raw", now=self.now)
+
+    @property
+    def checker(self) -> Checker:
+        return Checker(
+            project=self.project,
+            inputs=self.inputs,
+            table=self.table,
+            executions=self.executions,
+            store=self.store,
+            exchange_bucket="exchange",
+            now=self.now,
+        )
+
+    def add(self, source: str, date: str, hour: str, *, name: str = "a", rows: int = 10) -> str:
+        uri = f"s3://raw/raw/source={source}/date={date}/hour={hour}/{name}.parquet"
+        self.store.put(uri, b"x" * rows, metadata={"rows": str(rows)})
+        return uri
+
+    def freeze(self, date: str, **options: Any) -> Run:
+        freezer = Freezer(
+            project=self.project,
+            store=self.store,
+            inputs=self.inputs,
+            table=self.table,
+            executions=self.executions,
+            exchange_bucket="exchange",
+            now=self.now,
+        )
+        return freezer.freeze(pipeline=PIPELINE, date=date, execution="run", correlation_id="c", **options).run
+
+    def publish(self, date: str, **options: Any) -> Run:
+        run = self.freeze(date, **options)
+        self.store.put(f"{run.prefix}publish/reference.json", PUBLICATION.model_dump_json().encode())
+        Recorder(store=self.store, table=self.table, now=self.now).published(run)
+        return run
+
+    def check(self, as_of: str | None = None) -> CheckReport:
+        return self.checker.check(pipeline=PIPELINE, as_of=as_of)
+
+    def rules(self, as_of: str | None = None) -> dict[str, Rule]:
+        return {day.date: day.rule for day in self.check(as_of).days}
+
+
+def five_days() -> World:
+    """Five published days, each with a noon of two sources."""
+    world = World()
+    for number in range(8, 13):
+        for source in ("flights", "weather"):
+            world.add(source, f"2013-03-{number:02}", "17", rows=1000)
+        world.publish(f"2013-03-{number:02}")
+    return world

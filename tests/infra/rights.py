@@ -1,0 +1,49 @@
+"""What the policies of a synthesised app allow, in words short enough to compare."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tests.infra.assembly import Assembly
+
+
+def words(resource: Any) -> str:
+    """A resource of a policy, with the names of what it refers to."""
+    match resource:
+        case {"Fn::Join": [delimiter, parts]}:
+            return str(delimiter).join(words(part) for part in parts)
+        case {"Fn::GetAtt": [name, _]} | {"Ref": name}:
+            return str(name)
+        case {"Fn::ImportValue": name} | {"Fn::GetStackOutput": {"OutputName": name}}:
+            return str(name)
+        case _:
+            return str(resource)
+
+
+def short(resource: Any) -> str:
+    """`raw/*` of the raw bucket as `Raw/raw/*`, an asset as `asset.py`; other addresses without account and region."""
+    text = words(resource)
+    if found := re.search(
+        r"(?:FnGetAtt)(Raw|Exchange|Warehouse|FileTable|RunTable|TokenTable)\w{8}Arn\w{8}(.*)$", text
+    ):
+        return found[1] + found[2]
+    if "cdk-" in text and (found := re.search(r"[0-9a-f]{64}(?:\.tar)?(\..+)$", text)):
+        return f"asset{found[1]}"
+    return re.sub(r"^.*AWS::AccountId:", "", text)
+
+
+def granted(assembly: Assembly, role: str) -> dict[str, set[str]]:
+    """What a role's policy allows: resources by action."""
+    found: dict[str, set[str]] = {}
+    for statement in assembly.one("AWS::IAM::Policy", role)["PolicyDocument"]["Statement"]:
+        assert statement["Effect"] == "Allow"
+        actions, resources = statement["Action"], statement["Resource"]
+        for action in [actions] if isinstance(actions, str) else actions:
+            for resource in resources if isinstance(resources, list) else [resources]:
+                found.setdefault(action, set()).add(short(resource))
+    return found
+
+
+def without_logs(permissions: dict[str, set[str]]) -> dict[str, set[str]]:
+    return {action: resources for action, resources in permissions.items() if not action.startswith("logs:")}

@@ -1,0 +1,186 @@
+"""What the monitoring stack shows and what rings, in its template."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.app import ROOT
+from infra.constructs.alarms import RULES
+from infra.lint import context, definitions, stand_ins, synthesise
+from infra.settings import Settings, load_settings
+from slackwater.errors import DefinitionError
+from slackwater.metrics import NAMESPACE, Dimension, Metric
+from slackwater.project import Project, load_project
+from tests.infra.assembly import Assembly
+from tests.infra.test_templates import words
+
+pytestmark = pytest.mark.infra
+
+_OF_AWS = {
+    "AWS/Lambda": ({"Errors"}, ["FunctionName"]),
+    "AWS/SQS": ({"ApproximateNumberOfMessagesVisible"}, ["QueueName"]),
+    "AWS/States": ({"ExecutionsFailed", "ExecutionsTimedOut", "ExecutionsAborted"}, ["StateMachineArn"]),
+    "AWS/EMRServerless": (
+        {"SubmittedJobs", "PendingJobs", "RunningJobs", "SuccessJobs", "FailedJobs", "CancelledJobs"},
+        ["ApplicationId", "ApplicationName"],
+    ),
+}
+"""Metrics that AWS's services put, and by which dimensions."""
+
+
+@pytest.fixture(scope="module")
+def project() -> Project:
+    return load_project(ROOT / Settings().project, code="none")
+
+
+@pytest.fixture(scope="module")
+def widgets(assembly: Assembly) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(words(assembly.one("AWS::CloudWatch::Dashboard", "")["DashboardBody"]))[
+        "widgets"
+    ]
+    return found
+
+
+@pytest.fixture(scope="module")
+def shown(widgets: list[dict[str, Any]]) -> list[tuple[str, str, dict[str, str]]]:
+    """Every metric on the dashboard: namespace, name, dimensions."""
+    found = []
+    for widget in widgets:
+        for namespace, name, *rest in widget["properties"].get("metrics", []):
+            of = [part for part in rest if isinstance(part, str)]
+            found.append((namespace, name, dict(zip(of[::2], of[1::2], strict=True))))
+    return found
+
+
+def alarms(assembly: Assembly) -> dict[str, dict[str, Any]]:
+    found = (resource["Properties"] for resource in assembly.resources("AWS::CloudWatch::Alarm").values())
+    return {alarm["AlarmName"]: alarm for alarm in found}
+
+
+def names(project: Project, dimension: str) -> list[str]:
+    return sorted(project.pipelines if dimension == Dimension.PIPELINE else project.sources)
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+def test_the_dashboard_shows_every_metric_of_every_pipeline_or_source(
+    shown: list[tuple[str, str, dict[str, str]]], project: Project, metric: Metric
+) -> None:
+    of = [dimensions for namespace, name, dimensions in shown if (namespace, name) == (NAMESPACE, metric)]
+    assert of == [{metric.dimension.value: name} for name in names(project, metric.dimension)]
+
+
+def test_every_metric_on_the_dashboard_exists(shown: list[tuple[str, str, dict[str, str]]]) -> None:
+    for namespace, name, dimensions in shown:
+        if namespace == NAMESPACE:
+            assert list(dimensions) == [Metric(name).dimension]
+        else:
+            known, by = _OF_AWS[namespace]
+            assert name in known
+            assert list(dimensions) == by
+    assert {namespace for namespace, _, _ in shown} == {NAMESPACE, *_OF_AWS}
+
+
+def test_the_dashboard_shows_every_function_and_every_state_machine(
+    shown: list[tuple[str, str, dict[str, str]]], assembly: Assembly
+) -> None:
+    functions = {of["FunctionName"] for namespace, _, of in shown if namespace == "AWS/Lambda"}
+    machines = {of["StateMachineArn"].split(":")[-1] for namespace, _, of in shown if namespace == "AWS/States"}
+    made = assembly.resources("AWS::Lambda::Function").values()
+    assert functions == {function["Properties"]["FunctionName"] for function in made}
+    assert machines == {name for template in assembly.templates.values() for name in definitions(template)}
+
+
+def test_the_dashboard_shows_every_alarm(widgets: list[dict[str, Any]], assembly: Assembly) -> None:
+    [shown] = [widget["properties"]["alarms"] for widget in widgets if widget["type"] == "alarm"]
+    assert set(shown) == set(assembly.resources("AWS::CloudWatch::Alarm"))
+
+
+def test_there_is_an_alarm_of_each_rule_for_each_pipeline_or_source(assembly: Assembly, project: Project) -> None:
+    expected = {f"slackwater-{rule.name}-{of}" for rule in RULES for of in names(project, rule.metric.dimension)}
+    assert set(alarms(assembly)) == {*expected, "slackwater-dead-letters"}
+
+
+def test_every_alarm_says_what_to_do_and_rings_by_the_topic(assembly: Assembly) -> None:
+    for alarm in alarms(assembly).values():
+        assert "Look: " in alarm["AlarmDescription"]
+        assert "{" not in alarm["AlarmDescription"]
+        assert len(alarm["AlarmDescription"]) <= 1024
+        assert [words(action)[:13] for action in alarm["AlarmActions"]] == ["AlarmingTopic"]
+        assert (alarm["Period"], alarm["EvaluationPeriods"]) == (300, 1)
+
+
+def test_levels_stay_until_they_are_put_again_and_counters_go_out(assembly: Assembly) -> None:
+    missing = {alarm["MetricName"]: alarm["TreatMissingData"] for alarm in alarms(assembly).values()}
+    assert missing.pop("ApproximateNumberOfMessagesVisible") == "ignore"
+    assert missing == {name: "ignore" if Metric(name).gauge else "notBreaching" for name in missing}
+
+
+def test_a_partner_is_silent_after_the_hours_that_its_source_says(assembly: Assembly, project: Project) -> None:
+    thresholds = {name: alarm["Threshold"] for name, alarm in alarms(assembly).items() if "silent" in name}
+    assert thresholds == {
+        f"slackwater-partner-silent-{name}": source.silent_hours for name, source in project.sources.items()
+    }
+
+
+def test_only_our_alarms_may_publish_to_their_topic(assembly: Assembly) -> None:
+    statements = assembly.one("AWS::SNS::TopicPolicy", "Alarming")["PolicyDocument"]["Statement"]
+    [allowed] = [statement for statement in statements if statement["Effect"] == "Allow"]
+    assert allowed["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert allowed["Action"] == "sns:Publish"
+    assert words(allowed["Condition"]["ArnLike"]["aws:SourceArn"]).endswith(":alarm:slackwater-*")
+    assert allowed["Condition"]["StringEquals"] == {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
+
+
+def test_dead_letters_are_kept_for_two_weeks_and_come_from_the_two_topics(assembly: Assembly) -> None:
+    queue = assembly.one("AWS::SQS::Queue", "DeadLetters")
+    assert (queue["QueueName"], queue["MessageRetentionPeriod"]) == ("slackwater-dead-letters", 14 * 86400)
+    assert queue["SqsManagedSseEnabled"]
+    statements = assembly.one("AWS::SQS::QueuePolicy", "DeadLetters")["PolicyDocument"]["Statement"]
+    [allowed] = [statement for statement in statements if statement["Effect"] == "Allow"]
+    assert allowed["Principal"] == {"Service": "sns.amazonaws.com"}
+    assert len(allowed["Condition"]["ArnEquals"]["aws:SourceArn"]) == 2
+
+
+def test_nobody_is_written_to_unless_the_settings_say_so(assembly: Assembly) -> None:
+    assert not assembly.resources("AWS::SNS::Subscription")
+
+
+def test_addresses_are_subscribed_and_what_does_not_reach_them_is_kept(tmp_path: Path) -> None:
+    given = {**context(), "slackwater:alarm_emails": "on@call.example, too@call.example"}
+    given["slackwater:change_emails"] = ["reader@example.org"]
+    templates = synthesise(tmp_path / "cdk.out", settings=load_settings(given), artefacts=stand_ins(tmp_path))
+    subscriptions = Assembly(tmp_path, templates).resources("AWS::SNS::Subscription").values()
+    assert sorted(found["Properties"]["Endpoint"] for found in subscriptions) == [
+        "on@call.example",
+        "reader@example.org",
+        "too@call.example",
+    ]
+    for found in subscriptions:
+        assert found["Properties"]["Protocol"] == "email"
+        assert "DeadLetters" in words(found["Properties"]["RedrivePolicy"]["deadLetterTargetArn"])
+
+
+@pytest.mark.parametrize("address", ["nobody", "a b@example.org", "@"])
+def test_what_is_no_address_is_named(address: str) -> None:
+    with pytest.raises(DefinitionError, match="alarm_emails"):
+        load_settings({"slackwater:alarm_emails": address})
+
+
+def test_the_page_for_operators_names_every_alarm_and_the_two_topics() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `slackwater-([\w-]+?)(?:-[A-Z]+)?` \|", page, flags=re.MULTILINE))
+    assert named == {*(rule.name for rule in RULES), "dead-letters"}
+    for topic in ("slackwater-alarms", "slackwater-changes"):
+        assert f"`{topic}`" in page
+
+
+def test_the_page_for_operators_says_from_which_value_on_an_alarm_rings() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    for rule in RULES:
+        [row] = [line for line in page.splitlines() if line.startswith(f"| `slackwater-{rule.name}-")]
+        assert f"| `{rule.metric.value}` ≥ " in row

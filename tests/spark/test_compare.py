@@ -1,0 +1,445 @@
+"""Comparing two published versions of a day: exact against other implementations, on real Iceberg tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from itertools import count
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from glue_jobs import compare_day, publish_day
+from slackwater.arrow.exchange import load_manifest, read_frame
+from slackwater.errors import CloudError, DataError, InputError
+from slackwater.late.comparison import MAX_MOVERS, MAX_ROWS, MAX_TEXT, Comparison, Totals, Version, comparison_uri
+from slackwater.late.difference import Change
+from slackwater.late.versions import Pair, job_failure_uri, pair_uri
+from slackwater.project import load_project
+from slackwater.runs.manifest import InputManifest, InputObject
+from slackwater.runs.record import version_tag
+from slackwater.steps.spark.table import find_commit, overwrite_day, prepare_table, tag
+from tests.spark.nyc import PROJECT, PROJECT_URI
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+DAY = date(2013, 3, 8)
+OTHER_DAY = date(2013, 3, 9)
+NOON = datetime(2013, 3, 9, 12, tzinfo=UTC)
+SCHEMA = "origin string, carrier string, flights bigint, delay double"
+ROWS = [("EWR", "UA", 3, 1.5), ("JFK", "B6", 2, None), ("LGA", "DL", 5, -2.0)]
+PREFIX = f"s3://exchange/comparisons/daily_delays/{DAY}/1-2/"
+WORDS = [
+    "--project", PROJECT_URI, "--pipeline", "daily_delays", "--prefix", PREFIX, "--job", "j", "--correlation-id", "c",
+]  # fmt: skip
+_numbers = count()
+
+
+@dataclass
+class Day:
+    """A table with versions of a day, as publishing leaves them, and the comparison of the first two."""
+
+    spark: Any
+    store: Any
+    stores: Any
+    table: str
+    key: tuple[str, ...] = ("date", "origin", "carrier")
+    versions: list[Version] = field(default_factory=list)
+
+    def publish(self, rows: Any, schema: str = SCHEMA) -> Version:
+        attempt = len(self.versions) + 1
+        frame = publish_day.with_date(self.spark.createDataFrame(rows, schema), DAY)
+        prepare_table(self.spark, self.table, frame)
+        identity = {
+            "slackwater.pipeline": "daily_delays", "slackwater.date": str(DAY), "slackwater.run-id": "r" * 32,
+            "slackwater.attempt": str(attempt),
+        }  # fmt: skip
+        overwrite_day(frame, self.table, DAY, identity)
+        commit = find_commit(self.spark, self.table, identity)
+        name = version_tag(date=str(DAY), run_id="r" * 32, attempt=attempt)
+        tag(self.spark, self.table, name, commit.snapshot_id)
+        version = Version(
+            attempt=attempt, run_id="r" * 32, tag=name, snapshot_id=commit.snapshot_id, published_at=NOON,
+            frozen_at=NOON, manifest=f"s3://exchange/manifests/{attempt}.json",
+        )  # fmt: skip
+        self.versions.append(version)
+        return version
+
+    def compare(self) -> Comparison:
+        before, after = self.versions[-2:]
+        project = load_project(PROJECT)
+        pipeline = project.pipelines["daily_delays"]
+        keyed = pipeline.model_copy(update={"publish": pipeline.publish.model_copy(update={"key": self.key})})
+        project = project.model_copy(update={"pipelines": {"daily_delays": keyed}})
+        self.store.put(PROJECT_URI, project.model_dump_json(by_alias=True).encode())
+        pair = Pair(pipeline="daily_delays", date=str(DAY), before=before, after=after)
+        self.store.put(pair_uri(PREFIX), pair.model_dump_json().encode())
+        return compare_day.compare_day(self.spark, self.options(), stores=self.stores)
+
+    def options(self, day: date = DAY):
+        return compare_day.parse([*WORDS, "--date", str(day), "--catalog-table", self.table])
+
+    def of(self, before: Any, after: Any, schema: str = SCHEMA, later: str = "") -> Comparison:
+        self.publish(before, schema)
+        self.publish(after, later or schema)
+        return self.compare()
+
+    def stored_rows(self, comparison: Comparison) -> list[dict[str, Any]]:
+        """All rows that differ, from the Arrow files, in order of key."""
+        manifest = load_manifest(comparison.all_rows.manifest, store=self.store)
+        rows = [row.asDict() for row in read_frame(self.spark, manifest, stores=self.stores).collect()]
+        return sorted(rows, key=lambda row: [str(row[name]) for name in comparison.key])
+
+
+@pytest.fixture
+def day(spark, store, stores) -> Day:
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS warehouse.days")
+    return Day(spark, store, stores, f"warehouse.days.compared_{next(_numbers)}")
+
+
+def counts(comparison: Comparison) -> tuple[int, ...]:
+    rows = comparison.rows
+    return rows.before, rows.after, rows.added, rows.removed, rows.changed
+
+
+def metric(comparison: Comparison, name: str):
+    (found,) = [metric for metric in comparison.metrics if metric.metric == name]
+    return found
+
+
+def test_added_removed_and_changed_rows_are_told_with_what_they_were(day, store):
+    comparison = day.of(ROWS, [("EWR", "UA", 4, 1.5), ("LGA", "DL", 5, -2.0), ("SWF", "MQ", 7, 0.5)])
+    assert counts(comparison) == (3, 3, 1, 1, 1)
+    assert comparison.key == ("origin", "carrier")
+    assert [(row.change, row.key, row.values) for row in comparison.examples] == [
+        (Change.CHANGED, {"origin": "EWR", "carrier": "UA"}, {"flights": (3, 4)}),
+        (Change.REMOVED, {"origin": "JFK", "carrier": "B6"}, {"flights": (2, None), "delay": (None, None)}),
+        (Change.ADDED, {"origin": "SWF", "carrier": "MQ"}, {"flights": (None, 7), "delay": (None, 0.5)}),
+    ]
+    flights, delay = comparison.metrics
+    assert (flights.metric, flights.total, flights.before, flights.after) == ("flights", Totals.SUM, 10, 16)
+    assert [(mover.key["origin"], mover.before, mover.after) for mover in flights.movers] == [
+        ("SWF", None, 7), ("JFK", 2, None), ("EWR", 3, 4),
+    ]  # fmt: skip
+    assert (delay.total, delay.before, delay.after, delay.movers) == (Totals.MEAN, -0.25, 0.0, ())
+    assert day.stored_rows(comparison)[2] == {
+        "date": DAY, "origin": "SWF", "carrier": "MQ", "change": "added", "flights_before": None, "flights_after": 7,
+        "delay_before": None, "delay_after": 0.5,
+    }  # fmt: skip
+    assert Comparison.model_validate_json(store.get(comparison_uri(PREFIX))) == comparison
+
+
+def test_identical_versions_differ_in_nothing(day, store):
+    comparison = day.of(ROWS, ROWS[::-1])
+    assert counts(comparison) == (3, 3, 0, 0, 0)
+    assert (comparison.examples, comparison.all_rows) == ((), None)
+    assert not any(one.moved or one.movers for one in comparison.metrics)
+    assert not list(store.list(f"{PREFIX}rows/"))
+
+
+def test_other_days_of_the_table_are_not_looked_at(spark, day):
+    day.publish(ROWS)
+    other = publish_day.with_date(spark.createDataFrame([("EWR", "UA", 99, 9.0)], SCHEMA), OTHER_DAY)
+    overwrite_day(other, day.table, OTHER_DAY, {})
+    day.publish(ROWS[:2])
+    assert counts(day.compare()) == (3, 2, 0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected", "flights"),
+    [
+        ([], ROWS[:1], (0, 1, 1, 0, 0), (None, 3)),
+        (ROWS[:1], [], (1, 0, 0, 1, 0), (3, None)),
+        ([], [], (0, 0, 0, 0, 0), (None, None)),
+        (ROWS[:1], [("EWR", "UA", 4, 1.5)], (1, 1, 0, 0, 1), (3, 4)),
+    ],
+)
+def test_a_version_may_be_empty_or_one_row(day, before, after, expected, flights):
+    comparison = day.of(before, after)
+    assert counts(comparison) == expected
+    assert (metric(comparison, "flights").before, metric(comparison, "flights").after) == flights
+
+
+def test_every_type_is_compared_as_it_is(day):
+    """One row for each way to differ, beside one that is the same in everything."""
+    schema = (
+        "origin string, carrier string, price decimal(20,2), seen date, at timestamp, local timestamp_ntz, ok boolean, "
+        "raw binary, notes array<string>, place struct<x: double, name: string>, tags map<string, double>, small float"
+    )
+    moment = datetime(2013, 3, 8, 7, 30, 0, 500_000, tzinfo=UTC)
+    base: dict[str, Any] = {
+        "price": Decimal("12345678901234567.89"), "seen": DAY, "at": moment, "local": datetime(2013, 3, 8, 2, 30),
+        "ok": True, "raw": b"\x00\xff", "notes": ["a", None], "place": (1.0, "x"), "tags": {"a": 1.0, "b": None},
+        "small": 0.1,
+    }  # fmt: skip
+    other: dict[str, Any] = {
+        "price": Decimal("12345678901234567.90"), "seen": OTHER_DAY, "at": moment + timedelta(microseconds=1),
+        "local": datetime(2013, 3, 8, 2, 31), "ok": False, "raw": b"\x00\xfe", "notes": ["a"],
+        "place": (1.0, None), "tags": {"a": 1.0, "c": None}, "small": 0.2,
+    }  # fmt: skip
+    text: dict[str, Any] = {
+        "price": ("12345678901234567.89", "12345678901234567.90"), "seen": ("2013-03-08", "2013-03-09"),
+        "at": ("2013-03-08T07:30:00.5Z", "2013-03-08T07:30:00.500001Z"),
+        "local": ("2013-03-08T02:30:00", "2013-03-08T02:31:00"), "ok": (True, False), "raw": ("00ff", "00fe"),
+        "notes": ('["a",null]', '["a"]'), "place": ('{"x":1.0,"name":"x"}', '{"x":1.0,"name":null}'),
+        "tags": ('{"a":1.0,"b":null}', '{"a":1.0,"c":null}'), "small": (0.1, 0.2),
+    }  # fmt: skip
+    before = [(name, "x", *base.values()) for name in ["", *base]]
+    after = [(name, "x", *{**base, **({name: other[name]} if name else {})}.values()) for name in ["", *base]]
+    after[0] = (*after[0][:-2], {"b": None, "a": 1.0}, after[0][-1])  # a map has no order
+    comparison = day.of(before, after, schema)
+    assert counts(comparison) == (11, 11, 0, 0, 10)
+    assert {row.key["origin"]: row.values for row in comparison.examples} == {
+        name: {name: pair} for name, pair in text.items()
+    }
+    price = metric(comparison, "price")
+    assert (price.total, price.movers[0].key["origin"]) == (Totals.SUM, "price")
+    assert [one.metric for one in comparison.metrics] == ["price", "small"]
+    assert len(day.stored_rows(comparison)) == 10
+
+
+def test_floating_point_values_are_the_same_within_the_order_of_adding_up(day):
+    """By themselves and inside of other values: each row holds one case in one column."""
+    nan, inf = math.nan, math.inf
+    same = [
+        (0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1), (1e300, 1e300 * (1 + 1e-12)), (nan, nan), (inf, inf), (0.0, -0.0),
+        (None, None), (-5e-310, -5e-310),
+    ]  # fmt: skip
+    unlike = [
+        (1.0, 1.0 + 1e-8), (nan, 1.0), (1.0, nan), (inf, 1.0), (1.0, inf), (inf, -inf), (nan, inf), (None, 0.0),
+        (nan, None), (0.0, 1e-300), (1e308, -1e308),
+    ]  # fmt: skip
+    wraps: list[Callable[[Any], Any]] = [
+        lambda value: value, lambda value: [1.0, value], lambda value: (value,), lambda value: {"a": value, "b": 1.0},
+    ]  # fmt: skip
+    schema = "origin string, carrier int, a double, b array<double>, c struct<x: double>, d map<string, double>"
+    cases = [(kind, place, pair) for kind in range(4) for place, pair in enumerate([*same, *unlike])]
+
+    def rows(side: int) -> list[tuple[Any, ...]]:
+        nothing = [None] * 4
+        return [
+            ("abcd"[kind], place, *nothing[:kind], wraps[kind](pair[side]), *nothing[kind + 1 :])
+            for kind, place, pair in cases
+        ]
+
+    comparison = day.of(rows(0), rows(1), schema)
+    assert [(row.key["origin"], row.key["carrier"]) for row in comparison.examples] == [
+        ("abcd"[kind], place) for kind, place, _ in cases if place >= len(same)
+    ]
+    assert all(list(row.values) == [row.key["origin"]] for row in comparison.examples)
+
+
+def test_what_is_not_finite_is_text_in_a_row_and_no_part_of_a_total(day, store):
+    rows = [("a", "x", 1, math.nan), ("b", "x", 1, math.inf), ("c", "x", 1, 2.0)]
+    comparison = day.of(rows, [("a", "x", 1, -math.inf), ("b", "x", 1, 3.0), ("c", "x", 1, math.nan)])
+    assert [row.values["delay"] for row in comparison.examples] == [
+        ("NaN", "-Infinity"), ("Infinity", 3.0), (2.0, "NaN"),
+    ]  # fmt: skip
+    delay = metric(comparison, "delay")
+    assert (delay.before, delay.after, delay.movers) == (2.0, 3.0, ())
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    json.loads(store.get(comparison_uri(PREFIX)), parse_constant=refuse)
+
+
+def test_a_column_that_the_earlier_version_lacks_was_null_there(day):
+    after = [(*row, weight) for row, weight in zip(ROWS, (1, None, 2), strict=True)]
+    comparison = day.of(ROWS, after, SCHEMA, f"{SCHEMA}, weight int")
+    assert counts(comparison) == (3, 3, 0, 0, 2)
+    assert [row.values for row in comparison.examples] == [{"weight": (None, 1)}, {"weight": (None, 2)}]
+    weight = metric(comparison, "weight")
+    assert (weight.before, weight.after, len(weight.movers)) == (None, 3, 2)
+
+
+def test_a_column_that_was_dropped_or_widened_since_is_compared_all_the_same(spark, day):
+    day.publish([("EWR", "UA", 3, 1.5)], "origin string, carrier string, flights int, delay double")
+    spark.sql(f"ALTER TABLE {day.table} ALTER COLUMN flights TYPE bigint")
+    spark.sql(f"ALTER TABLE {day.table} DROP COLUMN delay")
+    day.publish(
+        [
+            (
+                "EWR",
+                "UA",
+                2**40,
+            )
+        ],
+        "origin string, carrier string, flights bigint",
+    )
+    comparison = day.compare()
+    assert comparison.examples[0].values == {"flights": (3, 2**40), "delay": (1.5, None)}
+
+
+def test_keys_may_hold_anything_and_are_shown_in_their_order(day):
+    names = ["", " ", "Zürich", "東京", "a'b`c\"d\\", "a\nb", "x" * 1000, "🛫"]
+    schema = "origin string, carrier string, `flights, all.of them` bigint"
+    comparison = day.of([(name, "UA", 1) for name in names], [(name, "UA", 2) for name in names], schema)
+    assert comparison.rows.changed == len(names)
+    shown = [row.key["origin"] for row in comparison.examples]
+    assert shown == [f"{'x' * (MAX_TEXT - 3)}..." if len(name) > 100 else name for name in sorted(names)]
+    assert comparison.examples[0].values == {"flights, all.of them": (1, 2)}
+    assert {row["origin"] for row in day.stored_rows(comparison)} == set(names)
+
+
+def test_a_key_may_be_the_day_alone_and_there_may_be_no_other_column(day):
+    day.key = ("date",)
+    comparison = day.of([(1,)], [(2,)], "flights int")
+    assert (comparison.key, comparison.examples[0].key, comparison.rows.changed) == ((), {}, 1)
+    day.key = ("date", "flights")
+    assert counts(day.compare()) == (1, 1, 1, 1, 0)
+    assert day.compare().metrics == ()
+
+
+def test_columns_named_like_those_of_the_comparison_are_kept_apart(day):
+    day.key = ("date", "change")
+    schema = "change string, delay bigint, delay_before bigint, delay_before_before bigint"
+    comparison = day.of([("a", 1, 2, 3)], [("a", 4, 5, 6)], schema)
+    (row,) = day.stored_rows(comparison)
+    assert list(row) == [
+        "date", "change", "change_", "delay_before", "delay_after", "delay_before_before", "delay_before_after",
+        "delay_before_before_before", "delay_before_before_after",
+    ]  # fmt: skip
+    assert list(row.values())[1:] == ["a", "changed", 1, 4, 2, 5, 3, 6]
+
+
+def test_a_key_that_does_not_tell_an_earlier_version_s_rows_apart_is_refused(day):
+    day.publish([("EWR", "UA", 1, 0.0), ("EWR", "B6", 1, 0.0)])
+    day.publish([("EWR", "UA", 2, 0.0)])
+    day.key = ("date", "origin")
+    with pytest.raises(DataError, match=r"attempt 1 has keys \(date, origin\) that stand more than once"):
+        day.compare()
+    day.key = ("date", "terminal")
+    with pytest.raises(DataError, match=r"publish\.key names terminal, which neither version has"):
+        day.compare()
+
+
+def test_sums_are_exact_beyond_what_a_column_holds(day):
+    large = 2**63 - 1
+    rows = [(name, "x", large, 0.0) for name in "abc"]
+    comparison = day.of(rows, [*rows, ("d", "x", -large, 0.0)])
+    assert (metric(comparison, "flights").before, metric(comparison, "flights").after) == (3.0 * large, 2.0 * large)
+
+
+def test_a_large_comparison_agrees_with_duckdb(day):
+    """More rows than a summary holds, in both directions, and every number computed a second time."""
+    maker = random.Random(11)  # noqa: S311 - data, no secret
+    schema = "origin string, carrier string, flights int, delay double, price decimal(9,2)"
+
+    def value(place: int) -> tuple[Any, ...]:
+        name = (f"k{place % 97}", f"c{place // 97}")
+        numbers = (maker.randint(0, 99), maker.choice([None, maker.random()]), Decimal(maker.randint(0, 999)) / 100)
+        return (*name, *numbers)
+
+    before = [value(place) for place in range(900)]
+    kept = [row for row in before if maker.random() < 0.9]
+    after = [value(int(r[0][1:]) + 97 * int(r[1][1:])) if maker.random() < 0.4 else r for r in kept]
+    after += [value(place) for place in range(900, 960)]
+    comparison = day.of(before, after, schema)
+    frames = {}
+    for name, rows in (("b", before), ("a", after)):
+        columns = list(zip(*rows, strict=True))
+        names = ["origin", "carrier", "flights", "delay", "price"]
+        frames[name] = pa.table({key: pa.array(list(column)) for key, column in zip(names, columns, strict=True)})
+    connection = duckdb.connect()
+    for name, frame in frames.items():
+        connection.register(name, frame)
+    connection.sql(
+        """
+        CREATE TABLE paired AS
+        SELECT coalesce(b.origin, a.origin) AS origin, coalesce(b.carrier, a.carrier) AS carrier,
+               CASE WHEN b.origin IS NULL THEN 'added' WHEN a.origin IS NULL THEN 'removed'
+                    WHEN (b.flights, b.delay, b.price) IS DISTINCT FROM (a.flights, a.delay, a.price) THEN 'changed'
+               END AS change,
+               b.flights AS flights_before, a.flights AS flights_after, b.delay AS delay_before,
+               a.delay AS delay_after, b.price AS price_before, a.price AS price_after
+        FROM b FULL JOIN a ON b.origin = a.origin AND b.carrier = a.carrier
+        """
+    )
+    found = dict(connection.sql("SELECT change, count(*) FROM paired GROUP BY change").fetchall())
+    assert counts(comparison) == (900, len(after), found["added"], found["removed"], found["changed"])
+    assert comparison.rows.differing > MAX_ROWS
+    assert len(comparison.examples) == MAX_ROWS
+    wanted = connection.sql("SELECT * FROM paired WHERE change IS NOT NULL ORDER BY origin, carrier")
+    expected = [dict(zip(wanted.columns, row, strict=True)) for row in wanted.fetchall()]
+    stored = sorted(day.stored_rows(comparison), key=lambda row: (row["origin"], row["carrier"]))
+    assert [{name: row[name] for name in wanted.columns} for row in stored] == expected
+    assert comparison.all_rows.rows == comparison.rows.differing
+    shown = [(row.key["origin"], row.key["carrier"], row.change.value) for row in comparison.examples]
+    assert shown == [(row["origin"], row["carrier"], row["change"]) for row in expected[:MAX_ROWS]]
+    for name, total in (("flights", "sum"), ("delay", "avg"), ("price", "sum")):
+        pair = connection.sql(f"SELECT {total}({name}_before), {total}({name}_after) FROM paired").fetchall()[0]
+        one = metric(comparison, name)
+        assert (one.before, one.after) == pytest.approx([float(value) for value in pair])
+        zero = "" if total == "avg" else ", 0"
+        largest = connection.sql(
+            f"""
+            SELECT origin, carrier FROM (
+                SELECT origin, carrier, abs(coalesce({name}_after{zero}) - coalesce({name}_before{zero})) AS size
+                FROM paired WHERE change IS NOT NULL
+            ) WHERE size > 0 ORDER BY size DESC, origin, carrier LIMIT {MAX_MOVERS}
+            """
+        ).fetchall()
+        assert [tuple(mover.key.values()) for mover in one.movers] == largest
+
+
+def test_comparing_twice_gives_the_same(day, store):
+    first = day.of(ROWS, ROWS[:2])
+    again = day.compare()
+    same = {"seconds": 0.0, "all_rows": None}
+    assert first.model_copy(update=same) == again.model_copy(update=same)
+    assert day.stored_rows(again)[0]["origin"] == "LGA"
+
+
+def test_a_version_whose_tag_or_table_is_gone_is_told(spark, day):
+    day.publish(ROWS)
+    day.publish(ROWS[:1])
+    spark.sql(f"ALTER TABLE {day.table} DROP TAG `{day.versions[0].tag}`")
+    with pytest.raises(CloudError, match=f"has no tag {day.versions[0].tag} any more: attempt 1 cannot be read"):
+        day.compare()
+    spark.sql(f"DROP TABLE {day.table}")
+    with pytest.raises(CloudError, match="there is no table"):
+        day.compare()
+
+
+def test_a_pair_of_another_day_is_refused(spark, stores, day):
+    day.of(ROWS, ROWS)
+    with pytest.raises(InputError, match="names versions of daily_delays 2013-03-08, not of daily_delays 2013-03-09"):
+        compare_day.compare_day(spark, day.options(OTHER_DAY), stores=stores)
+
+
+def test_a_failure_is_told_under_the_job_s_own_name(monkeypatch, store):
+    monkeypatch.setattr(compare_day, "s3_store", lambda: store)
+    monkeypatch.setattr(compare_day, "run_job", lambda name, work, *, context, tell: tell("CloudError: gone") or 1)
+    assert compare_day.main([*WORDS, "--date", str(DAY), "--catalog-table", "t"]) == 1
+    assert store.get(job_failure_uri(PREFIX, "j")) == b"CloudError: gone"
+    with pytest.raises(SystemExit, match="2"):
+        compare_day.main([*WORDS, "--date", "2013-02-30", "--catalog-table", "t"])
+
+
+def test_the_inputs_that_explain_it_are_told_unless_a_manifest_is_gone(day, store):
+    def keep(attempt: int, *names: str) -> None:
+        objects = tuple(
+            InputObject(
+                uri=f"s3://raw/raw/source=flights/date=2013-03-08/hour=12/{name}.parquet", source="flights",
+                date="2013-03-08", hour="12", etag=name, bytes=10, rows=5, arrived=NOON + timedelta(hours=2),
+            )
+            for name in names
+        )  # fmt: skip
+        manifest = InputManifest(pipeline="daily_delays", date=str(DAY), frozen_at=NOON, objects=objects)
+        store.put(f"s3://exchange/manifests/{attempt}.json", manifest.model_dump_json().encode())
+
+    assert day.of(ROWS, ROWS[:2]).inputs == ()
+    keep(1, "a")
+    keep(2, "a", "b")
+    flights, weather = day.compare().inputs
+    (change,) = flights.changes
+    assert (change.change, change.now.rows, change.arrived) == (Change.ADDED, 5, NOON + timedelta(hours=2))
+    assert weather.changes == ()

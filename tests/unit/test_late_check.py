@@ -1,0 +1,303 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
+from slackwater.late.check import Action, actions, report_uri, today, window_start
+from slackwater.late.decision import CheckReport, Decision, Rule
+from slackwater.pipeline.definition import Late, Pipeline
+from slackwater.receiver.file_cache import FileEntry
+from slackwater.receiver.source import LateThresholds
+from tests.fakes_check import NOW, PIPELINE, World, five_days
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def world():
+    return five_days()
+
+
+def test_all_days_of_the_window_and_the_current_one_are_decided_over_in_order(world):
+    report = world.check("2013-03-13")
+    assert [day.date for day in report.days] == [f"2013-03-{number:02}" for number in range(6, 14)]
+    assert [day.rule for day in report.days] == [
+        *[Rule.NEVER_PUBLISHED] * 2,
+        *[Rule.UNCHANGED] * 5,
+        Rule.CURRENT,
+    ]
+    assert (report.pipeline, report.as_of, report.checked_at) == (PIPELINE, "2013-03-13", NOW)
+    assert actions(report) == ()
+
+
+def test_late_data_past_a_threshold_has_its_day_run_again_and_no_other(world):
+    world.add("flights", "2013-03-10", "20", name="late", rows=10)
+    report = world.check()
+    assert [(action.date, action.action) for action in actions(report)] == [("2013-03-10", Action.RERUN)]
+    (day,) = [day for day in report.days if day.date == "2013-03-10"]
+    assert (
+        day.reason == "flights grew by 10 rows (1 %), 1 object, 10 bytes: reaches percent 1 and rows 10 of its source"
+    )
+    assert [source.late.rows for source in day.sources] == [10, 0]
+
+
+def test_late_data_below_the_thresholds_is_ignored_until_it_adds_up(world):
+    world.add("flights", "2013-03-10", "20", name="one", rows=9)
+    assert world.rules()["2013-03-10"] is Rule.BELOW
+    world.add("flights", "2013-03-10", "21", name="two", rows=1)
+    assert world.rules()["2013-03-10"] is Rule.GROWN
+
+
+def test_the_pipelines_own_thresholds_go_before_the_sources(world):
+    world.add("flights", "2013-03-10", "20", name="late", rows=20)
+    own = Late(thresholds={"flights": LateThresholds(rows=21)})
+    definition = world.project.pipelines[PIPELINE].model_copy(update={"late": own})
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
+    (day,) = [day for day in world.check().days if day.date == "2013-03-10"]
+    assert day.rule is Rule.BELOW
+    assert day.reason.endswith("below rows 21 of pipeline daily_delays")
+
+
+def test_a_day_that_has_been_run_again_is_no_longer_late_but_owed(world):
+    world.add("weather", "2013-03-10", "20", name="late", rows=1)
+    world.publish("2013-03-10")
+    report = world.check()
+    assert [(action.date, action.action) for action in actions(report)] == [("2013-03-10", Action.TELL)]
+    (day,) = [day for day in report.days if day.date == "2013-03-10"]
+    assert (day.rule, day.attempt, day.owes_telling) == (Rule.UNCHANGED, 2, True)
+
+
+def test_a_late_day_that_people_are_owed_too_is_run_again_before_they_are_told(world):
+    for name in ("one", "two"):
+        world.add("weather", "2013-03-10", "20", name=name, rows=1)
+        if name == "one":
+            world.publish("2013-03-10")
+    assert [action.action for action in actions(world.check())] == [Action.RERUN]
+
+
+def test_a_held_day_that_people_are_owed_is_told_and_not_run(world):
+    uri = world.add("weather", "2013-03-10", "20", name="late", rows=1)
+    world.publish("2013-03-10")
+    world.store.delete([uri])
+    report = world.check()
+    assert [day.decision for day in report.days if day.date == "2013-03-10"] == [Decision.HOLD]
+    assert [(action.date, action.action) for action in actions(report)] == [("2013-03-10", Action.TELL)]
+
+
+def test_a_day_that_is_running_is_left_alone_even_if_people_are_owed_something(world):
+    world.add("weather", "2013-03-10", "20", name="late", rows=1)
+    world.publish("2013-03-10")
+    world.add("weather", "2013-03-10", "20", name="later", rows=1)
+    world.freeze("2013-03-10")
+    assert world.rules()["2013-03-10"] is Rule.RUNNING
+    assert actions(world.check()) == ()
+
+
+def test_a_run_that_was_lost_does_not_keep_its_day_from_being_run_again(world):
+    world.add("weather", "2013-03-10", "20", name="late", rows=1)
+    world.freeze("2013-03-10")
+    world.executions.running.clear()
+    assert world.rules()["2013-03-10"] is Rule.GROWN
+
+
+def test_a_run_that_step_functions_does_not_know_yet_is_running_while_it_is_young(world):
+    world.add("weather", "2013-03-10", "20", name="late", rows=1)
+    world.freeze("2013-03-10")
+    world.executions.known.clear()
+    assert world.rules()["2013-03-10"] is Rule.RUNNING
+    world.time += timedelta(minutes=3)
+    assert world.rules()["2013-03-10"] is Rule.GROWN
+
+
+def test_a_first_run_is_running_and_not_never_published(world):
+    world.add("weather", "2013-03-07", "20")
+    world.freeze("2013-03-07")
+    assert world.rules()["2013-03-07"] is Rule.RUNNING
+
+
+def test_the_day_with_23_hours_is_held_against_its_own_hours(world):
+    world.add("weather", "2013-03-10", "04", name="of-the-ninth", rows=1)
+    world.add("weather", "2013-03-11", "04", name="of-the-eleventh", rows=1)
+    late = {date for date, rule in world.rules().items() if rule is Rule.GROWN}
+    assert late == {"2013-03-09", "2013-03-11"}
+    world.add("weather", "2013-03-10", "05", name="first-hour", rows=1)
+    world.add("weather", "2013-03-11", "03", name="last-hour", rows=1)
+    (day,) = [day for day in world.check().days if day.date == "2013-03-10"]
+    assert [(item.date, item.hour) for item in day.sources[1].changes] == [("2013-03-10", "05"), ("2013-03-11", "03")]
+
+
+def test_the_day_with_25_hours_is_held_against_its_own_hours(world):
+    world.time = datetime(2013, 11, 6, 18, tzinfo=UTC)
+    for date in ("2013-11-02", "2013-11-03", "2013-11-04"):
+        world.add("weather", date, "17")
+        world.publish(date)
+    world.add("weather", "2013-11-03", "04", name="first-hour", rows=1)
+    world.add("weather", "2013-11-04", "04", name="last-hour", rows=1)
+    assert {date for date, rule in world.rules().items() if rule is Rule.GROWN} == {"2013-11-03"}
+    world.add("weather", "2013-11-03", "03", name="of-the-second", rows=1)
+    world.add("weather", "2013-11-04", "05", name="of-the-fourth", rows=1)
+    late = {date for date, rule in world.rules().items() if rule is Rule.GROWN}
+    assert late == {"2013-11-02", "2013-11-03", "2013-11-04"}
+
+
+def test_only_objects_that_the_published_run_has_not_read_are_asked_for_their_rows(world):
+    uri = world.add("flights", "2013-03-10", "20", name="late", rows=10)
+    world.store.asked_metadata.clear()
+    world.check()
+    assert world.store.asked_metadata == [uri]
+
+
+def test_each_hour_is_listed_for_its_own_day_only_once(world):
+    listed = []
+    listing = world.store.list
+    world.store.list = lambda prefix: listed.append(prefix) or listing(prefix)
+    world.check()
+    # Each day of New York touches two dates, and flights, being pulled, are listed between two looks at their files.
+    assert len(listed) == 8 * 2 * 2
+
+
+def test_a_manifest_that_is_gone_holds_the_day_and_names_the_remedy(world):
+    run = world.table.day(PIPELINE, "2013-03-10").published.run
+    world.store.delete([run.manifest])
+    (day,) = [day for day in world.check().days if day.date == "2013-03-10"]
+    assert (day.decision, day.rule, day.sources) == (Decision.HOLD, Rule.MANIFEST_GONE, ())
+    assert f"slackwater run {PIPELINE} --date 2013-03-10 --force" in day.reason
+    world.publish("2013-03-10", force=True)
+    assert world.rules()["2013-03-10"] is Rule.UNCHANGED
+
+
+def test_when_the_inputs_were_listed_is_told_of_the_run_and_not_of_an_equal_manifest(world):
+    world.time += timedelta(hours=1)
+    world.publish("2013-03-10", force=True)
+    (day,) = [day for day in world.check().days if day.date == "2013-03-10"]
+    assert (day.attempt, day.frozen_at) == (2, NOW + timedelta(hours=1))
+
+
+def test_a_pipeline_that_was_never_run_has_nothing_to_check():
+    report = World().check()
+    assert {day.rule for day in report.days[:-1]} == {Rule.NEVER_PUBLISHED}
+    assert (report.overdue, report.last_arrivals) == ((), {"flights": None, "weather": None})
+    assert actions(report) == ()
+
+
+def test_today_is_the_pipelines_own(world):
+    world.time = datetime(2013, 3, 13, 3, 59, tzinfo=UTC)
+    assert world.check().as_of == "2013-03-12"
+    world.time += timedelta(minutes=1)
+    assert world.check().as_of == "2013-03-13"
+
+
+def test_an_unknown_pipeline_is_refused(world):
+    with pytest.raises(UnknownName, match=r"no pipeline 'delays'.*daily_delays"):
+        world.checker.check(pipeline="delays", as_of=None)
+
+
+@pytest.mark.parametrize("as_of", ["2013-02-30", "yesterday", "", "0001-01-03"])
+def test_what_is_no_date_is_refused(world, as_of):
+    with pytest.raises(InputError, match=f"as_of: '{as_of}' is not a date such as 2013-03-10"):
+        world.check(as_of)
+
+
+def test_a_day_that_has_not_begun_is_refused(world):
+    with pytest.raises(InputError, match="as_of: 2013-03-14 has not begun in America/New_York"):
+        world.check("2013-03-14")
+
+
+def test_files_that_never_rest_are_left_to_be_tried_again(world):
+    count = iter(range(1000))
+    world.files.entries = lambda source: [FileEntry(source=source, path=str(next(count)))]
+    with pytest.raises(DayChanged, match="files of flights kept changing"):
+        world.check()
+
+
+def test_an_object_of_unknown_origin_is_named(world):
+    world.store.put("s3://raw/raw/source=flights/date=2013-03-10/hour=17/stray.parquet", b"?")
+    with pytest.raises(CloudError, match=r"stray\.parquet does not say"):
+        world.check()
+
+
+def gap(world, *dates):
+    for date in dates:
+        del world.table.days[PIPELINE, date]
+
+
+def test_days_past_their_deadline_are_overdue_from_the_first_published_one_on(world):
+    gap(world, "2013-03-10", "2013-03-12")
+    assert world.check().overdue == ("2013-03-10", "2013-03-12")
+
+
+def test_a_day_is_not_overdue_before_its_deadline(world):
+    gap(world, "2013-03-12")
+    world.time = datetime(2013, 3, 13, 16, tzinfo=UTC)  # noon in New York, twelve hours after the day's end
+    assert world.check().overdue == ()
+    world.time += timedelta(seconds=1)
+    assert world.check().overdue == ("2013-03-12",)
+
+
+def test_a_pipeline_published_long_ago_is_overdue_over_the_whole_window(world):
+    world.time = datetime(2013, 4, 3, 18, tzinfo=UTC)
+    assert world.check().overdue == tuple(
+        (datetime(2013, 3, 27) + timedelta(days=number)).date().isoformat() for number in range(7)
+    )
+
+
+def test_runs_are_asked_for_only_where_the_window_begins_with_a_gap(world):
+    world.table.runs = lambda pipeline: pytest.fail("not needed")
+    gap(world, "2013-03-11")
+    world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
+    assert world.check().overdue == ("2013-03-11", "2013-03-13", "2013-03-14")
+
+
+def test_the_newest_arrival_of_each_source_is_told_over_all_days(world):
+    world.add("weather", "2013-03-13", "17", name="today")
+    world.add("flights", "2013-03-07", "17", name="unpublished")
+    newest = {uri: item[2] for uri, item in world.store.objects.items()}
+    arrivals = world.check().last_arrivals
+    assert arrivals == {
+        "weather": newest["s3://raw/raw/source=weather/date=2013-03-13/hour=17/today.parquet"],
+        "flights": newest["s3://raw/raw/source=flights/date=2013-03-07/hour=17/unpublished.parquet"],
+    }
+
+
+def test_a_source_without_arrivals_in_the_window_is_looked_for_as_far_back_as_it_may_be_silent(world):
+    def arrived(silent_hours):
+        source = world.project.sources["weather"].model_copy(update={"silent_hours": silent_hours})
+        world.project = world.project.model_copy(update={"sources": {**world.project.sources, "weather": source}})
+        return world.check().last_arrivals["weather"]
+
+    world.time = datetime(2013, 3, 22, 18, tzinfo=UTC)  # the window begins on the 15th, three days after all there is
+    newest = world.store.objects["s3://raw/raw/source=weather/date=2013-03-12/hour=17/a.parquet"][2]
+    assert arrived(48) is None
+    assert arrived(8 * 24) is None
+    assert arrived(10 * 24) == newest
+
+
+def test_the_report_is_kept_under_the_executions_name(world):
+    execution = "arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:2013-03-13-abc"
+    report = world.check()
+    uri = world.checker.keep(report, execution=execution)
+    assert uri == f"s3://exchange/checks/{PIPELINE}/2013-03-13/2013-03-13-abc.json"
+    assert uri == report_uri("exchange", PIPELINE, "2013-03-13", execution)
+    assert CheckReport.model_validate_json(world.store.get(uri)) == report
+
+
+def test_the_window_starts_at_its_first_midnight(world):
+    definition = world.project.pipelines[PIPELINE]
+    assert window_start(definition, "2013-03-13") == datetime(2013, 3, 6, 5, tzinfo=UTC)
+    assert today(definition, NOW).isoformat() == "2013-03-13"
+
+
+def test_a_source_that_was_added_to_the_pipeline_is_late_data(world):
+    definition = world.project.pipelines[PIPELINE]
+    one = Pipeline.model_validate({**definition.model_dump(by_alias=True), "sources": ["flights"]})
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: one}})
+    world.publish("2013-03-10", force=True)
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
+    (day,) = [day for day in world.check().days if day.date == "2013-03-10"]
+    assert day.reason.startswith("weather grew by 1,000 rows (of none before)")
+
+
+def test_a_check_that_was_repeated_finds_the_same(world):
+    world.add("flights", "2013-03-10", "20", name="late", rows=10)
+    one, other = world.check(), world.check()
+    assert one.model_copy(update={"seconds": 0}) == other.model_copy(update={"seconds": 0})

@@ -1,0 +1,134 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lambdas.check_days import handler as check_days
+from lambdas.tell_change import handler as tell_change
+from slackwater.late.check import report_uri
+from slackwater.late.decision import CheckReport
+from slackwater.late.tell import Told
+from slackwater.metrics import Metric
+from tests.fakes_check import NOW, PIPELINE, World, five_days
+
+pytestmark = pytest.mark.unit
+
+EXECUTION = "arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:m-1"
+
+
+class Metrics:
+    """What was put, by metric and by what it is about."""
+
+    def __init__(self):
+        self.put = {}
+
+    def __call__(self, metric, value, *, pipeline=None, source=None):
+        self.put[metric, pipeline or source] = value
+
+
+@pytest.fixture
+def world():
+    return five_days()
+
+
+@pytest.fixture
+def metrics(monkeypatch):
+    metrics = Metrics()
+    for module in (check_days, tell_change):
+        monkeypatch.setattr(module, "put_metric", metrics)
+    return metrics
+
+
+@pytest.fixture
+def check(world, metrics, monkeypatch):
+    monkeypatch.setattr(check_days, "_checker", lambda: world.checker)
+
+    def check(**more):
+        return check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"} | more, None)
+
+    return check
+
+
+def test_the_answer_of_a_check_is_its_reports_address_and_what_to_do(world, check):
+    world.add("flights", "2013-03-10", "20", name="late", rows=10)
+    answer = check(as_of=None)
+    assert answer == {
+        "report": report_uri("exchange", PIPELINE, "2013-03-13", EXECUTION),
+        "days": [{"date": "2013-03-10", "action": "rerun"}],
+    }
+    report = CheckReport.model_validate_json(world.store.get(answer["report"]))
+    assert (report.as_of, len(report.days)) == ("2013-03-13", 8)
+
+
+def test_a_check_of_the_present_day_puts_what_it_found_and_the_levels(world, check, metrics):
+    world.add("flights", "2013-03-08", "20", name="below", rows=9)
+    world.add("flights", "2013-03-09", "20", name="late", rows=30)
+    world.add("flights", "2013-03-10", "20", name="late", rows=500)
+    world.store.delete(["s3://raw/raw/source=weather/date=2013-03-10/hour=17/a.parquet"])
+    del world.table.days[PIPELINE, "2013-03-11"]
+    check()
+    newest = max(item[2] for uri, item in world.store.objects.items() if "source=weather" in uri)
+    assert metrics.put == {
+        (Metric.DAYS_RERUN, PIPELINE): 1,
+        (Metric.LATE_BYTES, PIPELINE): 530,
+        (Metric.LATE_BYTES_UNPROCESSED, PIPELINE): 500,
+        (Metric.LATE_BYTES_IGNORED, PIPELINE): 9,
+        (Metric.DAYS_OVERDUE, PIPELINE): 1,
+        (Metric.HOURS_SINCE_ARRIVAL, "flights"): metrics.put[Metric.HOURS_SINCE_ARRIVAL, "flights"],
+        (Metric.HOURS_SINCE_ARRIVAL, "weather"): (NOW - newest) / timedelta(hours=1),
+    }
+
+
+def test_a_check_of_the_past_puts_no_level(check, metrics):
+    check(as_of="2013-03-12")
+    assert set(metrics.put) == {(Metric.DAYS_RERUN, PIPELINE), (Metric.LATE_BYTES, PIPELINE)}
+
+
+@pytest.mark.parametrize(("silent_hours", "hours"), [(48, 7 * 24 + 14), (500, 500)])
+def test_a_source_without_any_arrival_is_silent_as_long_as_the_check_has_looked_back(
+    monkeypatch, metrics, silent_hours, hours
+):
+    world = World()
+    world.time = datetime(2013, 2, 13, 19, tzinfo=UTC)
+    sources = {
+        name: source.model_copy(update={"silent_hours": silent_hours}) for name, source in world.project.sources.items()
+    }
+    world.project = world.project.model_copy(update={"sources": sources})
+    monkeypatch.setattr(check_days, "_checker", lambda: world.checker)
+    check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"}, None)
+    assert metrics.put[Metric.HOURS_SINCE_ARRIVAL, "weather"] == hours
+
+
+class Teller:
+    def __init__(self, told):
+        self.told, self.asked = told, []
+
+    def tell(self, **asked):
+        self.asked.append(asked)
+        return self.told
+
+
+@pytest.mark.parametrize(
+    ("told", "counted"),
+    [
+        (Told(told=True, message="s3://exchange/m.json"), {(Metric.CHANGES_TOLD, PIPELINE): 1}),
+        (Told(told=False, why="already told"), {}),
+    ],
+)
+def test_the_answer_of_telling_is_what_became_of_it(monkeypatch, metrics, told, counted):
+    teller = Teller(told)
+    monkeypatch.setattr(tell_change, "_teller", lambda: teller)
+    request = {"pipeline": PIPELINE, "date": "2013-03-10", "comparison": "s3://exchange/c.json", "execution": EXECUTION}
+    answer = tell_change.handler(request | {"correlation_id": "c"}, None)
+    assert answer == {"told": told.told, "why": told.why, "message": told.message}
+    assert teller.asked == [request]
+    assert metrics.put == counted
+
+
+def test_a_telling_that_is_unsure_rings_for_its_pipeline(monkeypatch, metrics):
+    monkeypatch.setenv("RUN_TABLE", "runs")
+    monkeypatch.setenv("CHANGE_TOPIC", "arn:aws:sns:us-east-1:000000000000:changes")
+    monkeypatch.setattr(tell_change, "client", lambda service: None)
+    tell_change._teller.cache_clear()
+    tell_change._teller().unsure(PIPELINE)
+    tell_change._teller.cache_clear()
+    assert metrics.put == {(Metric.TELLINGS_UNSURE, PIPELINE): 1}

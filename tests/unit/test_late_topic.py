@@ -1,0 +1,141 @@
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.aws.clients import client
+from slackwater.aws.topic import MAX_BODY, MAX_SUBJECT, SnsTopic, connect, cut, subject_line
+from slackwater.errors import AccessDenied, AnswerLost, CloudError, Throttled
+
+pytestmark = pytest.mark.unit
+
+ARN = "arn:aws:sns:us-east-1:000000000000:slackwater-changes"
+OK = "<PublishResponse><PublishResult><MessageId>id-1</MessageId></PublishResult></PublishResponse>"
+
+
+class Wire:
+    """What would have been sent, each time that it would, and what is answered."""
+
+    def __init__(self, answer, status=200):
+        self.answer, self.status, self.requests = answer, status, []
+
+    def __call__(self, request, **_):
+        self.requests.append(request)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        response = AWSResponse(request.url, self.status, {}, None)
+        response._content = self.answer.encode()
+        return response
+
+
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch):
+    values = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def topic(wire, make=connect):
+    def wired():
+        sns = make()
+        sns.meta.events.register("before-send.sns.Publish", wire)
+        return sns
+
+    return SnsTopic(ARN, connect=wired)
+
+
+def publish(wire, **more):
+    message = {"subject": "s", "body": "b", "attributes": {"pipeline": "p", "date": "2013-03-10"}} | more
+    return topic(wire).publish(**message)
+
+
+def refused(code, status):
+    return Wire(f"<ErrorResponse><Error><Code>{code}</Code><Message>no</Message></Error></ErrorResponse>", status)
+
+
+def test_a_message_is_sent_with_the_attributes_by_which_subscriptions_filter():
+    wire = Wire(OK)
+    assert publish(wire, subject="daily 1\n2", body="één\nline") == "id-1"
+    (request,) = wire.requests
+    sent = request.body.decode() if isinstance(request.body, bytes) else request.body
+    assert "Subject=daily+1+2" in sent
+    assert "MessageAttributes.entry.1.Name=pipeline" in sent
+    assert "MessageAttributes.entry.2.Value.StringValue=2013-03-10" in sent
+
+
+@pytest.mark.parametrize(
+    ("wire", "error"),
+    [
+        (refused("Throttled", 429), Throttled),
+        (refused("Throttling", 400), Throttled),
+        (refused("AuthorizationError", 403), AccessDenied),
+        (refused("InvalidParameter", 400), CloudError),
+        (Wire(EndpointConnectionError(endpoint_url="http://x")), CloudError),
+        (Wire(ConnectTimeoutError(endpoint_url="http://x")), CloudError),
+    ],
+)
+def test_a_refusal_means_that_nothing_was_sent(wire, error):
+    with pytest.raises(error) as raised:
+        publish(wire)
+    assert not isinstance(raised.value, AnswerLost)
+    assert len(wire.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        refused("InternalError", 500),
+        refused("ServiceUnavailable", 503),
+        Wire(ReadTimeoutError(endpoint_url="http://x")),
+        Wire("not an answer at all"),
+    ],
+)
+def test_an_answer_that_was_lost_is_told_apart_and_the_message_is_not_sent_again(wire):
+    with pytest.raises(AnswerLost, match="no answer to publishing"):
+        publish(wire)
+    assert len(wire.requests) == 1
+
+
+def test_the_clients_of_everything_else_would_have_sent_it_again(monkeypatch):
+    """Why the topic has a client of its own."""
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    wire = refused("InternalError", 500)
+    with pytest.raises(AnswerLost):
+        topic(wire, make=lambda: client("sns")).publish(subject="s", body="b", attributes={})
+    assert len(wire.requests) > 1
+
+
+def test_each_message_has_a_connection_of_its_own():
+    made = []
+    found = SnsTopic(ARN, connect=lambda: made.append(None) or connect())
+    for _ in range(2):
+        with pytest.raises(CloudError):
+            found.publish(subject="s", body="b", attributes={"empty": ""})
+    assert len(made) == 2
+
+
+@given(text=st.text(max_size=300))
+def test_a_subject_is_one_short_line_of_ascii(text):
+    found = subject_line(text)
+    assert found.isascii()
+    assert found.isprintable()
+    assert len(found) <= MAX_SUBJECT
+
+
+def test_a_subject_that_fits_stays_as_it_is():
+    assert subject_line("daily_delays 2013-03-10 changed: flights 831 -> 883 (+6.3 %)").endswith("(+6.3 %)")
+    assert subject_line("x" * 120) == "x" * 96 + "..."
+
+
+def test_a_body_that_is_too_long_is_cut_at_a_line_with_a_remark():
+    line = "å" * 50
+    found = cut("\n".join([line] * 5000))
+    assert len(found.encode()) <= MAX_BODY
+    *lines, blank, remark = found.split("\n")
+    assert set(lines) == {line}
+    assert (blank, remark) == ("", "(The message was too long and has been cut here.)")
+    assert cut(line) == line
+    assert len(cut("å" * MAX_BODY).encode()) <= MAX_BODY

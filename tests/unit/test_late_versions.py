@@ -1,0 +1,251 @@
+"""Which two versions of a day are compared, and the state machine around the comparing job."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonata
+import pytest
+
+from lambdas.compare_versions import handler as compare_versions
+from slackwater.errors import InputError, ObjectMissing
+from slackwater.late.comparison import ComparisonReference, comparison_uri
+from slackwater.late.versions import Action, Pair, Since, Versions, job_failure_uri, pair_uri
+from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
+from tests.fakes_late import comparison, version
+from tests.fakes_runs import DictRunTable, DictStore
+
+pytestmark = pytest.mark.unit
+
+PIPELINE, DATE = "daily_delays", "2013-03-10"
+BEGIN = datetime(2013, 3, 11, 6, tzinfo=UTC)
+MACHINE = json.loads(Path("step_functions/compare_day.asl.json").read_text())
+STATES = MACHINE["States"]
+
+
+class Days(DictRunTable):
+    """A run table with one day, of which attempts have ended as the test says."""
+
+    def have(self, *states: RunState, told: int = 1) -> None:
+        published = None
+        for attempt, state in enumerate(states, start=1):
+            run = Run(
+                pipeline=PIPELINE, date=DATE, run_id=f"{attempt:032x}", attempt=attempt, correlation_id="c",
+                manifest=f"s3://exchange/manifests/{attempt}.json", prefix="s3://exchange/p/", files=1, rows=1, bytes=1,
+            )  # fmt: skip
+            publication = Publication(table="t", snapshot_id=str(attempt), rows=1, replaced=0, seconds=1.0)
+            started = BEGIN + timedelta(days=attempt)
+            record = RunRecord(run=run, state=state, execution="arn:e", started_at=started)
+            if state is RunState.PUBLISHED:
+                ended = started + timedelta(minutes=1)
+                record = record.model_copy(update={"publication": publication, "ended_at": ended})
+                published = PublishedRun(run=run, publication=publication, at=ended)
+            self.records[PIPELINE, DATE, attempt] = record
+        self.days[PIPELINE, DATE] = DayRecord(pipeline=PIPELINE, date=DATE, published=published, told=told)
+
+
+PUBLISHED, FAILED, RUNNING = RunState.PUBLISHED, RunState.FAILED, RunState.RUNNING
+
+
+@pytest.fixture
+def store():
+    return DictStore()
+
+
+@pytest.fixture
+def table():
+    return Days()
+
+
+@pytest.fixture
+def versions(store, table):
+    return Versions(store=store, table=table, exchange_bucket="exchange")
+
+
+def choose(versions, since=Since.PREVIOUS, execution="arn:one"):
+    return versions.choose(pipeline=PIPELINE, date=DATE, since=since, execution=execution)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ((PUBLISHED, PUBLISHED), 1, Since.PREVIOUS, (1, 2)),
+        ((PUBLISHED, PUBLISHED, FAILED, PUBLISHED, RUNNING), 1, Since.PREVIOUS, (2, 4)),
+        ((PUBLISHED, PUBLISHED, PUBLISHED), 1, Since.TOLD, (1, 3)),
+        ((PUBLISHED, PUBLISHED, PUBLISHED), 2, Since.TOLD, (2, 3)),
+        ((FAILED, PUBLISHED, PUBLISHED, PUBLISHED), 0, Since.TOLD, (2, 4)),
+        ((FAILED, PUBLISHED, PUBLISHED), 1, Since.TOLD, (2, 3)),
+        ((PUBLISHED, PUBLISHED), 2, Since.PREVIOUS, (1, 2)),
+    ],
+)
+def test_the_published_version_is_compared_with_the_one_before_or_the_one_that_people_know(
+    versions, table, store, case
+):
+    states, told, since, pair = case
+    table.have(*states, told=told)
+    chosen = choose(versions, since)
+    before, after = pair
+    prefix = f"s3://exchange/comparisons/{PIPELINE}/{DATE}/{before}-{after}/"
+    assert (chosen.action, chosen.before, chosen.after, chosen.prefix) == (Action.COMPARE, before, after, prefix)
+    assert chosen.comparison is None
+    kept = Pair.model_validate_json(store.get(pair_uri(prefix)))
+    assert (kept.pipeline, kept.date, kept.before.attempt, kept.after.attempt) == (PIPELINE, DATE, before, after)
+    record = table.run(PIPELINE, DATE, after)
+    assert kept.after.tag == record.run.tag
+    assert kept.after.snapshot_id == str(after)
+    assert (kept.after.frozen_at, kept.after.published_at) == (record.started_at, record.ended_at)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ((FAILED, PUBLISHED, FAILED), 2, Since.PREVIOUS, "published once: there is no earlier version"),
+        ((PUBLISHED,), 1, Since.TOLD, "published once: there is no earlier version"),
+        ((PUBLISHED, PUBLISHED), 2, Since.TOLD, "people know the published version of 2013-03-10 already"),
+    ],
+)
+def test_without_two_versions_there_is_nothing_to_compare(versions, table, store, case):
+    states, told, since, why = case
+    table.have(*states, told=told)
+    chosen = choose(versions, since)
+    assert (chosen.action, chosen.comparison.uri, chosen.comparison.differing) == (Action.NOTHING, "", 0)
+    assert why in chosen.comparison.why
+    assert not store.objects
+
+
+def test_a_day_that_was_never_published_is_an_input_error(versions, table):
+    with pytest.raises(InputError, match="daily_delays has published nothing for 2013-03-10"):
+        choose(versions)
+    table.have(FAILED, RUNNING)
+    with pytest.raises(InputError, match="published nothing"):
+        choose(versions)
+
+
+def test_a_pair_is_compared_once(versions, table, store):
+    table.have(PUBLISHED, PUBLISHED)
+    prefix = choose(versions).prefix
+    store.put(comparison_uri(prefix), comparison().model_dump_json().encode())
+    chosen = choose(versions)
+    reference = ComparisonReference(uri=comparison_uri(prefix), before=1, after=2, differing=1)
+    assert (chosen.action, chosen.comparison) == (Action.KNOWN, reference)
+    assert versions.compared(prefix) == reference
+    table.have(PUBLISHED, PUBLISHED, PUBLISHED)
+    assert choose(versions).action is Action.COMPARE
+
+
+def test_a_comparison_of_an_earlier_form_is_made_again(versions, table, store):
+    table.have(PUBLISHED, PUBLISHED)
+    store.put(comparison_uri(choose(versions).prefix), b'{"pipeline": "daily_delays"}')
+    assert choose(versions).action is Action.COMPARE
+
+
+def test_what_passes_through_the_orchestrator_is_small(versions, table):
+    table.have(*[PUBLISHED] * 300)
+    assert len(choose(versions).model_dump_json()) < 1024
+
+
+def test_two_executions_compare_the_same_pair_as_jobs_of_their_own(versions, table, store):
+    table.have(PUBLISHED, PUBLISHED)
+    one, again, other = choose(versions), choose(versions), choose(versions, execution="arn:other")
+    assert one == again
+    assert other.job != one.job
+    assert other.prefix == one.prefix
+    store.put(job_failure_uri(one.prefix, one.job), b"CloudError: no tag")
+
+    def why(job):
+        return versions.failed(prefix=one.prefix, job=job, error="States.TaskFailed", cause="Task failed")
+
+    assert why(one.job) == "CloudError: no tag"
+    assert why(other.job) == "States.TaskFailed: Task failed"
+
+
+class TestMachine:
+    """The functions as the machine calls them: its expressions, evaluated one state after another."""
+
+    @pytest.fixture
+    def call(self, monkeypatch, versions):
+        monkeypatch.setattr(compare_versions, "_versions", lambda: versions)
+        known: dict[str, Any] = {}
+
+        def call(state: str, given: Any = None) -> Any:
+            task = STATES[state]
+            context = {"Execution": {"Id": "arn:one", "Name": "one"}, "State": {"RetryCount": 0}}
+            states = {"input": given, "context": context}
+            payload = evaluated(task["Arguments"]["Payload"], states, known)
+            answer = compare_versions.handler(payload, None)
+            after = {**states, "result": {"Payload": answer}}
+            known.update(evaluated(task.get("Assign", {}), after, known))
+            return evaluated(task["Output"], after, known) if "Output" in task else None
+
+        call.known = known
+        return call
+
+    def asked(self, **more: str) -> dict[str, str]:
+        return {"pipeline": PIPELINE, "date": DATE, "since": "previous", **more}
+
+    def test_it_is_jsonata_with_one_function(self):
+        assert MACHINE["QueryLanguage"] == "JSONata"
+        functions = {
+            state["Arguments"]["FunctionName"] for state in STATES.values() if "Payload" in state.get("Arguments", {})
+        }
+        assert functions == {"${CompareVersionsFunction}"}
+
+    def test_a_pair_goes_to_the_job_and_comes_back_as_a_reference(self, call, table, store):
+        table.have(PUBLISHED, PUBLISHED)
+        chosen = call("Choose the versions", self.asked(correlation_id="c-1"))
+        states = {"input": chosen, "context": {"State": {"RetryCount": 2}}}
+        (choice,) = STATES["Is it to be made?"]["Choices"]
+        assert evaluated(choice["Condition"], states, call.known) is True
+        job = evaluated(STATES["Compare the versions"]["Arguments"], states, call.known)
+        assert job["ClientToken"] == f"{chosen['job']}-2"
+        assert len(job["ClientToken"]) <= 64
+        assert job["Name"] == "daily_delays 2013-03-10 compare 1-2"
+        words = job["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
+        assert dict(zip(words[::2], words[1::2], strict=True)) == {
+            "--project": "${ProjectUri}", "--pipeline": PIPELINE, "--date": DATE, "--prefix": chosen["prefix"],
+            "--job": chosen["job"], "--correlation-id": "c-1",
+            "--catalog-table": f"warehouse.${{WarehouseDatabase}}.{PIPELINE}",
+        }  # fmt: skip
+        with pytest.raises(ObjectMissing):
+            call("Take the comparison")
+        store.put(comparison_uri(chosen["prefix"]), comparison(before=version(1)).model_dump_json().encode())
+        taken = call("Take the comparison")
+        assert taken == {
+            "uri": comparison_uri(chosen["prefix"]), "before": 1, "after": 2, "differing": 1, "why": "",
+        }  # fmt: skip
+
+    def test_what_is_known_or_nothing_needs_no_job(self, call, table):
+        table.have(PUBLISHED)
+        chosen = call("Choose the versions", self.asked())
+        (choice,) = STATES["Is it to be made?"]["Choices"]
+        assert evaluated(choice["Condition"], {"input": chosen}, call.known) is False
+        answer = evaluated(STATES["Nothing to make"]["Output"], {"input": chosen}, call.known)
+        assert (answer["uri"], answer["after"]) == ("", 1)
+        assert call.known["correlation_id"] == "one"
+
+    def test_a_failed_job_fails_the_machine_in_its_own_words(self, call, table, store):
+        table.have(PUBLISHED, PUBLISHED)
+        chosen = call("Choose the versions", self.asked())
+        store.put(job_failure_uri(chosen["prefix"], chosen["job"]), b"CloudError: the tag is gone")
+        call.known["error"] = {"Error": "States.TaskFailed"}
+        call("Learn why")
+        failed = STATES["Comparison failed"]
+        assert evaluated(failed["Cause"], {}, call.known) == "CloudError: the tag is gone"
+        assert failed["Error"] == "ComparisonFailed"
+
+
+def evaluated(template: Any, states: dict[str, Any], known: dict[str, Any]) -> Any:
+    """Return a template with its JSONata expressions put to work."""
+    if isinstance(template, dict):
+        return {name: evaluated(value, states, known) for name, value in template.items()}
+    if isinstance(template, list):
+        return [evaluated(value, states, known) for value in template]
+    if not (isinstance(template, str) and template.startswith("{%")):
+        return template
+    expression = jsonata.Jsonata(template.removeprefix("{%").removesuffix("%}"))
+    for name, value in {**known, "states": states}.items():
+        expression.assign(name, value)
+    return expression.evaluate(None)

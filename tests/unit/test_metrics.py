@@ -1,0 +1,139 @@
+"""What is measured: names, units, dimensions, the line that puts a value, and which answers count as what."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from lambdas.fetch_file import handler as fetch_file
+from lambdas.receive_events import handler as receive_events
+from lambdas.record_run import handler as record_run
+from slackwater.aws.emf import put_metric
+from slackwater.local.emf import data
+from slackwater.metrics import NAMESPACE, Dimension, Metric, Unit
+from slackwater.receiver.api import Answer, error
+from slackwater.receiver.fetch import Fetched
+from slackwater.runs.record import Publication, Run, RunRecord, RunState
+
+pytestmark = pytest.mark.unit
+
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+
+
+@pytest.fixture(autouse=True)
+def a_function_has_a_service_name(monkeypatch):
+    """As in Lambda, where powertools would make a dimension of it."""
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "record_run")
+
+
+def put(capsys):
+    """What has been put since this was asked last: metric, dimensions, values."""
+    lines = capsys.readouterr().out.splitlines()
+    return [(datum.name, datum.dimensions, datum.values) for line in lines for datum in data(line)]
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+def test_a_metric_is_put_in_one_line_with_its_unit_and_its_one_dimension(capsys, metric):
+    put_metric(metric, 3, **{metric.dimension.value: "of"})
+    [line] = capsys.readouterr().out.splitlines()
+    [datum] = data(line)
+    assert (datum.namespace, datum.name, datum.unit) == (NAMESPACE, metric.value, metric.unit.value)
+    assert (datum.dimensions, datum.values) == ({metric.dimension.value: "of"}, (3.0,))
+
+
+@pytest.mark.parametrize("given", [{}, {"source": "flights"}, {"pipeline": "p", "source": "flights"}])
+def test_a_metric_of_a_pipeline_is_put_for_nothing_else(capsys, given):
+    with pytest.raises(ValueError, match="RunsFailed is put for one pipeline"):
+        put_metric(Metric.RUNS_FAILED, 1, **given)
+    assert put(capsys) == []
+
+
+def test_bytes_are_bytes_and_hours_have_no_unit():
+    assert {metric for metric in Metric if metric.unit is Unit.BYTES} == {m for m in Metric if "Bytes" in m.value}
+    assert {metric for metric in Metric if metric.unit is Unit.NONE} == {Metric.HOURS_SINCE_ARRIVAL}
+
+
+def test_what_comes_in_is_of_sources_and_what_is_made_of_it_of_pipelines():
+    of_sources = {metric for metric in Metric if metric.dimension is Dimension.SOURCE}
+    assert of_sources == {m for m in Metric if m.value.startswith(("Events", "Files", "Hours"))}
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+def test_the_page_for_operators_names_every_metric_with_unit_and_dimension(metric):
+    page = OPERATIONS.read_text(encoding="utf-8").splitlines()
+    [row] = [line for line in page if line.startswith(f"| `{metric.value}` ")]
+    _, _, unit, dimension, *_ = [cell.strip() for cell in row.split("|")]
+    assert (unit, dimension) == (metric.unit.value, metric.dimension.value)
+
+
+def test_a_batch_is_counted_by_what_became_of_its_events(capsys):
+    answer = {"batch_id": "b", "accepted": 3, "duplicates": 0, "rejected": [{"index": 0, "reason": "r"}]}
+    receive_events._count("weather", Answer(status=202, body=answer))
+    of = {"source": "weather"}
+    assert put(capsys) == [("EventsAccepted", of, (3.0,)), ("EventsRejected", of, (1.0,))]
+
+
+def test_a_batch_that_was_refused_counts_for_no_source(capsys):
+    receive_events._count("no such source", error(404, "no_such_source", "there is none"))
+    assert put(capsys) == []
+
+
+def test_a_file_that_was_taken_is_counted_with_its_events(capsys):
+    fetch_file._count("flights", Fetched(path="f.csv", state="taken", rows=7, rejected=2))
+    of = {"source": "flights"}
+    assert put(capsys) == [("FilesTaken", of, (1.0,)), ("EventsAccepted", of, (7.0,)), ("EventsRejected", of, (2.0,))]
+
+
+@pytest.mark.parametrize("state", ["unchanged", "duplicate", "vanished", "busy"])
+def test_a_file_that_was_not_taken_is_not_counted(capsys, state):
+    fetch_file._count("flights", Fetched(path="f.csv", state=state, bytes=10))
+    assert put(capsys) == []
+
+
+class Ended:
+    """A recorder whose run is in a state, and ends by being recorded."""
+
+    def __init__(self, state):
+        self.record, self.table = state, self
+
+    def run(self, pipeline, date, attempt):
+        return RunRecord(run=RUN, state=self.record, execution="e", started_at=datetime(2013, 3, 9, tzinfo=UTC))
+
+    def published(self, run):
+        self.record = RunState.PUBLISHED
+        return Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1)
+
+    def failed(self, run, *, error, cause):
+        self.record = RunState.FAILED
+        return "why"
+
+
+RUN = Run(
+    pipeline="daily_delays",
+    date="2013-03-08",
+    run_id="0" * 32,
+    attempt=1,
+    correlation_id="c",
+    manifest="s3://exchange/m.json",
+    prefix="s3://exchange/runs/",
+    files=1,
+    rows=1,
+    bytes=1,
+)
+
+
+@pytest.mark.parametrize(
+    ("event", "counted"),
+    [
+        ({"event": "failed", "error": "States.TaskFailed", "cause": ""}, "RunsFailed"),
+        ({"event": "published"}, "RunsPublished"),
+    ],
+)
+def test_a_run_that_has_ended_is_counted_once_however_often_that_is_told(capsys, monkeypatch, event, counted):
+    recorder = Ended(RunState.RUNNING)
+    monkeypatch.setattr(record_run, "_recorder", lambda: recorder)
+    for _ in range(2):
+        record_run.handler({**event, "run": RUN.model_dump()}, None)
+    assert put(capsys) == [(counted, {"pipeline": "daily_delays"}, (1.0,))]
