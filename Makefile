@@ -6,10 +6,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+AIRFLOW := .venv-airflow/.ready
 PYTEST := $(BIN)/python -m pytest
-SOURCES := src infra lambdas glue_jobs examples tests
+SOURCES := src infra lambdas glue_jobs mwaa_dags examples tests
 
-.PHONY: help setup demo down test unit infra spark cloud check format lint types imports machines lock clean
+.PHONY: help setup demo down test unit infra spark cloud airflow check format lint types imports machines lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -26,8 +27,8 @@ demo: $(READY) ## Run the main job: cloud up, deploy, real data in, five days pr
 down: ## Stop the local cloud (its state stays under .slackwater/)
 	@test ! -x $(BIN)/slackwater || $(BIN)/slackwater local down
 
-test: $(READY) ## Run all tests, the cheap ones first
-	@$(PYTEST) tests/unit tests/infra tests/spark tests/cloud
+test: $(READY) $(AIRFLOW) ## Run all tests, the cheap ones first
+	@$(PYTEST) tests/unit tests/infra tests/spark tests/cloud tests/airflow
 
 unit: $(READY) ## Run the tests that need neither network nor Spark
 	@$(PYTEST) tests/unit
@@ -40,6 +41,12 @@ spark: $(READY) ## Run the tests that need a Spark session
 
 cloud: $(READY) ## Run the tests on the local cloud
 	@$(PYTEST) tests/cloud
+
+airflow: $(READY) $(AIRFLOW) ## Run the tests of the DAGs, in Airflow on the local cloud
+	@$(PYTEST) tests/airflow
+
+$(AIRFLOW): scripts/setup-airflow requirements/airflow.txt | $(READY)
+	@scripts/setup-airflow
 
 check: format lint types imports machines ## Check format, lint, types, imports, templates and state machines
 
@@ -63,10 +70,12 @@ lock: $(READY) ## Lock the dependencies again, with hashes
 	@$(COMPILE) pyproject.toml requirements/layer.in --extra functions $(WHEELS) --output-file requirements/layer.txt
 	@$(COMPILE) pyproject.toml --extra spark --extra aws --constraint requirements/dev.txt $(WHEELS) \
 	  --no-binary pyspark --no-emit-package pyspark --no-emit-package py4j --output-file requirements/archive.txt
+	@$(COMPILE) requirements/airflow.in --constraint requirements/mwaa-3.0.6-constraints.txt \
+	  --output-file requirements/airflow.txt
 
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-annotate \
   --custom-compile-command "make lock"
 WHEELS := --only-binary :all:
 
 clean: down ## Stop the local cloud and remove everything that was built or stored here
-	@rm -rf .slackwater cdk.out .venv
+	@rm -rf .slackwater cdk.out .venv .venv-airflow

@@ -118,5 +118,5 @@ def test_a_failed_spark_job_is_told_by_its_own_words_and_its_log_is_one_command_
     assert "slackwater logs broken --date 2013-03-09" in failed["message"]
     log = cloud.slackwater("logs", "broken", "--date", "2013-03-09").out
     assert "no_such_column" in log
-    (record,) = cloud.json("runs", "broken")["runs"]
+    (record,) = [run for run in cloud.json("runs", "broken")["runs"] if run["date"] == "2013-03-09"]
     assert (record["state"], "no_such_column" in record["error"]) == ("failed", True)

@@ -1,0 +1,101 @@
+"""Run by Airflow's own Python: load the DAGs of projects, render their tasks, and print all of it as JSON.
+
+It reads `{"folders": [...], "moments": [...]}` from standard input; a moment is ISO 8601, or null for a run without a
+logical date. Whoever opens a connection, or asks for an address, is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import sys
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from airflow.models.dagbag import DagBag
+from airflow.sdk import DAG
+from airflow.sdk.api.datamodels._generated import DagRun, DagRunState, DagRunType, TIRunContext
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+from jinja2 import Environment
+
+RUN_AFTER = datetime(2013, 7, 1, 12, tzinfo=UTC)
+"""When a run without a logical date was triggered."""
+
+
+def no_network(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname"}:
+        raise PermissionError(f"no network here: {event} {arguments[1:]}")
+
+
+def rendered(dag: DAG, moment: str | None, templates: Environment) -> dict[str, Any]:
+    """What a worker would hand to Step Functions for a run of that moment."""
+    task = copy.copy(dag.tasks[0])
+    run = DagRun(
+        dag_id=dag.dag_id,
+        run_id="any",
+        logical_date=datetime.fromisoformat(moment) if moment else None,
+        run_after=RUN_AFTER,
+        start_date=RUN_AFTER,
+        run_type=DagRunType.MANUAL,
+        state=DagRunState.RUNNING,
+        consumed_asset_events=[],
+    )
+    instance = RuntimeTaskInstance.model_construct(
+        id=uuid.UUID(int=7),
+        task=task,
+        task_id=task.task_id,
+        dag_id=dag.dag_id,
+        run_id=run.run_id,
+        try_number=1,
+        map_index=-1,
+        start_date=RUN_AFTER,
+        _ti_context_from_server=TIRunContext(dag_run=run, max_tries=task.retries),
+    )
+    instance.render_templates(jinja_env=templates)
+    return {"machine": task.state_machine_arn, "name": task.name, "input": task.input}
+
+
+def described(dag: DAG, moments: list[str | None]) -> dict[str, Any]:
+    dag.validate()
+    [task] = dag.tasks
+    templates = task.get_template_env()
+    return {
+        "cron": dag.timetable.summary,
+        "timezone": dag.timetable._timezone.name,
+        "catchup": dag.catchup,
+        "max_active_runs": dag.max_active_runs,
+        "paused": dag.is_paused_upon_creation,
+        "tags": sorted(dag.tags),
+        "doc": dag.doc_md,
+        "operator": type(task).__name__,
+        "task": task.task_id,
+        "deferrable": task.deferrable,
+        "longest": task.waiter_delay * task.waiter_max_attempts,
+        "retries": task.retries,
+        "rendered": [rendered(dag, moment, templates) for moment in moments],
+    }
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    sys.addaudithook(no_network)
+    answers = []
+    for folder in request["folders"]:
+        os.environ["AIRFLOW__SLACKWATER__PROJECT"] = folder
+        bag = DagBag(Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]), include_examples=False)
+        answers.append(
+            {
+                "errors": list(bag.import_errors.values()),
+                "warnings": [str(warning) for warnings in bag.captured_warnings.values() for warning in warnings],
+                "files": len(bag.dagbag_stats),
+                "dags": {dag_id: described(dag, request["moments"]) for dag_id, dag in bag.dags.items()},
+            }
+        )
+    sys.__stdout__.write(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""An Airflow that runs as a user's does: API server, scheduler, DAG processor and triggerer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from tests.airflow.home import BIN, Home
+
+PATIENCE = 240
+"""Seconds for anything to come true; nothing takes a quarter of it."""
+
+
+class Running:
+    """Airflow's REST API."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
+
+    def sign_in(self) -> bool:
+        """Whether it is up, and knows its DAGs."""
+        try:
+            token = self._http.get("/auth/token")
+        except httpx.TransportError:
+            return False
+        if token.is_success:
+            self._http.headers["Authorization"] = f"Bearer {token.json()['access_token']}"
+        return token.is_success and bool(self.ask("GET", "/dags")["dags"])
+
+    def ask(self, method: str, path: str, **body: Any) -> dict[str, Any]:
+        answer = self._http.request(method, f"/api/v2{path}", json=body or None)
+        assert answer.is_success, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def start(self, dag_id: str, moment: str) -> str:
+        """Trigger a DAG for a moment; return the run's id."""
+        return str(self.ask("POST", f"/dags/{dag_id}/dagRuns", logical_date=moment)["dag_run_id"])
+
+    def end(self, dag_id: str, run: str) -> str:
+        """Wait for the end of a run; return how it ended."""
+        wait_until(lambda: self._state(dag_id, run) in {"success", "failed"})
+        return self._state(dag_id, run)
+
+    def _state(self, dag_id: str, run: str) -> str:
+        return str(self.ask("GET", f"/dags/{dag_id}/dagRuns/{run}")["state"])
+
+    def log(self, dag_id: str, run: str, task: str, attempt: int) -> str:
+        """Return what the user interface shows of one try."""
+        return str(self.ask("GET", f"/dags/{dag_id}/dagRuns/{run}/taskInstances/{task}/logs/{attempt}"))
+
+    def clear(self, dag_id: str, run: str) -> None:
+        """Run the failed tasks of a run again."""
+        self.ask("POST", f"/dags/{dag_id}/clearTaskInstances", dag_run_id=run, dry_run=False, only_failed=True)
+
+
+@contextmanager
+def running(home: Home) -> Iterator[Running]:
+    """Run Airflow until the block ends. It starts what it is asked to, and nothing by the clock."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    settings = {
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": url.rpartition(":")[2],
+        "AIRFLOW__API__BASE_URL": url,
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
+        "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+        "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
+    }
+    log = home.folder / "running.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(BIN / "airflow"), "standalone"],
+            cwd=home.folder,
+            env={**home.environment, **settings},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        with httpx.Client(base_url=url, headers={"Accept": "application/json"}, timeout=60, trust_env=False) as http:
+            api = Running(http)
+            wait_until(api.sign_in)
+            yield api
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Ask again and again until it is so."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, f"not so after {PATIENCE} seconds"
+        time.sleep(0.5)

@@ -1,0 +1,99 @@
+"""The DAGs at work: Airflow starts the machines of the deployed local cloud, and waits for their end."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from examples.nyc_flights.feed import flights_files, to_ndjson, weather_of_day
+from tests.airflow.running import running, wait_until
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(900)]
+
+DAY = date(2013, 6, 11)
+"""No other test looks at it."""
+NEXT_DAY = DAY + timedelta(days=1)
+PULL, PROCESS, MONITOR = f"{NEXT_DAY}T06:15:00+00:00", f"{NEXT_DAY}T07:00:00+00:00", f"{NEXT_DAY}T10:00:00+00:00"
+"""The moments after the day at which its DAGs are due."""
+LATE_HOUR = datetime(2013, 6, 11, 20, tzinfo=UTC)
+
+
+def executions(cloud, pipeline, moment) -> list[str]:
+    """Of a pipeline's machine, those that Airflow started for a moment, by what became of them."""
+    machine = cloud.outputs()["PipelineMachinePrefix"] + pipeline
+    found = cloud.client("stepfunctions").list_executions(stateMachineArn=machine)["executions"]
+    start = f"process-{datetime.fromisoformat(moment):%Y%m%dT%H%M%SZ}-"
+    return [execution["status"] for execution in found if execution["name"].startswith(start)]
+
+
+def runs_of_the_day(cloud):
+    return [run for run in cloud.json("runs", "daily_delays")["runs"] if run["date"] == DAY.isoformat()]
+
+
+@pytest.fixture(scope="module")
+def weather_of_the_day():
+    """The observations of the day, and those of the hour that comes late."""
+    events = list(weather_of_day(DAY))
+    late = [event for event in events if datetime.fromisoformat(event["time_hour"]) == LATE_HOUR]
+    assert late
+    return [event for event in events if event not in late], late
+
+
+@pytest.fixture(scope="module")
+def pulled(cloud, home, partner):
+    """The day's flights, pulled by their DAG."""
+    for name, text in flights_files(DAY).items():
+        partner.put(name, text)
+    return home.test("pull_flights", PULL)
+
+
+@pytest.fixture(scope="module")
+def processed(cloud, home, pulled, weather_of_the_day, tmp_path_factory):
+    """The day, processed by its DAG without the weather of the hour that comes late."""
+    file = tmp_path_factory.mktemp("weather") / "weather.ndjson"
+    file.write_text(to_ndjson(weather_of_the_day[0]))
+    cloud.json("push", "weather", str(file))
+    return home.test("process_daily_delays", PROCESS)
+
+
+def test_the_pull_dag_fetches_the_days_files(cloud, pulled):
+    assert pulled.returncode == 0, pulled.stdout
+    lines = sum(text.count("\n") - 1 for text in flights_files(DAY).values())
+    assert cloud.query("SELECT count(*) FROM raw.flights WHERE month = 6 AND day = 11") == [[lines]]
+
+
+def test_the_process_dag_publishes_the_day_before(cloud, processed):
+    assert processed.returncode == 0, processed.stdout
+    run, *_ = runs_of_the_day(cloud)
+    flights = cloud.query(f"SELECT sum(flights) FROM daily_delays WHERE date = '{DAY}'")
+    assert run["state"] == "published"
+    assert run["correlation_id"].startswith("process-20130612T070000Z-")
+    assert flights == cloud.query("SELECT count(*) FROM raw.flights WHERE month = 6 AND day = 11")
+    assert executions(cloud, "daily_delays", PROCESS) == ["SUCCEEDED"]
+
+
+def test_a_failed_execution_fails_its_task_says_why_and_is_started_again_when_the_task_is_cleared(cloud, home):
+    moment = f"{DAY}T03:00:00+00:00"
+    with running(home) as airflow:
+        run = airflow.start("process_broken", moment)
+        assert airflow.end("process_broken", run) == "failed"
+        for attempt in (1, 2, 3):
+            log = airflow.log("process_broken", run, "process", attempt)
+            assert "Step function failed: FAILED - RunFailed - DefinitionError: pipeline broken: steps.wrong" in log
+            assert "no_such_column" in log
+        # The two further tries repeat what their first one's trigger said, and start nothing: apache/airflow#62845.
+        assert executions(cloud, "broken", moment) == ["FAILED"]
+        airflow.clear("process_broken", run)
+        wait_until(lambda: executions(cloud, "broken", moment) == ["FAILED", "FAILED"])
+
+
+def test_the_monitor_dag_runs_a_late_day_again(cloud, home, processed, weather_of_the_day, tmp_path):
+    file = tmp_path / "late.ndjson"
+    file.write_text(to_ndjson(weather_of_the_day[1]))
+    cloud.json("push", "weather", str(file))
+    monitored = home.test("monitor_daily_delays", MONITOR)
+    assert monitored.returncode == 0, monitored.stdout
+    attempts = runs_of_the_day(cloud)
+    assert [run["state"] for run in attempts] == ["published", "published"]
+    assert {run["correlation_id"].split("-")[0] for run in attempts} == {"process", "monitor"}
