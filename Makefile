@@ -27,8 +27,8 @@ demo: $(READY) ## Run the main job: cloud up, deploy, real data in, five days pr
 down: ## Stop the local cloud (its state stays under .slackwater/)
 	@test ! -x $(BIN)/slackwater || $(BIN)/slackwater local down
 
-test: $(READY) $(AIRFLOW) ## Run all tests, the cheap ones first
-	@$(PYTEST) tests/unit tests/infra tests/spark tests/cloud tests/airflow
+test: $(READY) $(AIRFLOW) ## Run all tests, those of the local cloud beside the others
+	@$(PYTEST) --numprocesses 2 --dist loadgroup tests
 
 unit: $(READY) ## Run the tests that need neither network nor Spark
 	@$(PYTEST) tests/unit

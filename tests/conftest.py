@@ -43,6 +43,17 @@ publish: {step: wrong, key: [date]}
 """
 
 
+TOGETHER = {"cloud": "cloud", "airflow": "cloud", "spark": "spark", "infra": "infra"}
+"""Tests by folder that share what is made once: where tests run side by side, each group is one process's."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if group := TOGETHER.get(item.path.parent.name):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a command line answered."""
