@@ -28,7 +28,7 @@ down: ## Stop the local cloud (its state stays under .slackwater/)
 	@test ! -x $(BIN)/slackwater || $(BIN)/slackwater local down
 
 test: $(READY) $(AIRFLOW) ## Run all tests, those of the local cloud beside the others
-	@$(PYTEST) --numprocesses 2 --dist loadgroup tests
+	@$(PYTEST) --numprocesses 2 --dist loadscope tests
 
 unit: $(READY) ## Run the tests that need neither network nor Spark
 	@$(PYTEST) tests/unit

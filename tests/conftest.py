@@ -15,6 +15,7 @@ from typing import Any
 
 import boto3
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import Partner
@@ -44,14 +45,20 @@ publish: {step: wrong, key: [date]}
 
 
 TOGETHER = {"cloud": "cloud", "airflow": "cloud", "spark": "spark", "infra": "infra"}
-"""Tests by folder that share what is made once: where tests run side by side, each group is one process's."""
+"""Tests by folder that share what is made once for all of them."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if group := TOGETHER.get(item.path.parent.name):
-            item.add_marker(pytest.mark.xdist_group(group))
+class ByGroup(LoadScopeScheduling):
+    """Where tests run side by side: each group is one process's, all others go by their file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return TOGETHER.get(Path(file).parent.name, file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
+    return ByGroup(config, log)
 
 
 @dataclass(frozen=True)
