@@ -112,6 +112,17 @@ class Machines:
             cause=found.get("cause", ""),
         )
 
+    def given_to(self, execution: str, state: str) -> Mapping[str, Any]:
+        """Return what the state was given when the execution entered it; nothing if it has not."""
+        with translated(f"read the history of {execution}"):
+            pages = self.states.get_paginator("get_execution_history").paginate(
+                executionArn=execution, reverseOrder=True, PaginationConfig={"PageSize": 100}
+            )
+            entries = (event.get("stateEnteredEventDetails", {}) for page in pages for event in page["events"])
+            found: Mapping[str, Any] = next((entry for entry in entries if entry.get("name") == state), {})
+        given: Mapping[str, Any] = json.loads(found.get("input") or "{}")
+        return given
+
     def follow(
         self, executions: Sequence[str], *, sleep: Callable[[float], None] = time.sleep
     ) -> Iterator[ExecutionView]:

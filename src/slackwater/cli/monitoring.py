@@ -18,6 +18,8 @@ from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
 
 _CHECK = "Check the days"
+_FAILED = "Days failed"
+"""The state that ends a monitoring in which a day failed; it is given what became of each day."""
 _COMPARING = "comparing, telling"
 
 
@@ -73,10 +75,13 @@ class Monitor:
             raise reason_of(view)
         found(report)
         view = self._until_over(execution, report)
-        if view.succeeded:
-            days = tuple(map(self._dealt_with, view.output["days"]))
-            return Monitored(report=report, days=days, execution=execution)
-        return Monitored(report=report, days=(), execution=execution, failure=str(reason_of(view)))
+        output = view.output if view.succeeded else self.machines.given_to(execution, _FAILED)
+        return Monitored(
+            report=report,
+            days=tuple(map(self._dealt_with, output.get("days", ()))),
+            execution=execution,
+            failure="" if view.succeeded else str(reason_of(view)),
+        )
 
     def _until_checked(self, execution: str, address: str) -> tuple[ExecutionView, CheckReport | None]:
         """Follow the machine until its check has ended; return its report, if the check has left one."""
@@ -126,7 +131,7 @@ class Monitor:
             run_id=day.get("run_id"),
             attempt=day.get("attempt"),
             told=day.get("told", False),
-            why=day.get("why", ""),
+            why=day.get("why") or day.get("reason", ""),
             comparison=Comparison.model_validate_json(self.store.get(comparison)) if comparison else None,
             message=Message.model_validate_json(self.store.get(message)) if message else None,
         )

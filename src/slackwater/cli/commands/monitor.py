@@ -12,7 +12,7 @@ import typer
 
 from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import counted, document, remark, say, table
+from slackwater.cli.output import counted, document, say, table
 from slackwater.errors import InputError, RunFailed
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 def monitor(
     pipelines: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PIPELINE]...", help="Pipelines of the project; all without.", show_default=False),
+        typer.Argument(metavar="PIPELINE", help="Pipelines of the project; all without.", show_default=False),
     ] = None,
     as_of: Annotated[
         str | None,
@@ -49,14 +49,21 @@ def monitor(
     from slackwater.cli.session import Session
 
     session = Session.open(place, definitions)
-    done = []
+    done, failures = [], []
     for name, date in chosen.items():
-        done.append(session.monitor(name, date, found=(lambda _: None) if as_json else show_decisions))
+        try:
+            monitored = session.monitor(name, date, found=(lambda _: None) if as_json else show_decisions)
+        except RunFailed as error:
+            failures.append(f"{name}: {error}")
+            continue
+        done.append(described(monitored))
+        failures += [monitored.failure] if monitored.failure else []
         if not as_json:
-            show(done[-1])
+            show(monitored)
     if as_json:
-        document({"pipelines": [described(monitored) for monitored in done]})
-    if failures := [monitored.failure for monitored in done if monitored.failure]:
+        document({"pipelines": done, "failures": failures})
+        raise typer.Exit(1 if failures else 0)
+    if failures:
         raise RunFailed("\n  ".join(failures))
 
 
@@ -94,8 +101,6 @@ def show(monitored: Monitored) -> None:
     """Print what was done about the late days: the comparison, and the message."""
     for day in monitored.days:
         show_day(monitored.report.pipeline, day)
-    if monitored.failure:
-        remark(monitored.failure, style="red")
 
 
 def show_day(pipeline: str, day: DealtWith) -> None:
@@ -111,6 +116,8 @@ def show_day(pipeline: str, day: DealtWith) -> None:
         say("")
         say(f"Told: {day.message.subject}", style="bold green")
         say(indent(day.message.body.rstrip(), "  "))
+    elif day.outcome == "failed":
+        say(f"{pipeline} {day.date}: failed: {day.why}", style="red")
     elif day.why:
         say(f"Nobody was told: {day.why}", style="yellow")
 

@@ -1,0 +1,104 @@
+"""The monitoring machine by itself, over functions and machines that answer as the test says: no Spark."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import zipfile
+
+import pytest
+
+from slackwater.aws.machines import Machines
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.cloud
+
+BROKEN, RERUN, OWED = "2013-01-01", "2013-01-02", "2013-01-03"
+ROLE = "arn:aws:iam::000000000000:role/stub"
+ANSWERS = f'''
+DAYS = [{{"date": "{BROKEN}", "action": "rerun"}}, {{"date": "{RERUN}", "action": "rerun"}},
+        {{"date": "{OWED}", "action": "tell"}}]
+
+
+def handler(event, _):
+    if "comparison" in event:
+        return {{"told": True, "why": "", "message": "s3://m/" + event["date"]}}
+    return {{"report": "s3://r", "days": [] if event["as_of"] == "2000-01-01" else DAYS}}
+'''
+PUBLISHED = {"outcome": "published", "run": {"run_id": "r", "attempt": 2}}
+RUNS = {
+    "QueryLanguage": "JSONata",
+    "StartAt": "Which",
+    "States": {
+        "Which": {
+            "Type": "Choice",
+            "Choices": [{"Condition": f"{{% $states.input.date = '{BROKEN}' %}}", "Next": "Broken"}],
+            "Default": "Published",
+        },
+        "Broken": {"Type": "Fail", "Error": "RunFailed", "Cause": 'CloudError: "it" broke'},
+        "Published": {"Type": "Pass", "Output": PUBLISHED, "End": True},
+    },
+}
+COMPARISON = {"uri": "s3://c", "before": 1, "after": 2, "differing": 3, "why": ""}
+COMPARES = {
+    "QueryLanguage": "JSONata",
+    "StartAt": "Compared",
+    "States": {"Compared": {"Type": "Pass", "Output": COMPARISON, "End": True}},
+}
+
+
+@pytest.fixture(scope="module")
+def machine(cloud):
+    """The ARN of the machine, its placeholders filled with stubs."""
+    states, packed = cloud.client("stepfunctions"), io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("stub.py", ANSWERS)
+    function = cloud.client("lambda").create_function(
+        FunctionName="stub",
+        Runtime="python3.11",
+        Role=ROLE,
+        Handler="stub.handler",
+        Code={"ZipFile": packed.getvalue()},
+    )["FunctionArn"]
+
+    def create(name, definition):
+        made = states.create_state_machine(name=name, definition=definition, roleArn=ROLE)
+        return made["stateMachineArn"]
+
+    runs, compares = create("stub-pipeline-p", json.dumps(RUNS)), create("stub-compare", json.dumps(COMPARES))
+    definition = (ROOT / "step_functions" / "monitor_days.asl.json").read_text()
+    for name, value in {
+        "CheckDaysFunction": function,
+        "TellChangeFunction": function,
+        "CompareMachineArn": compares,
+        "PipelineMachinePrefix": runs.removesuffix("p"),
+    }.items():
+        definition = definition.replace(f"${{{name}}}", value)
+    return create("stub-monitor", definition)
+
+
+def ended(cloud, machine, **payload):
+    machines = Machines(cloud.client("stepfunctions"))
+    execution = machines.start(machine, name=f"t{time.time_ns()}", payload={"pipeline": "p", **payload})
+    *_, view = machines.follow([execution])
+    return machines, view
+
+
+def test_one_failing_day_stops_no_other_and_is_named_at_the_end(cloud, machine):
+    machines, view = ended(cloud, machine)
+    assert (view.status, view.error) == ("FAILED", "DaysFailed")
+    assert view.cause == f'1 of 3 late days of p failed: {BROKEN}: CloudError: "it" broke'
+    days = {day["date"]: day for day in machines.given_to(view.arn, "Days failed")["days"]}
+    assert {date: day["outcome"] for date, day in days.items()} == {
+        BROKEN: "failed",
+        RERUN: "published",
+        OWED: "published",
+    }
+    assert (days[RERUN]["attempt"], days[RERUN]["told"], days[RERUN]["comparison"]) == (2, True, "s3://c")
+    assert days[OWED]["message"] == f"s3://m/{OWED}"
+
+
+def test_a_check_that_finds_nothing_ends_well(cloud, machine):
+    _, view = ended(cloud, machine, as_of="2000-01-01")
+    assert (view.succeeded, view.output["days"], view.output["failed"]) == (True, [], 0)
