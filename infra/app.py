@@ -76,6 +76,7 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         project=project,
         functions=sorted(path.parent.name.replace("_", "-") for path in lambdas.glob("*/handler.py")),
         machines=[PULL, *(f"{PIPELINE}{name}" for name in sorted(project.pipelines)), COMPARE, MONITOR],
+        monitor=MONITOR,
         application_id=processing.spark.id,
         changes=late.changes,
         env=env,

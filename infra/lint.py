@@ -108,7 +108,7 @@ def main() -> int:
     """Print every finding; return 1 if there is one."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "cdk.out")
-        settings = load_settings(context()).model_copy(update={"airflow": True})  # it adds a stack, and changes none
+        settings = load_settings(context()).model_copy(update={"airflow": True})  # it only adds: a stack, and alarms
         templates = synthesise(folder, settings=settings, artefacts=stand_ins(Path(scratch)))
         findings = [*nag_findings(folder), *template_findings(folder)]
         machines = {name: text for template in templates.values() for name, text in definitions(template).items()}

@@ -80,6 +80,7 @@ class World:
             executions=self.executions,
             exchange_bucket="exchange",
             now=self.now,
+            lost=lambda pipeline: None,
         )
         return freezer.freeze(pipeline=PIPELINE, date=date, execution="run", correlation_id="c", **options).run
 

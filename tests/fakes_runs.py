@@ -51,11 +51,14 @@ class DictRunTable:
     """A `RunTable` in dictionaries, with the same optimistic lock."""
 
     def __init__(self) -> None:
-        self.days: dict[tuple[str, str], DayRecord] = {}
+        self.by_day: dict[tuple[str, str], DayRecord] = {}
         self.records: dict[tuple[str, str, int], RunRecord] = {}
 
     def day(self, pipeline: str, date: str) -> DayRecord:
-        return self.days.get((pipeline, date), DayRecord(pipeline=pipeline, date=date))
+        return self.by_day.get((pipeline, date), DayRecord(pipeline=pipeline, date=date))
+
+    def days(self, pipeline: str) -> list[DayRecord]:
+        return [day for (name, _), day in sorted(self.by_day.items()) if name == pipeline]
 
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
         return self.records.get((pipeline, date, attempt))
@@ -64,10 +67,10 @@ class DictRunTable:
         return [r for (p, d, _), r in sorted(self.records.items()) if p == pipeline and date in (None, d)]
 
     def save_day(self, day: DayRecord) -> None:
-        stored = self.days.get((day.pipeline, day.date))
+        stored = self.by_day.get((day.pipeline, day.date))
         if (stored.version if stored else 0) != day.version:
             raise DayChanged(day.date)
-        self.days[day.pipeline, day.date] = day.model_copy(update={"version": day.version + 1})
+        self.by_day[day.pipeline, day.date] = day.model_copy(update={"version": day.version + 1})
 
     def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
         if day is not None:

@@ -17,7 +17,14 @@ from slackwater.metrics import NAMESPACE, Dimension, Metric
 from slackwater.project import Project
 
 _PERIOD = Duration.minutes(5)
-"""Long enough for a metric that reaches CloudWatch late, short enough for two failures to ring twice."""
+"""Of what is counted: long enough for a metric that reaches CloudWatch late, short enough for two failures to ring
+twice."""
+_LEVEL_PERIOD = Duration.minutes(1)
+"""Of levels: the highest of a period counts, so the check that puts an alarm out must not share one with the last."""
+_HOURS_APART = 26
+"""How far apart two daily checks may be: 25 hours when clocks are put back, and one to begin in. A single
+period of a day moves on all the time, and would ring whenever a check is minutes later than the one before."""
+_AT_LEAST = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
 _MORE = "docs/operations.md says more."
 
 
@@ -41,6 +48,11 @@ class Rule:
         kind = cloudwatch.TreatMissingData
         return kind.IGNORE if self.metric.gauge else kind.NOT_BREACHING
 
+    @property
+    def period(self) -> Duration:
+        """What is taken together to one value."""
+        return _LEVEL_PERIOD if self.metric.gauge else _PERIOD
+
 
 RULES = (
     Rule(
@@ -56,6 +68,15 @@ RULES = (
         says="Days of {of} are past their deadline and not published. Look: the latest report under checks/{of}/ of "
         "the exchange bucket names them (`overdue`), `slackwater runs {of}` says what became of their runs. Then "
         "`slackwater run {of} --date DATE`. The next check puts the alarm out.",
+        statistic=cloudwatch.Stats.MAXIMUM,
+    ),
+    Rule(
+        name="day-on-hold",
+        metric=Metric.DAYS_ON_HOLD,
+        says="Days of {of} are on hold: inputs that were published are gone or have shrunk, so nothing is run again by "
+        "itself. Look: `slackwater monitor {of}` names days and reasons. Ask the partner; if what is there now is "
+        "right, `slackwater run {of} --date DATE --allow-fewer`. Do it before the days leave the window of late data: "
+        "no check looks at them then, and the alarm goes out with nothing done.",
         statistic=cloudwatch.Stats.MAXIMUM,
     ),
     Rule(
@@ -82,7 +103,7 @@ RULES = (
         statistic=cloudwatch.Stats.MINIMUM,
     ),
 )
-DEAD_LETTERS = "dead-letters"
+DEAD_LETTERS, MONITOR_FAILED, MONITOR_MISSING = "dead-letters", "monitor-failed", "monitor-missing"
 
 
 def put_by(metric: Metric, of: str, *, statistic: str, period: Duration) -> cloudwatch.Metric:
@@ -103,6 +124,23 @@ def messages_in(queue_name: str, *, period: Duration) -> cloudwatch.Metric:
         metric_name="ApproximateNumberOfMessagesVisible",
         dimensions_map={"QueueName": queue_name},
         statistic=cloudwatch.Stats.MAXIMUM,
+        period=period,
+    )
+
+
+def executions(scope: Construct, machine: str, *, ended: str, period: Duration) -> cloudwatch.Metric:
+    """Return how many executions of the state machine of that full name ended so, such as `ExecutionsFailed`."""
+    arn = Stack.of(scope).format_arn(
+        service="states",
+        resource="stateMachine",
+        resource_name=machine,
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+    return cloudwatch.Metric(
+        namespace="AWS/States",
+        metric_name=ended,
+        dimensions_map={"StateMachineArn": arn},
+        statistic=cloudwatch.Stats.SUM,
         period=period,
     )
 
@@ -140,23 +178,62 @@ class AlarmTopic(Construct):
 
 
 class Alarms(Construct):
-    """Every rule's alarms for a project's pipelines and sources, and the one on dead letters."""
+    """Every rule's alarms for a project's pipelines and sources, those on the monitor, and the one on dead letters."""
 
     def __init__(
-        self, scope: Construct, id_: str, *, settings: Settings, project: Project, topic: sns.ITopic, dead_letters: str
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        settings: Settings,
+        project: Project,
+        topic: sns.ITopic,
+        monitor: str,
+        dead_letters: str,
     ) -> None:
+        """Ring by `topic`, for the monitoring state machine and the queue too, by their names."""
         super().__init__(scope, id_)
         self._settings, self._action = settings, actions.SnsAction(topic)
         self.all = [self._of_rule(rule, of, at) for rule in RULES for of, at in _thresholds(rule, project)]
+        self.all.append(self._of_failed_monitor(settings.named(monitor)))
+        if settings.airflow:  # without it nothing is started by the clock
+            self.all.extend(self._of_missing_monitor(name) for name in sorted(project.pipelines))
         self.all.append(self._of_dead_letters(dead_letters))
 
     def _of_rule(self, rule: Rule, of: str, threshold: int) -> cloudwatch.Alarm:
         return self._alarm(
             f"{rule.name}-{of}",
-            metric=put_by(rule.metric, of, statistic=rule.statistic, period=_PERIOD),
+            metric=put_by(rule.metric, of, statistic=rule.statistic, period=rule.period),
             threshold=threshold,
             missing=rule.missing,
             says=rule.says.format(of=of, threshold=threshold),
+        )
+
+    def _of_failed_monitor(self, machine: str) -> cloudwatch.Alarm:
+        return self._alarm(
+            MONITOR_FAILED,
+            metric=executions(self, machine, ended="ExecutionsFailed", period=_PERIOD),
+            threshold=1,
+            missing=cloudwatch.TreatMissingData.NOT_BREACHING,
+            says="A monitoring has failed: late days may not have been noticed, run again or told. Look: the failed "
+            f"execution of {machine} names the pipeline in its input, and the days or the cause. Mend that, then "
+            "`slackwater monitor PIPELINE`.",
+        )
+
+    def _of_missing_monitor(self, pipeline: str) -> cloudwatch.Alarm:
+        """Each check of the present day puts the days overdue, if only that there are none."""
+        return self._alarm(
+            f"{MONITOR_MISSING}-{pipeline}",
+            metric=put_by(
+                Metric.DAYS_OVERDUE, pipeline, statistic=cloudwatch.Stats.SAMPLE_COUNT, period=Duration.hours(1)
+            ),
+            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            threshold=1,
+            periods=_HOURS_APART,
+            missing=cloudwatch.TreatMissingData.BREACHING,
+            says=f"No check of {pipeline} has looked at the present day for {_HOURS_APART} hours: late and overdue "
+            f"days are not noticed, and levels stand still. Look: the DAG monitor_{pipeline} in Airflow, whether it is "
+            f"paused or its tasks fail. Then `slackwater monitor {pipeline}`.",
         )
 
     def _of_dead_letters(self, queue: str) -> cloudwatch.Alarm:
@@ -171,7 +248,15 @@ class Alarms(Construct):
         )
 
     def _alarm(
-        self, name: str, *, metric: cloudwatch.Metric, threshold: int, missing: cloudwatch.TreatMissingData, says: str
+        self,
+        name: str,
+        *,
+        metric: cloudwatch.Metric,
+        threshold: int,
+        missing: cloudwatch.TreatMissingData,
+        says: str,
+        comparison: cloudwatch.ComparisonOperator = _AT_LEAST,
+        periods: int = 1,
     ) -> cloudwatch.Alarm:
         alarm = cloudwatch.Alarm(
             self,
@@ -180,8 +265,8 @@ class Alarms(Construct):
             alarm_description=f"{says} {_MORE}",
             metric=metric,
             threshold=threshold,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-            evaluation_periods=1,
+            comparison_operator=comparison,
+            evaluation_periods=periods,
             treat_missing_data=missing,
         )
         alarm.add_alarm_action(self._action)
@@ -192,4 +277,6 @@ def _thresholds(rule: Rule, project: Project) -> Iterable[tuple[str, int]]:
     """What a rule is applied to, each with the value from which on it rings."""
     if rule.metric.dimension is Dimension.PIPELINE:
         return [(name, 1) for name in sorted(project.pipelines)]
-    return [(name, source.silent_hours) for name, source in sorted(project.sources.items())]
+    # Only the check of a pipeline that reads a source sees how long it has been silent.
+    read = {name for pipeline in project.pipelines.values() for name in pipeline.sources}
+    return [(name, project.source(name).silent_hours) for name in sorted(read)]

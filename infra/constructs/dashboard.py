@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import ArnFormat, Duration, Stack
+from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.constructs.alarms import messages_in, put_by
+from infra.constructs.alarms import executions, messages_in, put_by
 from infra.settings import Settings
 from slackwater.metrics import Dimension, Metric
 from slackwater.project import Project
@@ -27,6 +27,7 @@ _ROWS = (
         ("Late bytes ignored: below the thresholds", Metric.LATE_BYTES_IGNORED, _DAY),
     ),
     (
+        ("Days on hold", Metric.DAYS_ON_HOLD, _DAY),
         ("Late days run again, a day", Metric.DAYS_RERUN, _DAY),
         ("Changes told, a day", Metric.CHANGES_TOLD, _DAY),
         ("Tellings unsure, a day", Metric.TELLINGS_UNSURE, _DAY),
@@ -72,7 +73,8 @@ class Dashboard(Construct):
         add = self.dashboard.add_widgets
         add(cloudwatch.AlarmStatusWidget(alarms=list(alarms), title="Alarms", width=_WIDTH))
         for row in _ROWS:
-            add(*[_graph(title, self._of_each(metric, period)) for title, metric, period in row])
+            width = _WIDTH // len(row)
+            add(*[_graph(title, self._of_each(metric, period), width=width) for title, metric, period in row])
         add(
             _graph("Dead letters", [messages_in(dead_letters, period=_HOUR)]),
             _graph("Functions' errors, an hour", self._errors(functions)),
@@ -103,25 +105,12 @@ class Dashboard(Construct):
     def _failures(self, machines: Sequence[str]) -> list[cloudwatch.Metric]:
         """What Step Functions counts: a run that could not even begin is seen here, and nowhere else."""
         return [
-            cloudwatch.Metric(
-                namespace="AWS/States",
-                metric_name=failure,
-                dimensions_map={"StateMachineArn": self._machine_arn(machine)},
-                statistic=cloudwatch.Stats.SUM,
-                period=_HOUR,
-                label=f"{machine}: {failure.removeprefix('Executions')}",
+            executions(self, self._settings.named(machine), ended=failure, period=_HOUR).with_(
+                label=f"{machine}: {failure.removeprefix('Executions')}"
             )
             for machine in machines
             for failure in _FAILURES
         ]
-
-    def _machine_arn(self, machine: str) -> str:
-        return Stack.of(self).format_arn(
-            service="states",
-            resource="stateMachine",
-            resource_name=self._settings.named(machine),
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
 
     def _jobs(self, application_id: str) -> list[cloudwatch.Metric]:
         return [
@@ -137,5 +126,5 @@ class Dashboard(Construct):
         ]
 
 
-def _graph(title: str, metrics: Sequence[cloudwatch.IMetric]) -> cloudwatch.GraphWidget:
-    return cloudwatch.GraphWidget(title=title, left=list(metrics), width=_WIDTH // 3, height=6)
+def _graph(title: str, metrics: Sequence[cloudwatch.IMetric], *, width: int = _WIDTH // 3) -> cloudwatch.GraphWidget:
+    return cloudwatch.GraphWidget(title=title, left=list(metrics), width=width, height=6)

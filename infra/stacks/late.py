@@ -77,6 +77,7 @@ class LateStack(Stack):
                 "PROJECT_URI": self._project.s3_object_url,
             },
             timeout=Duration.minutes(10),
+            memory_mb=1024,
         )
         grants.read_asset(function.role, self._project)
         grants.list_objects(function.role, storage.raw, "raw/")
@@ -118,7 +119,13 @@ class LateStack(Stack):
         return function
 
     def _function(
-        self, name: str, *, description: str, environment: dict[str, str], timeout: Duration
+        self,
+        name: str,
+        *,
+        description: str,
+        environment: dict[str, str],
+        timeout: Duration,
+        memory_mb: int = 512,
     ) -> LibraryFunction:
         storage = self._storage
         return LibraryFunction(
@@ -135,7 +142,7 @@ class LateStack(Stack):
                 **environment,
             },
             timeout=timeout,
-            memory_mb=512,
+            memory_mb=memory_mb,
         )
 
     def _compare(self, definition: Machine, processing: ProcessingStack) -> StateMachine:

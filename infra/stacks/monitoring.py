@@ -28,18 +28,28 @@ class MonitoringStack(Stack):
         project: Project,
         functions: Sequence[str],
         machines: Sequence[str],
+        monitor: str,
         application_id: str,
         changes: sns.ITopic,
         env: Environment | None = None,
     ) -> None:
-        """Look at these functions and state machines, by their names: other stacks may change without this one."""
+        """Look at these functions and state machines, `monitor` being the one that checks days, by their names.
+
+        Names, so that other stacks may change without this one.
+        """
         super().__init__(scope, id_, env=env, description="Slackwater: dashboard, alarms and dead letters")
         topic = AlarmTopic(self, "Alarming", settings=settings).topic
         self.dead_letters = DeadLetters(self, "DeadLetters", settings=settings, topics=[topic, changes])
         self.dead_letters.subscribe("Alarms", topic, settings.alarm_emails)
         self.dead_letters.subscribe("Changes", changes, settings.change_emails)
         self.alarms = Alarms(
-            self, "Alarms", settings=settings, project=project, topic=topic, dead_letters=self.dead_letters.name
+            self,
+            "Alarms",
+            settings=settings,
+            project=project,
+            topic=topic,
+            monitor=monitor,
+            dead_letters=self.dead_letters.name,
         )
         self.dashboard = Dashboard(
             self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -91,13 +92,14 @@ def _put_metrics(report: CheckReport, project: Project) -> None:
     late = dict.fromkeys(Decision, 0)
     for day in report.days:
         late[day.decision] += sum(source.late.bytes for source in day.sources)
-    rerun = sum(day.decision is Decision.RERUN for day in report.days)
-    put_metric(Metric.DAYS_RERUN, rerun, pipeline=report.pipeline)
+    days = Counter(day.decision for day in report.days)
+    put_metric(Metric.DAYS_RERUN, days[Decision.RERUN], pipeline=report.pipeline)
     put_metric(Metric.LATE_BYTES, late[Decision.RERUN] + late[Decision.HOLD], pipeline=report.pipeline)
     if report.as_of != today(definition, report.checked_at).isoformat():
         return
     put_metric(Metric.LATE_BYTES_UNPROCESSED, late[Decision.HOLD], pipeline=report.pipeline)
     put_metric(Metric.LATE_BYTES_IGNORED, late[Decision.IGNORE], pipeline=report.pipeline)
+    put_metric(Metric.DAYS_ON_HOLD, days[Decision.HOLD], pipeline=report.pipeline)
     put_metric(Metric.DAYS_OVERDUE, len(report.overdue), pipeline=report.pipeline)
     for name, arrived in report.last_arrivals.items():
         # Without an arrival it has been silent at least as far back as the check has looked.

@@ -11,10 +11,12 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field
 
 from slackwater.aws.clients import client
+from slackwater.aws.emf import put_metric
 from slackwater.aws.executions import StepFunctionsExecutions
 from slackwater.aws.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.run_table import DynamoRunTable
+from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.runs.freeze import Freezer
 from slackwater.runs.inputs import InputListing
@@ -66,6 +68,7 @@ def _freezer() -> Freezer:
         executions=StepFunctionsExecutions(client("stepfunctions")),
         exchange_bucket=environment.exchange_bucket,
         now=_now,
+        lost=lambda pipeline: put_metric(Metric.RUNS_FAILED, 1, pipeline=pipeline),
     )
 
 

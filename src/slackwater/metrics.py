@@ -32,13 +32,15 @@ class Metric(StrEnum):
     RUNS_PUBLISHED = "RunsPublished"
     RUNS_FAILED = "RunsFailed"
     DAYS_RERUN = "DaysRerun"
-    """Late days that a check ordered to be run again."""
+    """Late days that a check ordered to be run again: two checks at once count a day twice."""
     DAYS_OVERDUE = "DaysOverdue"
     """Gauge: days of the window that are past their deadline and not published."""
+    DAYS_ON_HOLD = "DaysOnHold"
+    """Gauge: days of the window that wait for a person."""
     LATE_BYTES = "LateBytes"
-    """What a check found late on days to run again or on hold."""
+    """What a check found late on days to run again or on hold: the next one counts what is still there again."""
     LATE_BYTES_UNPROCESSED = "LateBytesUnprocessed"
-    """Gauge: late data on days on hold."""
+    """Gauge: late data on days on hold; none where inputs are only gone."""
     LATE_BYTES_IGNORED = "LateBytesIgnored"
     """Gauge: late data below the thresholds."""
     CHANGES_TOLD = "ChangesTold"
@@ -72,6 +74,7 @@ class Metric(StrEnum):
 _BYTES = {Metric.LATE_BYTES, Metric.LATE_BYTES_UNPROCESSED, Metric.LATE_BYTES_IGNORED}
 _GAUGES = {
     Metric.DAYS_OVERDUE,
+    Metric.DAYS_ON_HOLD,
     Metric.LATE_BYTES_UNPROCESSED,
     Metric.LATE_BYTES_IGNORED,
     Metric.HOURS_SINCE_ARRIVAL,

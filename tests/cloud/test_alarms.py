@@ -191,14 +191,29 @@ def test_a_partner_that_has_sent_nothing_for_long_rings_and_one_that_has_does_no
 
 
 def test_late_bytes_that_stay_unprocessed_ring(cloud, published, push, metric, state):
-    s3, bucket, name = cloud.client("s3"), cloud.outputs()["RawBucket"], "LateBytesUnprocessed"
+    s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
     prefix = f"raw/source=weather/date={DAY}/hour=15/"
     [kept] = s3.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
+    before = metric("DaysOnHold", pipeline=PIPELINE)
     s3.delete_object(Bucket=bucket, Key=kept["Key"])
     push(observed("EWR", hour=17))
     check(cloud)
-    assert until(lambda: metric(name, "Maximum", pipeline=PIPELINE)) > 0
+    assert until(lambda: metric("DaysOnHold", pipeline=PIPELINE) - before) == 1
+    assert until(lambda: metric("LateBytesUnprocessed", "Maximum", pipeline=PIPELINE)) > 0
+    assert until(lambda: state(f"day-on-hold-{PIPELINE}") == "ALARM")
     assert until(lambda: state(f"late-bytes-unprocessed-{PIPELINE}") == "ALARM")
+
+
+def test_a_monitoring_that_fails_rings(cloud, metric, state, rung):
+    machine = cloud.outputs()["MonitorMachineArn"]
+    of = {"namespace": "AWS/States", "StateMachineArn": machine}
+    before = metric("ExecutionsFailed", **of)
+    put_out(cloud, "monitor-failed")
+    start(cloud, machine, {"pipeline": "no_such_pipeline"})
+    assert until(lambda: metric("ExecutionsFailed", **of) - before) == 1
+    assert until(lambda: state("monitor-failed") == "ALARM")
+    assert until(lambda: "slackwater-monitor-failed" in rung())
+    assert "slackwater monitor PIPELINE" in rung()["slackwater-monitor-failed"]
 
 
 def test_a_message_that_may_have_been_sent_rings(cloud, published, metric, state):

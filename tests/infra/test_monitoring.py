@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aws_cdk import App, Stack
+from aws_cdk.assertions import Template
 
 from infra.app import ROOT
-from infra.constructs.alarms import RULES
+from infra.constructs.alarms import RULES, Alarms, AlarmTopic
 from infra.lint import context, definitions, stand_ins, synthesise
 from infra.settings import Settings, load_settings
 from slackwater.errors import DefinitionError
@@ -62,6 +64,14 @@ def alarms(assembly: Assembly) -> dict[str, dict[str, Any]]:
     return {alarm["AlarmName"]: alarm for alarm in found}
 
 
+@pytest.fixture(scope="module")
+def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The app with what starts everything by the clock."""
+    scratch = tmp_path_factory.mktemp("scheduled")
+    settings = load_settings({**context(), "slackwater:airflow": True})
+    return Assembly(scratch, synthesise(scratch / "cdk.out", settings=settings, artefacts=stand_ins(scratch)))
+
+
 def names(project: Project, dimension: str) -> list[str]:
     return sorted(project.pipelines if dimension == Dimension.PIPELINE else project.sources)
 
@@ -102,22 +112,64 @@ def test_the_dashboard_shows_every_alarm(widgets: list[dict[str, Any]], assembly
 
 def test_there_is_an_alarm_of_each_rule_for_each_pipeline_or_source(assembly: Assembly, project: Project) -> None:
     expected = {f"slackwater-{rule.name}-{of}" for rule in RULES for of in names(project, rule.metric.dimension)}
-    assert set(alarms(assembly)) == {*expected, "slackwater-dead-letters"}
+    assert set(alarms(assembly)) == {*expected, "slackwater-monitor-failed", "slackwater-dead-letters"}
 
 
-def test_every_alarm_says_what_to_do_and_rings_by_the_topic(assembly: Assembly) -> None:
-    for alarm in alarms(assembly).values():
+def test_a_source_that_no_pipeline_reads_has_no_alarm(project: Project) -> None:
+    unread = {**project.sources, "tides": project.source("weather")}
+    settings, stack = Settings(airflow=False), Stack(App(), "stack")
+    Alarms(
+        stack,
+        "Alarms",
+        settings=settings,
+        project=project.model_copy(update={"sources": unread}),
+        topic=AlarmTopic(stack, "Alarming", settings=settings).topic,
+        monitor="monitor-days",
+        dead_letters="queue",
+    )
+    made = Template.from_stack(stack).find_resources("AWS::CloudWatch::Alarm").values()
+    silent = {found["Properties"]["AlarmName"] for found in made if "silent" in found["Properties"]["AlarmName"]}
+    assert silent == {"slackwater-partner-silent-flights", "slackwater-partner-silent-weather"}
+
+
+def test_a_failed_monitoring_rings(assembly: Assembly) -> None:
+    alarm = alarms(assembly)["slackwater-monitor-failed"]
+    assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/States", "ExecutionsFailed")
+    [dimension] = alarm["Dimensions"]
+    assert dimension["Name"] == "StateMachineArn"
+    assert words(dimension["Value"]).endswith(":stateMachine:slackwater-monitor-days")
+    assert (alarm["Statistic"], alarm["Threshold"], alarm["Period"]) == ("Sum", 1, 300)
+    assert alarm["TreatMissingData"] == "notBreaching"
+
+
+def test_a_check_that_the_schedule_has_missed_for_more_than_a_day_rings(scheduled: Assembly, project: Project) -> None:
+    missing = {name: alarm for name, alarm in alarms(scheduled).items() if "monitor-missing" in name}
+    assert set(missing) == {f"slackwater-monitor-missing-{name}" for name in project.pipelines}
+    for name, alarm in missing.items():
+        [pipeline] = alarm["Dimensions"]
+        assert name.endswith(pipeline["Value"])
+        assert (alarm["MetricName"], alarm["Statistic"]) == ("DaysOverdue", "SampleCount")
+        assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
+        assert (alarm["Period"], alarm["EvaluationPeriods"]) == (3600, 26)
+        assert "DatapointsToAlarm" not in alarm
+        assert alarm["TreatMissingData"] == "breaching"
+
+
+def test_every_alarm_says_what_to_do_and_rings_by_the_topic(scheduled: Assembly) -> None:
+    for alarm in alarms(scheduled).values():
         assert "Look: " in alarm["AlarmDescription"]
         assert "{" not in alarm["AlarmDescription"]
         assert len(alarm["AlarmDescription"]) <= 1024
         assert [words(action)[:13] for action in alarm["AlarmActions"]] == ["AlarmingTopic"]
-        assert (alarm["Period"], alarm["EvaluationPeriods"]) == (300, 1)
 
 
 def test_levels_stay_until_they_are_put_again_and_counters_go_out(assembly: Assembly) -> None:
-    missing = {alarm["MetricName"]: alarm["TreatMissingData"] for alarm in alarms(assembly).values()}
-    assert missing.pop("ApproximateNumberOfMessagesVisible") == "ignore"
-    assert missing == {name: "ignore" if Metric(name).gauge else "notBreaching" for name in missing}
+    of = {name: (alarm["TreatMissingData"], alarm["Period"]) for name, alarm in alarms(assembly).items()}
+    assert of.pop("slackwater-dead-letters") == ("ignore", 300)
+    level = {alarm["MetricName"] for alarm in alarms(assembly).values()} & {m for m in Metric if m.gauge}
+    assert of == {
+        name: ("ignore", 60) if alarms(assembly)[name]["MetricName"] in level else ("notBreaching", 300) for name in of
+    }
 
 
 def test_a_partner_is_silent_after_the_hours_that_its_source_says(assembly: Assembly, project: Project) -> None:
@@ -174,7 +226,7 @@ def test_what_is_no_address_is_named(address: str) -> None:
 def test_the_page_for_operators_names_every_alarm_and_the_two_topics() -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `slackwater-([\w-]+?)(?:-[A-Z]+)?` \|", page, flags=re.MULTILINE))
-    assert named == {*(rule.name for rule in RULES), "dead-letters"}
+    assert named == {*(rule.name for rule in RULES), "monitor-failed", "monitor-missing", "dead-letters"}
     for topic in ("slackwater-alarms", "slackwater-changes"):
         assert f"`{topic}`" in page
 

@@ -65,9 +65,13 @@ def test_by_default_there_is_no_airflow(assembly: Assembly) -> None:
     assert not assembly.resources("AWS::MWAA::Environment")
 
 
-def test_the_setting_adds_a_stack_and_changes_none(assembly: Assembly, scheduled: Assembly) -> None:
-    others = {name: template for name, template in scheduled.templates.items() if name != _STACK}
-    assert others == assembly.templates
+def test_the_setting_adds_a_stack_and_changes_none_but_for_alarms(assembly: Assembly, scheduled: Assembly) -> None:
+    changed = {name for name, template in scheduled.templates.items() if template != assembly.templates.get(name)}
+    assert changed == {_STACK, "slackwater-monitoring"}
+    before, after = (set(found.templates["slackwater-monitoring"]["Resources"]) for found in (assembly, scheduled))
+    alarms = scheduled.resources("AWS::CloudWatch::Alarm")
+    assert before < after
+    assert after - before == {name for name in alarms if "monitormissing" in name}
 
 
 def test_nothing_is_found_against_it(scheduled: Assembly) -> None:

@@ -49,6 +49,18 @@ def test_no_function_is_told_more_than_it_needs(assembly: Assembly) -> None:
     }
 
 
+def test_functions_have_the_memory_that_their_work_takes(assembly: Assembly) -> None:
+    memory = {
+        function["Properties"]["FunctionName"].removeprefix("slackwater-"): function["Properties"]["MemorySize"]
+        for function in assembly.resources("AWS::Lambda::Function").values()
+    }
+    assert {name: memory[name] for name in ("check-days", "compare-versions", "tell-change")} == {
+        "check-days": 1024,  # two days' manifests at once
+        "compare-versions": 512,
+        "tell-change": 512,
+    }
+
+
 def test_a_stack_does_not_bind_another_by_its_layer(assembly: Assembly) -> None:
     exports = [output for template in assembly.templates.values() for output in template["Outputs"]]
     layers = [name for template in assembly.templates.values() for name in template["Resources"] if "Layer" in name]

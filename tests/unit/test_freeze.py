@@ -57,15 +57,27 @@ def executions():
 
 
 @pytest.fixture
-def freezer(project, store, files, table, executions):
+def lost():
+    """Pipelines of which a run was lost, as the freezer told."""
+    return []
+
+
+@pytest.fixture
+def inputs(project, store, files):
+    return InputListing(project=project, store=store, files=files, raw_bucket="raw", now=lambda: NOW)
+
+
+@pytest.fixture
+def freezer(inputs, table, executions, lost):
     return Freezer(
-        project=project,
-        store=store,
-        inputs=InputListing(project=project, store=store, files=files, raw_bucket="raw", now=lambda: NOW),
+        project=inputs.project,
+        store=inputs.store,
+        inputs=inputs,
         table=table,
         executions=executions,
         exchange_bucket="exchange",
         now=lambda: NOW,
+        lost=lost.append,
     )
 
 
@@ -114,7 +126,7 @@ def test_what_passes_through_the_orchestrator_is_small(freezer, store):
     assert len(freeze(freezer, "one").model_dump_json()) < 1024
 
 
-def test_a_day_without_input_is_frozen_as_empty(project, table, executions):
+def test_a_day_without_input_is_frozen_as_empty(project, table, executions, lost):
     freezer = Freezer(
         project=project,
         store=DictStore(),
@@ -123,6 +135,7 @@ def test_a_day_without_input_is_frozen_as_empty(project, table, executions):
         executions=executions,
         exchange_bucket="exchange",
         now=lambda: NOW,
+        lost=lost.append,
     )
     run = freeze(freezer, "one").run
     assert (run.files, run.rows, run.bytes) == (0, 0, 0)
@@ -188,14 +201,47 @@ def test_new_code_makes_a_new_run(freezer, recorder, project):
     assert freeze(newer, "two").action is Action.RUN
 
 
-def test_the_day_of_an_execution_that_was_lost_is_taken_over_and_its_run_closed(freezer, executions, table):
+def test_the_day_of_an_execution_that_was_lost_is_taken_over_and_its_run_closed(freezer, executions, table, lost):
     freeze(freezer, "one")
     executions.running.remove("one")
     taken = freeze(freezer, "two")
     assert (taken.action, taken.run.attempt) == (Action.RUN, 2)
-    lost, running = table.runs(PIPELINE)
-    assert (lost.state, running.state) == (RunState.FAILED, RunState.RUNNING)
-    assert "without recording" in lost.error
+    closed, running = table.runs(PIPELINE)
+    assert (closed.state, running.state) == (RunState.FAILED, RunState.RUNNING)
+    assert "without recording" in closed.error
+    freeze(freezer, "two")
+    assert lost == [PIPELINE]
+
+
+def test_of_two_that_close_a_lost_run_at_once_only_the_one_that_gets_the_day_tells(
+    freezer, executions, table, lost, monkeypatch
+):
+    freeze(freezer, "one")
+    executions.running.remove("one")
+    with monkeypatch.context() as late:
+        late.setattr(table, "save", outrun(table.save))
+        assert freeze(freezer, "two").action is Action.WAIT
+    closed = table.run(PIPELINE, DATE, 1)
+    assert (closed.state, lost) == (RunState.FAILED, [])
+    assert freeze(freezer, "two").action is Action.RUN
+    assert lost == [PIPELINE]
+
+
+def outrun(save):
+    """A table's `save` as one finds it whose day another execution has changed meanwhile."""
+
+    def saved(*, run, day=None):
+        if day:
+            raise DayChanged(day.date)
+        save(run=run)
+
+    return saved
+
+
+def test_a_run_that_ended_by_itself_is_not_lost(freezer, recorder, lost):
+    recorder.failed(freeze(freezer, "one").run, error="E", cause="why")
+    freeze(freezer, "two")
+    assert lost == []
 
 
 def test_an_execution_that_is_not_known_yet_is_waited_for(freezer, executions, table):
@@ -227,7 +273,7 @@ def test_half_replaced_files_are_read_as_their_entry_says(freezer, store, files)
     def read(**entry):
         files.told = [FileEntry(source="flights", path="f.csv", **entry)]
         run = freeze(freezer, "one", force=True).run
-        freezer.table.days.clear()
+        freezer.table.by_day.clear()
         manifest = InputManifest.model_validate_json(store.get(run.manifest))
         return {item.uri for item in manifest.objects}
 
@@ -237,9 +283,13 @@ def test_half_replaced_files_are_read_as_their_entry_says(freezer, store, files)
     assert read(version=new) & {old_uri, new_uri} == {old_uri, new_uri}
 
 
+def content(name):
+    return Version(content_sha256=name, partitions=())
+
+
 def test_files_that_never_rest_are_told_and_tried_again_later(freezer, files):
     count = iter(range(100))
-    files.entries = lambda source: [FileEntry(source=source, path=str(next(count)))]
+    files.entries = lambda source: [FileEntry(source=source, path="f", writing=content(str(next(count))))]
     with pytest.raises(DayChanged, match="files of flights kept changing"):
         freeze(freezer, "one")
 

@@ -64,18 +64,29 @@ def test_a_check_of_the_present_day_puts_what_it_found_and_the_levels(world, che
     world.add("flights", "2013-03-09", "20", name="late", rows=30)
     world.add("flights", "2013-03-10", "20", name="late", rows=500)
     world.store.delete(["s3://raw/raw/source=weather/date=2013-03-10/hour=17/a.parquet"])
-    del world.table.days[PIPELINE, "2013-03-11"]
+    del world.table.by_day[PIPELINE, "2013-03-11"]
     check()
     newest = max(item[2] for uri, item in world.store.objects.items() if "source=weather" in uri)
     assert metrics.put == {
         (Metric.DAYS_RERUN, PIPELINE): 1,
         (Metric.LATE_BYTES, PIPELINE): 530,
+        (Metric.DAYS_ON_HOLD, PIPELINE): 1,
         (Metric.LATE_BYTES_UNPROCESSED, PIPELINE): 500,
         (Metric.LATE_BYTES_IGNORED, PIPELINE): 9,
         (Metric.DAYS_OVERDUE, PIPELINE): 1,
         (Metric.HOURS_SINCE_ARRIVAL, "flights"): metrics.put[Metric.HOURS_SINCE_ARRIVAL, "flights"],
         (Metric.HOURS_SINCE_ARRIVAL, "weather"): (NOW - newest) / timedelta(hours=1),
     }
+
+
+@pytest.mark.parametrize(
+    "gone", ["raw/raw/source=weather/date=2013-03-10/", "exchange/manifests/daily_delays/2013-03-10/"]
+)
+def test_a_day_is_on_hold_though_nothing_late_has_come(world, check, metrics, gone):
+    world.store.delete([uri for uri in world.store.objects if uri.startswith(f"s3://{gone}")])
+    check()
+    assert metrics.put[Metric.DAYS_ON_HOLD, PIPELINE] == 1
+    assert metrics.put[Metric.LATE_BYTES_UNPROCESSED, PIPELINE] == 0
 
 
 def test_a_check_of_the_past_puts_no_level(check, metrics):

@@ -2,6 +2,7 @@ from datetime import timedelta
 
 import pytest
 
+from slackwater.arrow.reference import ArrowReference
 from slackwater.late.comparison import RowChange, RowCounts
 from slackwater.late.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.late.message import Message, compose
@@ -41,7 +42,7 @@ THE FIRST CHANGED ROWS
   ... and 1 more row
 
 WHERE TO LOOK
-  slackwater diff daily_delays --date 2013-03-10  every changed row
+  slackwater diff daily_delays --date 2013-03-10  its two latest versions
   slackwater runs daily_delays                    when it ran, what it read
   The version before can still be read; in Spark SQL:
     FROM daily_delays VERSION AS OF '2013-03-10-000000000000-1'
@@ -97,6 +98,21 @@ def test_a_change_without_new_inputs_is_told_as_a_new_run():
     body = compose(a_comparison(inputs=(same,))).body
     assert body.startswith("A new run has changed what daily_delays had published for 2013-03-10:\n")
     assert "Nothing: both versions come from the same inputs." in body
+
+
+def test_inputs_that_cannot_be_known_are_not_called_the_same():
+    body = compose(a_comparison().model_copy(update={"inputs": ()})).body
+    assert body.startswith("A new version has changed what daily_delays had published for 2013-03-10:\n")
+    assert (
+        "WHAT ARRIVED LATE\n  That cannot be known any more: the list of what a version has read is gone.\n\n" in body
+    )
+
+
+def test_all_changed_rows_are_where_the_comparison_has_left_them():
+    uri = "s3://exchange/comparisons/daily_delays/2013-03-10/1-4/rows/manifest.json"
+    rows = ArrowReference(manifest=uri, rows=300, bytes=9000, files=1, seconds=1.0)
+    body = compose(a_comparison(before=1, after=4).model_copy(update={"all_rows": rows})).body
+    assert f"\n  All changed rows, as Arrow files:\n    {uri}\n" in body
 
 
 def test_rows_that_are_gone_are_told_with_what_they_said():

@@ -1,6 +1,19 @@
+import socket
+import ssl
+import threading
+from contextlib import contextmanager
+
 import pytest
 from botocore.awsrequest import AWSResponse
-from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError
+from botocore.exceptions import (
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ProxyConnectionError,
+    ReadTimeoutError,
+    SSLError,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +60,13 @@ def topic(wire, make=connect):
     return SnsTopic(ARN, connect=wired)
 
 
+def tls(why):
+    """What botocore makes of a TLS connection that breaks: the reason is the cause of the cause."""
+    error, between = SSLError(endpoint_url="https://x", error=why), Exception(why)
+    error.__context__, between.__context__ = between, why
+    return error
+
+
 def publish(wire, **more):
     message = {"subject": "s", "body": "b", "attributes": {"pipeline": "p", "date": "2013-03-10"}} | more
     return topic(wire).publish(**message)
@@ -75,6 +95,9 @@ def test_a_message_is_sent_with_the_attributes_by_which_subscriptions_filter():
         (refused("InvalidParameter", 400), CloudError),
         (Wire(EndpointConnectionError(endpoint_url="http://x")), CloudError),
         (Wire(ConnectTimeoutError(endpoint_url="http://x")), CloudError),
+        (Wire(ProxyConnectionError(proxy_url="http://x")), CloudError),
+        (Wire(NoCredentialsError()), AccessDenied),
+        (Wire(tls(ssl.SSLCertVerificationError("self-signed certificate"))), CloudError),
     ],
 )
 def test_a_refusal_means_that_nothing_was_sent(wire, error):
@@ -90,6 +113,8 @@ def test_a_refusal_means_that_nothing_was_sent(wire, error):
         refused("InternalError", 500),
         refused("ServiceUnavailable", 503),
         Wire(ReadTimeoutError(endpoint_url="http://x")),
+        Wire(ConnectionClosedError(endpoint_url="http://x")),
+        Wire(tls(ssl.SSLError("wrong version number"))),
         Wire("not an answer at all"),
     ],
 )
@@ -97,6 +122,46 @@ def test_an_answer_that_was_lost_is_told_apart_and_the_message_is_not_sent_again
     with pytest.raises(AnswerLost, match="no answer to publishing"):
         publish(wire)
     assert len(wire.requests) == 1
+
+
+@contextmanager
+def server(monkeypatch, scheme, serve):
+    """Have what is sent to SNS taken by one call of `serve`, which gets the connection."""
+
+    def take():
+        connection, _ = listening.accept()
+        with connection:
+            serve(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"{scheme}://127.0.0.1:{listening.getsockname()[1]}")
+        thread = threading.Thread(target=take)
+        thread.start()
+        yield
+        thread.join()
+
+
+def test_a_request_that_was_taken_whole_before_the_connection_broke_may_have_been_sent(monkeypatch):
+    taken = []
+
+    def break_off(connection):
+        request = b""
+        while b"2013-03-10" not in request:  # the last attribute's value ends the body
+            request += connection.recv(65_536)
+        taken.append(request)
+
+    with server(monkeypatch, "http", break_off), pytest.raises(AnswerLost, match="no answer to publishing"):
+        SnsTopic(ARN).publish(subject="s", body="b", attributes={"date": "2013-03-10"})
+    assert [request.count(b"Action=Publish") for request in taken] == [1]
+
+
+def test_a_tls_connection_that_breaks_is_not_taken_for_a_refusal(monkeypatch):
+    def garble(connection):
+        connection.recv(65_536)
+        connection.sendall(b"HTTP/1.1 500 no\r\n\r\n")
+
+    with server(monkeypatch, "https", garble), pytest.raises(AnswerLost, match="SSL"):
+        SnsTopic(ARN).publish(subject="s", body="b", attributes={})
 
 
 def test_the_clients_of_everything_else_would_have_sent_it_again(monkeypatch):

@@ -44,7 +44,7 @@ class Days(DictRunTable):
                 record = record.model_copy(update={"publication": publication, "ended_at": ended})
                 published = PublishedRun(run=run, publication=publication, at=ended)
             self.records[PIPELINE, DATE, attempt] = record
-        self.days[PIPELINE, DATE] = DayRecord(pipeline=PIPELINE, date=DATE, published=published, told=told)
+        self.by_day[PIPELINE, DATE] = DayRecord(pipeline=PIPELINE, date=DATE, published=published, told=told)
 
 
 PUBLISHED, FAILED, RUNNING = RunState.PUBLISHED, RunState.FAILED, RunState.RUNNING

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from ministack.core.responses import request_scope
-from ministack.services import cloudwatch, cloudwatch_logs, sns, sqs
+from ministack.services import cloudwatch, cloudwatch_logs, sns, sqs, stepfunctions
 
 from slackwater.local.alarms import Rule, State, judge, period_of
 from slackwater.local.emf import Datum, data
@@ -151,6 +151,7 @@ def monitoring(monkeypatch, touched):
     """The adapter, entered in the emulator's tables, which are as they were afterwards."""
     for module, name in (
         (cloudwatch_logs, "_append_log_events"),
+        (stepfunctions, "_fail_execution"),
         (cloudwatch, "_evaluate_alarm"),
         (sns, "_deliver_to_sqs"),
     ):
@@ -158,7 +159,7 @@ def monitoring(monkeypatch, touched):
     adapter = Monitoring(lambda: touched.append(1))
     adapter.register()
     yield adapter
-    for module in (cloudwatch, sns, sqs):
+    for module in (cloudwatch, sns, sqs, stepfunctions):
         module.reset()
 
 
@@ -252,6 +253,28 @@ def test_a_queue_is_measured_when_it_changes_and_each_minute_while_something_wai
         False,
     ]
     assert depths() == [("q", 0), ("q", 1), ("q", 1)]
+
+
+def executed(name, state):
+    """Run a state machine of one state to its end."""
+    definition = json.dumps({"StartAt": "only", "States": {"only": state}})
+    role = "arn:aws:iam::000000000000:role/any"
+    made = stepfunctions._create_state_machine({"name": name, "definition": definition, "roleArn": role})
+    arn = json.loads(made[2])["stateMachineArn"]
+    return arn, json.loads(stepfunctions._start_sync_execution({"stateMachineArn": arn})[2])["status"]
+
+
+def test_an_execution_that_fails_is_measured_by_its_state_machine(monitoring):
+    machine = "arn:aws:states:us-east-1:000000000000:stateMachine:{}".format
+    of = {"Namespace": "AWS/States", "MetricName": "ExecutionsFailed"}
+    failing, other = (
+        alarm(name, **of, Dimensions=[{"Name": "StateMachineArn", "Value": machine(name)}])
+        for name in ("fails", "ends")
+    )
+    assert executed("fails", {"Type": "Fail", "Error": "E"}) == (machine("fails"), "FAILED")
+    assert executed("ends", {"Type": "Succeed"}) == (machine("ends"), "SUCCEEDED")
+    assert monitoring.step(time.time())
+    assert (failing["StateValue"], other["StateValue"]) == ("ALARM", "OK")
 
 
 @pytest.fixture

@@ -80,6 +80,12 @@ def test_a_running_execution_says_so():
     assert hasattr(stepfunctions._executions, "all_values")
 
 
+def test_an_execution_fails_by_this_function():
+    assert parameters(stepfunctions._fail_execution) == ["execution", "error", "cause"]
+    assert "_fail_execution(execution, err.error, err.cause)" in inspect.getsource(stepfunctions._run_execution)
+    assert '"stateMachineArn": sm_arn' in inspect.getsource(stepfunctions._start_execution)
+
+
 def test_apis_are_made_by_this_handler_and_kept_in_this_table(monkeypatch):
     handlers = dict(provisioners._RESOURCE_HANDLERS["AWS::ApiGatewayV2::Api"])
     monkeypatch.setitem(provisioners._RESOURCE_HANDLERS, "AWS::ApiGatewayV2::Api", handlers)

@@ -8,18 +8,21 @@ from pathlib import Path
 import pytest
 
 from lambdas.fetch_file import handler as fetch_file
+from lambdas.freeze_inputs import handler as freeze_inputs
 from lambdas.receive_events import handler as receive_events
 from lambdas.record_run import handler as record_run
 from slackwater.aws.emf import put_metric
 from slackwater.local.emf import data
 from slackwater.metrics import NAMESPACE, Dimension, Metric, Unit
+from slackwater.project import load_project
 from slackwater.receiver.api import Answer, error
 from slackwater.receiver.fetch import Fetched
 from slackwater.runs.record import Publication, Run, RunRecord, RunState
 
 pytestmark = pytest.mark.unit
 
-OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+ROOT = Path(__file__).resolve().parents[2]
+OPERATIONS = ROOT / "docs" / "operations.md"
 
 
 @pytest.fixture(autouse=True)
@@ -137,3 +140,24 @@ def test_a_run_that_has_ended_is_counted_once_however_often_that_is_told(capsys,
     for _ in range(2):
         record_run.handler({**event, "run": RUN.model_dump()}, None)
     assert put(capsys) == [(counted, {"pipeline": "daily_delays"}, (1.0,))]
+
+
+class ProjectFile:
+    """A store that holds the project, and nothing else."""
+
+    def __init__(self, client):
+        pass
+
+    def get(self, uri):
+        return load_project(ROOT / "examples" / "nyc_flights", code="none").model_dump_json(by_alias=True).encode()
+
+
+def test_a_run_that_was_lost_is_counted_as_failed(capsys, monkeypatch):
+    for name in ("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"):
+        monkeypatch.setenv(name, name.lower())
+    monkeypatch.setattr(freeze_inputs, "client", lambda service: None)
+    monkeypatch.setattr(freeze_inputs, "S3ObjectStore", ProjectFile)
+    freeze_inputs._freezer.cache_clear()
+    freeze_inputs._freezer().lost("daily_delays")
+    freeze_inputs._freezer.cache_clear()
+    assert put(capsys) == [("RunsFailed", {"pipeline": "daily_delays"}, (1.0,))]

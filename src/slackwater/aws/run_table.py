@@ -23,6 +23,11 @@ class DynamoRunTable:
         found = self._get(pipeline, f"day#{date}")
         return DayRecord.model_validate_json(found) if found else DayRecord(pipeline=pipeline, date=date)
 
+    def days(self, pipeline: str) -> list[DayRecord]:
+        """Return the records of all days that the pipeline was ever run for, in order of date."""
+        found = self._query(pipeline, "day#", what=f"the days of {pipeline}")
+        return [DayRecord.model_validate_json(record) for record in found]
+
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
         """Return one attempt of the day, if there is one."""
         found = self._get(pipeline, _run_item(date, attempt))
@@ -30,8 +35,11 @@ class DynamoRunTable:
 
     def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
         """Return all runs of the pipeline, or of one of its days, in order of date and attempt."""
-        prefix = f"run#{date}#" if date else "run#"
-        with translated(f"read the runs of {pipeline}"):
+        found = self._query(pipeline, f"run#{date}#" if date else "run#", what=f"the runs of {pipeline}")
+        return [RunRecord.model_validate_json(record) for record in found]
+
+    def _query(self, pipeline: str, prefix: str, *, what: str) -> list[str]:
+        with translated(f"read {what}"):
             pages = self._dynamodb.get_paginator("query").paginate(
                 TableName=self._table,
                 KeyConditionExpression="pipeline = :pipeline AND begins_with(#item, :prefix)",
@@ -39,8 +47,7 @@ class DynamoRunTable:
                 ExpressionAttributeValues={":pipeline": {"S": pipeline}, ":prefix": {"S": prefix}},
                 ConsistentRead=True,
             )
-            items = [item for page in pages for item in page["Items"]]
-        return [RunRecord.model_validate_json(item["record"]["S"]) for item in items]
+            return [str(item["record"]["S"]) for page in pages for item in page["Items"]]
 
     def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
         """Write a run and, with it, its day. Raises `DayChanged` when the day has moved on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,8 +23,17 @@ MAX_BODY = 250_000
 _REMARK = "\n\n(The message was too long and has been cut here.)"
 _ONCE = CONFIG.merge(Config(retries={"total_max_attempts": 1}, read_timeout=15))
 _SERVER_FAILED = 500
-_NOT_SENT = (exceptions.ConnectionError, exceptions.NoCredentialsError, exceptions.ParamValidationError)
-"""There was no connection, or no request: of all else that goes wrong without an answer, nobody knows."""
+_NOT_SENT = (
+    exceptions.EndpointConnectionError,
+    exceptions.ConnectTimeoutError,
+    exceptions.ProxyConnectionError,
+    exceptions.NoCredentialsError,
+    exceptions.ParamValidationError,
+)
+"""There was no connection, or no request: of all else that goes wrong without an answer, nobody knows.
+
+Not all connection errors: TLS may break after the whole request was taken.
+"""
 
 
 def connect() -> Any:
@@ -83,4 +93,13 @@ def cut(body: str) -> str:
 def _is_lost(error: Exception) -> bool:
     if isinstance(error, ClientError):
         return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", _SERVER_FAILED)) >= _SERVER_FAILED
+    if isinstance(error, exceptions.SSLError):
+        return not _is_untrusted(error)
     return not isinstance(error, _NOT_SENT)
+
+
+def _is_untrusted(error: BaseException | None) -> bool:
+    """Whether the other side's certificate was not accepted: nothing is sent before it is."""
+    while error and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error is not None

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
+from itertools import chain, islice, takewhile
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from slackwater.errors import InputError, ObjectMissing
+from pydantic import ValidationError
+
+from slackwater.errors import CloudError, DayChanged, InputError, ObjectMissing, SlackwaterError, Throttled
 from slackwater.late.decision import CheckReport, DayDecision, Decision, Rule
 from slackwater.late.difference import LateRecord, difference
-from slackwater.late.weigh import Standard, rule_at_sight, weigh
+from slackwater.late.weigh import Standard, rule_at_sight, unreadable, weigh
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import HOUR, Day, day_of
 from slackwater.runs.inputs import InputListing
 from slackwater.runs.manifest import InputManifest
-from slackwater.runs.record import DayRecord, PublishedRun, RunState
+from slackwater.runs.record import DayRecord, PublishedRun, RunRecord, RunState, run_identity
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
 
-_DAYS_AT_ONCE = 4
-"""Looking at a day is waiting for S3; each asks for up to 16 objects' rows at once."""
+_DAYS_AT_ONCE = 2
+"""Looking at a day is waiting for S3, up to 16 objects at once; its two manifests are held in memory meanwhile."""
+_MAX_OWED = 100
+"""Days before the window that one check has told: a Map's history and answer are bounded; the next check has more."""
 
 
 class Action(StrEnum):
@@ -72,17 +77,24 @@ class Checker:
         and `DayChanged` when files keep changing while they are listed.
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
-        *window, current = _days(definition, as_of, checked_at)
+        days = _days(definition, as_of, checked_at)
+        current, records = days[-1], {record.date: record for record in self.table.days(pipeline)}
+
+        def look(day: Day) -> _Looked:
+            date = day.date.isoformat()
+            record = records.get(date) or DayRecord(pipeline=pipeline, date=date)
+            return self._look(definition, day, record, current=day is current)
+
         with ThreadPoolExecutor(_DAYS_AT_ONCE) as pool:
-            later = pool.submit(self._look, definition, current, current=True)
-            looked = [*pool.map(lambda day: self._look(definition, day), window), later.result()]
+            looked = list(pool.map(look, days))
         return CheckReport(
             pipeline=pipeline,
             as_of=current.date.isoformat(),
             checked_at=checked_at,
             seconds=round(time.perf_counter() - started, 3),
             days=tuple(found.decision for found in looked),
-            overdue=self._overdue(definition, looked[:-1], checked_at),
+            overdue=_overdue(definition, looked[:-1], records.values(), checked_at),
+            owed=self._owed(records.values(), days[0].date.isoformat()),
             last_arrivals={name: self._last_arrival(definition, looked, name) for name in sorted(definition.sources)},
         )
 
@@ -92,29 +104,66 @@ class Checker:
         self.store.put(uri, report.model_dump_json().encode())
         return uri
 
-    def _look(self, definition: Pipeline, day: Day, *, current: bool = False) -> _Looked:
-        record = self.table.day(definition.pipeline, day.date.isoformat())
+    def _look(self, definition: Pipeline, day: Day, record: DayRecord, *, current: bool) -> _Looked:
+        """Look at one day; what is wrong with it holds this day, and leaves the others to be decided over."""
         rule = rule_at_sight(record, current=current, running=self._is_running(record))
+        try:
+            return self._decide(definition, day, record, rule)
+        except (DayChanged, Throttled, ObjectMissing):  # what is being replaced meanwhile: the machine checks again
+            raise
+        except (SlackwaterError, ValidationError) as error:
+            decision, published = unreadable(record, _in_words(error)), record.published is not None
+            return _Looked(day, decision, published, self._arrivals(definition, day))
+
+    def _decide(self, definition: Pipeline, day: Day, record: DayRecord, rule: Rule | None) -> _Looked:
         before = self._manifest(record.published) if rule is None and record.published else None
         frozen_at = self._frozen_at(record)
         if before is None:
-            arrivals = {source: self.inputs.last_arrival(source, day) for source in definition.sources}
             decision = weigh(record, rule or Rule.MANIFEST_GONE, standards={}, frozen_at=frozen_at)
-            return _Looked(day, decision, record.published is not None, arrivals)
+            return _Looked(day, decision, record.published is not None, self._arrivals(definition, day))
         now = self.inputs.manifest(definition.pipeline, day, known=before.objects)
         found = difference(before, now, sources=definition.sources)
-        decision = weigh(record, found, standards=self._standards(definition), frozen_at=frozen_at)
+        standards, failed = self._standards(definition), self._failed(record, now)
+        decision = weigh(record, found, standards=standards, frozen_at=frozen_at, failed=failed)
         return _Looked(day, decision, True, _arrivals(now, definition.sources))
+
+    def _failed(self, record: DayRecord, now: InputManifest) -> list[RunRecord]:
+        """Return the latest attempts, in order, that have failed at what a run would do now."""
+        if record.published is None or record.attempts <= record.published.run.attempt:
+            return []
+        identity = run_identity(
+            pipeline=record.pipeline,
+            date=record.date,
+            manifest=now.digest,
+            definition=self.project.definition_digest(record.pipeline),
+        )
+        latest = reversed(self.table.runs(record.pipeline, record.date))
+        failed = takewhile(lambda run: run.state is RunState.FAILED and run.run.run_id == identity, latest)
+        return list(failed)[::-1]
+
+    def _owed(self, records: Iterable[DayRecord], first: str) -> tuple[str, ...]:
+        """Return the days before the first of the window that people are owed word of, and that nobody runs now."""
+        owing = (record for record in records if record.owes_telling and record.date < first)
+        return tuple(islice((record.date for record in owing if not self._is_running(record)), _MAX_OWED))
+
+    def _arrivals(self, definition: Pipeline, day: Day) -> dict[str, datetime | None]:
+        return {source: self.inputs.last_arrival(source, day) for source in definition.sources}
 
     def _is_running(self, record: DayRecord) -> bool:
         active = record.active
         return active is not None and is_alive(self.executions, active.execution, since=active.since, now=self.now())
 
     def _manifest(self, published: PublishedRun) -> InputManifest | None:
+        run = published.run
         try:
-            return InputManifest.model_validate_json(self.store.get(published.run.manifest))
+            return InputManifest.model_validate_json(self.store.get(run.manifest))
         except ObjectMissing:
             return None
+        except ValidationError as error:
+            raise CloudError(
+                f"{run.manifest} is not readable as an input manifest ({_in_words(error)}): remove it, and run the day "
+                f"again by hand (slackwater run {run.pipeline} --date {run.date} --force)"
+            ) from error
 
     def _frozen_at(self, record: DayRecord) -> datetime | None:
         """When the published run listed its inputs; an equal manifest may have been written by an earlier run."""
@@ -143,26 +192,11 @@ class Checker:
             found = self.inputs.last_arrival(source, day)
         return found
 
-    def _overdue(self, definition: Pipeline, window: Sequence[_Looked], now: datetime) -> tuple[str, ...]:
-        deadline = definition.deadline_hours * HOUR
-        missing = [found.day.date for found in window if not found.published and found.day.end + deadline < now]
-        if not missing:
-            return ()
-        first = min((found.day.date for found in window if found.published), default=None)
-        if first is None or missing[0] < first:
-            # Rare, and the only question that takes all runs: nothing in the window was published before the gap.
-            first = self._first_published(definition.pipeline)
-        return tuple(when.isoformat() for when in missing if first is not None and when > first)
-
-    def _first_published(self, pipeline: str) -> date | None:
-        runs = self.table.runs(pipeline)
-        found = (date.fromisoformat(run.run.date) for run in runs if run.state is RunState.PUBLISHED)
-        return min(found, default=None)
-
 
 def actions(report: CheckReport) -> tuple[DayAction, ...]:
     """Return what is to be done, in order of date; people are told of a day on hold too, if that is still owed."""
-    found = ((day.date, _action(day)) for day in report.days)
+    owed = ((date, Action.TELL) for date in report.owed)
+    found = chain(owed, ((day.date, _action(day)) for day in report.days))
     return tuple(DayAction(date=date, action=action) for date, action in found if action)
 
 
@@ -198,7 +232,24 @@ def _days(definition: Pipeline, as_of: str | None, now: datetime) -> list[Day]:
 def _action(day: DayDecision) -> Action | None:
     if day.decision is Decision.RERUN:
         return Action.RERUN
-    return Action.TELL if day.owes_telling and day.rule is not Rule.RUNNING else None
+    return Action.TELL if day.owes_telling and day.rule not in {Rule.RUNNING, Rule.CURRENT} else None
+
+
+def _overdue(
+    definition: Pipeline, window: Sequence[_Looked], records: Iterable[DayRecord], now: datetime
+) -> tuple[str, ...]:
+    deadline = definition.deadline_hours * HOUR
+    first = min((record.date for record in records if record.published), default=None)
+    missing = [found.day for found in window if not found.published and found.day.end + deadline < now]
+    return tuple(date for day in missing if first and (date := day.date.isoformat()) > first)
+
+
+def _in_words(error: SlackwaterError | ValidationError) -> str:
+    """Return an error in one line: of what does not fit a model, the first place and what is wrong there."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{error.title}: {'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']}"
+    return str(error)
 
 
 def _arrivals(manifest: InputManifest, sources: Sequence[str]) -> dict[str, datetime | None]:

@@ -13,7 +13,7 @@ class Decision(StrEnum):
 
     RERUN = "rerun"
     HOLD = "hold"
-    """A person must look: running it again would publish less than before, or from inputs that are gone."""
+    """A person must look: running it again would publish less than before or from inputs that are gone, or fail."""
     IGNORE = "ignore"
 
 
@@ -31,6 +31,15 @@ class Rule(StrEnum):
     """A changed file has fewer rows than the published run has read of it."""
     MANIFEST_GONE = "manifest_gone"
     """Nobody can say what the published run has read."""
+    UNREADABLE = "unreadable"
+    """What it has read, or what is there now, cannot be looked at: the other days are decided over without it."""
+    FAILED = "failed"
+    """It would be run again, but the latest attempts have failed with the very inputs and definition of a new one."""
+    UNSURE = "unsure"
+    """Nothing has grown, but a later attempt has ended without saying whether it had published, and none is under way.
+
+    What stands in the table may not be what is recorded: a new run makes both the same.
+    """
     NEVER_PUBLISHED = "never_published"
     RUNNING = "running"
     """A run of the day is under way: what it reads is seen when it has ended."""
@@ -70,6 +79,8 @@ class CheckReport(LateRecord):
     """In order of date, the current day last."""
     overdue: tuple[str, ...] = ()
     """Days of the window, after the first one ever published, that are past their deadline and not published."""
+    owed: tuple[str, ...] = ()
+    """Days before the window whose published version people have not been told of, as somebody has run them again."""
     last_arrivals: dict[str, datetime | None] = {}
     """By source: when the newest object of the days looked at was written; of a source that has none there, of the days
     before, as far back as its `silent_hours`."""

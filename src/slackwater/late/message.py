@@ -40,14 +40,19 @@ def compose(comparison: Comparison) -> Message:
 
 
 def _opening(comparison: Comparison) -> Iterator[str]:
-    cause = "Late data has changed" if any(_come(source) for source in comparison.inputs) else "A new run has changed"
-    yield f"{cause} what {comparison.pipeline} had published for {comparison.date}:"
+    cause = "A new run" if comparison.inputs else "A new version"
+    if any(_come(source) for source in comparison.inputs):
+        cause = "Late data"
+    yield f"{cause} has changed what {comparison.pipeline} had published for {comparison.date}:"
     yield f"{largest_effect(comparison)}."
 
 
 def _arrived(comparison: Comparison) -> Iterator[str]:
     frozen_at = comparison.before.frozen_at
     yield "WHAT ARRIVED LATE"
+    if not comparison.inputs:
+        yield "  That cannot be known any more: the list of what a version has read is gone."
+        return
     changed = [source for source in comparison.inputs if source.changes]
     if not changed:
         yield "  Nothing: both versions come from the same inputs. The pipeline's definition or its"
@@ -95,11 +100,14 @@ def _rows(comparison: Comparison) -> Iterator[str]:
 def _where(comparison: Comparison) -> Iterator[str]:
     yield "WHERE TO LOOK"
     commands = {
-        f"slackwater diff {comparison.pipeline} --date {comparison.date}": "every changed row",
+        f"slackwater diff {comparison.pipeline} --date {comparison.date}": "its two latest versions",
         f"slackwater runs {comparison.pipeline}": "when it ran, what it read",
     }
     width = max(map(len, commands))
     yield from (f"  {command.ljust(width)}  {what}" for command, what in commands.items())
+    if comparison.all_rows:
+        yield "  All changed rows, as Arrow files:"
+        yield f"    {comparison.all_rows.manifest}"
     yield "  The version before can still be read; in Spark SQL:"
     yield f"    FROM {comparison.pipeline} VERSION AS OF '{comparison.before.tag}'"
     yield f"    WHERE date = '{comparison.date}'"

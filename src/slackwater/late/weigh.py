@@ -14,15 +14,20 @@ from slackwater.late.decision import DayDecision, Decision, Rule
 from slackwater.late.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.late.words import counted, moment, share, size, span
 from slackwater.receiver.source import LateThresholds
-from slackwater.runs.record import DayRecord
+from slackwater.runs.record import DayRecord, RunRecord
 
 _DECISIONS = {
     Rule.GROWN: Decision.RERUN,
+    Rule.UNSURE: Decision.RERUN,
     Rule.VANISHED: Decision.HOLD,
     Rule.SHRANK: Decision.HOLD,
     Rule.MANIFEST_GONE: Decision.HOLD,
+    Rule.UNREADABLE: Decision.HOLD,
+    Rule.FAILED: Decision.HOLD,
 }
 """All other rules ignore the day."""
+_MAX_FAILURES = 3
+"""Attempts at the same work: what failed so often will fail again."""
 
 
 class Standard(NamedTuple):
@@ -48,15 +53,37 @@ def weigh(
     *,
     standards: Mapping[str, Standard],
     frozen_at: datetime | None = None,
+    failed: Sequence[RunRecord] = (),
 ) -> DayDecision:
     """Decide over one day: by what has become of its sources, or by the rule that keeps that from being known.
 
-    `standards` has every source of the pipeline; `frozen_at` is when the published run listed its inputs.
+    `standards` has every source of the pipeline; `frozen_at` is when the published run listed its inputs; `failed` are
+    the latest attempts, in order, that have failed at what a run would do now. No run of a day whose sources are given
+    may be under way.
     """
     if isinstance(found, Rule):
-        rule, reason = found, _at_sight(record, found)
-    else:
-        rule, reason = _by_sources(record, found, standards)
+        return _decided(record, found, _at_sight(record, found), frozen_at=frozen_at)
+    rule, reason = _by_sources(record, found, standards)
+    if rule in {Rule.BELOW, Rule.UNCHANGED} and (record.unsure or record.active):
+        rule, reason = Rule.UNSURE, _unsure(record)
+    if _DECISIONS.get(rule) is Decision.RERUN and len(failed) >= _MAX_FAILURES:
+        rule, reason = Rule.FAILED, _failed(record, failed)
+    return _decided(record, rule, reason, frozen_at=frozen_at, sources=tuple(found))
+
+
+def unreadable(record: DayRecord, error: str) -> DayDecision:
+    """Hold a day that cannot be looked at, because of that error."""
+    return _decided(record, Rule.UNREADABLE, f"cannot be looked at: {error}")
+
+
+def _decided(
+    record: DayRecord,
+    rule: Rule,
+    reason: str,
+    *,
+    frozen_at: datetime | None = None,
+    sources: tuple[SourceDifference, ...] = (),
+) -> DayDecision:
     run = record.published.run if record.published else None
     return DayDecision(
         pipeline=record.pipeline,
@@ -68,7 +95,7 @@ def weigh(
         attempt=run.attempt if run else None,
         frozen_at=frozen_at,
         owes_telling=record.owes_telling,
-        sources=() if isinstance(found, Rule) else tuple(found),
+        sources=sources,
     )
 
 
@@ -91,13 +118,29 @@ def _at_sight(record: DayRecord, rule: Rule) -> str:
             raise ValueError(f"{rule} does not decide over {record.date} without its sources")
 
 
+def _unsure(record: DayRecord) -> str:
+    return (
+        f"attempt {record.attempts} has ended without saying whether it had published: "
+        "what stands may not be what is recorded"
+    )
+
+
+def _failed(record: DayRecord, failed: Sequence[RunRecord]) -> str:
+    return (
+        f"the last {len(failed)} attempts have failed with the inputs and the definition that a new one would have, "
+        f"attempt {failed[-1].run.attempt} with: {failed[-1].error}: mend that, and run the day by hand "
+        f"(slackwater run {record.pipeline} --date {record.date})"
+    )
+
+
 def _by_sources(
     record: DayRecord, found: Sequence[SourceDifference], standards: Mapping[str, Standard]
 ) -> tuple[Rule, str]:
     vanished = [text for source in found for text in _vanished(source)]
     shrank = [text for source in found for text in _shrank(source)]
     if vanished or shrank:
-        remedy = f"find out why; `slackwater run {record.pipeline} --date {record.date}` publishes what is there"
+        command = f"slackwater run {record.pipeline} --date {record.date} --allow-fewer"
+        remedy = f"find out why; `{command}` publishes what is there"
         return Rule.VANISHED if vanished else Rule.SHRANK, f"{'; '.join([*vanished, *shrank])}: {remedy}"
     late = [source for source in found if source.late.objects]
     reaching = [(source, reached(source, standards[source.source].thresholds)) for source in late]

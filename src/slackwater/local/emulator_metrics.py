@@ -1,4 +1,4 @@
-"""The emulator's inner tables of metrics and alarms, of queues and topics: what `emulator` is for the others."""
+"""The emulator's inner tables of metrics and alarms, queues, topics and executions: what `emulator` is for the rest."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ def follow_logs(note: Callable[[str], None]) -> None:
             note(event["message"])
 
     logs._append_log_events = append_log_events
+
+
+def follow_failures(note: Callable[[str], None]) -> None:
+    """Call `note(arn)` with the state machine of every execution that fails, in the scope of its account and region."""
+    machines = _module("services.stepfunctions")
+    fail = machines._fail_execution
+
+    @functools.wraps(fail)
+    def fail_execution(execution: Any, error: str, cause: str) -> None:
+        fail(execution, error, cause)
+        note(execution["stateMachineArn"])
+
+    machines._fail_execution = fail_execution
 
 
 def put_datum(scope: Scope, datum: Datum) -> None:

@@ -1,4 +1,4 @@
-"""CloudWatch as it is on AWS: log lines become metrics, queues are measured, and alarms ring by themselves."""
+"""CloudWatch as it is on AWS: log lines become metrics, queues and failed executions are measured, alarms ring."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ class Monitoring:
     def __init__(self, touch: Callable[[], None]) -> None:
         """`touch` is told when something has changed that is to be kept."""
         self._touch = touch
-        self._logged: deque[tuple[emulator.Scope, Datum]] = deque()
+        self._noted: deque[tuple[emulator.Scope, Datum]] = deque()
         self._measured: dict[tuple[emulator.Scope, str], tuple[float, int]] = {}
 
     def register(self) -> None:
         """Enter it in the emulator's tables."""
-        emulator_metrics.follow_logs(self._note)
+        emulator_metrics.follow_logs(self._note_line)
+        emulator_metrics.follow_failures(self._note_failure)
         emulator_metrics.judge_alarms(verdict)
         emulator_metrics.keep_dead_letters()
 
@@ -46,18 +47,23 @@ class Monitoring:
 
     def step(self, now: float) -> bool:
         """Bring metrics and alarms up to date. Return whether there was anything to do."""
-        put = self._put_logged() + self._put_measured(now)
+        put = self._put_noted() + self._put_measured(now)
         return emulator_metrics.evaluate_alarms() or put > 0
 
-    def _note(self, line: str) -> None:
-        """Take a log line. Functions log from threads of their own."""
+    def _note_line(self, line: str) -> None:
+        """Take a log line. Functions log, and executions fail, in threads of their own."""
         scope = emulator.request_scope()
-        self._logged.extend((scope, datum) for datum in data(line))
+        self._noted.extend((scope, datum) for datum in data(line))
 
-    def _put_logged(self) -> int:
-        count = len(self._logged)
+    def _note_failure(self, machine: str) -> None:
+        of = {"StateMachineArn": machine}
+        datum = Datum("AWS/States", "ExecutionsFailed", of, "Count", time.time(), (1.0,))
+        self._noted.append((emulator.request_scope(), datum))
+
+    def _put_noted(self) -> int:
+        count = len(self._noted)
         for _ in range(count):
-            emulator_metrics.put_datum(*self._logged.popleft())
+            emulator_metrics.put_datum(*self._noted.popleft())
         return count
 
     def _put_measured(self, now: float) -> int:

@@ -58,6 +58,8 @@ class Freezer:
     executions: Executions
     exchange_bucket: str
     now: Callable[[], datetime]
+    lost: Callable[[str], None]
+    """Called with the pipeline when a run that its execution left behind has been closed, and its day taken over."""
 
     def freeze(
         self,
@@ -161,6 +163,9 @@ class Freezer:
         )
         started = RunRecord(run=run, state=RunState.RUNNING, execution=execution, started_at=started_at)
         self.table.save(run=started, day=claimed)
+        if record.active:
+            # Not before: of several that close it at once, only the one that gets the day may tell.
+            self.lost(run.pipeline)
 
 
 def _refuse_if_vanished(before: InputManifest, now: InputManifest, *, sources: Collection[str]) -> None:

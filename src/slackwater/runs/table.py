@@ -17,6 +17,9 @@ class RunTable(Protocol):
     def day(self, pipeline: str, date: str) -> DayRecord:
         """Return the day's record; a day never run has version 0."""
 
+    def days(self, pipeline: str) -> list[DayRecord]:
+        """Return the records of all days that the pipeline was ever run for, in order of date."""
+
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
         """Return one attempt of the day, if there is one. Attempts count up over all runs of a day."""
 

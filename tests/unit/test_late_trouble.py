@@ -1,0 +1,207 @@
+"""Days that something is wrong with: a check decides over them, and over all others as ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from slackwater.errors import AccessDenied, CloudError, DayChanged, ObjectMissing, Throttled
+from slackwater.late.check import Action, actions
+from slackwater.late.decision import Decision, Rule
+from slackwater.runs.outcome import Recorder
+from slackwater.runs.record import RunRecord
+from tests.fakes_check import PIPELINE, five_days
+
+pytestmark = pytest.mark.unit
+
+DATE = "2013-03-10"
+
+
+@pytest.fixture
+def world():
+    return five_days()
+
+
+def decided(world):
+    (day,) = [day for day in world.check().days if day.date == DATE]
+    return day
+
+
+def others(world):
+    return {rule for date, rule in world.rules().items() if "2013-03-08" <= date <= "2013-03-12" and date != DATE}
+
+
+def fail(world, *, times=1, error="AuditFailed: a key stands twice"):
+    for _ in range(times):
+        Recorder(store=world.store, table=world.table, now=world.now).failed(
+            world.freeze(DATE, force=True), error=error.split(":")[0], cause=error.split(": ")[1]
+        )
+
+
+def test_an_object_that_nobody_knows_holds_its_own_day_only(world):
+    world.store.put(f"s3://raw/raw/source=flights/date={DATE}/hour=17/stray.parquet", b"?")
+    day = decided(world)
+    assert (day.decision, day.rule, day.attempt) == (Decision.HOLD, Rule.UNREADABLE, 1)
+    assert day.reason == (
+        f"cannot be looked at: s3://raw/raw/source=flights/date={DATE}/hour=17/stray.parquet does not say how many "
+        "events it holds: it was not written by the receiver"
+    )
+    assert others(world) == {Rule.UNCHANGED}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{", "InputManifest: all of it: Invalid JSON: "),
+        (b'{"pipeline": "p", "date": "d", "frozen_at": "soon", "objects": []}', "InputManifest: frozen_at: Input"),
+        (b"\xff", "InputManifest: all of it: Invalid JSON: "),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_holds_its_day_and_names_the_remedy(world, body, words):
+    uri = world.table.day(PIPELINE, DATE).published.run.manifest
+    world.store.put(uri, body)
+    day = decided(world)
+    assert (day.decision, day.rule) == (Decision.HOLD, Rule.UNREADABLE)
+    assert day.reason.startswith(f"cannot be looked at: {uri} is not readable as an input manifest ({words}")
+    assert day.reason.endswith(
+        f"remove it, and run the day again by hand (slackwater run {PIPELINE} --date {DATE} --force)"
+    )
+    assert "\n" not in day.reason
+    assert others(world) == {Rule.UNCHANGED}
+    world.store.delete([uri])
+    world.publish(DATE, force=True)
+    assert decided(world).rule is Rule.UNCHANGED
+
+
+def test_a_run_that_cannot_be_read_holds_its_day(world):
+    def run(pipeline, date, attempt):
+        return RunRecord.model_validate({}) if date == DATE else asked(pipeline, date, attempt)
+
+    asked, world.table.run = world.table.run, run
+    assert decided(world).reason == "cannot be looked at: RunRecord: run: Field required"
+    assert others(world) == {Rule.UNCHANGED}
+
+
+def test_when_a_held_days_inputs_came_is_still_seen(world):
+    uri = world.add("weather", "2013-03-12", "20", name="newest")
+    world.store.put("s3://raw/raw/source=flights/date=2013-03-12/hour=17/stray.parquet", b"?")
+    assert world.check().last_arrivals["weather"] == world.store.objects[uri][2]
+
+
+def test_people_are_told_of_a_day_that_cannot_be_looked_at_if_they_are_owed_that(world):
+    world.publish(DATE, force=True)
+    world.store.put(f"s3://raw/raw/source=flights/date={DATE}/hour=17/stray.parquet", b"?")
+    assert [(one.date, one.action) for one in actions(world.check())] == [(DATE, Action.TELL)]
+
+
+@pytest.mark.parametrize("error", [DayChanged, Throttled, ObjectMissing])
+def test_what_passes_by_itself_is_left_to_the_machine_to_try_again(world, error):
+    def metadata(uri):
+        raise error(uri)
+
+    world.add("flights", DATE, "20", name="late")
+    world.store.metadata = metadata
+    with pytest.raises(error):
+        world.check()
+
+
+@pytest.mark.parametrize("error", [CloudError, AccessDenied])
+def test_what_does_not_pass_by_itself_holds_the_day(world, error):
+    def metadata(uri):
+        raise error(f"no {uri}")
+
+    uri = world.add("flights", DATE, "20", name="late")
+    world.store.metadata = metadata
+    assert decided(world).reason == f"cannot be looked at: no {uri}"
+
+
+@pytest.mark.parametrize(("times", "rule"), [(1, Rule.GROWN), (2, Rule.GROWN), (3, Rule.FAILED), (4, Rule.FAILED)])
+def test_a_late_day_is_run_again_until_that_has_failed_three_times(world, times, rule):
+    world.add("flights", DATE, "20", name="late", rows=30)
+    fail(world, times=times)
+    day = decided(world)
+    assert day.rule is rule
+    assert day.decision is (Decision.HOLD if rule is Rule.FAILED else Decision.RERUN)
+    assert [source.late.rows for source in day.sources] == [30, 0]
+
+
+def test_a_day_whose_runs_fail_is_held_with_the_last_ones_error_and_told_nobody(world):
+    world.add("flights", DATE, "20", name="late", rows=30)
+    fail(world, times=2, error="E: first")
+    fail(world)
+    day = decided(world)
+    assert day.reason == (
+        "the last 3 attempts have failed with the inputs and the definition that a new one would have, attempt 4 with: "
+        "AuditFailed: a key stands twice: mend that, and run the day by hand "
+        f"(slackwater run {PIPELINE} --date {DATE})"
+    )
+    assert actions(world.check()) == ()
+    assert others(world) == {Rule.UNCHANGED}
+
+
+def test_more_late_data_or_another_definition_is_tried_again(world):
+    world.add("flights", DATE, "20", name="late", rows=30)
+    fail(world, times=3)
+    project = world.project
+    world.project = project.model_copy(update={"code": "newer"})
+    assert decided(world).rule is Rule.GROWN
+    world.project = project
+    assert decided(world).rule is Rule.FAILED
+    world.add("flights", DATE, "20", name="later", rows=1)
+    assert decided(world).rule is Rule.GROWN
+
+
+def test_failures_at_other_inputs_in_between_start_the_count_anew(world):
+    world.add("flights", DATE, "20", name="late", rows=30)
+    fail(world, times=2)
+    uri = world.add("flights", DATE, "20", name="later", rows=1)
+    fail(world)
+    world.store.delete([uri])
+    fail(world, times=2)
+    assert decided(world).rule is Rule.GROWN
+    fail(world)
+    assert decided(world).rule is Rule.FAILED
+
+
+def test_a_day_on_which_nothing_has_grown_is_run_again_if_a_run_may_have_published(world):
+    fail(world)
+    day = decided(world)
+    assert (day.decision, day.rule) == (Decision.RERUN, Rule.UNSURE)
+    assert day.reason == (
+        "attempt 2 has ended without saying whether it had published: what stands may not be what is recorded"
+    )
+    world.publish(DATE)
+    assert decided(world).rule is Rule.UNCHANGED
+
+
+def test_a_day_with_late_data_below_its_thresholds_is_run_again_if_a_run_may_have_published(world):
+    world.add("flights", DATE, "20", name="late", rows=1)
+    assert decided(world).rule is Rule.BELOW
+    fail(world)
+    assert decided(world).rule is Rule.UNSURE
+
+
+def test_a_day_whose_run_was_lost_is_run_again_once_that_is_known(world):
+    world.freeze(DATE, force=True)
+    assert decided(world).rule is Rule.RUNNING
+    world.executions.running.clear()
+    assert decided(world).rule is Rule.UNSURE
+
+
+def test_a_day_that_is_unsure_is_held_when_its_runs_keep_failing(world):
+    fail(world, times=3)
+    assert decided(world).rule is Rule.FAILED
+
+
+def test_inputs_that_are_gone_hold_an_unsure_day(world):
+    fail(world)
+    world.store.delete([f"s3://raw/raw/source=flights/date={DATE}/hour=17/a.parquet"])
+    assert decided(world).rule is Rule.VANISHED
+
+
+def test_attempts_are_asked_for_only_where_some_came_after_the_published_one(world):
+    asked, runs = [], world.table.runs
+    world.table.runs = lambda pipeline, date: asked.append(date) or runs(pipeline, date)
+    fail(world)
+    world.publish("2013-03-11", force=True)
+    world.check()
+    assert asked == [DATE]
