@@ -531,8 +531,9 @@ class TestRestart:
         assert local_cloud.status(tmp_path) is None
 
     def test_an_interrupted_start_leaves_nothing(self, tmp_path):
-        program = (
-            "import sys; from pathlib import Path; from slackwater.local import cloud; cloud.up(Path(sys.argv[1]))"
+        program = (  # a shell that runs in the background has its children ignore interruptions
+            "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "from pathlib import Path; from slackwater.local import cloud; cloud.up(Path(sys.argv[1]))"
         )
         (tmp_path / "ministack").mkdir()
         (tmp_path / "ministack" / "__init__.py").write_text("import time; time.sleep(60)")

@@ -88,6 +88,19 @@ def test_totals_of_metrics_are_those_of_the_csvs(comparison, versions):
     totals = {metric["metric"]: (metric["before"], metric["after"]) for metric in comparison["metrics"]}
     for place, name in enumerate(COLUMNS[3:COUNTS]):
         assert totals[name] == tuple(sum(row[place] for row in rows.values()) for rows in versions)
+    for place, name in enumerate(COLUMNS[COUNTS:], start=COUNTS - 3):
+        values = ([row[place] for row in rows.values() if row[place] is not None] for rows in versions)
+        assert totals[name] == pytest.approx([sum(found) / len(found) for found in values], rel=1e-9)
+
+
+def test_the_largest_movers_are_those_of_the_csvs(comparison, versions):
+    before, after = versions
+    (flights,) = [metric for metric in comparison["metrics"] if metric["metric"] == "flights"]
+    moved = sorted((after[key][0] - before.get(key, [0])[0] for key in after), reverse=True)
+    assert [mover["after"] - mover["before"] for mover in flights["movers"]] == moved[:5]
+    for mover in flights["movers"]:
+        key = (mover["key"]["origin"], mover["key"]["carrier"])
+        assert (mover["before"], mover["after"]) == (before[key][0], after[key][0])
 
 
 def test_the_inputs_that_explain_it_are_exactly_what_came_late(comparison, feed):

@@ -92,7 +92,6 @@ def cdk(root: Path, script: str) -> Iterator[tuple[Cdk, io.StringIO]]:
 def test_what_is_deployed_is_read_from_all_stacks() -> None:
     deployment = read_deployment(FakeCloudFormation(deployed()))
     assert deployment.raw_bucket == "the RawBucket"
-    assert deployment.pipeline_machine_arn("p") == "the PipelineMachinePrefixp"
 
 
 def test_a_missing_stack_is_named() -> None:

@@ -47,10 +47,6 @@ class Deployment(BaseModel):
     dashboard_name: str
     dead_letter_queue_url: str
 
-    def pipeline_machine_arn(self, pipeline: str) -> str:
-        """Return the ARN of the pipeline's state machine."""
-        return f"{self.pipeline_machine_prefix}{pipeline}"
-
 
 def read_deployment(cloudformation: Any, *, prefix: str = "slackwater") -> Deployment:
     """Return what the stacks of that prefix say. Raises `NotDeployed` when one is missing or lacks an output."""
