@@ -73,8 +73,8 @@ RULES = (
     Rule(
         name="day-on-hold",
         metric=Metric.DAYS_ON_HOLD,
-        says="Days of {of} are on hold: inputs that were published are gone or have shrunk, so nothing is run again by "
-        "itself. Look: `slackwater monitor {of}` names days and reasons. Ask the partner; if what is there now is "
+        says="Days of {of} are on hold: inputs are gone or have shrunk, a day cannot be looked at, or its runs keep "
+        "failing. Look: `slackwater monitor {of}` names days and reasons. Ask the partner; if what is there now is "
         "right, `slackwater run {of} --date DATE --allow-fewer`. Do it before the days leave the window of late data: "
         "no check looks at them then, and the alarm goes out with nothing done.",
         statistic=cloudwatch.Stats.MAXIMUM,
