@@ -34,9 +34,7 @@ def test_every_flight_and_every_observation_is_received_once(cloud, received, mo
     distinct = "SELECT count(*), count(DISTINCT (carrier, flight, origin, time_hour, dest)) FROM raw.flights"
     assert cloud.query(f"{distinct} WHERE month IN (3, 11)") == [[flights, flights]]
     assert (received.pushed["duplicates"], received.pushed["rejected"]) == (0, [])
-    distinct = (
-        "SELECT count(*), count(DISTINCT (origin, time_hour)) FROM raw.weather WHERE month IN (3, 11)"
-    )
+    distinct = "SELECT count(*), count(DISTINCT (origin, time_hour)) FROM raw.weather WHERE month IN (3, 11)"
     observations = received.pushed["accepted"] + len(list(weather_of_hours(*LATE_HOUR)))
     assert cloud.query(distinct) == [[observations, observations]]
 
