@@ -21,7 +21,7 @@ $(READY): scripts/setup pyproject.toml requirements/dev.txt requirements/tools/p
 	@PYTHON=$(PYTHON) scripts/setup
 	@touch $@
 
-demo: $(READY) ## Run the main job: cloud up, deploy, real data in, five days processed and published
+demo: $(READY) ## Run the main job: cloud up, deploy, real data in, five days published, late data found and told
 	@$(BIN)/python -m examples.nyc_flights.demo
 
 down: ## Stop the local cloud (its state stays under .slackwater/)
