@@ -10,7 +10,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.constructs import grants
-from infra.constructs.common import accept, accept_wildcards
+from infra.constructs.common import accept, accept_wildcards, states_arn
 
 
 class AirflowRole(Construct):
@@ -50,13 +50,7 @@ class AirflowRole(Construct):
         )
 
     def _let_run(self, machine: str) -> None:
-        arn = self._stack.format_arn(
-            service="states",
-            resource="stateMachine",
-            resource_name=machine,
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
-        grants.allow(self.role, ["states:StartExecution"], [arn])
+        grants.allow(self.role, ["states:StartExecution"], [states_arn(self.role, "stateMachine", machine)])
         grants.see_executions(self.role, machine)
 
     def _let_read(self, bucket: s3.IBucket) -> None:

@@ -12,6 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
+from infra.constructs.common import states_arn
 from infra.settings import Settings
 from slackwater.metrics import NAMESPACE, Dimension, Metric
 from slackwater.project import Project
@@ -130,12 +131,7 @@ def messages_in(queue_name: str, *, period: Duration) -> cloudwatch.Metric:
 
 def executions(scope: Construct, machine: str, *, ended: str, period: Duration) -> cloudwatch.Metric:
     """Return how many executions of the state machine of that full name ended so, such as `ExecutionsFailed`."""
-    arn = Stack.of(scope).format_arn(
-        service="states",
-        resource="stateMachine",
-        resource_name=machine,
-        arn_format=ArnFormat.COLON_RESOURCE_NAME,
-    )
+    arn = states_arn(scope, "stateMachine", machine)
     return cloudwatch.Metric(
         namespace="AWS/States",
         metric_name=ended,

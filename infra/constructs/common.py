@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aws_cdk import Acknowledgment, CfnOutput, RemovalPolicy, Stack, Validations
+from aws_cdk import Acknowledgment, ArnFormat, CfnOutput, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
@@ -40,6 +40,13 @@ def log_group(scope: Construct, *, settings: Settings, name: str) -> logs.LogGro
         log_group_name=name,
         retention=_RETENTIONS[settings.log_retention_days],
         removal_policy=removal(settings),
+    )
+
+
+def states_arn(scope: IConstruct, resource: str, name: str) -> str:
+    """Return the ARN of Step Functions' `stateMachine` or `execution` of that full name, in the scope's account."""
+    return Stack.of(scope).format_arn(
+        service="states", resource=resource, resource_name=name, arn_format=ArnFormat.COLON_RESOURCE_NAME
     )
 
 

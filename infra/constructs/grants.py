@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import ArnFormat, Stack
+from aws_cdk import Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as assets
 
-from infra.constructs.common import accept_wildcards
+from infra.constructs.common import accept_wildcards, states_arn
 
 
 def read_objects(role: iam.IRole, bucket: s3.IBucket, *prefixes: str) -> None:
@@ -68,12 +68,7 @@ def use_tables(role: iam.IRole, database: str, *actions: str) -> None:
 
 def see_executions(role: iam.IRole, machines: str) -> None:
     """Let `role` ask about executions of the state machines whose names match `machines`."""
-    executions = Stack.of(role).format_arn(
-        service="states",
-        resource="execution",
-        resource_name=f"{machines}:*",
-        arn_format=ArnFormat.COLON_RESOURCE_NAME,
-    )
+    executions = states_arn(role, "execution", f"{machines}:*")
     allow(role, ["states:DescribeExecution"], [executions], wildcard="Executions are named when they start.")
 
 

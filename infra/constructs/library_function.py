@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
@@ -24,8 +24,9 @@ _MACHINES = {Architecture.X86_64: lambda_.Architecture.X86_64, Architecture.ARM6
 class Library(Construct):
     """The layer `library`: one for each stack, since a new version of it must not bind stacks to one another."""
 
-    def __init__(self, scope: Construct, id_: str, *, settings: Settings, artefact: Path) -> None:
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings, artefact: Path, lambdas: Path) -> None:
         super().__init__(scope, id_)
+        self._settings, self._lambdas = settings, lambdas
         self.layer = lambda_.LayerVersion(
             self,
             "Layer",
@@ -33,6 +34,29 @@ class Library(Construct):
             description="The slackwater library and what it needs",
             compatible_runtimes=[_RUNTIMES[settings.python_version]],
             compatible_architectures=[_MACHINES[settings.architecture]],
+        )
+
+    def function(
+        self,
+        name: str,
+        *,
+        description: str,
+        environment: Mapping[str, str],
+        timeout: Duration,
+        memory_mb: int = 512,
+    ) -> LibraryFunction:
+        """Make the function of that name in the library's own stack."""
+        return LibraryFunction(
+            Stack.of(self),
+            name,
+            settings=self._settings,
+            library=self,
+            lambdas=self._lambdas,
+            name=name,
+            description=description,
+            environment=environment,
+            timeout=timeout,
+            memory_mb=memory_mb,
         )
 
 

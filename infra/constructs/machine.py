@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from aws_cdk import ArnFormat, Stack
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as stepfunctions
 from constructs import Construct
 
 from infra.constructs import grants
-from infra.constructs.common import accept, log_group, removal
+from infra.constructs.common import accept, log_group, removal, states_arn
 from infra.constructs.library_function import LibraryFunction
 from infra.constructs.spark_application import SparkApplication
 from infra.machines import Machine, fillings
@@ -38,7 +38,7 @@ class StateMachine(Construct):
         functions: Sequence[LibraryFunction],
     ) -> None:
         super().__init__(scope, id_)
-        stack, self._name = Stack.of(self), settings.named(name)
+        self._name = settings.named(name)
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
         self.machine = stepfunctions.StateMachine(
             self,
@@ -54,12 +54,7 @@ class StateMachine(Construct):
                 include_execution_data=True,
             ),
         )
-        self.arn = stack.format_arn(
-            service="states",
-            resource="stateMachine",
-            resource_name=self._name,
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
+        self.arn = states_arn(self, "stateMachine", self._name)
         grants.allow(self.role, ["lambda:InvokeFunction"], [function.function.function_arn for function in functions])
         accept(
             self.machine,
@@ -93,17 +88,12 @@ class StateMachine(Construct):
 
     def let_start(self, machines: str, *, wildcard: str = "") -> None:
         """Grant what `startExecution.sync:2` needs, for the state machines whose names match `machines`."""
-        stack = Stack.of(self)
-
-        def arn(resource: str, name: str) -> str:
-            form = ArnFormat.COLON_RESOURCE_NAME
-            return stack.format_arn(service="states", resource=resource, resource_name=name, arn_format=form)
-
-        grants.allow(self.role, ["states:StartExecution"], [arn("stateMachine", machines)], wildcard=wildcard)
+        started = states_arn(self, "stateMachine", machines)
+        grants.allow(self.role, ["states:StartExecution"], [started], wildcard=wildcard)
         grants.allow(
             self.role,
             ["states:DescribeExecution", "states:StopExecution"],
-            [arn("execution", f"{machines}:*")],
+            [states_arn(self, "execution", f"{machines}:*")],
             wildcard="Executions are named when they start.",
         )
         self._let_hear(_EXECUTION_RULE)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aws_cdk import ArnFormat, Duration, Environment, Stack
+from aws_cdk import Duration, Environment, Stack
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from infra.constructs import grants
-from infra.constructs.common import outputs
+from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.machine import StateMachine
 from infra.machines import Machine
@@ -42,9 +42,10 @@ class LateStack(Stack):
         env: Environment | None = None,
     ) -> None:
         super().__init__(scope, id_, env=env, description="Slackwater: late days noticed, compared and told")
-        self._settings, self._storage, self._lambdas = settings, storage, lambdas
-        self._library = Library(self, "Library", settings=settings, artefact=layer)
+        self._settings, self._storage = settings, storage
+        self._library = Library(self, "Library", settings=settings, artefact=layer, lambdas=lambdas)
         self._project = assets.Asset(self, "Project", path=str(project_file))
+        self._runs = {"EXCHANGE_BUCKET": storage.exchange.bucket_name, "RUN_TABLE": storage.run_table.table_name}
         self.changes = sns.Topic(
             self,
             "Changes",
@@ -68,10 +69,11 @@ class LateStack(Stack):
 
     def _check_days(self) -> LibraryFunction:
         storage = self._storage
-        function = self._function(
+        function = self._library.function(
             "check_days",
             description="Compares what a pipeline's published days have read with what is there now",
             environment={
+                **self._runs,
                 "RAW_BUCKET": storage.raw.bucket_name,
                 "FILE_TABLE": storage.file_table.table_name,
                 "PROJECT_URI": self._project.s3_object_url,
@@ -91,10 +93,10 @@ class LateStack(Stack):
         return function
 
     def _compare_versions(self) -> LibraryFunction:
-        function = self._function(
+        function = self._library.function(
             "compare_versions",
             description="Says which two versions of a day are to be compared",
-            environment={},
+            environment=self._runs,
             timeout=Duration.minutes(1),
         )
         grants.list_objects(function.role, self._storage.exchange, "comparisons/")
@@ -104,10 +106,10 @@ class LateStack(Stack):
         return function
 
     def _tell_change(self) -> LibraryFunction:
-        function = self._function(
+        function = self._library.function(
             "tell_change",
             description="Tells people what a new version of a day changed, once",
-            environment={"CHANGE_TOPIC": self.changes.topic_arn},
+            environment={**self._runs, "CHANGE_TOPIC": self.changes.topic_arn},
             timeout=Duration.minutes(1),
         )
         grants.list_objects(function.role, self._storage.exchange, "comparisons/")
@@ -117,33 +119,6 @@ class LateStack(Stack):
         grants.see_executions(function.role, self._settings.named(MONITOR))
         grants.allow(function.role, ["sns:Publish"], [self.changes.topic_arn])
         return function
-
-    def _function(
-        self,
-        name: str,
-        *,
-        description: str,
-        environment: dict[str, str],
-        timeout: Duration,
-        memory_mb: int = 512,
-    ) -> LibraryFunction:
-        storage = self._storage
-        return LibraryFunction(
-            self,
-            name,
-            settings=self._settings,
-            library=self._library,
-            lambdas=self._lambdas,
-            name=name,
-            description=description,
-            environment={
-                "EXCHANGE_BUCKET": storage.exchange.bucket_name,
-                "RUN_TABLE": storage.run_table.table_name,
-                **environment,
-            },
-            timeout=timeout,
-            memory_mb=memory_mb,
-        )
 
     def _compare(self, definition: Machine, processing: ProcessingStack) -> StateMachine:
         functions = [self.compare_versions]
@@ -165,7 +140,7 @@ class LateStack(Stack):
         values = {
             "CheckDaysFunction": self.check_days.function.function_arn,
             "TellChangeFunction": self.tell_change.function.function_arn,
-            "PipelineMachinePrefix": self._machine_arn(PIPELINE),
+            "PipelineMachinePrefix": states_arn(self, "stateMachine", self._settings.named(PIPELINE)),
             "CompareMachineArn": self.compare.arn,
         }
         machine = StateMachine(
@@ -180,11 +155,3 @@ class LateStack(Stack):
         machine.let_start(self._settings.named(f"{PIPELINE}*"), wildcard="One machine for each pipeline.")
         machine.let_start(self._settings.named(COMPARE))
         return machine
-
-    def _machine_arn(self, name: str) -> str:
-        return self.format_arn(
-            service="states",
-            resource="stateMachine",
-            resource_name=self._settings.named(name),
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )

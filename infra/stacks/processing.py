@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from aws_cdk import ArnFormat, Duration, Environment, Stack
+from aws_cdk import Duration, Environment, Stack
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
 from infra.constructs import grants
-from infra.constructs.common import outputs
+from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.machine import StateMachine
 from infra.constructs.spark_application import SparkApplication
@@ -43,8 +43,8 @@ class ProcessingStack(Stack):
         env: Environment | None = None,
     ) -> None:
         super().__init__(scope, id_, env=env, description="Slackwater: Spark and the state machines")
-        self._settings, self._storage, self._lambdas = settings, storage, lambdas
-        self._library = Library(self, "Library", settings=settings, artefact=layer)
+        self._settings, self._storage = settings, storage
+        self._library = Library(self, "Library", settings=settings, artefact=layer, lambdas=lambdas)
         self._project = assets.Asset(self, "Project", path=str(project_file))
         self._archive = assets.Asset(self, "Archive", path=str(archive))
         self._run_stage = assets.Asset(self, "RunStage", path=str(jobs / "run_stage.py"))
@@ -60,7 +60,7 @@ class ProcessingStack(Stack):
 
     def _freeze_inputs(self) -> LibraryFunction:
         storage = self._storage
-        function = self._function(
+        function = self._library.function(
             "freeze_inputs",
             description="Writes down which objects a run reads, and claims its day",
             environment={
@@ -84,7 +84,7 @@ class ProcessingStack(Stack):
         return function
 
     def _record_run(self) -> LibraryFunction:
-        function = self._function(
+        function = self._library.function(
             "record_run",
             description="Writes down what became of a run",
             environment={"RUN_TABLE": self._storage.run_table.table_name},
@@ -94,22 +94,6 @@ class ProcessingStack(Stack):
         grants.read_objects(function.role, self._storage.exchange, "runs/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem")
         return function
-
-    def _function(
-        self, name: str, *, description: str, environment: dict[str, str], timeout: Duration
-    ) -> LibraryFunction:
-        return LibraryFunction(
-            self,
-            name,
-            settings=self._settings,
-            library=self._library,
-            lambdas=self._lambdas,
-            name=name,
-            description=description,
-            environment=environment,
-            timeout=timeout,
-            memory_mb=512,
-        )
 
     def _let_jobs_work(self) -> None:
         role, storage = self.spark.job_role, self._storage
@@ -182,18 +166,12 @@ class ProcessingStack(Stack):
         return f"s3://{self._storage.exchange.bucket_name}/logs/"
 
     def _add_outputs(self) -> None:
-        prefix = self.format_arn(
-            service="states",
-            resource="stateMachine",
-            resource_name=self._settings.named(PIPELINE),
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
         outputs(
             self,
             {
                 "ApplicationId": self.spark.id,
                 "PullMachineArn": self.pull.arn,
-                "PipelineMachinePrefix": prefix,
+                "PipelineMachinePrefix": states_arn(self, "stateMachine", self._settings.named(PIPELINE)),
                 "ProjectUri": self._project.s3_object_url,
                 "LogPrefix": self.log_uri,
             },

@@ -33,8 +33,8 @@ class ReceiverStack(Stack):
         env: Environment | None = None,
     ) -> None:
         super().__init__(scope, id_, env=env, description="Slackwater: push API and pull functions")
-        self._settings, self._storage, self._lambdas = settings, storage, lambdas
-        self._library = Library(self, "Library", settings=settings, artefact=layer)
+        self._storage = storage
+        self._library = Library(self, "Library", settings=settings, artefact=layer, lambdas=lambdas)
         self._project = assets.Asset(self, "Project", path=str(project_file))
         self.receive_events = self._receive_events()
         self.list_files = self._list_files()
@@ -43,19 +43,20 @@ class ReceiverStack(Stack):
         outputs(self, {"ApiUrl": self.api.url})
 
     def _receive_events(self) -> LibraryFunction:
-        function = self._function(
+        function = self._library.function(
             "receive_events",
             description="Takes a batch of pushed events into raw partitions",
             environment={**self._raw_environment(), "TOKEN_TABLE": self._storage.token_table.table_name},
             timeout=Duration.seconds(29),
             memory_mb=1024,
         )
+        grants.read_asset(function.role, self._project)
         grants.use_items(function.role, self._storage.token_table, "GetItem")
         self._let_write_raw(function.role)
         return function
 
     def _list_files(self) -> LibraryFunction:
-        function = self._function(
+        function = self._library.function(
             "list_files",
             description="Lists a partner's files and writes down those not taken yet",
             environment={
@@ -64,42 +65,25 @@ class ReceiverStack(Stack):
                 "PROJECT_URI": self._project.s3_object_url,
             },
             timeout=Duration.minutes(2),
-            memory_mb=512,
         )
+        grants.read_asset(function.role, self._project)
         grants.use_items(function.role, self._storage.file_table, "Query")
         grants.write_objects(function.role, self._storage.exchange, "pulls/")
         return function
 
     def _fetch_file(self) -> LibraryFunction:
-        function = self._function(
+        function = self._library.function(
             "fetch_file",
             description="Fetches one of a partner's files into raw partitions",
             environment={**self._raw_environment(), "FILE_TABLE": self._storage.file_table.table_name},
             timeout=Duration.minutes(15),
             memory_mb=1769,
         )
+        grants.read_asset(function.role, self._project)
         grants.read_objects(function.role, self._storage.exchange, "pulls/")
         grants.use_items(function.role, self._storage.file_table, "GetItem", "PutItem", "Query")
         self._let_write_raw(function.role, "landing/")
         grants.delete_objects(function.role, self._storage.raw, "raw/")
-        return function
-
-    def _function(
-        self, name: str, *, description: str, environment: dict[str, str], timeout: Duration, memory_mb: int
-    ) -> LibraryFunction:
-        function = LibraryFunction(
-            self,
-            name,
-            settings=self._settings,
-            library=self._library,
-            lambdas=self._lambdas,
-            name=name,
-            description=description,
-            environment=environment,
-            timeout=timeout,
-            memory_mb=memory_mb,
-        )
-        grants.read_asset(function.role, self._project)
         return function
 
     def _raw_environment(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from aws_cdk import ArnFormat, Environment, Fn, Stack
+from aws_cdk import Environment, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_mwaa as mwaa
@@ -18,7 +18,7 @@ from constructs import Construct
 
 from infra.constructs import grants
 from infra.constructs.airflow_role import AirflowRole
-from infra.constructs.common import accept, log_group, outputs, removal
+from infra.constructs.common import accept, log_group, outputs, removal, states_arn
 from infra.settings import Settings
 
 AIRFLOW = "3.0.6"
@@ -136,12 +136,7 @@ class ScheduleStack(Stack):
     def _environment(
         self, bucket: s3.Bucket, role: iam.IRole, network: mwaa.CfnEnvironment.NetworkConfigurationProperty
     ) -> mwaa.CfnEnvironment:
-        machines = self.format_arn(
-            service="states",
-            resource="stateMachine",
-            resource_name=self._settings.named(""),
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
-        )
+        machines = states_arn(self, "stateMachine", self._settings.named(""))
         return mwaa.CfnEnvironment(
             self,
             "Environment",
