@@ -34,9 +34,9 @@ from slackwater.late.comparison import (
     Version,
     comparison_uri,
 )
-from slackwater.late.difference import Change, SourceDifference, difference
 from slackwater.late.versions import Pair, job_failure_uri, pair_uri
 from slackwater.project import Project
+from slackwater.runs.difference import Change, SourceDifference, difference
 from slackwater.runs.manifest import InputManifest
 from slackwater.steps.spark.compare import Paired, all_rows, examples, movers, pair_up, totals
 from slackwater.steps.spark.job import log, run_job

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from slackwater.late.comparison import Comparison, MetricChange, Mover, RowChange, RowCounts, Totals, Version
-from slackwater.late.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
 
 FROZEN = datetime(2013, 3, 11, 6, 0, 12, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from slackwater.late.comparison import Comparison, MetricChange, Mover, RowChange, RowCounts, Totals, Version
-from slackwater.late.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.manifest import InputManifest, InputObject
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run
 from tests.fakes_runs import DictRunTable, DictStore

@@ -67,7 +67,12 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
         (project / folder).mkdir(parents=True)
         (project / folder / f"{name}.yaml").write_text(text)
     settings = Settings(
-        prefix="sea-two", project=project, removal_policy="destroy", pre_warmed_executors=2, architecture="arm64"
+        prefix="sea-two",
+        project=project,
+        removal_policy="destroy",
+        pre_warmed_executors=2,
+        architecture="arm64",
+        parallel_days=2,
     )
     templates = synthesise(tmp_path / "cdk.out", settings=settings, artefacts=stand_ins(tmp_path))
     storage, processing = templates["sea-two-storage"]["Resources"], templates["sea-two-processing"]
@@ -82,6 +87,8 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
     ]
     assert templates["sea-two-storage"]["Outputs"]["RawDatabase"]["Value"] == "sea_two_raw"
     assert set(definitions(processing)) == {"sea-two-pull-source", "sea-two-pipeline-heights"}
+    monitor = json.loads(definitions(templates["sea-two-late"])["sea-two-monitor-days"])
+    assert monitor["States"]["Deal with the days"]["MaxConcurrency"] == 2
     assert {resource["DeletionPolicy"] for resource in storage.values() if "DeletionPolicy" in resource} == {"Delete"}
     [application] = [
         resource["Properties"]

@@ -20,9 +20,9 @@ from glue_jobs import compare_day, publish_day
 from slackwater.arrow.exchange import load_manifest, read_frame
 from slackwater.errors import CloudError, DataError, InputError
 from slackwater.late.comparison import MAX_MOVERS, MAX_ROWS, MAX_TEXT, Comparison, Totals, Version, comparison_uri
-from slackwater.late.difference import Change
 from slackwater.late.versions import Pair, job_failure_uri, pair_uri
 from slackwater.project import load_project
+from slackwater.runs.difference import Change
 from slackwater.runs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
 from slackwater.steps.spark.table import find_commit, overwrite_day, prepare_table, tag

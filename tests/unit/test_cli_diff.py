@@ -16,8 +16,8 @@ from slackwater.cli.comparison import show_comparison
 from slackwater.cli.main import run
 from slackwater.cli.session import Session
 from slackwater.late.comparison import MetricChange, Mover, RowChange, RowCounts
-from slackwater.late.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.project import load_project
+from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, PublishedRun
 from tests.fakes_cli import FakeObjects, FakeStates, Terminal
 from tests.fakes_late import FROZEN, comparison

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from slackwater.late.difference import Change, difference
 from slackwater.receiver.file_cache import FileEntry, FileState, Lease, Version
 from slackwater.receiver.partition import Partition
 from slackwater.runs.day import day_of
+from slackwater.runs.difference import Change, difference
 from tests.fakes_check import NOW, PIPELINE, World
 
 pytestmark = pytest.mark.unit
@@ -95,7 +95,6 @@ def test_a_changed_file_whose_content_another_had_brought_has_not_vanished(world
     assert changes(first, second) == [("x.csv", Change.ADDED)]
     assert changes(second, third) == [("y.csv", Change.CHANGED)]
     assert changes(first, third) == [("x.csv", Change.CHANGED), ("y.csv", Change.ADDED)]
-    assert (first.vanished(second), second.vanished(third), first.vanished(third)) == ((), (), ())
 
 
 def changes(before, now):

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.late.decision import Decision, Rule
-from slackwater.late.difference import Amount, Change, difference
 from slackwater.late.weigh import Standard, rule_at_sight, weigh
 from slackwater.receiver.source import LateThresholds
+from slackwater.runs.difference import Amount, Change, difference
 from slackwater.runs.record import ActiveRun, DayRecord
 from tests.fakes_telling import DATE, FROZEN, PIPELINE, a_day, a_manifest, a_run, an_object
 

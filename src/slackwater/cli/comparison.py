@@ -8,8 +8,8 @@ from datetime import datetime
 
 from slackwater.cli.output import counted, say, shown, table
 from slackwater.late.comparison import Comparison, MetricChange, Mover, RowChange, Value, Version
-from slackwater.late.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.late.effect import change, duration, largest_metric, number, pair
+from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
 
 _WIDTH = 100
 _CELL = 24

@@ -16,13 +16,13 @@ from pydantic import ValidationError
 
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectMissing, SlackwaterError, Throttled
 from slackwater.late.decision import CheckReport, DayDecision, Decision, Rule
-from slackwater.late.difference import LateRecord, difference
 from slackwater.late.weigh import Standard, rule_at_sight, unreadable, weigh
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import HOUR, Day, day_of
+from slackwater.runs.difference import difference
 from slackwater.runs.inputs import InputListing
-from slackwater.runs.manifest import InputManifest
+from slackwater.runs.manifest import InputManifest, Record
 from slackwater.runs.record import DayRecord, PublishedRun, RunRecord, RunState, run_identity
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
@@ -41,7 +41,7 @@ class Action(StrEnum):
     """It stands as it should, but people have not been told of the published version."""
 
 
-class DayAction(LateRecord):
+class DayAction(Record):
     """A day that something is to be done about."""
 
     date: str

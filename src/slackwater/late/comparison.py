@@ -7,7 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from slackwater.arrow.reference import ArrowReference
-from slackwater.late.difference import Change, LateRecord, SourceDifference
+from slackwater.runs.difference import Change, SourceDifference
+from slackwater.runs.manifest import Record
 
 MAX_ROWS = 100
 """Changed rows that a summary holds; all of them are in its Arrow files."""
@@ -28,7 +29,7 @@ Dates, timestamps and decimals are text; so are NaN and the infinities, and all 
 """
 
 
-class Version(LateRecord):
+class Version(Record):
     """One published version of a day."""
 
     attempt: int
@@ -51,7 +52,7 @@ class Totals(StrEnum):
     """Of the rows that have a finite value, each counting once: floating-point columns are means and shares already."""
 
 
-class Mover(LateRecord):
+class Mover(Record):
     """One key whose value of a metric has moved."""
 
     key: dict[str, Value]
@@ -60,7 +61,7 @@ class Mover(LateRecord):
     after: float | None
 
 
-class MetricChange(LateRecord):
+class MetricChange(Record):
     """One numeric column of the table, over the whole day."""
 
     metric: str
@@ -79,7 +80,7 @@ class MetricChange(LateRecord):
         return not math.isclose(self.before, self.after, rel_tol=TOLERANCE)
 
 
-class RowChange(LateRecord):
+class RowChange(Record):
     """One row that is new, gone or other."""
 
     change: Change
@@ -88,7 +89,7 @@ class RowChange(LateRecord):
     """By column, before and after: the columns that differ, or all of them for a row that is new or gone."""
 
 
-class RowCounts(LateRecord):
+class RowCounts(Record):
     """Rows of the day, by the table's key."""
 
     before: int
@@ -103,7 +104,7 @@ class RowCounts(LateRecord):
         return self.added + self.removed + self.changed
 
 
-class Comparison(LateRecord):
+class Comparison(Record):
     """What the later of two versions of a day changed, and the inputs that explain it."""
 
     pipeline: str
@@ -122,7 +123,7 @@ class Comparison(LateRecord):
     seconds: float
 
 
-class ComparisonReference(LateRecord):
+class ComparisonReference(Record):
     """What passes through the orchestrator of a comparison."""
 
     uri: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from slackwater.late.difference import LateRecord, SourceDifference
+from slackwater.runs.difference import SourceDifference
+from slackwater.runs.manifest import Record
 
 
 class Decision(StrEnum):
@@ -47,7 +48,7 @@ class Rule(StrEnum):
     """The day that the check stands on: it is not over."""
 
 
-class DayDecision(LateRecord):
+class DayDecision(Record):
     """The decision about one day of one pipeline."""
 
     pipeline: str
@@ -67,7 +68,7 @@ class DayDecision(LateRecord):
     sources: tuple[SourceDifference, ...] = ()
 
 
-class CheckReport(LateRecord):
+class CheckReport(Record):
     """What one check of a pipeline has found."""
 
     pipeline: str

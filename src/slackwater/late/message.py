@@ -9,9 +9,10 @@ from textwrap import wrap
 from typing import TypeGuard
 
 from slackwater.late.comparison import Comparison, RowChange, Value
-from slackwater.late.difference import Amount, Change, InputChange, LateRecord, SourceDifference
 from slackwater.late.effect import change, duration, largest_effect, largest_metric, number, pair
 from slackwater.late.words import counted, moment, size, span
+from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.manifest import Record
 
 _WIDTH = 78
 """Columns: what an e-mail shows without breaking lines."""
@@ -22,7 +23,7 @@ _MAX_VALUE = 40
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-class Message(LateRecord):
+class Message(Record):
     """What people are told."""
 
     subject: str

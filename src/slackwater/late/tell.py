@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from slackwater.errors import AnswerLost, DayChanged, InputError, ObjectMissing, SlackwaterError
 from slackwater.late.comparison import Comparison
-from slackwater.late.difference import LateRecord
 from slackwater.late.message import Message, compose
+from slackwater.runs.manifest import Record
 from slackwater.runs.record import DayRecord, Telling
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
@@ -35,7 +35,7 @@ class Topic(Protocol):
         """
 
 
-class Told(LateRecord):
+class Told(Record):
     """What has become of telling."""
 
     told: bool

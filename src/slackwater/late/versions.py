@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing
 from slackwater.late.comparison import Comparison, ComparisonReference, Version, comparison_uri, reference_to
-from slackwater.late.difference import LateRecord
+from slackwater.runs.manifest import Record
 from slackwater.runs.outcome import reason
 from slackwater.runs.record import RunRecord, RunState, failure_uri
 from slackwater.runs.table import RunTable
@@ -36,7 +36,7 @@ class Action(StrEnum):
     """There are no two versions to compare."""
 
 
-class Pair(LateRecord):
+class Pair(Record):
     """The two versions that a job compares, as it finds them under its prefix."""
 
     pipeline: str
@@ -45,7 +45,7 @@ class Pair(LateRecord):
     after: Version
 
 
-class Chosen(LateRecord):
+class Chosen(Record):
     """The answer of choosing: addresses and numbers only."""
 
     action: Action

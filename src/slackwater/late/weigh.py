@@ -11,9 +11,9 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from slackwater.late.decision import DayDecision, Decision, Rule
-from slackwater.late.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.late.words import counted, moment, share, size, span
 from slackwater.receiver.source import LateThresholds
+from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, RunRecord
 
 _DECISIONS = {

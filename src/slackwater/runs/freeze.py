@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from slackwater.errors import DayChanged, InputError, ObjectMissing
 from slackwater.project import Project
 from slackwater.runs.day import Day, day_of
+from slackwater.runs.difference import Amount, Change, difference
 from slackwater.runs.inputs import InputListing
 from slackwater.runs.manifest import InputManifest
 from slackwater.runs.record import (
@@ -170,10 +171,12 @@ class Freezer:
 
 def _refuse_if_vanished(before: InputManifest, now: InputManifest, *, sources: Collection[str]) -> None:
     """Raise `InputError` if inputs are gone, other than those of a source that the pipeline reads no more."""
-    gone = [item for item in before.vanished(now) if item.source in sources]
+    found = difference(before, now, sources=sources)
+    gone = [item for source in found for item in source.changes if item.change is Change.REMOVED]
     if gone:
-        rows = sum(item.rows for item in gone)
+        amount, first = sum((item.before for item in gone), Amount()), gone[0]
         raise InputError(
-            f"{len(gone)} objects ({rows} events) that the published run of {before.date} has read are gone, such as "
-            f"{gone[0].uri}: if that is right, run the day with --allow-fewer"
+            f"{amount.objects} objects ({amount.rows} events) that the published run of {before.date} has read are "
+            f"gone, such as those of {first.file or 'pushed events'} of {first.source} in {first.date} {first.hour}:00 "
+            "UTC: if that is right, run the day with --allow-fewer"
         )

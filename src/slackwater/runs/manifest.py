@@ -9,11 +9,13 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """Base of what is written down of runs: never changed, and nothing in it that is not known."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class InputObject(_Record):
+class InputObject(Record):
     """One object of one partition."""
 
     uri: str
@@ -29,7 +31,7 @@ class InputObject(_Record):
     """The partner's file that it came from, if it was pulled: a changed file's objects replace its earlier ones."""
 
 
-class InputManifest(_Record):
+class InputManifest(Record):
     """Everything that one run reads, and nothing else."""
 
     pipeline: str
@@ -59,9 +61,3 @@ class InputManifest(_Record):
     def of_source(self, source: str) -> tuple[InputObject, ...]:
         """The objects of one source."""
         return tuple(item for item in self.objects if item.source == source)
-
-    def vanished(self, now: InputManifest) -> tuple[InputObject, ...]:
-        """The objects that `now` has not, and that no new object of the same file has taken the place of."""
-        before, there = ({item.uri for item in manifest.objects} for manifest in (self, now))
-        replaced = {item.file for item in now.objects if item.uri not in before} - {None}
-        return tuple(item for item in self.objects if item.uri not in there and item.file not in replaced)

@@ -7,13 +7,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from slackwater.arrow.reference import ArrowReference
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from slackwater.runs.manifest import Record
 
 
 class RunState(StrEnum):
@@ -32,7 +29,7 @@ def run_identity(*, pipeline: str, date: str, manifest: str, definition: str) ->
     return hashlib.sha256("\n".join((pipeline, date, manifest, definition)).encode()).hexdigest()[:32]
 
 
-class Run(_Record):
+class Run(Record):
     """What passes through the orchestrator of a run: identifiers, addresses and counts."""
 
     pipeline: str
@@ -64,7 +61,7 @@ def failure_uri(prefix: str) -> str:
     return f"{prefix}failure.txt"
 
 
-class Publication(_Record):
+class Publication(Record):
     """What publishing a day answered: the reference of a publish."""
 
     table: str
@@ -75,14 +72,14 @@ class Publication(_Record):
     seconds: Annotated[float, Field(ge=0)]
 
 
-class StageRecord(_Record):
+class StageRecord(Record):
     """A stage of the run that has ended, with the reference it left."""
 
     stage: str
     reference: ArrowReference
 
 
-class RunRecord(_Record):
+class RunRecord(Record):
     """One attempt of a run, as the run table keeps it."""
 
     run: Run
@@ -96,7 +93,7 @@ class RunRecord(_Record):
     error: str | None = None
 
 
-class ActiveRun(_Record):
+class ActiveRun(Record):
     """The execution that a day belongs to while it runs."""
 
     execution: str
@@ -104,7 +101,7 @@ class ActiveRun(_Record):
     since: datetime
 
 
-class PublishedRun(_Record):
+class PublishedRun(Record):
     """The run whose output stands in the warehouse for a day."""
 
     run: Run
@@ -112,7 +109,7 @@ class PublishedRun(_Record):
     at: datetime
 
 
-class Telling(_Record):
+class Telling(Record):
     """Who is about to tell people of a published version, since when."""
 
     execution: str
@@ -122,7 +119,7 @@ class Telling(_Record):
     """Which try of the execution it is, by a name that no other has."""
 
 
-class DayRecord(_Record):
+class DayRecord(Record):
     """What is known of one pipeline's day: who runs it now, what stands published.
 
     `version` counts the writes: a write names the version it has seen, so that of two writers at once one must look

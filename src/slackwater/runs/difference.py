@@ -7,18 +7,10 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import chain
 
-from pydantic import BaseModel, ConfigDict
-
-from slackwater.runs.manifest import InputManifest, InputObject
+from slackwater.runs.manifest import InputManifest, InputObject, Record
 
 
-class LateRecord(BaseModel):
-    """Base of what this package writes down."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Amount(LateRecord):
+class Amount(Record):
     """So many objects, with so many rows and bytes."""
 
     objects: int = 0
@@ -37,7 +29,7 @@ class Change(StrEnum):
     REMOVED = "removed"
 
 
-class InputChange(LateRecord):
+class InputChange(Record):
     """One hour's objects of one file, or of pushes: what they were and what they are."""
 
     source: str
@@ -53,7 +45,7 @@ class InputChange(LateRecord):
     """When the newest of its objects was written, UTC; None for what is gone."""
 
 
-class SourceDifference(LateRecord):
+class SourceDifference(Record):
     """What has become of one source's part of the day."""
 
     source: str
