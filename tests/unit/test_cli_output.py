@@ -11,6 +11,7 @@ import pytest
 
 from slackwater.cli import output
 from slackwater.cli.board import Board, Mark
+from slackwater.words import counted
 from tests.fakes_cli import Terminal
 
 pytestmark = pytest.mark.unit
@@ -99,7 +100,7 @@ def test_a_line_is_coloured_on_a_terminal_only(capsys, monkeypatch):
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 files"), (1, "1 file"), (1200, "1,200 files")])
 def test_counted(count, text):
-    assert output.counted(count, "file") == text
+    assert counted(count, "file") == text
 
 
 def test_progress_in_a_pipe_is_a_line_for_each_change(capsys):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from slackwater.cli.output import counted, say, shown, table
+from slackwater.cli.output import say, shown, table
 from slackwater.late.comparison import Comparison, MetricChange, Mover, RowChange, Value, Version
 from slackwater.late.effect import change, duration, largest_metric, number, pair
-from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.difference import Amount, Change
+from slackwater.words import counted
 
 _WIDTH = 100
 _CELL = 24
@@ -89,7 +90,7 @@ def _show_inputs(comparison: Comparison) -> None:
     if not comparison.inputs:
         say("What the versions have read is not known any more: an input manifest is gone.", style="yellow")
         return
-    groups = _grouped(comparison.inputs)
+    groups = [group for source in comparison.inputs for group in source.by_file()]
     if not groups:
         say("Both versions have read the same inputs: the definition has changed, or the run was forced.")
         return
@@ -100,7 +101,7 @@ def _show_inputs(comparison: Comparison) -> None:
             one.change.value,
             _amounts(one.before, one.now),
             _hours(one.hours),
-            _lateness(one.arrived, comparison.before),
+            _lateness(one.arrivals, comparison.before),
         )
         for one in groups[:_INPUTS]
     ]
@@ -109,53 +110,21 @@ def _show_inputs(comparison: Comparison) -> None:
     _titled(title, heads, rows, of=len(groups), apart=False)
 
 
-@dataclass(frozen=True)
-class _Group:
-    """All that has become of one file, or of a source's pushes, in one way."""
-
-    source: str
-    file: str | None
-    change: Change
-    before: Amount
-    now: Amount
-    hours: tuple[str, ...]
-    arrived: datetime | None
-
-
-def _grouped(inputs: Iterable[SourceDifference]) -> list[_Group]:
-    found: dict[tuple[str, str | None, Change], list[InputChange]] = {}
-    for source in inputs:
-        for one in source.changes:
-            found.setdefault((one.source, one.file, one.change), []).append(one)
-    return [
-        _Group(
-            source=source,
-            file=file,
-            change=kind,
-            before=sum((one.before for one in changes), Amount()),
-            now=sum((one.now for one in changes), Amount()),
-            hours=tuple(f"{one.date} {one.hour}" for one in changes),
-            arrived=max((one.arrived for one in changes if one.arrived), default=None),
-        )
-        for (source, file, kind), changes in found.items()
-    ]
-
-
 def _amounts(before: Amount, now: Amount) -> str:
     by = f"{now.rows - before.rows:+,}"
     return f"{before.rows:,} -> {now.rows:,} ({by})" if before.objects and now.objects else by
 
 
-def _hours(hours: Sequence[str]) -> str:
+def _hours(hours: Sequence[tuple[str, str]]) -> str:
     """Return `03-10 05`, or `03-10 05 to 03-11 03`."""
-    first, last = (hour[len("2013-") :] for hour in (min(hours), max(hours)))
+    first, last = (f"{date[len('2013-') :]} {hour}" for date, hour in (min(hours), max(hours)))
     return first if first == last else f"{first} to {last}"
 
 
-def _lateness(arrived: datetime | None, version: Version) -> str:
-    if arrived is None:
+def _lateness(arrivals: Sequence[datetime], version: Version) -> str:
+    if not arrivals:
         return "gone"
-    span = arrived - version.frozen_at
+    span = arrivals[-1] - version.frozen_at
     return f"{duration(span)} {'after' if span.total_seconds() >= 0 else 'before'}"
 
 

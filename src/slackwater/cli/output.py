@@ -113,11 +113,6 @@ def clean(text: str) -> str:
     return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
 
-def counted(count: int, thing: str) -> str:
-    """Return `1 event`, `2 events`."""
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
-
-
 def _is_numeric(values: Any) -> bool:
     present = [value for value in values if value is not None]
     return bool(present) and all(

@@ -10,9 +10,9 @@ from typing import TypeGuard
 
 from slackwater.late.comparison import Comparison, RowChange, Value
 from slackwater.late.effect import change, duration, largest_effect, largest_metric, number, pair
-from slackwater.late.words import counted, moment, size, span
-from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.difference import Change, FileChange, SourceDifference
 from slackwater.runs.manifest import Record
+from slackwater.words import counted, moment, size, span
 
 _WIDTH = 78
 """Columns: what an e-mail shows without breaking lines."""
@@ -63,7 +63,7 @@ def _arrived(comparison: Comparison) -> Iterator[str]:
     for source in changed:
         yield ""
         yield f"  {source.source}: {counted(source.now.rows, 'row')} of the day, {source.before.rows:,} before"
-        files = _by_file(source)
+        files = source.by_file()
         for found in files[:_MAX_FILES]:
             yield from _file(found, frozen_at)
         if files[_MAX_FILES:]:
@@ -114,26 +114,14 @@ def _where(comparison: Comparison) -> Iterator[str]:
     yield f"    WHERE date = '{comparison.date}'"
 
 
-def _by_file(source: SourceDifference) -> list[list[InputChange]]:
-    """What has become of each file, or of pushes, hour by hour; newly come hours of a file apart from changed ones."""
-    found: dict[tuple[str | None, Change], list[InputChange]] = {}
-    for item in source.changes:
-        found.setdefault((item.file, item.change), []).append(item)
-    return list(found.values())
-
-
-def _file(hours: Sequence[InputChange], frozen_at: datetime) -> Iterator[str]:
-    file, what = hours[0].file, hours[0].change
-    before, now = (sum((getattr(item, side) for item in hours), Amount()) for side in ("before", "now"))
+def _file(found: FileChange, frozen_at: datetime) -> Iterator[str]:
     remark = {Change.ADDED: "", Change.CHANGED: " (changed)", Change.REMOVED: " (gone)"}
-    yield f"    {_clean(file) if file else 'pushed events'}{remark[what]}"
-    amount = before if what is Change.REMOVED else now
-    earlier = f" ({before.rows:,} before)" if what is Change.CHANGED else ""
-    covered = span((item.date, item.hour) for item in hours)
-    yield f"      {counted(amount.rows, 'row')}{earlier}, {size(amount.bytes)}, of {covered}"
-    moments = sorted(item.arrived for item in hours if item.arrived)
-    if moments:
-        yield f"      {_arrival(moments[0], moments[-1], frozen_at)}"
+    yield f"    {_clean(found.file) if found.file else 'pushed events'}{remark[found.change]}"
+    amount = found.before if found.change is Change.REMOVED else found.now
+    earlier = f" ({found.before.rows:,} before)" if found.change is Change.CHANGED else ""
+    yield f"      {counted(amount.rows, 'row')}{earlier}, {size(amount.bytes)}, of {span(found.hours)}"
+    if found.arrivals:
+        yield f"      {_arrival(found.arrivals[0], found.arrivals[-1], frozen_at)}"
 
 
 def _arrival(first: datetime, last: datetime, frozen_at: datetime) -> str:

@@ -11,10 +11,10 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from slackwater.late.decision import DayDecision, Decision, Rule
-from slackwater.late.words import counted, moment, share, size, span
 from slackwater.receiver.source import LateThresholds
 from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.words import counted, moment, share, size, span
 
 _DECISIONS = {
     Rule.GROWN: Decision.RERUN,

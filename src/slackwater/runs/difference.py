@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
+from typing import NamedTuple
 
 from slackwater.runs.manifest import InputManifest, InputObject, Record
 
@@ -45,6 +46,20 @@ class InputChange(Record):
     """When the newest of its objects was written, UTC; None for what is gone."""
 
 
+class FileChange(NamedTuple):
+    """What has become of one file, or of a source's pushes, in one way and over all its hours."""
+
+    source: str
+    file: str | None
+    change: Change
+    before: Amount
+    now: Amount
+    hours: tuple[tuple[str, str], ...]
+    """Date and hour of each partition."""
+    arrivals: tuple[datetime, ...]
+    """Of the newest objects of each hour, in order; none for what is gone."""
+
+
 class SourceDifference(Record):
     """What has become of one source's part of the day."""
 
@@ -59,6 +74,24 @@ class SourceDifference(Record):
         found = (item for item in self.changes if item.change is change)
         parts = (item.before if change is Change.REMOVED else item.now for item in found)
         return sum(parts, Amount())
+
+    def by_file(self) -> list[FileChange]:
+        """The changes put together by file and kind: newly come hours of a file stand apart from changed ones."""
+        found: dict[tuple[str | None, Change], list[InputChange]] = {}
+        for item in self.changes:
+            found.setdefault((item.file, item.change), []).append(item)
+        return [
+            FileChange(
+                source=self.source,
+                file=file,
+                change=change,
+                before=sum((item.before for item in items), Amount()),
+                now=sum((item.now for item in items), Amount()),
+                hours=tuple((item.date, item.hour) for item in items),
+                arrivals=tuple(sorted(item.arrived for item in items if item.arrived)),
+            )
+            for (file, change), items in found.items()
+        ]
 
     @property
     def late(self) -> Amount:

@@ -12,8 +12,9 @@ import typer
 
 from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import counted, document, say, table
+from slackwater.cli.output import document, say, table
 from slackwater.errors import InputError, RunFailed
+from slackwater.words import counted
 
 if TYPE_CHECKING:
     from slackwater.cli.monitoring import DealtWith, Monitored

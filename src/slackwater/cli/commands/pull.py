@@ -9,8 +9,9 @@ import typer
 
 from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import counted, document, remark, say
+from slackwater.cli.output import document, remark, say
 from slackwater.errors import InputError
+from slackwater.words import counted
 
 
 def register(app: typer.Typer) -> None:

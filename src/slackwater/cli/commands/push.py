@@ -10,8 +10,9 @@ import typer
 from slackwater.cli.board import Board, Mark
 from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import counted, document, remark, say
+from slackwater.cli.output import document, remark, say
 from slackwater.errors import InputError
+from slackwater.words import counted
 
 if TYPE_CHECKING:
     from slackwater.cli.sender import Pushed

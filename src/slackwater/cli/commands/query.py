@@ -8,7 +8,8 @@ import typer
 
 from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import counted, document, remark, table
+from slackwater.cli.output import document, remark, table
+from slackwater.words import counted
 
 
 def register(app: typer.Typer) -> None:

@@ -11,9 +11,10 @@ import typer
 
 from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import counted, document, remark, say
+from slackwater.cli.output import document, remark, say
 from slackwater.errors import InputError, RunFailed
 from slackwater.runs.day import day_of
+from slackwater.words import counted
 
 if TYPE_CHECKING:
     from slackwater.cli.running import Outcome, Seconds

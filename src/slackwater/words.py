@@ -1,12 +1,11 @@
-"""Counts, sizes and hours in words, as reasons and messages have them."""
+"""Counts, sizes and hours in words, as people read them in reasons, in messages and on a screen."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from slackwater.runs.day import HOUR
-
+_HOUR = timedelta(hours=1)
 _STEP = 1000
 
 
@@ -41,9 +40,9 @@ def span(partitions: Iterable[tuple[str, str]]) -> str:
     Where hours are missing in between it says so: `2 hours of 2013-03-10 12:00 to 16:00 UTC`.
     """
     starts = sorted({datetime.fromisoformat(f"{date}T{hour}:00").replace(tzinfo=UTC) for date, hour in partitions})
-    first, end = starts[0], starts[-1] + HOUR
+    first, end = starts[0], starts[-1] + _HOUR
     until = f"{end:%H:%M}" if end.date() == first.date() else f"{end:%Y-%m-%d %H:%M}"
-    gaps = "" if len(starts) * HOUR == end - first else f"{counted(len(starts), 'hour')} of "
+    gaps = "" if len(starts) * _HOUR == end - first else f"{counted(len(starts), 'hour')} of "
     return f"{gaps}{first:%Y-%m-%d %H:%M} to {until} UTC"
 
 
