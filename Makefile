@@ -7,10 +7,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 AIRFLOW := .venv-airflow/.ready
+BENCH := .venv-bench/.ready
 PYTEST := $(BIN)/python -m pytest
-SOURCES := src infra lambdas glue_jobs mwaa_dags examples tests
+SOURCES := src infra lambdas glue_jobs mwaa_dags examples tests benchmarks
 
-.PHONY: help setup demo down test unit infra spark cloud airflow check format lint types imports machines lock clean
+.PHONY: help setup demo down test unit infra spark cloud airflow bench check format lint types imports machines lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -48,6 +49,12 @@ airflow: $(READY) $(AIRFLOW) ## Run the tests of the DAGs, in Airflow on the loc
 $(AIRFLOW): scripts/setup-airflow requirements/airflow.txt | $(READY)
 	@scripts/setup-airflow
 
+bench: $(READY) $(BENCH) ## Measure the receiver beside mere reading of JSON and beside dlt, on one core
+	@$(BIN)/python -m benchmarks
+
+$(BENCH): scripts/setup-bench requirements/bench.txt | $(READY)
+	@scripts/setup-bench
+
 check: format lint types imports machines ## Check format, lint, types, imports, templates and state machines
 
 format: $(READY)
@@ -68,14 +75,15 @@ machines: $(READY)
 lock: $(READY) ## Lock the dependencies again, with hashes
 	@$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
 	@$(COMPILE) pyproject.toml requirements/layer.in --extra functions $(WHEELS) --output-file requirements/layer.txt
-	@$(COMPILE) pyproject.toml --extra spark --extra aws --constraint requirements/dev.txt $(WHEELS) \
+	@$(COMPILE) pyproject.toml --extra spark --extra aws --extra receiver --constraint requirements/dev.txt $(WHEELS) \
 	  --no-binary pyspark --no-emit-package pyspark --no-emit-package py4j --output-file requirements/archive.txt
 	@$(COMPILE) requirements/airflow.in --constraint requirements/mwaa-3.0.6-constraints.txt \
 	  --output-file requirements/airflow.txt
+	@$(COMPILE) requirements/bench.in --output-file requirements/bench.txt
 
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-annotate \
   --custom-compile-command "make lock"
 WHEELS := --only-binary :all:
 
 clean: down ## Stop the local cloud and remove everything that was built or stored here
-	@rm -rf .slackwater cdk.out .venv .venv-airflow
+	@rm -rf .slackwater cdk.out .venv .venv-airflow .venv-bench

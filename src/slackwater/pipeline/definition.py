@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from slackwater.receiver.source import Cron, LateThresholds, Model, Name, Source, TimeZone
+from slackwater.model import Cron, Model, Name, TimeZone
+from slackwater.receiver.source import LateThresholds, Source
 
 
 class StepUse(Model):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from graphlib import CycleError, TopologicalSorter
 
 from slackwater.errors import DefinitionError
+from slackwater.model import Model
 from slackwater.pipeline.definition import Pipeline
-from slackwater.receiver.source import Model
 
 
 class Stage(Model):

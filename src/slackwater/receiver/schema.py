@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from slackwater.receiver.source import FieldType, Source
+from slackwater.receiver.fields import EPOCH_MS, EPOCH_S, FieldDefinition, FieldType
+from slackwater.receiver.source import OWN_ID, Source
 
 ARROW_TYPES: dict[FieldType, pa.DataType] = {
     FieldType.STRING: pa.string(),
@@ -15,17 +16,33 @@ ARROW_TYPES: dict[FieldType, pa.DataType] = {
     FieldType.DATE: pa.date32(),
 }
 MOMENT = ARROW_TYPES[FieldType.TIMESTAMP]
+_WRITTEN = frozenset({FieldType.TIMESTAMP, FieldType.DATE})
+"""JSON has no type for them: they are written as text."""
 EVENT_TIME, RECEIVED_AT, BATCH_ID, EXTRA = "_event_time", "_received_at", "_batch_id", "_extra"
 
 
 def event_schema(source: Source) -> pa.Schema:
     """Return the schema of checked events: what they hold by themselves, whenever and however they came."""
-    fields = [pa.field(name, ARROW_TYPES[field.type]) for name, field in source.fields.items()]
-    return pa.schema([*fields, pa.field(EVENT_TIME, MOMENT), pa.field(EXTRA, pa.string())])
+    return pa.schema([*_columns(source), pa.field(EVENT_TIME, MOMENT), pa.field(EXTRA, pa.string())])
 
 
 def raw_schema(source: Source) -> pa.Schema:
-    """Return the schema of raw objects: events, when they were received and in which batch."""
-    fields = [pa.field(name, ARROW_TYPES[field.type]) for name, field in source.fields.items()]
+    """Return the schema of raw objects: events, when they were received, in which batch, and by which id they count."""
     added = [(EVENT_TIME, MOMENT), (RECEIVED_AT, MOMENT), (BATCH_ID, pa.string()), (EXTRA, pa.string())]
-    return pa.schema([*fields, *(pa.field(name, kind) for name, kind in added)])
+    own_id = [pa.field(OWN_ID, pa.string())] if source.id_column == OWN_ID else []
+    return pa.schema([*_columns(source), *(pa.field(name, kind) for name, kind in added), *own_id])
+
+
+def wire_schema(source: Source) -> pa.Schema:
+    """Return the fields by the partner's names, with the type that each has in JSON when nothing needs to be parsed."""
+    return pa.schema([pa.field(field.origin or name, _wire_type(field)) for name, field in source.fields.items()])
+
+
+def _columns(source: Source) -> list[pa.Field]:
+    return [pa.field(name, ARROW_TYPES[kind]) for name, kind in source.columns.items()]
+
+
+def _wire_type(field: FieldDefinition) -> pa.DataType:
+    if field.type is FieldType.TIMESTAMP and {EPOCH_S, EPOCH_MS} & set(field.formats):
+        return pa.int64()
+    return pa.string() if field.is_punctuated or field.type in _WRITTEN else ARROW_TYPES[field.type]

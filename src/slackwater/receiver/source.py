@@ -2,104 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
-from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo, available_timezones
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
-"""A source's, pipeline's, step's or column's name: lower case, digits and underscores, as Glue and SQL like it."""
+from slackwater.model import Model, Name
+from slackwater.receiver.fields import Derived, Fields, FieldType, Part, Timestamp
+from slackwater.receiver.pulling import Pull
 
-
-def _zone(value: str) -> str:
-    if value not in available_timezones():
-        raise ValueError(f"no such time zone: {value!r} (use an IANA name such as America/New_York)")
-    return value
-
-
-TimeZone = Annotated[str, AfterValidator(_zone)]
-
-
-class Model(BaseModel):
-    """Base of all definitions: a wrong key is an error, and a definition never changes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FieldType(StrEnum):
-    """Types of event fields, by the names that Arrow gives them."""
-
-    STRING = "string"
-    INT64 = "int64"
-    DOUBLE = "double"
-    BOOLEAN = "boolean"
-    TIMESTAMP = "timestamp"
-    DATE = "date"
-
-
-class FieldDefinition(Model):
-    """One field of an event."""
-
-    type: FieldType
-    required: bool = False
-
-
-def _shorthand(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
-
-
-class Timestamp(Model):
-    """Where an event says when it happened: ISO 8601 with an offset, or naive in `timezone`."""
-
-    field: Name
-    timezone: TimeZone | None = None
-
-
-def _cron(value: str) -> str:
-    fields = value.split()
-    if len(fields) != len(_CRON_FIELDS):
-        raise ValueError(f"{value!r} has {len(fields)} fields; five are expected: {' '.join(_CRON_FIELDS)}")
-    for (name, (low, high)), text in zip(_CRON_FIELDS.items(), fields, strict=True):
-        if not all(_is_cron_part(part, name) for part in text.split(",")):
-            such_as = f"*, {low}, {low}-{high}, */2, {low},{high}"
-            raise ValueError(f"{value!r}: {text!r} is no {name} of a cron expression (such as {such_as})")
-    return value
-
-
-def _is_cron_part(part: str, field: str) -> bool:
-    """Whether it is `*`, a value or a range, within the field's bounds, with a step or without."""
-    found = _CRON_PART.fullmatch(part)
-    if not found or found["step"] == "0":
-        return False
-    low, high = _CRON_FIELDS[field]
-    names = _CRON_NAMES.get(field, ())
-    values = [
-        low + names.index(text.upper()) if text.upper() in names else int(text) if text.isdecimal() else -1
-        for text in (found["first"], found["last"])
-        if text
-    ]
-    return all(low <= value <= high for value in values) and values == sorted(values)
-
-
-_CRON_FIELDS = {"minute": (0, 59), "hour": (0, 23), "day-of-month": (1, 31), "month": (1, 12), "day-of-week": (0, 7)}
-_CRON_NAMES = {
-    "month": ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"),
-    "day-of-week": ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"),
-}
-_CRON_PART = re.compile(r"(\*|(?P<first>[0-9A-Za-z]+)(-(?P<last>[0-9A-Za-z]+))?)(/(?P<step>[0-9]+))?")
-
-Cron = Annotated[str, AfterValidator(_cron)]
-"""When something starts: minute, hour, day of the month, month, day of the week."""
+OWN_ID = "_event_id"
+"""The column of ids that the receiver makes itself."""
+_IDS = frozenset({FieldType.STRING, FieldType.INT64})
 
 
 class LateThresholds(Model):
@@ -132,25 +47,22 @@ ANY_LATE_DATA = LateThresholds(rows=0)
 """What holds for a source that names no thresholds."""
 
 
+class UnknownFields(StrEnum):
+    """What becomes of fields that no definition names."""
+
+    KEEP = "keep"
+    """They stand as JSON in the column `_extra`."""
+    IGNORE = "ignore"
+    REJECT = "reject"
+    """An event that has one is rejected."""
+
+
 class Push(Model):
     """Partners POST events to the API."""
 
-    max_events: Annotated[int, Field(gt=0)] = 10_000
-
-
-class Pull(Model):
-    """Files are fetched from a partner's server, over a rolling look-back window."""
-
-    url: Annotated[str, StringConstraints(pattern=r"^https?://")]
-    """Answers with the JSON listing; a file's address is this, a slash and the file's name."""
-    files: Annotated[str, StringConstraints(pattern=r"\{date\}")]
-    """Names of the wanted files: `{date}` is the date (YYYY-MM-DD) that a file belongs to, `*` is any text."""
-    format: Literal["csv"] = "csv"
-    lookback_days: Annotated[int, Field(gt=0, le=366)] = 7
-    timezone: TimeZone = "UTC"
-    """Whose calendar `{date}` and "today" are of, and whose clock `schedule` is of."""
-    schedule: Cron = "15 * * * *"
-    """When the files are looked for."""
+    max_events: Annotated[int, Field(gt=0, le=10_000)] = 10_000
+    buffer: Literal["none", "queue"] = "none"
+    """`queue`, for partners that cannot batch: small bodies are answered once a queue has them, and stored together."""
 
 
 class Source(Model):
@@ -159,9 +71,16 @@ class Source(Model):
     source: Name
     description: str = ""
     timestamp: Timestamp
-    fields: dict[Name, Annotated[FieldDefinition, BeforeValidator(_shorthand)]]
+    event_id: Name | None = None
+    """The field that tells one event from another within its hour: a second one of the same id does not count."""
+    fields: Fields
+    trim: bool = False
+    """Take the blanks off both ends of every text, before anything else."""
     null_values: tuple[str, ...] = ("",)
     """Texts that mean "no value", in CSV cells and in string fields of events alike."""
+    unknown_fields: UnknownFields = UnknownFields.KEEP
+    enrich: dict[Name, Derived] = Field(default_factory=dict)
+    """Columns that the receiver adds to an event's own."""
     push: Push | None = None
     pull: Pull | None = None
     late: LateThresholds = ANY_LATE_DATA
@@ -175,9 +94,54 @@ class Source(Model):
         declared = self.fields.get(self.timestamp.field)
         if declared is None or declared.type is not FieldType.TIMESTAMP:
             raise ValueError(f"timestamp.field {self.timestamp.field!r} must stand in `fields` with type timestamp")
+        if self.event_id and (self.event_id not in self.fields or self.fields[self.event_id].type not in _IDS):
+            raise ValueError(f"event_id {self.event_id!r} must stand in `fields` with type string or int64")
+        return self
+
+    @model_validator(mode="after")
+    def _has_no_name_twice(self) -> Source:
+        origins = [field.origin or name for name, field in self.fields.items()]
+        twice = sorted({origin for origin in origins if origins.count(origin) > 1})
+        if twice:
+            raise ValueError(f"fields: two are read from {twice[0]!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _derives_from_what_is_there(self) -> Source:
+        for name, derived in self.enrich.items():
+            if name in self.fields:
+                raise ValueError(f"enrich.{name}: a field has this name already")
+            missing = sorted(derived.reads - set(self.fields))
+            if missing:
+                raise ValueError(f"enrich.{name}: no field {missing[0]!r} (there are: {', '.join(self.fields)})")
+            kinds = {self.fields[read].type for read in derived.reads}
+            if isinstance(derived, Part) and not kinds <= {FieldType.TIMESTAMP}:
+                raise ValueError(f"enrich.{name}: {derived.of!r} is no timestamp")
         return self
 
     @property
     def zone(self) -> ZoneInfo | None:
         """The zone of naive timestamps, if the source allows them."""
         return ZoneInfo(self.timestamp.timezone) if self.timestamp.timezone else None
+
+    @property
+    def columns(self) -> dict[str, FieldType]:
+        """Names and types of what an event has: its fields, then what is derived from them."""
+        own = {name: field.type for name, field in self.fields.items()}
+        return own | {name: derived.type for name, derived in self.enrich.items()}
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """The fields without which an event is of no use."""
+        required = {name for name, field in self.fields.items() if field.required}
+        return frozenset(required | {self.timestamp.field} | ({self.event_id} if self.event_id else set()))
+
+    @property
+    def id_column(self) -> str | None:
+        """The column by whose value an event counts once in its hour; None where every stored event counts.
+
+        What a queue hands over twice can only be told by an id, so the receiver makes one where the partner has none.
+        """
+        if self.event_id:
+            return self.event_id
+        return OWN_ID if self.push and self.push.buffer == "queue" else None

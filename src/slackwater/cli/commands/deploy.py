@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,10 +16,29 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add `deploy`."""
-    app.command(epilog=examples("slackwater deploy", "slackwater deploy --project examples/nyc_flights"))(deploy)
+    app.command(
+        epilog=examples(
+            "slackwater deploy",
+            "slackwater deploy --project examples/nyc_flights",
+            "slackwater deploy --set outbound_allow=files.partner.example:8443 --set removal_policy=destroy",
+        )
+    )(deploy)
 
 
-def deploy(project: ProjectFolder = None, as_json: AsJson = False) -> None:
+def deploy(
+    setting: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of infra/settings.py for this deployment; can be given again.",
+            default_factory=list,
+            show_default=False,
+        ),
+    ],
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
     """Build and deploy the project's stacks with the CDK.
 
     They go to the cloud that AWS_ENDPOINT_URL names, else to the local cloud if it runs, else to AWS.
@@ -30,7 +49,7 @@ def deploy(project: ProjectFolder = None, as_json: AsJson = False) -> None:
     remark(f"deploying to {cloud}")
     from slackwater.cli.deploy import deploy as deploy_stacks
 
-    deployed = deploy_stacks(place.root, project=place.project)
+    deployed = deploy_stacks(place.root, project=place.project, settings=setting)
     if as_json:
         outputs = deployed.deployment.model_dump()
         document({"cloud": cloud, "changed": deployed.changed, "seconds": deployed.seconds, "deployment": outputs})

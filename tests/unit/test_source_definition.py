@@ -1,0 +1,233 @@
+"""What a user may write about a source, and what is said of what may not be."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from slackwater.project import source_schema
+from slackwater.receiver.fields import FieldType
+from slackwater.receiver.file_format import Csv
+from slackwater.receiver.source import OWN_ID, Source
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[2]
+WHOLE = {
+    "source": "orders",
+    "description": "All of it",
+    "timestamp": {"field": "at", "timezone": "Europe/Berlin", "max_age_days": 30, "max_future_hours": 1},
+    "event_id": "order_id",
+    "trim": True,
+    "null_values": ["", "n/a"],
+    "unknown_fields": "reject",
+    "fields": {
+        "order_id": {"type": "string", "required": True, "from": "Order No."},
+        "amount": {"type": "double", "decimal": ",", "thousands": "."},
+        "paid": {"type": "boolean", "true_values": ["ja"], "false_values": ["nein"]},
+        "shop": "string",
+        "at": {"type": "timestamp", "formats": ["iso8601", "%d.%m.%Y %H:%M"]},
+        "day": {"type": "date", "formats": ["%d.%m.%Y"]},
+        "seen": {"type": "timestamp", "formats": ["epoch_ms"]},
+    },
+    "enrich": {
+        "region": {"constant": "eu"},
+        "label": {"template": "{shop}-{order_id}"},
+        "city": {"of": "shop", "values": {"B": "Berlin"}, "default": "elsewhere"},
+        "hour_there": {"part": "hour", "of": "at", "timezone": "Europe/Berlin"},
+        "day_there": {"part": "date", "of": "at"},
+    },
+    "push": {"max_events": 500, "buffer": "queue"},
+    "pull": {
+        "url": "sftp://files.partner.example/out",
+        "files": "{date:%Y/%m}/orders-{date:%Y%m%d}-{hour}.csv.gz",
+        "format": {"type": "csv", "delimiter": ";", "encoding": "latin-1", "skip_lines": 1, "columns": ["a", "b"]},
+        "credentials": "secretsmanager:partners/orders",
+        "host_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHk2sL++5mySabi+ODUdHJUi/kpIlwq+KFPdtRylkMtc",
+        "timezone": "Europe/Berlin",
+        "schedule": "0 6 * * *",
+    },
+    "late": {"rows": 5},
+    "silent_hours": 12,
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """Return the whole definition with one value changed; None takes it away."""
+    definition: Any = copy.deepcopy(WHOLE)
+    *steps, last = path.split(".")
+    at = definition
+    for step in steps:
+        at = at[step]
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return definition
+
+
+def test_all_that_can_be_said():
+    source = Source.model_validate(WHOLE)
+    assert source.columns == {
+        "order_id": FieldType.STRING,
+        "amount": FieldType.DOUBLE,
+        "paid": FieldType.BOOLEAN,
+        "shop": FieldType.STRING,
+        "at": FieldType.TIMESTAMP,
+        "day": FieldType.DATE,
+        "seen": FieldType.TIMESTAMP,
+        "region": FieldType.STRING,
+        "label": FieldType.STRING,
+        "city": FieldType.STRING,
+        "hour_there": FieldType.INT64,
+        "day_there": FieldType.DATE,
+    }
+    assert source.needed == {"order_id", "at"}
+    assert source.id_column == "order_id"
+    assert source.fields["order_id"].origin == "Order No."
+    assert Source.model_validate_json(source.model_dump_json(by_alias=True)) == source
+
+
+@pytest.mark.parametrize(("constant", "kind"), [(True, "boolean"), (3, "int64"), (0.5, "double"), ("x", "string")])
+def test_a_constant_has_the_type_of_its_value(constant, kind):
+    assert Source.model_validate(changed("enrich.region", {"constant": constant})).columns["region"] == kind
+
+
+def test_what_a_queue_hands_over_has_an_id_also_without_the_partner_s():
+    assert Source.model_validate(changed("event_id", None)).id_column == OWN_ID
+
+
+def test_without_a_queue_every_stored_event_counts_by_itself():
+    plain = changed("event_id", None) | {"push": {}}
+    assert Source.model_validate(plain).id_column is None
+
+
+@pytest.mark.parametrize(
+    ("written", "delimiter"), [("csv", ","), ("tsv", "\t"), ({"type": "tsv", "quote": None}, "\t")]
+)
+def test_short_forms_of_formats(written, delimiter):
+    pull = Source.model_validate(changed("pull.format", written)).pull
+    assert pull is not None
+    assert isinstance(pull.format, Csv)
+    assert pull.format.delimiter == delimiter
+
+
+WRONG = [
+    ("push.bufer", "queue", "push.bufer"),
+    ("timestamp.timezone", "Mars/Olympus", "no such time zone"),
+    ("timestamp.field", "shop", "with type timestamp"),
+    ("event_id", "amount", "with type string or int64"),
+    ("event_id", "nobody", "must stand in `fields`"),
+    ("fields.amount.thousands", ",", "are both"),
+    ("fields.shop", {"type": "string", "decimal": ","}, "for numbers"),
+    ("fields.shop", {"type": "string", "formats": ["iso8601"]}, "for timestamps and dates"),
+    ("fields.day.formats", ["epoch_s"], "a date is no moment"),
+    ("fields.seen.formats", ["epoch_s", "epoch_ms"], "cannot be told apart"),
+    ("fields.seen.formats", ["ISO"], "is no format"),
+    ("fields.seen.formats", ["%Y-%m-%d %Q"], "%Q is not known"),
+    ("fields.seen.formats", ["%H:%M"], "does not tell one day"),
+    ("fields.seen.formats", ["%Y%m%d %I:%M"], "%I and %p need each other"),
+    ("fields.paid.false_values", ["JA"], "true_values and in false_values"),
+    ("fields.shop", {"type": "string", "true_values": ["ja"]}, "for booleans"),
+    ("fields.paid.true_values", ["False"], "true_values and in false_values"),
+    ("enrich.region", {"constant": 2**63}, "outside what 64 bits hold"),
+    ("enrich.region", {"constant": float("inf")}, "finite number"),
+    ("fields.shop", {"type": "string", "from": "Order No."}, "two are read from"),
+    ("fields.Shop", "string", "should match pattern"),
+    ("enrich.shop", {"constant": 1}, "a field has this name already"),
+    ("enrich.label", {"template": "{nobody}"}, "no field 'nobody'"),
+    ("enrich.label", {"template": "{shop!r}"}, "only names of fields"),
+    ("enrich.label", {"template": "{shop"}, "expected '}'"),
+    ("enrich.day_there.of", "shop", "is no timestamp"),
+    ("pull.url", "ftp://files.example/x", "an address such as https:"),
+    ("pull.url", "https://user:secret@files.example/x", "name them in `credentials`"),
+    ("pull.url", "https://files.example:99999/x", "an address such as https:"),
+    ("pull.url", "https://files.example/a b", "an address such as https:"),
+    ("pull.url", "s3://*/x", "without * and ?"),
+    ("pull.url", "s3://bucket/x*", "without * and ?"),
+    ("pull.role", "arn:aws:iam::123456789012:role/*", "should match pattern"),
+    ("pull.credentials", "ssm:*", "never written down"),
+    ("timestamp.timezone", "localtime", "no such time zone"),
+    ("timestamp.max_age_days", 10**9, "less than or equal"),
+    ("pull.format.encoding", "base64", "no such encoding"),
+    ("fields.order_id.origin", "x", "Extra inputs"),
+    ("pull.files", "orders.csv", "has no {date}"),
+    ("pull.files", "{day}-{date}.csv", "only {date}"),
+    ("pull.files", "{date:%Q}.csv", "is no form of a date"),
+    ("pull.credentials", "hunter2", "never written down"),
+    ("pull.host_key", None, "sftp needs"),
+    ("pull.host_key", "SHA256:abc", "is no host key"),
+    ("pull.listing", "html", "sftp lists by itself"),
+    ("pull.role", "arn:aws:iam::123456789012:role/x", "role is for s3"),
+    ("pull.format.delimiter", "\n", "cannot part cells"),
+    ("pull.format.delimiter", ";;", "at most 1 character"),
+    ("pull.format.encoding", "klingon", "no such encoding"),
+    ("pull.format.columns", ["a", "a"], "two of one name"),
+    ("pull.format", "docx", "does not match any of the expected tags"),
+    ("pull.schedule", "at six", "five are expected"),
+    ("unknown_fields", "drop", "'keep', 'ignore' or 'reject'"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "says"), WRONG, ids=[f"{path}={value}" for path, value, _ in WRONG])
+def test_what_is_wrong_is_named(path, value, says):
+    with pytest.raises(ValidationError) as caught:
+        Source.model_validate(changed(path, value))
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pull", "says"),
+    [
+        ({"url": "http://files.example/x", "files": "{date}", "credentials": "ssm:x"}, "in the clear"),
+        ({"url": "https://files.example/x", "files": "{date}*", "listing": "none"}, "cannot have a *"),
+        ({"url": "https://files.example/x", "files": "*/{date}", "listing": "html"}, "shows one folder"),
+        ({"url": "s3://bucket/x", "files": "{date}", "credentials": "ssm:x"}, "s3 takes no credentials"),
+        ({"url": "s3://bucket/x?y=1", "files": "{date}"}, "neither a query nor a fragment"),
+    ],
+)
+def test_what_does_not_fit_together_is_named(pull, says):
+    with pytest.raises(ValidationError) as caught:
+        Source.model_validate(changed("pull", pull))
+    assert says in str(caught.value)
+
+
+def test_credentials_are_not_repeated_in_errors():
+    with pytest.raises(ValidationError) as caught:
+        Source.model_validate(changed("pull.url", "https://user:hunter2@files.example/x"))
+    faults = [fault["msg"] for fault in caught.value.errors()]
+    assert "hunter2" not in " ".join(faults)
+
+
+class TestSchema:
+    """The JSON Schema by which editors check."""
+
+    def test_the_documents_have_the_schema_as_it_is(self):
+        kept = json.loads((ROOT / "docs" / "source.schema.json").read_text(encoding="utf-8"))
+        assert kept == source_schema(), "write it again: slackwater source schema > docs/source.schema.json"
+
+    @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*/sources/*.yaml")), ids=lambda path: path.stem)
+    def test_it_takes_the_examples(self, path):
+        jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), source_schema())
+
+    def test_it_takes_all_that_can_be_said(self):
+        jsonschema.validate(WHOLE, source_schema())
+
+    @pytest.mark.parametrize("short", ["csv", "tsv", "json", "ndjson", "parquet", "xlsx"])
+    def test_it_takes_short_forms(self, short):
+        jsonschema.validate(changed("pull.format", short), source_schema())
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [("push.bufer", "queue"), ("fields.shop", "text"), ("unknown_fields", "drop"), ("silent_hours", 0)],
+    )
+    def test_it_refuses_what_the_models_refuse(self, path, value):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(changed(path, value), source_schema())
