@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
@@ -10,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.columns import Reader
+from slackwater.receiver.fields import FieldDefinition, FieldType
+from slackwater.receiver.reasons import Unreadable
 from slackwater.receiver.schema import ARROW_TYPES
-from slackwater.receiver.source import FieldType
-from slackwater.receiver.values import Unreadable, read_value
+from slackwater.receiver.values import read_value
 
 pytestmark = pytest.mark.unit
 
@@ -53,7 +55,7 @@ def us(*moment: int) -> int:
     ],
 )
 def test_read(kind, value, read):
-    found = read_value(value, FieldType(kind), None)
+    found = read_value(value, FieldDefinition(type=kind), None)
     assert found == read
     assert type(found) is type(read)
 
@@ -104,12 +106,12 @@ def test_read(kind, value, read):
 )
 def test_unreadable(kind, value, says):
     with pytest.raises(Unreadable, match=says):
-        read_value(value, FieldType(kind), None)
+        read_value(value, FieldDefinition(type=kind), None)
 
 
 def test_reasons_do_not_repeat_a_novel():
     with pytest.raises(Unreadable) as error:
-        read_value("x" * 10_000, FieldType.INT64, None)
+        read_value("x" * 10_000, FieldDefinition(type="int64"), None)
     assert len(str(error.value)) < 120
 
 
@@ -125,53 +127,189 @@ def test_reasons_do_not_repeat_a_novel():
     ],
 )
 def test_local_times_of_a_zone(local, moment):
-    assert read_value(local, FieldType.TIMESTAMP, NEW_YORK) == moment
+    assert read_value(local, FieldDefinition(type="timestamp"), NEW_YORK) == moment
 
 
 def test_a_local_time_that_never_was():
     with pytest.raises(Unreadable, match=r"2013-03-10T02:30:00 never was in America/New_York"):
-        read_value("2013-03-10T02:30:00", FieldType.TIMESTAMP, NEW_YORK)
+        read_value("2013-03-10T02:30:00", FieldDefinition(type="timestamp"), NEW_YORK)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "read"),
+    [
+        ({"type": "int64", "thousands": ","}, "1,234,567", 1234567),
+        ({"type": "int64", "decimal": ",", "thousands": "."}, "-1.234", -1234),
+        ({"type": "int64", "thousands": " "}, "1 234", 1234),
+        ({"type": "int64", "thousands": " "}, "1\u00a0234\u202f567", 1234567),
+        ({"type": "int64", "thousands": "'"}, "1234", 1234),
+        ({"type": "int64", "decimal": ",", "thousands": "."}, "1.234,00", 1234),
+        ({"type": "int64", "decimal": ","}, 5.0, 5),
+        ({"type": "double", "decimal": ","}, "1,5", 1.5),
+        ({"type": "double", "decimal": ","}, " +,5 ", 0.5),
+        ({"type": "double", "decimal": ","}, 1.5, 1.5),
+        ({"type": "double", "decimal": ",", "thousands": "."}, "1.234,5", 1234.5),
+        ({"type": "double", "decimal": ",", "thousands": "."}, "1234,5e-1", 123.45),
+        ({"type": "double", "thousands": ","}, "1,234.5", 1234.5),
+        ({"type": "boolean", "true_values": ["Yes", "1"], "false_values": ["no"]}, "YES", True),
+        ({"type": "boolean", "true_values": ["Yes", "1"], "false_values": ["no"]}, "nO", False),
+        ({"type": "boolean", "true_values": ["Yes", "1"], "false_values": ["no"]}, "TRUE", True),
+        ({"type": "boolean", "true_values": ["Yes", "1"], "false_values": ["no"]}, 1, True),
+        ({"type": "boolean", "true_values": ["stra\u00dfe"]}, "STRASSE", True),
+        ({"type": "date", "formats": ["%d/%m/%Y"]}, "08/03/2013", date(2013, 3, 8)),
+        ({"type": "date", "formats": ["%d/%m/%Y", "iso8601"]}, "2013-03-08", date(2013, 3, 8)),
+        ({"type": "date", "formats": ["%d/%m/%Y", "%m/%d/%Y"]}, "03/25/2013", date(2013, 3, 25)),
+        ({"type": "date", "formats": ["%Y%m%d"]}, 20130308, date(2013, 3, 8)),
+        ({"type": "date", "formats": ["%Y%m%d"]}, 20130308.0, date(2013, 3, 8)),
+        ({"type": "date", "formats": ["%d/%m/%Y %H:%M %z"]}, "08/03/2013 23:30 -05:00", date(2013, 3, 8)),
+        ({"type": "date"}, date(2013, 3, 8), date(2013, 3, 8)),
+        ({"type": "date"}, datetime(2013, 3, 8), date(2013, 3, 8)),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, 1362700800, us(2013, 3, 8)),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, "1362700800", us(2013, 3, 8)),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, 1362700800.123456, us(2013, 3, 8) + 123456),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, "1362700800.123456", us(2013, 3, 8) + 123456),
+        (
+            {"type": "timestamp", "formats": ["epoch_s"]},
+            "1362700800.1234569999999999999999999999",
+            us(2013, 3, 8) + 123456,
+        ),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, "-0.5", -500_000),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, "-0.0000001", -1),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, "1.3627008e9", us(2013, 3, 8)),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, -62135596800, us(1, 1, 1)),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, "253402300799.9999999", us(9999, 12, 31, 23, 59, 59) + 999_999),
+        ({"type": "timestamp", "formats": ["epoch_ms"]}, 1362700800123, us(2013, 3, 8) + 123_000),
+        ({"type": "timestamp", "formats": ["epoch_ms"]}, 1362700800123.4565, us(2013, 3, 8) + 123_456),
+        ({"type": "timestamp", "formats": ["epoch_ms"]}, "1362700800123.456", us(2013, 3, 8) + 123_456),
+        ({"type": "timestamp", "formats": ["iso8601", "epoch_ms"]}, "1362700800123", us(2013, 3, 8) + 123_000),
+        ({"type": "timestamp", "formats": ["epoch_ms", "iso8601"]}, "2013-03-08T00:00:00Z", us(2013, 3, 8)),
+        ({"type": "timestamp", "formats": ["%d.%m.%Y %H:%M:%S %z"]}, "8.3.2013 12:00:00 +0530", us(2013, 3, 8, 6, 30)),
+        ({"type": "timestamp", "formats": ["%b %d %Y %I:%M %p %z"]}, "MAR 08 2013 12:05 am Z", us(2013, 3, 8, 0, 5)),
+        ({"type": "timestamp"}, datetime(2013, 3, 8, tzinfo=NEW_YORK), us(2013, 3, 8, 5)),
+    ],
+    ids=str,
+)
+def test_read_as_a_field_says(field, value, read):
+    found = read_value(value, FieldDefinition(**field), None)
+    assert found == read
+    assert type(found) is type(read)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ({"type": "int64", "thousands": ","}, "1,23", "'1,23' is not a whole number such as 1,234"),
+        ({"type": "int64", "thousands": ","}, "12,34,567", "not a whole number"),
+        ({"type": "int64", "decimal": ",", "thousands": "."}, 1.5, "1.5 is not a whole number"),
+        ({"type": "double", "decimal": ","}, "1.5", "'1.5' is not a number such as 1234,5"),
+        ({"type": "double", "decimal": ",", "thousands": "."}, "1.5", "'1.5' is not a number such as 1.234,5"),
+        ({"type": "double", "decimal": ",", "thousands": "."}, "1,234.5", "not a number"),
+        ({"type": "double", "thousands": ","}, ",", "not a number"),
+        ({"type": "boolean", "true_values": ["Y"]}, "N", "'N' is neither true nor false"),
+        ({"type": "boolean", "true_values": ["1"]}, 1.5, "1.5 is neither true nor false"),
+        ({"type": "date", "formats": ["%d/%m/%Y"]}, "2013-03-08", r"'2013-03-08' is not a date (%d/%m/%Y)"),
+        ({"type": "date", "formats": ["%d/%m/%Y", "iso8601"]}, "x", r"'x' is not a date (%d/%m/%Y or YYYY-MM-DD)"),
+        ({"type": "date", "formats": ["%d/%m/%Y"]}, "29/02/2013", "'29/02/2013' is not a day of the calendar"),
+        ({"type": "date", "formats": ["%d%m%Y"]}, 1122013, "1122013 is not a date (%d%m%Y)"),
+        ({"type": "date", "formats": ["%Y%m%d"]}, True, "true is not a date"),
+        ({"type": "date"}, datetime(2013, 3, 8, 12), "2013-03-08T12:00:00 is not a date"),
+        ({"type": "timestamp"}, date(2013, 3, 8), "2013-03-08 is a date without a time"),
+        ({"type": "timestamp"}, datetime(2013, 3, 8), "2013-03-08T00:00:00 has no offset"),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, "yesterday", "is no timestamp, not seconds since 1970"),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, True, "true is no text, not seconds since 1970"),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, 1362700800123, "1362700800123 is no moment of the years"),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, "1e999999999", "no moment"),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, "1e9999999999999999999999", "no moment"),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, math.inf, "inf is a number, not seconds"),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, 253402300800, "no moment"),
+        ({"type": "timestamp", "formats": ["epoch_ms"]}, -62135596800001, "no moment"),
+        (
+            {"type": "timestamp", "formats": ["iso8601", "epoch_ms", "%d/%m/%Y"]},
+            "soon",
+            "not ISO 8601 such as 2013-03-08T12:00:00Z or milliseconds since 1970 or %d/%m/%Y",
+        ),
+        ({"type": "timestamp", "formats": ["%d/%m/%Y"]}, "08/03/2013", "'08/03/2013' has no offset"),
+        ({"type": "timestamp", "formats": ["%d/%m/%Y %z"]}, "08/03/2013 +24:00", "no moment"),
+        ({"type": "timestamp", "formats": ["iso8601", "epoch_s"]}, "2013-03-08T12:00:00", "has no offset"),
+    ],
+    ids=str,
+)
+def test_unreadable_as_a_field_says(field, value, says):
+    with pytest.raises(Unreadable, match=re.escape(says)):
+        read_value(value, FieldDefinition(**field), None)
+
+
+FIELDS = [
+    *({"type": str(kind)} for kind in FieldType),
+    {"type": "int64", "thousands": ","},
+    {"type": "int64", "thousands": " "},
+    {"type": "double", "decimal": ",", "thousands": "."},
+    {"type": "double", "decimal": ","},
+    {"type": "boolean", "true_values": ["Y", "1"], "false_values": ["n", "0"]},
+    {"type": "date", "formats": ["%d/%m/%Y"]},
+    {"type": "date", "formats": ["%Y%m%d", "iso8601"]},
+    {"type": "timestamp", "formats": ["epoch_s"]},
+    {"type": "timestamp", "formats": ["epoch_ms", "iso8601"]},
+    {"type": "timestamp", "formats": ["iso8601", "epoch_s", "%d/%m/%Y %H:%M"]},
+    {"type": "timestamp", "formats": ["%d/%m/%Y %H:%M"]},
+    {"type": "timestamp", "formats": ["%Y-%m-%dT%H:%M:%S.%f%z"]},
+    {"type": "timestamp", "formats": ["%d %b %Y %I:%M %p"]},
+]
 _texts = st.one_of(
-    st.sampled_from(
-        ["", "NA", "true", "TRUE", "1362700800", "2013-02-30", "2013-03-10T02:30:00", "0001-01-01T00:00:00+01:00"]
-    ),
+    st.sampled_from(["", "NA", " NA ", "true", "TRUE", "y", "0", "0x1F", "1362700800", "\u00a01\t"]),
+    st.sampled_from(["2013-02-30", "2013-03-10T02:30:00", "10/03/2013 02:30", "2013-03-08T12Z", "01/01/0001 00:00"]),
+    st.sampled_from(["0001-01-01T00:00:00+01:00", "0001-01-01T00:00:00", "9999-12-31T23:59:59", "0000-01-01T00:00:00"]),
     st.text(max_size=8),
     st.integers(-(2**70), 2**70).map(str),
+    st.integers(0, 10**9).map("{:,}".format),
+    st.floats(-(10**7), 10**7).map(lambda number: f"{number:,.3f}".translate(str.maketrans(",.", ".,"))),
     st.floats().map(str),
-    st.from_regex(r"[+-]?[0-9]{1,25}(\.[0-9]{0,3})?", fullmatch=True),
+    st.floats(-(10**12), 10**12).map(str),
+    st.from_regex(r"[+-]?[0-9]{1,25}(\.[0-9]{0,8})?", fullmatch=True),
+    st.from_regex(r"[0-9]{1,3}([,. ][0-9]{3}){0,3}([.,][0-9]{1,3})?", fullmatch=True),
     st.from_regex(
         r"[0-9]{4}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-6][0-9](:[0-6][0-9](\.[0-9]{1,9})?)?"
         r"(Z|[+-][0-2][0-9]:?[0-9]{2})?",
         fullmatch=True,
     ),
+    st.from_regex(r"[0-3]?[0-9]/[01]?[0-9]/[0-9]{4}( [0-2]?[0-9]:[0-6][0-9])?", fullmatch=True),
+    st.datetimes().map("{:%d %b %Y %I:%M %p}".format),
+    st.dates().map("{:%Y%m%d}".format),
     st.dates().map(str),
 )
 _anything = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), _texts, st.just({}), st.just(["x"])
 )
+_lists = st.one_of(
+    st.lists(_texts, max_size=12),
+    st.lists(_anything, max_size=12),
+    st.lists(st.integers()),
+    st.lists(st.one_of(st.floats(-(10**10), 10**10), st.integers(0, 10), st.booleans(), st.none())),
+)
 
 
-@pytest.mark.parametrize("kind", list(FieldType))
-@pytest.mark.parametrize("zone", [None, NEW_YORK])
-@settings(deadline=None)
-@given(values=st.one_of(st.lists(_texts, max_size=12), st.lists(_anything, max_size=12), st.lists(st.integers())))
-def test_a_column_is_read_as_its_values_are(kind, zone, values):
-    column = Reader(null_values=("", "NA"), zone=zone).values(values, kind)
-    assert column.array.type == ARROW_TYPES[kind]
-    plain = column.array.cast(pa.int64()) if kind is FieldType.TIMESTAMP else column.array
+@pytest.mark.parametrize("definition", FIELDS, ids=str)
+@settings(deadline=None, max_examples=50)
+@given(values=_lists, zone=st.sampled_from([None, NEW_YORK]), trim=st.booleans())
+def test_a_column_is_read_as_its_values_are(definition, values, zone, trim):
+    field = FieldDefinition(**definition)
+    reader = Reader(trim=trim, null_values=("", "NA"), zone=zone)
+    assert_read(reader.values(values, field), values, field, reader)
+
+
+def assert_read(column, values, field, reader):
+    assert column.array.type == ARROW_TYPES[field.type]
+    plain = column.array.cast(pa.int64()) if field.type is FieldType.TIMESTAMP else column.array
     for index, (value, found) in enumerate(zip(values, plain.to_pylist(), strict=True)):
-        if value is None or value in ("", "NA"):
-            assert found is None
-            assert index not in column.faults
-            continue
-        expected, fault = _one(value, kind, zone)
-        assert (found, column.faults.get(index)) == (expected, fault)
+        assert (found, column.faults.get(index)) == _one(value, field, reader)
 
 
-def _one(value, kind, zone):
+def _one(value, field, reader):
+    if reader.trim and isinstance(value, str):
+        value = value.strip(" \t\n\r\f\v\u00a0")
+    if value is None or value in ("", "NA"):
+        return None, None
     try:
-        return read_value(value, kind, zone), None
+        return read_value(value, field, reader.zone), None
     except Unreadable as error:
         return None, str(error)

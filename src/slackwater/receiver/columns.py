@@ -1,129 +1,166 @@
-"""Columns of values read as their field's type, a column at a time where its values are as they should be.
+"""Columns of values read as their fields have them: together as far as they are alike, one by one where they are not.
 
-What is not goes through `slackwater.receiver.values`, one by one: the two agree, and only the slow one knows reasons.
+The two ways agree. Only the slow one, `slackwater.receiver.values`, knows reasons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types
 
+from slackwater.receiver.fields import FieldDefinition, FieldType
+from slackwater.receiver.natives import read_native
+from slackwater.receiver.reasons import Unreadable
 from slackwater.receiver.schema import ARROW_TYPES
-from slackwater.receiver.source import FieldType
-from slackwater.receiver.values import Unreadable, Value, read_value
+from slackwater.receiver.texts import read_texts
+from slackwater.receiver.values import BLANKS, Value, read_value
 
-_PLAIN = {
-    FieldType.INT64: r"^-?[0-9]{1,18}$",
-    FieldType.DOUBLE: r"^-?[0-9]{1,200}(\.[0-9]{1,100})?$",
-    FieldType.BOOLEAN: r"^(true|false)$",
-    FieldType.TIMESTAMP: r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
-    r"(Z|[+-][0-9]{2}:[0-9]{2})$",
-    FieldType.DATE: r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
-}
-"""Texts that Arrow reads just as `read_value` does, unless it refuses the whole column."""
-_NATIVE: dict[FieldType, frozenset[type]] = {
-    FieldType.INT64: frozenset({int}),
-    FieldType.DOUBLE: frozenset({int, float}),
-    FieldType.BOOLEAN: frozenset({bool}),
-}
-_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""Microseconds of the first and the last moment of the years 1 to 9999, UTC."""
-_DAYS = (-719_162, 2_932_896)
+NOT_UTF8 = "not UTF-8"
+_ARROW_KINDS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
 class Column(NamedTuple):
     """Values of one field, null where there is none or where it could not be read."""
 
     array: pa.Array
-    faults: dict[int, str]
+    faults: Mapping[int, str]
     """Why the value in that place could not be read."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reader:
     """Reads columns by the rules of one source."""
 
+    trim: bool
     null_values: tuple[str, ...]
     zone: ZoneInfo | None
 
-    def values(self, values: Sequence[object], kind: FieldType) -> Column:
+    def values(self, values: Sequence[object], field: FieldDefinition) -> Column:
         """Read what JSON gave."""
-        kinds = set(map(type, values)) - {type(None)}
+        kind = _arrow_type(frozenset(map(type, values)) - {type(None)}, field)
         try:
-            if kinds <= {str}:
-                return self.texts(pa.array(values, pa.string()), kind)
-            if kinds <= _NATIVE.get(kind, frozenset()):
-                array = pa.array(values, ARROW_TYPES[kind])
-                if kind is not FieldType.DOUBLE or pc.all(pc.is_finite(array)).as_py() is not False:
-                    return Column(array, {})
+            array = pa.array(values, kind) if kind else None
         except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
-            pass  # One value in it is not as it should be: the slow way finds out which, and why.
-        return self._one_by_one(values, kind)
+            array = None  # One of them is too large, or half of a surrogate pair.
+        return self._one_by_one(values, field) if array is None else self.array(array, field)
 
-    def texts(self, texts: pa.Array, kind: FieldType) -> Column:
-        """Read what a text file gave: an Arrow array of strings."""
-        if self.null_values:
-            nulls = pc.is_in(texts, value_set=pa.array(self.null_values, pa.string()))
-            texts = pc.if_else(nulls, pa.scalar(None, pa.string()), texts)
-        if kind is FieldType.STRING:
-            return Column(texts, {})
-        plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN[kind]), True)
-        array = _cast(pc.if_else(plain, texts, pa.scalar(None, pa.string())), kind)
-        if array is None:
-            return self._one_by_one(texts.to_pylist(), kind)
-        if pc.all(plain).as_py() is not False:
-            return Column(array, {})
-        odd = self._one_by_one(texts.filter(pc.invert(plain)).to_pylist(), kind)
-        places = pc.indices_nonzero(pc.invert(plain)).to_pylist()
-        merged = pc.replace_with_mask(array, pc.invert(plain), odd.array)
-        return Column(merged, {places[index]: reason for index, reason in odd.faults.items()})
+    def array(self, array: pa.Array, field: FieldDefinition) -> Column:
+        """Read a column of any Arrow type."""
+        if types.is_null(array.type):
+            return Column(pa.nulls(len(array), ARROW_TYPES[field.type]), {})
+        if types.is_dictionary(array.type):
+            return _spread(self.array(array.dictionary, field), array.indices)
+        if is_text(array.type):
+            texts, broken = decoded(array)
+            column = self._texts(texts, field)
+            return Column(column.array, {**column.faults, **broken})
+        if field.is_punctuated:  # Which is for numbers that are texts.
+            field = field.model_copy(update={"decimal": ".", "thousands": ""})
+        native = read_native(array, field, self.zone)
+        column = self._completed(native.values, native.originals, field)
+        return Column(column.array, {**column.faults, **native.faults})
 
-    def _one_by_one(self, values: Iterable[object], kind: FieldType) -> Column:
+    def _texts(self, texts: pa.Array, field: FieldDefinition) -> Column:
+        if field.type is FieldType.STRING:
+            return Column(self._cleaned(texts), {})
+        encoded = texts.dictionary_encode()
+        distinct = self._cleaned(encoded.dictionary)
+        column = self._completed(read_texts(distinct, field, self.zone), distinct, field)
+        return _spread(column, encoded.indices)
+
+    def _cleaned(self, texts: pa.Array) -> pa.Array:
+        if self.trim:
+            texts = pc.utf8_trim(texts, characters=BLANKS)
+        nothing = pc.is_in(texts, value_set=pa.array(self.null_values, pa.string()))
+        return pc.if_else(nothing, pa.scalar(None, pa.string()), texts) if pc.any(nothing).as_py() else texts
+
+    def _completed(self, read: pa.Array, originals: pa.Array, field: FieldDefinition) -> Column:
+        """Read one by one what has not been read at once."""
+        left = pc.and_(originals.is_valid(), read.is_null())
+        if not pc.any(left).as_py():
+            return Column(read, {})
+        encoded = originals.filter(left).dictionary_encode()
+        slow = _spread(self._one_by_one(encoded.dictionary.to_pylist(), field), encoded.indices)
+        places = pc.indices_nonzero(left).to_pylist()
+        return Column(
+            pc.replace_with_mask(read, left, slow.array),
+            {places[index]: reason for index, reason in slow.faults.items()},
+        )
+
+    def _one_by_one(self, values: Iterable[object], field: FieldDefinition) -> Column:
         read: list[Value | None] = []
         faults: dict[int, str] = {}
         known: dict[str, Value] = {}
         for index, value in enumerate(values):
             read.append(None)
-            if value is None or (isinstance(value, str) and value in self.null_values):
+            text = value.strip(BLANKS) if self.trim and isinstance(value, str) else value
+            if text is None or (isinstance(text, str) and text in self.null_values):
                 continue
             try:
-                read[index] = self._read(value, kind, known)
+                read[index] = self._read(text, field, known)
             except Unreadable as error:
                 faults[index] = str(error)
-        return Column(_array(read, kind), faults)
+        return Column(_array(read, field.type), faults)
 
-    def _read(self, value: object, kind: FieldType, known: dict[str, Value]) -> Value:
+    def _read(self, value: object, field: FieldDefinition, known: dict[str, Value]) -> Value:
         """Read a value; a text seen before, such as an hour that many events share, is not read again."""
         if not isinstance(value, str):
-            return read_value(value, kind, self.zone)
+            return read_value(value, field, self.zone)
         if value not in known:
-            known[value] = read_value(value, kind, self.zone)
+            known[value] = read_value(value, field, self.zone)
         return known[value]
 
 
-def _cast(texts: pa.Array, kind: FieldType) -> pa.Array | None:
-    """Return the texts as `kind`, or None when one of them is not what its form promises: the 30th of February."""
+def is_text(kind: pa.DataType) -> bool:
+    """Whether columns of this type hold texts: strings, or bytes that should be some."""
+    return any(
+        is_one(kind) for is_one in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    )
+
+
+def decoded(array: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+    """Return texts as strings, and in which places there is none since the bytes are not UTF-8."""
     try:
-        array = texts.cast(ARROW_TYPES[kind])
+        texts = array.cast(pa.string())
+        texts.validate(full=True)
     except pa.ArrowInvalid:
-        return None
-    if kind is FieldType.TIMESTAMP and not _within(array.cast(pa.int64()), _FIRST, _LAST):
-        return None
-    if kind is FieldType.DATE and not _within(array.cast(pa.int32()), *_DAYS):
-        return None
-    if kind is FieldType.DOUBLE and pc.all(pc.is_finite(array)).as_py() is False:
-        return None
-    return array
+        whole = [_decoded(raw) for raw in array.cast(pa.binary()).to_pylist()]
+        texts = pa.array(whole, pa.string())
+        places = pc.indices_nonzero(pc.and_(array.is_valid(), texts.is_null())).to_pylist()
+        return texts, dict.fromkeys(places, NOT_UTF8)
+    return texts, {}
 
 
-def _within(numbers: pa.Array, first: int, last: int) -> bool:
-    found: dict[str, Any] = pc.min_max(numbers).as_py()
-    return found["min"] is None or (found["min"] >= first and found["max"] <= last)
+def _decoded(raw: bytes | None) -> str | None:
+    try:
+        return raw.decode() if raw is not None else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _spread(column: Column, indices: pa.Array) -> Column:
+    """Return a column whose distinct values stand in those places."""
+    array = column.array.take(indices)
+    if not column.faults:
+        return Column(array, {})
+    faulty = pc.indices_nonzero(pc.is_in(indices, value_set=pa.array(column.faults, indices.type)))
+    codes = indices.take(faulty).to_pylist()
+    return Column(array, {place: column.faults[code] for place, code in zip(faulty.to_pylist(), codes, strict=True)})
+
+
+def _arrow_type(kinds: frozenset[type], field: FieldDefinition) -> pa.DataType | None:
+    """Return the Arrow type of JSON values that are of these Python types; None where they have none in common."""
+    if len(kinds) <= 1:
+        return _ARROW_KINDS.get(next(iter(kinds), str))
+    if kinds == {int, float} and field.type in {FieldType.INT64, FieldType.DOUBLE, FieldType.TIMESTAMP}:
+        return pa.float64()
+    return None
 
 
 def _array(values: list[Value | None], kind: FieldType) -> pa.Array:

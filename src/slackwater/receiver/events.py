@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.receiver.batch import Unparsed
-from slackwater.receiver.columns import Column, Reader
-from slackwater.receiver.schema import event_schema
+from slackwater.receiver.columns import NOT_UTF8, Column, Reader
+from slackwater.receiver.enrichment import as_texts, derive
+from slackwater.receiver.fields import FieldDefinition
+from slackwater.receiver.reasons import shown
+from slackwater.receiver.rules import Rule
+from slackwater.receiver.schema import EVENT_TIME, EXTRA, event_schema, wire_schema
 from slackwater.receiver.source import Source
-from slackwater.receiver.values import shown
+from slackwater.receiver.unknown_fields import Unknown, unknown_of_objects, unknown_of_table
+from slackwater.words import counted
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_HOUR, _DAY = 3_600 * 10**6, 86_400 * 10**6
+_NO_FAULTS: Mapping[int, Fault] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +35,18 @@ class Rejected:
 
     index: int
     """Its place among the events of its batch or file, from 0."""
+    reason: str
+    rule: Rule
+    line: int | None = None
+    """The line on which it starts, from 1, in a text file; in a sheet, the row's number there."""
+    text: str | None = None
+    """As it came; None while the batch or the file still has to be asked for it."""
+
+
+class Fault(NamedTuple):
+    """Why one event is rejected."""
+
+    rule: Rule
     reason: str
 
 
@@ -35,63 +59,133 @@ class Checked(NamedTuple):
     """In their order."""
 
 
-def reader_of(source: Source) -> Reader:
-    """Return the reader of a source's values."""
-    return Reader(null_values=source.null_values, zone=source.zone)
+def check_events(events: Sequence[object] | pa.Table, source: Source, *, received_at: datetime) -> Checked:
+    """Check parsed JSON values, each of which must be an object that holds what `source` declares.
 
-
-def check_events(events: Sequence[object], source: Source) -> Checked:
-    """Check parsed JSON values: each must be an object that holds what `source` declares."""
+    A table is what Arrow's JSON reader gave by exactly `wire_schema(source)`.
+    """
+    if isinstance(events, pa.Table):
+        return check_table(events, source, received_at=received_at)
     faults = {index: _no_object(event) for index, event in enumerate(events) if not isinstance(event, dict)}
-    objects = [event if isinstance(event, dict) else {} for event in events] if faults else events
-    extra, found = _extras(objects, source)
-    reader = reader_of(source)
-    columns = {
-        name: reader.values([event.get(name) for event in objects], field.type)  # type: ignore[attr-defined]
-        for name, field in source.fields.items()
-    }
-    return check_columns(columns, extra, source, faults={**found, **faults})
+    objects: Sequence[Any] = [event if isinstance(event, dict) else {} for event in events] if faults else events
+    reader = _reader(source)
+    read = [reader.values(_values(objects, name), field) for name, field in _wire_fields(source).items()]
+    unknown = unknown_of_objects(objects, source)
+    return _checked(read, unknown, source, received_at=received_at, faults=faults)
 
 
-def check_columns(
-    columns: Mapping[str, Column], extra: pa.Array, source: Source, *, faults: Mapping[int, str]
+def check_texts(
+    table: pa.Table, source: Source, *, received_at: datetime, faults: Mapping[int, Fault] = _NO_FAULTS
+) -> Checked:
+    """Check the rows of a text file: columns of strings, by the partner's names; a missing one is null throughout.
+
+    `faults` are of rows that are known to be of no use, by their place.
+    """
+    return check_table(table, source, received_at=received_at, faults=faults)
+
+
+def check_table(
+    table: pa.Table, source: Source, *, received_at: datetime, faults: Mapping[int, Fault] = _NO_FAULTS
+) -> Checked:
+    """Check the rows of a typed file: columns of any type, by the partner's names; a missing one is null throughout.
+
+    A number or a moment is taken as it is where it fits its field exactly; a text is read as one in a text file.
+    """
+    reader, rows = _reader(source), table.num_rows
+    read = [
+        reader.array(table[name].combine_chunks() if name in table.column_names else pa.nulls(rows), field)
+        for name, field in _wire_fields(source).items()
+    ]
+    return _checked(read, unknown_of_table(table, source), source, received_at=received_at, faults=faults)
+
+
+def _values(objects: Sequence[Mapping[str, object]], name: str) -> list[object]:
+    try:
+        return list(map(itemgetter(name), objects))
+    except KeyError:  # Where one lacks it, all are asked another way, which takes half as long again.
+        return [event.get(name) for event in objects]
+
+
+def _reader(source: Source) -> Reader:
+    return Reader(trim=source.trim, null_values=source.null_values, zone=source.zone)
+
+
+def _wire_fields(source: Source) -> dict[str, FieldDefinition]:
+    return dict(zip(wire_schema(source).names, source.fields.values(), strict=True))
+
+
+def _checked(
+    read: Sequence[Column], unknown: Unknown, source: Source, *, received_at: datetime, faults: Mapping[int, Fault]
 ) -> Checked:
     """Join read columns to events, leaving out those with a fault; the first fault of an event is its reason."""
+    columns = dict(zip(source.fields, read, strict=True))
+    moments = columns[source.timestamp.field].array
     reasons = dict(faults)
-    for name, field in source.fields.items():
-        array, unread = columns[name]
-        for index, reason in unread.items():
-            reasons.setdefault(index, f"{name}: {reason}")
-        if (field.required or name == source.timestamp.field) and array.null_count:
-            why = "an event needs its timestamp" if name == source.timestamp.field else "it is required"
-            for index in pc.indices_nonzero(array.is_null()).to_pylist():
-                reasons.setdefault(index, f"{name}: missing, and {why}")
-    arrays = [columns[name].array for name in source.fields]
-    table = pa.Table.from_arrays([*arrays, columns[source.timestamp.field].array, extra], schema=event_schema(source))
+    for index, fault in unknown.faults.items():
+        reasons.setdefault(index, Fault(*fault))
+    for name, column in columns.items():
+        _add_unread(reasons, column, name, source)
+    if source.timestamp.is_limited:
+        _add_untimely(reasons, moments, source, received_at)
+    arrays = [*(column.array for column in read), moments, unknown.extra]
+    table = pa.Table.from_arrays(arrays, [*columns, EVENT_TIME, EXTRA])
     if reasons:
         table = table.filter(pa.array([index not in reasons for index in range(table.num_rows)], pa.bool_()))
-    return Checked(table, [Rejected(index, reasons[index]) for index in sorted(reasons)])
+    rejected = [Rejected(index, reasons[index].reason, reasons[index].rule) for index in sorted(reasons)]
+    return Checked(_enriched(table, source), rejected)
 
 
-def _extras(events: Sequence[object], source: Source) -> tuple[pa.Array, dict[int, str]]:
-    """Return each event's unknown fields as JSON, null where there are none."""
-    known = frozenset(source.fields)
-    faults: dict[int, str] = {}
-    extras: list[str | None] = [None] * len(events)
-    for index, event in enumerate(events):
-        if known.issuperset(event):  # type: ignore[arg-type]
-            continue
-        unknown = {name: value for name, value in event.items() if name not in known}  # type: ignore[attr-defined]
-        try:
-            extras[index] = json.dumps(unknown, allow_nan=False, separators=(",", ":"))
-        except ValueError:
-            faults[index] = "an unknown field holds NaN or Infinity, which JSON does not have"
-    return pa.array(extras, pa.string()), faults
+def _enriched(table: pa.Table, source: Source) -> pa.Table:
+    for name, derived in source.enrich.items():
+        table = table.append_column(name, derive(table, derived))
+    return table.select(event_schema(source).names)
 
 
-def _no_object(event: object) -> str:
+def _add_unread(reasons: dict[int, Fault], column: Column, name: str, source: Source) -> None:
+    """Add the events whose value could not be read, or is missing though it is needed."""
+    for index, reason in column.faults.items():
+        rule = Rule.NOT_UTF8 if reason == NOT_UTF8 else Rule.WRONG_TYPE
+        reasons.setdefault(index, Fault(rule, f"{_label(name, source)}: {reason}"))
+    if name in source.needed and column.array.null_count:
+        fault = Fault(Rule.MISSING, f"{_label(name, source)}: missing, and {_need(name, source)}")
+        for index in pc.indices_nonzero(column.array.is_null()).to_pylist():
+            reasons.setdefault(index, fault)
+
+
+def _label(name: str, source: Source) -> str:
+    """Return a field's name, and the partner's for it where that is another."""
+    origin = source.fields[name].origin
+    return name if origin in {None, name} else f"{name} ({origin})"
+
+
+def _need(name: str, source: Source) -> str:
+    if name == source.timestamp.field:
+        return "an event needs its timestamp"
+    return "it is the event's id" if name == source.event_id else "it is required"
+
+
+def _add_untimely(reasons: dict[int, Fault], moments: pa.Array, source: Source, received_at: datetime) -> None:
+    """Add the events that happened longer before their receipt than the source allows, or later after it."""
+    days, hours = source.timestamp.max_age_days, source.timestamp.max_future_hours
+    counts, received = moments.cast(pa.int64()), (received_at - _EPOCH) // _MICROSECOND
+    if days is not None:
+        fault = Fault(Rule.TOO_OLD, f"is more than {counted(days, 'day')} before it was received")
+        _add_moments(reasons, moments, pc.less(counts, received - days * _DAY), fault, source)
+    if hours is not None:
+        fault = Fault(Rule.IN_THE_FUTURE, f"is more than {counted(hours, 'hour')} after it was received")
+        _add_moments(reasons, moments, pc.greater(counts, received + hours * _HOUR), fault, source)
+
+
+def _add_moments(reasons: dict[int, Fault], moments: pa.Array, beyond: pa.Array, fault: Fault, source: Source) -> None:
+    label = _label(source.timestamp.field, source)
+    shown = as_texts(moments.filter(beyond)).to_pylist()
+    for index, moment in zip(pc.indices_nonzero(beyond).to_pylist(), shown, strict=True):
+        reasons.setdefault(index, Fault(fault.rule, f"{label}: {moment} {fault.reason}"))
+
+
+def _no_object(event: object) -> Fault:
     if isinstance(event, Unparsed):
-        return event.reason
+        return Fault(Rule.NOT_UTF8 if event.reason == NOT_UTF8 else Rule.NOT_JSON, event.reason)
     what = {list: "an array", str: "a text", type(None): "null", bool: "true or false"}.get(type(event), "a number")
     quoted = "" if isinstance(event, list) or event is None else f" ({shown(event)})"
-    return f"an event is a JSON object, not {what}{quoted}"
+    return Fault(Rule.NOT_AN_OBJECT, f"an event is a JSON object, not {what}{quoted}")

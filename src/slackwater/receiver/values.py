@@ -1,53 +1,45 @@
-"""One value read as its field's type, with a reason when it cannot be: the rule that whole columns keep to."""
+"""One value read as its field has it, with a reason when it cannot be: the rule that whole columns keep to."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Callable, Mapping
+from datetime import date
+from functools import cache
+from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
-from slackwater.receiver.source import FieldType
+from slackwater.receiver.fields import FieldDefinition, FieldType
+from slackwater.receiver.moments import read_date, read_timestamp
+from slackwater.receiver.reasons import Unreadable, shown
 
 INT64 = range(-(2**63), 2**63)
+BLANKS = " \t\n\r\f\v\u00a0"
+"""What `trim` takes off a text."""
+SEPARATORS = MappingProxyType({",": "[,]", ".": "[.]", "'": "[']", " ": "[ \u00a0\u202f]", "": ""})
+"""What stands where a definition has that sign, as a regular expression: a space may be one that does not break."""
+_DIGITS = 60
+"""Characters of a text that is still read as a whole number."""
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_MOMENT = re.compile(
-    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ](?P<minute>[0-9]{2}:[0-9]{2})"
-    r"(?P<second>:[0-9]{2})?(?P<fraction>[.,][0-9]{1,9})?(?P<offset>[Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?"
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SHOWN = 60
-"""Characters of a value that a reason quotes."""
 
 Value = str | int | float | bool | date
 """A timestamp is its microseconds since 1970, UTC."""
 
 
-class Unreadable(ValueError):
-    """A value is not of its field's type; the message says why."""
-
-
-def read_value(value: object, kind: FieldType, zone: ZoneInfo | None) -> Value:
-    """Return `value` as `kind`. Only what loses nothing is converted: "517", 517 and 517.0 are the same whole number.
+def read_value(value: object, field: FieldDefinition, zone: ZoneInfo | None) -> Value:
+    """Return `value` as `field` has it. Only what loses nothing is converted: "517", 517 and 517.0 are the same number.
 
     A timestamp without an offset is local in `zone`: the earlier of two when clocks are set back. Digits past the
     microsecond are cut off. Raises `Unreadable`.
     """
     if isinstance(value, dict | list):
-        raise Unreadable(f"a {kind} is expected, not a nested {'object' if isinstance(value, dict) else 'array'}")
-    return _READERS[kind](value, zone)
+        raise Unreadable(f"a {field.type} is expected, not a nested {'object' if isinstance(value, dict) else 'array'}")
+    return _READERS[field.type](value, field, zone)
 
 
-def shown(value: object) -> str:
-    """Return the value as a reason quotes it, cut short when it is long."""
-    text = repr(value) if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def _string(value: object, _zone: ZoneInfo | None) -> str:
+def _string(value: object, _field: FieldDefinition, _zone: ZoneInfo | None) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
@@ -59,91 +51,86 @@ def _string(value: object, _zone: ZoneInfo | None) -> str:
     return value
 
 
-def _int64(value: object, _zone: ZoneInfo | None) -> int:
-    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()) and len(value) < _SHOWN:
-        value = int(value.strip().partition(".")[0])
+def _int64(value: object, field: FieldDefinition, _zone: ZoneInfo | None) -> int:
+    number = value
+    if isinstance(value, str):
+        text = _plain(value, field)
+        number = int(text.partition(".")[0]) if _WHOLE.fullmatch(text) and len(value) < _DIGITS else None
     elif isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Unreadable(f"{shown(value)} is not a whole number")
-    if value not in INT64:
+        number = int(value)
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise Unreadable(f"{shown(value)} is not a whole number{_such_as(value, field)}")
+    if number not in INT64:
         raise Unreadable(f"{shown(value)} is outside what 64 bits hold")
-    return value
-
-
-def _double(value: object, _zone: ZoneInfo | None) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise Unreadable(f"{shown(value)} is not a number")
-    if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
-        raise Unreadable(f"{shown(value)} is not a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise Unreadable(f"{shown(value)} is not a finite number")
     return number
 
 
-def _boolean(value: object, _zone: ZoneInfo | None) -> bool:
+def _double(value: object, field: FieldDefinition, _zone: ZoneInfo | None) -> float:
+    number = _plain(value, field) if isinstance(value, str) else value
+    is_number = _NUMBER.fullmatch(number) if isinstance(number, str) else isinstance(number, int | float)
+    if not is_number or isinstance(number, bool):
+        raise Unreadable(f"{shown(value)} is not a number{_such_as(value, field)}")
+    try:
+        read = float(number)  # type: ignore[arg-type]
+    except OverflowError:
+        read = math.inf
+    if not math.isfinite(read):
+        raise Unreadable(f"{shown(value)} is not a finite number")
+    return read
+
+
+def _plain(text: str, field: FieldDefinition) -> str:
+    """Return a number's text without its own punctuation; an empty one when it is no such number."""
+    text = text.strip()
+    if not field.is_punctuated:
+        return text
+    found = _punctuated(field.decimal, field.thousands).fullmatch(text)
+    if found is None:
+        return ""
+    whole = re.sub(SEPARATORS[field.thousands], "", found["whole"]) if field.thousands else found["whole"]
+    return whole + (f".{found['fraction']}" if found["fraction"] is not None else "") + (found["exponent"] or "")
+
+
+@cache
+def _punctuated(decimal: str, thousands: str) -> re.Pattern[str]:
+    grouped = rf"[0-9]{{1,3}}({SEPARATORS[thousands]}[0-9]{{3}})+|" if thousands else ""
+    return re.compile(
+        rf"(?P<whole>[+-]?({grouped}[0-9]*))({SEPARATORS[decimal]}(?P<fraction>[0-9]*))?(?P<exponent>[eE][+-]?[0-9]+)?"
+    )
+
+
+def _such_as(value: object, field: FieldDefinition) -> str:
+    if not isinstance(value, str) or not field.is_punctuated:
+        return ""
+    fraction = f"{field.decimal}5" if field.type is FieldType.DOUBLE else ""
+    return f" such as 1{field.thousands}234{fraction}"
+
+
+def _boolean(value: object, field: FieldDefinition, _zone: ZoneInfo | None) -> bool:
     if isinstance(value, bool):
         return value
-    known = {"true": True, "false": False}
-    if not isinstance(value, str) or value.lower() not in known:
+    text = str(value) if isinstance(value, str | int) else ""
+    meaning = _meanings(field.true_values, field.false_values).get(text.casefold())
+    if meaning is None:
         raise Unreadable(f"{shown(value)} is neither true nor false")
-    return known[value.lower()]
+    return meaning
 
 
-def _date(value: object, _zone: ZoneInfo | None) -> date:
-    if not isinstance(value, str) or not _DATE.fullmatch(value):
-        raise Unreadable(f"{shown(value)} is not a date (YYYY-MM-DD)")
-    try:
-        return date.fromisoformat(value)
-    except ValueError as error:
-        raise Unreadable(f"{shown(value)} is not a day of the calendar") from error
+@cache
+def _meanings(true_values: tuple[str, ...], false_values: tuple[str, ...]) -> Mapping[str, bool]:
+    true = dict.fromkeys((text.casefold() for text in ("true", *true_values)), True)
+    return true | dict.fromkeys((text.casefold() for text in ("false", *false_values)), False)
 
 
-def _timestamp(value: object, zone: ZoneInfo | None) -> int:
-    found = _MOMENT.fullmatch(value) if isinstance(value, str) else None
-    if not isinstance(value, str) or found is None:
-        raise Unreadable(f"{shown(value)} is {_what_it_is(value)}, not ISO 8601 such as 2013-03-08T12:00:00Z")
-    if found["second"] == ":60":
-        raise Unreadable(
-            f"{shown(value)} is a leap second, which no timestamp holds: send second 59 or the next minute"
-        )
-    offset = (found["offset"] or "").upper()
-    if not offset and zone is None:
-        raise Unreadable(f"{shown(value)} has no offset, and the source names no time zone for it")
-    fraction = (found["fraction"] or ".0")[1:7]
-    text = f"{found['day']}T{found['minute']}{found['second'] or ':00'}.{fraction:0<6}{offset}"
-    try:
-        moment = datetime.fromisoformat(text)
-        moment = moment if offset else _in_zone(moment, zone)
-        return (moment.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
-    except Unreadable:
-        raise
-    except (ValueError, OverflowError) as error:
-        raise Unreadable(f"{shown(value)} is no moment of the years 1 to 9999, UTC") from error
+def _date(value: object, field: FieldDefinition, _zone: ZoneInfo | None) -> date:
+    return read_date(value, field.formats)
 
 
-def _in_zone(local: datetime, zone: ZoneInfo | None) -> datetime:
-    moment = local.replace(tzinfo=zone)
-    if moment.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != local:
-        raise Unreadable(f"{local.isoformat()} never was in {zone}: clocks were set forward over it")
-    return moment
+def _timestamp(value: object, field: FieldDefinition, zone: ZoneInfo | None) -> int:
+    return read_timestamp(value, field.formats, zone)
 
 
-def _what_it_is(value: object) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return "a number"
-    if not isinstance(value, str):
-        return "no text"
-    if _NUMBER.fullmatch(value.strip()):
-        return "a number"
-    return "a date without a time" if _DATE.fullmatch(value) else "no timestamp"
-
-
-_READERS: dict[FieldType, Callable[[object, ZoneInfo | None], Value]] = {
+_READERS: dict[FieldType, Callable[[object, FieldDefinition, ZoneInfo | None], Value]] = {
     FieldType.STRING: _string,
     FieldType.INT64: _int64,
     FieldType.DOUBLE: _double,

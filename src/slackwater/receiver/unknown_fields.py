@@ -1,0 +1,123 @@
+"""Fields that no definition names: kept as JSON, left out, or the reason why their event is rejected."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import orjson
+import pyarrow as pa
+from pyarrow import types
+
+from slackwater.receiver.columns import NOT_UTF8, decoded, is_text
+from slackwater.receiver.enrichment import as_texts
+from slackwater.receiver.nested import python_values
+from slackwater.receiver.reasons import named
+from slackwater.receiver.rules import Rule
+from slackwater.receiver.schema import wire_schema
+from slackwater.receiver.source import Source, UnknownFields
+
+MAX_DEPTH = 32
+"""Levels to which an event may be nested; the event itself is the first."""
+_NAMED = 10
+"""Fields that a reason lists."""
+_FLAT = frozenset({str, int, bool, type(None)})
+
+
+class Unknown(NamedTuple):
+    """What becomes of the unknown fields of some events."""
+
+    extra: pa.Array
+    """As JSON, null where an event has none."""
+    faults: Mapping[int, tuple[Rule, str]]
+    """Why the event in that place cannot be used."""
+
+
+def unknown_of_objects(objects: Sequence[Mapping[str, object]], source: Source) -> Unknown:
+    """Judge what events have besides their source's fields."""
+    known = frozenset(wire_schema(source).names)
+    if source.unknown_fields is UnknownFields.IGNORE or all(map(known.issuperset, objects)):
+        return _none(len(objects))
+    return _judged(({name: item[name] for name in item if name not in known} for item in objects), source)
+
+
+def unknown_of_table(table: pa.Table, source: Source) -> Unknown:
+    """Judge the columns of a file that are none of the source's: every row has them."""
+    known = frozenset(wire_schema(source).names)
+    names = [name for name in table.column_names if name not in known]
+    if source.unknown_fields is UnknownFields.IGNORE or not names:
+        return _none(table.num_rows)
+    faults: dict[int, tuple[Rule, str]] = {}
+    columns = [_json_values(table[name].combine_chunks(), name, faults) for name in names]
+    found = _judged((dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)), source)
+    return Unknown(found.extra, {**found.faults, **faults})
+
+
+def _none(events: int) -> Unknown:
+    return Unknown(pa.nulls(events, pa.string()), {})
+
+
+def _judged(unknown: Iterable[Mapping[str, object]], source: Source) -> Unknown:
+    extra: list[str | None] = []
+    faults: dict[int, tuple[Rule, str]] = {}
+    refusal = _refusal(source)
+    for index, fields in enumerate(unknown):
+        fault = _fault(fields, refusal) if fields else None
+        if fault:
+            faults[index] = fault
+        extra.append(None if fault or not fields else _json(fields))
+    return Unknown(pa.array(extra, pa.string()), faults)
+
+
+def _refusal(source: Source) -> str | None:
+    """Return what is said of an unknown field, if the source has none."""
+    if source.unknown_fields is not UnknownFields.REJECT:
+        return None
+    names = wire_schema(source).names
+    listed = ", ".join([*names[:_NAMED], *(["..."] if len(names) > _NAMED else [])])
+    return f"no field of this source (it has: {listed})"
+
+
+def _fault(fields: Mapping[str, object], refusal: str | None) -> tuple[Rule, str] | None:
+    if refusal is not None:
+        return Rule.UNKNOWN_FIELD, f"{named(next(iter(fields)))}: {refusal}"
+    for name, value in fields.items():
+        if type(value) in _FLAT:
+            continue
+        values = [value]
+        for _ in range(MAX_DEPTH):
+            if any(isinstance(inner, float) and not math.isfinite(inner) for inner in values):
+                return Rule.NOT_JSON, "an unknown field holds NaN or Infinity, which JSON does not have"
+            nests = [inner for inner in values if isinstance(inner, dict | list | tuple)]
+            if not nests:
+                break
+            values = [inner for nest in nests for inner in (nest.values() if isinstance(nest, dict) else nest)]
+        else:
+            return Rule.TOO_DEEP, f"{named(name)}: nested more than {MAX_DEPTH} levels deep"
+    return None
+
+
+def _json(fields: Mapping[str, object]) -> str:
+    try:
+        return orjson.dumps(fields, default=str).decode()
+    except TypeError:  # An integer of more than 64 bits, or half of a surrogate pair.
+        return json.dumps(fields, default=str, separators=(",", ":"))
+
+
+def _json_values(array: pa.Array, name: str, faults: dict[int, tuple[Rule, str]]) -> list[object]:
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if is_text(array.type):
+        array, broken = decoded(array)
+        for index in broken:
+            faults.setdefault(index, (Rule.NOT_UTF8, f"{named(name)}: {NOT_UTF8}"))
+    elif types.is_temporal(array.type) or types.is_decimal(array.type):
+        array = as_texts(array)
+    values, unreadable = python_values(array)
+    for index, reason in unreadable.items():
+        faults.setdefault(index, (Rule.NOT_UTF8 if reason == NOT_UTF8 else Rule.WRONG_TYPE, f"{named(name)}: {reason}"))
+    if types.is_map(array.type) and is_text(array.type.key_type):
+        return [dict(value) if isinstance(value, list) else value for value in values]
+    return values

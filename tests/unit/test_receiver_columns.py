@@ -1,0 +1,274 @@
+"""Columns with a type of their own, and how much of a column is read at once."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from slackwater.receiver.columns import Reader
+from slackwater.receiver.fields import FieldDefinition
+from slackwater.receiver.reasons import Unreadable
+from slackwater.receiver.schema import ARROW_TYPES
+from slackwater.receiver.texts import read_texts
+from slackwater.receiver.values import read_value
+from slackwater.receiver.zones import clocks_at, moments_at
+
+pytestmark = pytest.mark.unit
+
+NEW_YORK = ZoneInfo("America/New_York")
+READER = Reader(trim=False, null_values=("", "NA"), zone=None)
+NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
+ISO = {"type": "timestamp"}
+DAY = {"type": "date"}
+
+
+def read(array: pa.Array, definition: dict[str, object], *, zone: ZoneInfo | None = None):
+    column = Reader(trim=False, null_values=("", "NA"), zone=zone).array(array, FieldDefinition(**definition))
+    assert column.array.type == ARROW_TYPES[FieldDefinition(**definition).type]
+    assert len(column.array) == len(array)
+    return column.array.to_pylist(), column.faults
+
+
+def strings(*values: bytes | None) -> pa.Array:
+    """Return strings of any bytes, as a careless writer of Parquet leaves them."""
+    raw = pa.array(values, pa.binary())
+    return pa.StringArray.from_buffers(len(raw), raw.buffers()[1], raw.buffers()[2], raw.buffers()[0])
+
+
+@pytest.mark.parametrize(
+    ("array", "definition", "values"),
+    [
+        (pa.array([1, None, -5], pa.int8()), {"type": "int64"}, [1, None, -5]),
+        (pa.array([2**63 - 1], pa.uint64()), {"type": "int64"}, [2**63 - 1]),
+        (pa.array([1, None], pa.uint32()), {"type": "double"}, [1.0, None]),
+        (pa.array([2**53 + 1]), {"type": "double"}, [float(2**53 + 1)]),
+        (pa.array([1545, None]), {"type": "string"}, ["1545", None]),
+        (pa.array([0, 1]), {"type": "boolean", "true_values": ["1"], "false_values": ["0"]}, [False, True]),
+        (pa.array([20130308]), {"type": "date", "formats": ["%Y%m%d"]}, [date(2013, 3, 8)]),
+        (pa.array([1362744000]), {"type": "timestamp", "formats": ["epoch_s"]}, [NOON]),
+        (pa.array([1362744000000], pa.uint64()), {"type": "timestamp", "formats": ["epoch_ms"]}, [NOON]),
+        (
+            pa.array([1362744000.123456, -0.5]),
+            {"type": "timestamp", "formats": ["epoch_s"]},
+            [NOON + timedelta(microseconds=123456), datetime(1969, 12, 31, 23, 59, 59, 500_000, tzinfo=UTC)],
+        ),
+        (pa.array([5.0, None]), {"type": "int64"}, [5, None]),
+        (pa.array([0.5], pa.float32()), {"type": "double"}, [0.5]),
+        (pa.array([1.5]), {"type": "double", "decimal": ","}, [1.5]),
+        (pa.array([Decimal("1234.50")]), {"type": "double", "decimal": ",", "thousands": "."}, [1234.5]),
+        (pa.array([Decimal("5.00"), Decimal("12.00")]), {"type": "int64"}, [5, 12]),
+        (pa.array([Decimal("1.50")]), {"type": "string"}, ["1.50"]),
+        (pa.array([Decimal("1e-8")]), {"type": "double"}, [1e-8]),
+        (pa.array([True, None, False]), {"type": "boolean"}, [True, None, False]),
+        (pa.array(["EWR", "NA", None], pa.large_string()), {"type": "string"}, ["EWR", None, None]),
+        (pa.array([b"EWR", b""]), {"type": "string"}, ["EWR", None]),
+        (pa.array(["5", "NA", "5", None]).dictionary_encode(), {"type": "int64"}, [5, None, 5, None]),
+        (pa.array([7, None, 7]).dictionary_encode(), {"type": "double"}, [7.0, None, 7.0]),
+        (pa.nulls(2), {"type": "date"}, [None, None]),
+        (pa.array([date(2013, 3, 8), None]), DAY, [date(2013, 3, 8), None]),
+        (pa.array([date(2013, 3, 8)], pa.date64()), DAY, [date(2013, 3, 8)]),
+        (pa.array([datetime(2013, 3, 8)], pa.timestamp("ns")), DAY, [date(2013, 3, 8)]),
+        (pa.array([NOON], pa.timestamp("s", tz="America/New_York")), ISO, [NOON]),
+        (pa.array([NOON, None], pa.timestamp("ms", tz="+01:00")), ISO, [NOON, None]),
+        (
+            pa.array([-1, 1_999], pa.timestamp("ns", tz="UTC")),
+            ISO,
+            [datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC)],
+        ),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
+)
+def test_what_came_with_a_type(array, definition, values):
+    assert read(array, definition) == (values, {})
+
+
+@pytest.mark.parametrize(
+    ("array", "definition", "values", "faults"),
+    [
+        (
+            pa.array([5.5, 6.0, math.nan, 1e300]),
+            {"type": "int64"},
+            [None, 6, None, None],
+            {0: "5.5 is not a whole number", 2: "nan is not a whole number", 3: "1e+300 is outside what 64 bits hold"},
+        ),
+        (
+            pa.array([math.nan, 1.5, -math.inf]),
+            {"type": "double"},
+            [None, 1.5, None],
+            {0: "nan is not a finite number", 2: "-inf is not a finite number"},
+        ),
+        (
+            pa.array([2**64 - 1, 1], pa.uint64()),
+            {"type": "int64"},
+            [None, 1],
+            {0: "18446744073709551615 is outside what 64 bits hold"},
+        ),
+        (pa.array([1.5, None]), {"type": "string"}, [None, None], {0: "a string is expected, not 1.5"}),
+        (pa.array([True]), {"type": "int64"}, [None], {0: "true is not a whole number"}),
+        (pa.array([2]), {"type": "boolean"}, [None], {0: "2 is neither true nor false"}),
+        (pa.array([2]), DAY, [None], {0: "2 is not a date (YYYY-MM-DD)"}),
+        (
+            pa.array([1362744000123, 0]),
+            {"type": "timestamp", "formats": ["epoch_s"]},
+            [None, datetime(1970, 1, 1, tzinfo=UTC)],
+            {0: "1362744000123 is no moment of the years 1 to 9999, UTC"},
+        ),
+        (
+            pa.array(["1362744000123", "0"]),
+            {"type": "timestamp", "formats": ["epoch_s"]},
+            [None, datetime(1970, 1, 1, tzinfo=UTC)],
+            {0: "'1362744000123' is no moment of the years 1 to 9999, UTC"},
+        ),
+        (
+            pa.array(["x", "5", "x"]).dictionary_encode(),
+            {"type": "int64"},
+            [None, 5, None],
+            {0: "'x' is not a whole number", 2: "'x' is not a whole number"},
+        ),
+        (strings(b"\xff", b"EWR", None), {"type": "string"}, [None, "EWR", None], {0: "not UTF-8"}),
+        (pa.array([b"\xff", b"5"]), {"type": "int64"}, [None, 5], {0: "not UTF-8"}),
+        (
+            pa.array([datetime(2013, 3, 8, 12)]),
+            ISO,
+            [None],
+            {0: "2013-03-08T12:00:00 has no offset, and the source names no time zone for it"},
+        ),
+        (
+            pa.array([datetime(2013, 3, 8, 12), datetime(2013, 3, 8)]),
+            DAY,
+            [None, date(2013, 3, 8)],
+            {0: "2013-03-08T12:00:00 is not a date (YYYY-MM-DD)"},
+        ),
+        (pa.array([2**62, 0], pa.timestamp("s")), DAY, [None, date(1970, 1, 1)], {0: "outside of the years 1 to 9999"}),
+        (pa.array([2**62], pa.timestamp("us", "UTC")), ISO, [None], {0: "outside of the years 1 to 9999"}),
+        (pa.array([2**30, 0], pa.date32()), DAY, [None, date(1970, 1, 1)], {0: "outside of the years 1 to 9999"}),
+        (pa.array([NOON]), DAY, [None], {0: "a date is expected, not timestamp[us, tz=UTC]"}),
+        (pa.array([date(2013, 3, 8)]), ISO, [None], {0: "a timestamp is expected, not date32[day]"}),
+        (pa.array([time(5)]), {"type": "string"}, [None], {0: "a string is expected, not time64[us]"}),
+        (pa.array([[1], None]), {"type": "int64"}, [None, None], {0: "a int64 is expected, not list<item: int64>"}),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
+)
+def test_what_came_with_a_type_that_does_not_fit(array, definition, values, faults):
+    assert read(array, definition) == (values, faults)
+
+
+def test_naive_timestamps_are_local_in_the_source_s_zone():
+    clocks = [datetime(2013, 3, 10, 1, 30), datetime(2013, 3, 10, 2, 30), datetime(2013, 11, 3, 1, 30), None]
+    values, faults = read(pa.array(clocks, pa.timestamp("ms")), ISO, zone=NEW_YORK)
+    hours = [datetime(2013, 3, 10, 6, 30, tzinfo=UTC), None, datetime(2013, 11, 3, 5, 30, tzinfo=UTC), None]
+    assert values == hours
+    assert faults == {1: "2013-03-10T02:30:00 never was in America/New_York: clocks were set forward over it"}
+
+
+_DEFINITIONS = [
+    {"type": "string"},
+    {"type": "int64"},
+    {"type": "double"},
+    {"type": "boolean", "true_values": ["1"]},
+    {"type": "timestamp"},
+    {"type": "timestamp", "formats": ["epoch_s"]},
+    {"type": "timestamp", "formats": ["epoch_ms", "iso8601"]},
+    {"type": "date", "formats": ["%Y%m%d"]},
+]
+_floats = st.one_of(st.floats(), st.floats(-(10**12), 10**12), st.integers(-(10**9), 10**9).map(float))
+_integers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**41), st.integers(10**7, 10**8))
+
+
+@pytest.mark.parametrize("definition", _DEFINITIONS, ids=str)
+@settings(deadline=None, max_examples=50)
+@given(array=st.one_of(st.lists(_integers).map(lambda v: pa.array(v, pa.int64())), st.lists(_floats).map(pa.array)))
+def test_numbers_are_read_as_one_by_one(definition, array):
+    field = FieldDefinition(**definition)
+    column = READER.array(array, field)
+    plain = column.array.cast(pa.int64()) if column.array.type == ARROW_TYPES["timestamp"] else column.array
+    for index, (value, found) in enumerate(zip(array.to_pylist(), plain.to_pylist(), strict=True)):
+        try:
+            expected = read_value(value, field, None), None
+        except Unreadable as error:
+            expected = None, str(error)
+        assert (found, column.faults.get(index)) == expected
+
+
+@pytest.mark.parametrize(
+    ("definition", "texts"),
+    [
+        ({"type": "int64"}, ["0", "-517", "007", "999999999999999999"]),
+        ({"type": "int64", "thousands": ","}, ["0", "-1,234,567", "1234"]),
+        ({"type": "double"}, ["0", "-1.5", "1400.0", "100000000000000000000"]),
+        ({"type": "double", "decimal": ",", "thousands": "."}, ["-1.234,5", "0,25", "1234"]),
+        ({"type": "date"}, ["2013-03-08", "0001-01-01", "9999-12-31"]),
+        ({"type": "date", "formats": ["%d/%m/%Y %H:%M"]}, ["08/03/2013 12:30"]),
+        ({"type": "timestamp"}, ["2013-03-08T12:00:00Z", "2013-03-08 12:00:00.123456+05:30", "2013-03-08T12:00:00"]),
+        ({"type": "timestamp", "formats": ["%d/%m/%Y %H:%M"]}, ["08/03/2013 12:30"]),
+        ({"type": "timestamp", "formats": ["%Y%m%d%H%M%S.%f%z"]}, ["20130308123000.25+0530"]),
+        ({"type": "timestamp", "formats": ["epoch_s"]}, ["1362744000", "-1.5", "1362744000.123456"]),
+        ({"type": "timestamp", "formats": ["epoch_ms"]}, ["1362744000123", "1362744000123.25"]),
+    ],
+    ids=str,
+)
+def test_what_most_partners_write_is_read_at_once(definition, texts):
+    array = pa.array([*texts, None])
+    assert read_texts(array, FieldDefinition(**definition), NEW_YORK).is_valid().to_pylist() == [True] * len(texts) + [
+        False
+    ]
+
+
+_ZONES = ["America/New_York", "Australia/Lord_Howe", "Africa/Monrovia", "Asia/Kathmandu", "Pacific/Apia", "UTC"]
+_near_changes = st.builds(
+    lambda change, off: change + timedelta(microseconds=off),
+    st.sampled_from(
+        [
+            datetime(2013, 3, 10, 7),
+            datetime(2013, 11, 3, 6),
+            datetime(2013, 10, 5, 15, 30),
+            datetime(2013, 4, 6, 15),
+            datetime(1883, 11, 18, 17),
+            datetime(1972, 1, 7, 0, 44, 30),
+            datetime(2011, 12, 30, 10),
+        ]
+    ),
+    st.integers(-7_200_000_000, 7_200_000_000),
+)
+_clocks = st.lists(st.one_of(_near_changes, st.datetimes(), st.none()), max_size=6)
+
+
+@pytest.mark.parametrize("name", _ZONES)
+@settings(deadline=None, max_examples=60)
+@given(clocks=_clocks)
+@example(clocks=[datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)])
+def test_clocks_and_moments_of_a_column_are_as_python_says(name, clocks):
+    zone = ZoneInfo(name)
+    array = pa.array(clocks, pa.timestamp("us"))
+    shown = clocks_at(array.cast(pa.int64()).cast(ARROW_TYPES["timestamp"]), zone).to_pylist()
+    for clock, found in zip(clocks, shown, strict=True):
+        assert found == _shown_at(clock, zone)
+    counts = moments_at(array, zone).cast(pa.int64()).to_pylist()
+    for clock, count in zip(clocks, counts, strict=True):
+        if clock is not None and count is not None:
+            offset = clock.replace(tzinfo=zone).utcoffset()
+            assert offset == clock.replace(tzinfo=zone, fold=1).utcoffset()
+            assert count == (clock - datetime(1970, 1, 1) - offset) // timedelta(microseconds=1)
+
+
+def test_only_hours_with_a_change_are_left_to_be_read_one_by_one():
+    clocks = [datetime(2013, 3, 10, hour, 30) for hour in range(24)]
+    left = moments_at(pa.array(clocks), NEW_YORK).is_null().to_pylist()
+    assert [hour for hour, is_left in enumerate(left) if is_left] == [2]
+    clocks = [datetime(2013, 11, 3, hour, 30) for hour in range(24)]
+    left = moments_at(pa.array(clocks), NEW_YORK).is_null().to_pylist()
+    assert [hour for hour, is_left in enumerate(left) if is_left] == [1]
+
+
+def _shown_at(clock: datetime | None, zone: ZoneInfo) -> datetime | None:
+    try:
+        return clock and clock.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None)
+    except OverflowError:
+        return None

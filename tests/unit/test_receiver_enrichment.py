@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from slackwater.receiver.enrichment import derive
+from slackwater.receiver.events import check_events
+from slackwater.receiver.fields import Constant, Mapping, Part, Template
+from slackwater.receiver.schema import ARROW_TYPES, MOMENT, event_schema
+from tests.fakes_receiver import RECEIVED, a_source
+
+pytestmark = pytest.mark.unit
+
+NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
+EVENTS = pa.table(
+    {
+        "id": ["EWR", "JFK", None, "LGA"],
+        "count": [1545, -1, None, 2**63 - 1],
+        "size": [3.0, 1e16, None, 1e-7],
+        "good": [True, False, None, True],
+        "day": [date(2013, 3, 8), date(1, 2, 3), None, date(2013, 3, 8)],
+        "at": pa.array([NOON, NOON + timedelta(microseconds=250_000), None, datetime(1, 1, 1, tzinfo=UTC)], MOMENT),
+    }
+)
+
+
+def derived(definition, table: pa.Table = EVENTS) -> list[object]:
+    array = derive(table, definition)
+    assert array.type == ARROW_TYPES[definition.type]
+    return array.to_pylist()
+
+
+@pytest.mark.parametrize("value", ["EU", "", 7, 2.5, True])
+def test_a_constant_is_the_same_in_every_event(value):
+    assert derived(Constant(constant=value)) == [value] * 4
+
+
+@pytest.mark.parametrize(
+    ("template", "texts"),
+    [
+        ("{id}-{count}", ["EWR-1545", "JFK--1", None, "LGA-9223372036854775807"]),
+        ("at {at}", ["at 2013-03-08T12:00:00Z", "at 2013-03-08T12:00:00.250000Z", None, "at 0001-01-01T00:00:00Z"]),
+        ("{day}", ["2013-03-08", "0001-02-03", None, "2013-03-08"]),
+        ("{size}|{good}", ["3.0|true", "1e+16|false", None, "1e-07|true"]),
+        ("{{{id}}}", ["{EWR}", "{JFK}", None, "{LGA}"]),
+        ("nothing", ["nothing"] * 4),
+        ("", [""] * 4),
+    ],
+)
+def test_a_template_is_filled(template, texts):
+    assert derived(Template(template=template)) == texts
+
+
+@given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False)))
+def test_numbers_stand_in_a_template_as_in_json(numbers):
+    texts = derived(Template(template="{n}"), pa.table({"n": pa.array(numbers, pa.float64())}))
+    assert texts == [json.dumps(number) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "texts"),
+    [
+        (Mapping(of="id", values={"EWR": "Newark", "LGA": "La Guardia"}), ["Newark", None, None, "La Guardia"]),
+        (Mapping(of="id", values={"EWR": "Newark"}, default="elsewhere"), ["Newark", "elsewhere", None, "elsewhere"]),
+        (Mapping(of="count", values={"1545": "a", "-1": "b"}), ["a", "b", None, None]),
+        (Mapping(of="good", values={"true": "yes"}, default="no"), ["yes", "no", None, "yes"]),
+        (Mapping(of="day", values={"2013-03-08": "Friday"}), ["Friday", None, None, "Friday"]),
+        (Mapping(of="size", values={"3.0": "three"}), ["three", None, None, None]),
+    ],
+    ids=str,
+)
+def test_a_text_is_looked_up(mapping, texts):
+    assert derived(mapping) == texts
+
+
+_near_changes = st.builds(
+    lambda change, off: change + timedelta(microseconds=off),
+    st.sampled_from(
+        [datetime(2013, 3, 10, 7, tzinfo=UTC), datetime(2013, 11, 3, 6, tzinfo=UTC), datetime(2012, 12, 31, tzinfo=UTC)]
+    ),
+    st.integers(-86_400_000_000, 86_400_000_000),
+)
+_moments = st.lists(st.one_of(_near_changes, st.datetimes(timezones=st.just(UTC)), st.none()), max_size=6)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe", "UTC"])
+@pytest.mark.parametrize("part", ["date", "hour", "weekday", "month", "year"])
+@settings(deadline=None, max_examples=20)
+@given(moments=_moments)
+@example(moments=[datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)])
+def test_a_part_is_what_a_clock_of_the_zone_shows(zone, part, moments):
+    found = derived(Part(part=part, of="at", timezone=zone), pa.table({"at": pa.array(moments, MOMENT)}))
+    assert found == [_part(moment, part, ZoneInfo(zone)) for moment in moments]
+
+
+def _part(moment: datetime | None, part: str, zone: ZoneInfo) -> object:
+    try:
+        local = moment.astimezone(zone) if moment else None
+    except OverflowError:
+        local = None
+    if local is None:
+        return None
+    parts = {"date": local.date(), "weekday": local.isoweekday()}
+    return parts[part] if part in parts else getattr(local, part)
+
+
+class TestSource:
+    SOURCE = a_source(
+        enrich={
+            "region": {"constant": "EU"},
+            "key": {"template": "{id}/{count}"},
+            "name": {"of": "id", "values": {"a": "Anna"}},
+            "local_day": {"part": "date", "of": "at", "timezone": "America/New_York"},
+        }
+    )
+
+    def check(self, *events: object):
+        return check_events(list(events), self.SOURCE, received_at=RECEIVED)
+
+    def test_accepted_events_have_the_columns(self):
+        checked = self.check(
+            {"id": "a", "count": 1, "at": "2013-03-08T02:00:00Z"},
+            {"id": "x"},
+            {"id": "b", "at": "2013-03-08T12:00:00Z", "region": "US"},
+        )
+        assert checked.table.schema == event_schema(self.SOURCE)
+        rows = checked.table.select(["region", "key", "name", "local_day", "_extra"]).to_pylist()
+        assert [tuple(row.values()) for row in rows] == [
+            ("EU", "a/1", "Anna", date(2013, 3, 7), None),
+            ("EU", None, None, date(2013, 3, 8), '{"region":"US"}'),
+        ]
+        assert [item.index for item in checked.rejected] == [1]
+
+    def test_no_event_is_accepted(self):
+        checked = self.check({"id": "x"})
+        assert checked.table.schema == event_schema(self.SOURCE)
+        assert checked.table.num_rows == 0

@@ -1,0 +1,424 @@
+from __future__ import annotations
+
+import io
+import json
+import math
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.json as arrow_json
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackwater.receiver.batch import Unparsed
+from slackwater.receiver.events import Fault, Rejected, check_events, check_table, check_texts
+from slackwater.receiver.rules import Rule
+from slackwater.receiver.schema import event_schema, wire_schema
+from slackwater.receiver.source import Source
+from slackwater.receiver.unknown_fields import MAX_DEPTH
+from tests.fakes_receiver import RECEIVED, a_source
+
+pytestmark = pytest.mark.unit
+
+AT = "2013-03-08T12:00:00Z"
+NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
+SOURCE = a_source()
+SHOP = a_source(
+    fields={
+        "at": {"type": "timestamp", "from": "Booked At", "formats": ["%d/%m/%Y %H:%M", "epoch_s"]},
+        "order": {"type": "string", "from": "Order No."},
+        "amount": {"type": "double", "from": "Amount EUR", "decimal": ",", "thousands": ".", "required": True},
+        "paid": {"type": "boolean", "true_values": ["ja"], "false_values": ["nein"]},
+        "day": {"type": "date", "formats": ["%d.%m.%Y"]},
+    },
+    timestamp={"field": "at", "timezone": "Europe/Berlin"},
+    event_id="order",
+    trim=True,
+)
+
+
+def an_event(**more: object) -> dict[str, object]:
+    return {"id": "a", "at": AT, **more}
+
+
+def check(events: object, source: Source = SOURCE):
+    return check_events(events, source, received_at=RECEIVED)
+
+
+def reasons(checked) -> list[tuple[int, str, str]]:
+    return [(item.index, str(item.rule), item.reason) for item in checked.rejected]
+
+
+def nested(levels: int) -> object:
+    """Return a value that nests an event of which it is a field to that many levels."""
+    value: object = "x"
+    for level in range(levels - 1):
+        value = {"x": value} if level % 2 else [value]
+    return value
+
+
+class TestFields:
+    def test_a_partner_s_own_names_and_forms(self):
+        checked = check(
+            [
+                {
+                    "Booked At": " 08/03/2013 13:00 ",
+                    "Order No.": " 17",
+                    "Amount EUR": "1.234,50",
+                    "paid": "JA",
+                    "day": "8.3.2013",
+                },
+                {"Booked At": 1362744000.25, "Order No.": 18, "Amount EUR": 1234.5, "paid": False, "day": "  "},
+            ],
+            SHOP,
+        )
+        assert checked.rejected == []
+        assert checked.table.schema == event_schema(SHOP)
+        at = NOON + timedelta(milliseconds=250)
+        more = {"amount": 1234.5, "_extra": None}
+        assert checked.table.to_pylist() == [
+            {"at": NOON, "order": "17", "paid": True, "day": date(2013, 3, 8), "_event_time": NOON, **more},
+            {"at": at, "order": "18", "paid": False, "day": None, "_event_time": at, **more},
+        ]
+
+    def test_reasons_name_a_field_as_we_do_and_as_the_partner_does(self):
+        found = reasons(
+            check(
+                [
+                    {"Booked At": "8 March", "Order No.": "1", "Amount EUR": "1"},
+                    {"Booked At": None, "Order No.": "1", "Amount EUR": "1"},
+                    {"Booked At": 0, "Amount EUR": "1"},
+                    {"Booked At": 0, "Order No.": "1", "Amount EUR": "1.5"},
+                    {"Booked At": 0, "Order No.": "1", "Amount EUR": " "},
+                    {"Booked At": 0, "Order No.": "1", "Amount EUR": "1", "paid": "yes"},
+                ],
+                SHOP,
+            )
+        )
+        assert found == [
+            (
+                0,
+                "wrong_type",
+                "at (Booked At): '8 March' is no timestamp, not %d/%m/%Y %H:%M or seconds since 1970",
+            ),
+            (1, "missing", "at (Booked At): missing, and an event needs its timestamp"),
+            (2, "missing", "order (Order No.): missing, and it is the event's id"),
+            (3, "wrong_type", "amount (Amount EUR): '1.5' is not a number such as 1.234,5"),
+            (4, "missing", "amount (Amount EUR): missing, and it is required"),
+            (5, "wrong_type", "paid: 'yes' is neither true nor false"),
+        ]
+
+    def test_what_a_partner_calls_by_our_name_is_unknown(self):
+        (row,) = check([{"Booked At": 0, "Order No.": "1", "Amount EUR": 1, "amount": 2}], SHOP).table.to_pylist()
+        assert (row["amount"], row["_extra"]) == (1.0, '{"amount":2}')
+
+    def test_texts_are_trimmed_before_they_may_mean_nothing(self):
+        event = an_event(id="\u00a0\tb ", count=" NA ", size=" 1.5 ", more=" kept ")
+        source = a_source(trim=True)
+        (row,) = check([event], source).table.to_pylist()
+        assert (row["id"], row["count"], row["size"], row["_extra"]) == ("b", None, 1.5, '{"more":" kept "}')
+        assert [item.reason for item in check([event]).rejected] == ["count: ' NA ' is not a whole number"]
+
+    def test_one_event_s_fault_leaves_the_others_alone(self):
+        events = [an_event(count=n, size=n / 4) for n in range(100)]
+        events[17]["count"] = "x"
+        events[50]["size"] = math.nan
+        events[51] = 7
+        checked = check(events)
+        assert reasons(checked) == [
+            (17, "wrong_type", "count: 'x' is not a whole number"),
+            (50, "wrong_type", "size: nan is not a finite number"),
+            (51, "not_an_object", "an event is a JSON object, not a number (7)"),
+        ]
+        left = [n for n in range(100) if n not in {17, 50, 51}]
+        assert checked.table["count"].to_pylist() == left
+        assert checked.table["size"].to_pylist() == [n / 4 for n in left]
+
+    def test_numbers_are_not_cut_to_fit(self):
+        events = [an_event(count=value) for value in (5, 5.0, 5.5, 2**63, True)]
+        checked = check(events)
+        assert checked.table["count"].to_pylist() == [5, 5]
+        assert [item.index for item in checked.rejected] == [2, 3, 4]
+        events = [an_event(size=value) for value in (1.5, True, 2**53 + 1)]
+        checked = check(events)
+        assert checked.table["size"].to_pylist() == [1.5, float(2**53 + 1)]
+        assert [item.reason for item in checked.rejected] == ["size: true is not a number"]
+
+    def test_the_first_fault_is_the_reason(self):
+        assert [item.reason for item in check([{"count": "x", "size": "y"}]).rejected] == [
+            "id: missing, and it is required"
+        ]
+        found = check([an_event(count="x", new=math.nan)]).rejected
+        assert [item.rule for item in found] == [Rule.NOT_JSON]
+
+    def test_what_is_no_json_or_no_utf8(self):
+        found = check([Unparsed("not UTF-8"), Unparsed("not JSON: Expecting value at column 1"), an_event()]).rejected
+        assert [item.rule for item in found] == [Rule.NOT_UTF8, Rule.NOT_JSON]
+
+    def test_nothing(self):
+        for found in (check([]), check(pa.Table.from_pylist([], wire_schema(SOURCE)))):
+            assert found.table.schema == event_schema(SOURCE)
+            assert (found.table.num_rows, found.rejected) == (0, [])
+
+
+class TestTimeLimits:
+    SOURCE = a_source(timestamp={"field": "at", "max_age_days": 30, "max_future_hours": 1})
+
+    def test_both_ends(self):
+        limits = [RECEIVED - timedelta(days=30), RECEIVED + timedelta(hours=1)]
+        beyond = [limits[0] - timedelta(microseconds=1), limits[1] + timedelta(microseconds=1)]
+        checked = check([an_event(at=moment.isoformat()) for moment in (*limits, *beyond)], self.SOURCE)
+        assert checked.table["at"].to_pylist() == limits
+        assert reasons(checked) == [
+            (2, "too_old", "at: 2013-02-10T09:29:59.999999Z is more than 30 days before it was received"),
+            (3, "in_the_future", "at: 2013-03-12T10:30:00.000001Z is more than 1 hour after it was received"),
+        ]
+
+    def test_another_fault_comes_first(self):
+        found = check([an_event(at="1970-01-01T00:00:00Z", count="x"), {"id": "a"}], self.SOURCE).rejected
+        assert [item.rule for item in found] == [Rule.WRONG_TYPE, Rule.MISSING]
+
+    def test_the_time_of_receipt_decides(self):
+        for seconds, rejected in ((0, 0), (1, 1)):
+            received_at = NOON + timedelta(days=30, seconds=seconds)
+            found = check_events([an_event()], self.SOURCE, received_at=received_at)
+            assert (found.table.num_rows, len(found.rejected)) == (1 - rejected, rejected)
+
+    def test_the_reason_names_the_partner_s_field(self):
+        source = a_source(
+            fields={"id": "string", "at": {"type": "timestamp", "from": "When"}},
+            timestamp={"field": "at", "max_age_days": 1},
+        )
+        assert [item.reason for item in check([{"When": AT}], source).rejected] == [
+            "at (When): 2013-03-08T12:00:00Z is more than 1 day before it was received"
+        ]
+
+    def test_the_ends_of_time(self):
+        source = a_source(timestamp={"field": "at", "max_age_days": 36_500, "max_future_hours": 876_000})
+        events = [an_event(at="0001-01-01T00:00:00Z"), an_event(at="9999-12-31T23:59:59.999999Z")]
+        assert [item.rule for item in check(events, source).rejected] == [Rule.TOO_OLD, Rule.IN_THE_FUTURE]
+
+
+class TestUnknownFields:
+    def extra(self, **more: object) -> str | None:
+        (row,) = check([an_event(**more)]).table.to_pylist()
+        return row["_extra"]
+
+    @pytest.mark.parametrize(
+        ("more", "text"),
+        [
+            ({}, None),
+            ({"new": None}, '{"new":null}'),
+            (
+                {"z": 1, "a": [1.5, {"b": True}], "Stra\u00dfe": "\u00e9"},
+                '{"z":1,"a":[1.5,{"b":true}],"Stra\u00dfe":"\u00e9"}',
+            ),
+            ({"n": 2**64 - 1}, '{"n":18446744073709551615}'),
+            ({"n": 2**64, "m": -(2**70)}, '{"n":18446744073709551616,"m":-1180591620717411303424}'),
+            ({"half": "\ud800"}, '{"half":"\\ud800"}'),
+        ],
+    )
+    def test_kept_as_json(self, more, text):
+        assert self.extra(**more) == text
+
+    @pytest.mark.parametrize("value", [math.nan, [-math.inf], {"x": [{"y": math.inf}]}])
+    def test_what_json_does_not_have(self, value):
+        found = check([an_event(new=value), an_event()])
+        assert reasons(found) == [(0, "not_json", "an unknown field holds NaN or Infinity, which JSON does not have")]
+
+    @pytest.mark.parametrize("innermost", ["x", [], {}])
+    def test_how_deep_an_event_may_be_nested(self, innermost):
+        deep = MAX_DEPTH if innermost == "x" else MAX_DEPTH - 1
+        value = innermost
+        for _ in range(deep - 1):
+            value = [value]
+        assert json.loads(self.extra(new=value)) == {"new": value}
+        found = check([an_event(flat=1, new={"x": value})])
+        assert reasons(found) == [(0, "too_deep", "new: nested more than 32 levels deep")]
+
+    def test_ignored_however_they_are(self):
+        source = a_source(unknown_fields="ignore")
+        checked = check([an_event(new=math.nan, deep=nested(100)), an_event()], source)
+        assert checked.table["_extra"].to_pylist() == [None, None]
+
+    def test_rejected(self):
+        checked = check([an_event(), an_event(new=None, x=1)], a_source(unknown_fields="reject"))
+        assert reasons(checked) == [
+            (1, "unknown_field", "new: no field of this source (it has: id, count, size, good, day, at)")
+        ]
+        many = {f"f{n}": "int64" for n in range(50)}
+        source = a_source(fields={"id": "string", "at": "timestamp", **many}, unknown_fields="reject")
+        (found,) = check([an_event(**{"n" * 1000: 1})], source).rejected
+        assert found.reason.endswith("(it has: id, at, f0, f1, f2, f3, f4, f5, f6, f7, ...)")
+        assert len(found.reason) < 200
+
+    def test_a_name_that_utf8_cannot_hold(self):
+        (found,) = check([an_event(**{"\ud800": 1})], a_source(unknown_fields="reject")).rejected
+        assert found.reason.startswith("\\ud800: no field of this source")
+
+    def test_columns_of_a_text_file(self):
+        table = pa.table({"id": ["a", "b"], "at": [AT, AT], "gate": ["7", None], "\u00e9": ["", "x"]})
+        kept = check_texts(table, SOURCE, received_at=RECEIVED).table["_extra"].to_pylist()
+        assert kept == ['{"gate":"7","\u00e9":""}', '{"gate":null,"\u00e9":"x"}']
+        ignored = check_texts(table, a_source(unknown_fields="ignore"), received_at=RECEIVED)
+        assert ignored.table["_extra"].to_pylist() == [None, None]
+        rejected = check_texts(table, a_source(unknown_fields="reject"), received_at=RECEIVED).rejected
+        assert [item.rule for item in rejected] == [Rule.UNKNOWN_FIELD] * 2
+
+    def test_columns_of_a_typed_file(self):
+        table = pa.table(
+            {
+                "id": ["a"],
+                "at": [NOON],
+                "n": pa.array([2**64 - 1], pa.uint64()),
+                "d": pa.array([Decimal("1.50")]),
+                "t": pa.array([1], pa.timestamp("ns", tz="Europe/Berlin")),
+                "c": pa.array([datetime(2013, 3, 8, 12)]),
+                "day": [date(2013, 3, 8)],
+                "z": [date(2013, 3, 8)],
+                "k": pa.array(["x"]).dictionary_encode(),
+                "l": [[{"a": 1}, None]],
+            }
+        )
+        (row,) = check_table(table, SOURCE, received_at=RECEIVED).table.to_pylist()
+        assert json.loads(row["_extra"]) == {
+            "n": 2**64 - 1,
+            "d": "1.50",
+            "t": "1970-01-01T00:00:00.000000001Z",
+            "c": "2013-03-08T12:00:00",
+            "z": "2013-03-08",
+            "k": "x",
+            "l": [{"a": 1}, None],
+        }
+
+    def test_columns_of_a_typed_file_that_json_cannot_hold(self):
+        broken = pa.array([b"\xff", b"x", b"y"])
+        table = pa.table({"id": list("abc"), "at": [NOON] * 3, "t": broken, "n": [1.5, math.nan, 2.5]})
+        found = check_table(table, SOURCE, received_at=RECEIVED)
+        assert [(item.index, item.rule) for item in found.rejected] == [(0, Rule.NOT_UTF8), (1, Rule.NOT_JSON)]
+        assert found.table["_extra"].to_pylist() == ['{"t":"y","n":2.5}']
+
+
+class TestFiles:
+    def test_texts(self):
+        table = pa.table({"id": ["a", "b", "c", None], "at": [AT, "NA", AT, AT], "count": ["5", "6", "x", "7"]})
+        checked = check_texts(table, SOURCE, received_at=RECEIVED)
+        (row,) = checked.table.to_pylist()
+        assert (row["id"], row["at"], row["count"], row["size"], row["day"]) == ("a", NOON, 5, None, None)
+        assert [(item.index, item.rule) for item in checked.rejected] == [
+            (1, Rule.MISSING),
+            (2, Rule.WRONG_TYPE),
+            (3, Rule.MISSING),
+        ]
+
+    def test_faults_that_are_known_before_come_first(self):
+        table = pa.table({"id": ["a", "b", ""], "at": [AT, AT, AT]})
+        faults = {0: Fault(Rule.NOT_UTF8, "id: not UTF-8"), 2: Fault(Rule.NOT_UTF8, "day: not UTF-8")}
+        checked = check_texts(table, SOURCE, received_at=RECEIVED, faults=faults)
+        assert checked.table["id"].to_pylist() == ["b"]
+        assert checked.rejected == [
+            Rejected(0, "id: not UTF-8", Rule.NOT_UTF8),
+            Rejected(2, "day: not UTF-8", Rule.NOT_UTF8),
+        ]
+
+    def test_a_typed_file(self):
+        table = pa.table(
+            {
+                "id": pa.array(["a", "b", "c"]).dictionary_encode(),
+                "at": pa.array([NOON, None, NOON], pa.timestamp("ns", tz="Europe/Berlin")),
+                "count": pa.array([5, 6, 7], pa.int16()),
+                "size": pa.array([1.5, 2.5, math.nan]),
+            }
+        )
+        checked = check_table(table, SOURCE, received_at=RECEIVED)
+        assert checked.table.schema == event_schema(SOURCE)
+        (row,) = checked.table.to_pylist()
+        assert (row["id"], row["at"], row["count"], row["size"]) == ("a", NOON, 5, 1.5)
+        assert reasons(checked) == [
+            (1, "missing", "at: missing, and an event needs its timestamp"),
+            (2, "wrong_type", "size: nan is not a finite number"),
+        ]
+
+    def test_bytes_that_are_no_text(self):
+        table = pa.table({"id": pa.array([b"a", b"\xff"]), "at": [AT, AT]})
+        checked = check_table(table, SOURCE, received_at=RECEIVED)
+        assert checked.table["id"].to_pylist() == ["a"]
+        assert reasons(checked) == [(1, "not_utf8", "id: not UTF-8")]
+
+    def test_columns_of_many_chunks(self):
+        table = pa.table({"id": ["a", "b"], "at": [AT, AT], "gate": ["1", "2"]})
+        checked = check_table(pa.concat_tables([table] * 3), SOURCE, received_at=RECEIVED)
+        assert checked.table["id"].to_pylist() == ["a", "b"] * 3
+        assert checked.table["_extra"].to_pylist() == ['{"gate":"1"}', '{"gate":"2"}'] * 3
+
+
+_texts = st.one_of(
+    st.sampled_from(
+        ["", "NA", " NA", "1", "true", "ja", "1.234,5", "08/03/2013 12:00", "10/03/2013 02:30", "8.3.2013"]
+    ),
+    st.sampled_from([AT, "1362744000", "1362744000.25", "2013-03-08"]),
+    st.text(max_size=4),
+)
+_flat = {
+    "id": st.one_of(st.none(), _texts),
+    "count": st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)),
+    "size": st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**53), 2**53)),
+    "good": st.one_of(st.none(), st.booleans()),
+    "day": st.one_of(st.none(), _texts),
+    "at": st.one_of(st.none(), st.just(AT), _texts),
+}
+_shop = {
+    "Booked At": st.one_of(st.none(), st.integers(-(2**36), 2**36)),
+    "Order No.": st.one_of(st.none(), _texts),
+    "Amount EUR": st.one_of(st.none(), _texts),
+    "paid": st.one_of(st.none(), st.booleans()),
+    "day": _texts,
+}
+
+
+@pytest.mark.parametrize(("source", "fields"), [(SOURCE, _flat), (SHOP, _shop)], ids=["things", "shop"])
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_a_table_is_checked_as_its_events_are(source, fields, data):
+    events = data.draw(st.lists(st.fixed_dictionaries({}, optional=fields), min_size=1, max_size=8))
+    body = "\n".join(map(json.dumps, events)).encode()
+    table = arrow_json.read_json(
+        io.BytesIO(body),
+        parse_options=arrow_json.ParseOptions(explicit_schema=wire_schema(source), unexpected_field_behavior="error"),
+    )
+    assert check(table, source) == check(events, source)
+
+
+@pytest.mark.parametrize("source", [SOURCE, SHOP, a_source(unknown_fields="reject")], ids=["things", "shop", "strict"])
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_texts_are_checked_as_events_of_texts_are(source, data):
+    names = [*wire_schema(source).names, *data.draw(st.sampled_from([[], ["gate", "\u00e9"]]))]
+    rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(names, _texts)), max_size=8))
+    table = pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in names})
+    assert check_texts(table, source, received_at=RECEIVED) == check(table.to_pylist(), source)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    events=st.lists(
+        st.one_of(
+            st.none(),
+            st.integers(),
+            st.fixed_dictionaries(
+                {"at": st.sampled_from([AT, "x", None]), "id": st.sampled_from(["a", "", 5])},
+                optional={"count": st.one_of(st.integers(), st.floats()), "new": st.one_of(st.floats(), st.text())},
+            ),
+        ),
+        max_size=12,
+    )
+)
+def test_every_event_is_accepted_or_rejected(events):
+    checked = check([{**event, "place": n} if isinstance(event, dict) else event for n, event in enumerate(events)])
+    accepted = [json.loads(extra)["place"] for extra in checked.table["_extra"].to_pylist()]
+    rejected = [item.index for item in checked.rejected]
+    assert accepted == sorted(accepted)
+    assert rejected == sorted(rejected)
+    assert sorted(accepted + rejected) == list(range(len(events)))
