@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import BinaryIO
 
 from slackwater.errors import CloudError, FileVanished, ObjectMissing, PartnerError
-from slackwater.receiver.file_cache import EntryChanged, FileEntry
+from slackwater.receiver.file_cache import Content, EntryChanged, FileEntry
+from slackwater.receiver.file_pattern import FilePattern
 from slackwater.receiver.partition import Partition
 from slackwater.receiver.partner import Download, ListedFile
 from slackwater.receiver.source import Source
@@ -60,6 +62,9 @@ class MemoryStore:
             self.put(uri, body, metadata=metadata)
             return True
 
+    def put_new_file(self, uri: str, path: Path, *, metadata: Mapping[str, str] | None = None) -> bool:
+        return self.put_new(uri, path.read_bytes(), metadata=metadata)
+
     def get(self, uri: str) -> bytes:
         if uri not in self.objects:
             raise ObjectMissing(uri)
@@ -96,6 +101,18 @@ class MemoryPartitions:
         self.known.update((source, partition) for partition in partitions)
 
 
+class MemoryBuffer:
+    """A queue that keeps what it was sent."""
+
+    def __init__(self, fuse: Fuse | None = None) -> None:
+        self.messages: list[str] = []
+        self.fuse = fuse or Fuse()
+
+    def send(self, message: str) -> None:
+        self.fuse.burn("send")
+        self.messages.append(message)
+
+
 class MemoryTokens:
     """Tokens by their plain text."""
 
@@ -116,7 +133,7 @@ class MemoryFileCache:
 
     def __init__(self, fuse: Fuse | None = None) -> None:
         self.kept: dict[tuple[str, str], FileEntry] = {}
-        self.first: dict[tuple[str, str], str] = {}
+        self.contents: dict[tuple[str, str], Content] = {}
         self.fuse = fuse or Fuse()
         self._lock = threading.Lock()
 
@@ -127,23 +144,23 @@ class MemoryFileCache:
         return self.kept.get((source, path))
 
     def save(self, entry: FileEntry) -> FileEntry:
-        key = (entry.source, entry.path)
-        with self._lock:
-            self.fuse.burn(f"save {entry.path}")
-            seen = self.kept[key].revision if key in self.kept else 0
-            if seen != entry.revision:
-                raise EntryChanged(entry.path)
-            written = entry.model_copy(update={"revision": entry.revision + 1})
-            self.kept[key] = FileEntry.model_validate_json(written.model_dump_json())
-            return written
+        return self._save(self.kept, (entry.source, entry.path), entry)
 
-    def claim(self, source: str, content_sha256: str, path: str, *, instead_of: str | None = None) -> str:
+    def content(self, source: str, content_sha256: str) -> Content | None:
+        return self.contents.get((source, content_sha256))
+
+    def save_content(self, content: Content) -> Content:
+        return self._save(self.contents, (content.source, content.content_sha256), content)
+
+    def _save(self, kept: dict, key: tuple[str, str], record):
         with self._lock:
-            self.fuse.burn(f"claim for {path}")
-            key = (source, content_sha256)
-            if self.first.get(key) in {None, path, instead_of}:
-                self.first[key] = path
-            return self.first[key]
+            self.fuse.burn(f"save {key[1]}")
+            seen = kept[key].revision if key in kept else 0
+            if seen != record.revision:
+                raise EntryChanged(key[1])
+            written = record.model_copy(update={"revision": record.revision + 1})
+            kept[key] = type(record).model_validate_json(written.model_dump_json())
+            return written
 
 
 class MemoryPartner:
@@ -154,7 +171,7 @@ class MemoryPartner:
         self.broken: set[str] = set()
         self.fetched: list[str] = []
 
-    def list(self) -> Sequence[ListedFile]:
+    def list(self, pattern: FilePattern, days: Sequence[date]) -> Sequence[ListedFile]:
         return [listed(name, content) for name, content in self.files.items()]
 
     def fetch(self, name: str, into: BinaryIO) -> Download:

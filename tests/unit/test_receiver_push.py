@@ -18,16 +18,28 @@ from hypothesis import strategies as st
 
 from examples.nyc_flights import feed
 from lambdas.receive_events import handler as receive_events
-from slackwater.errors import CloudError, UnknownName
+from slackwater.errors import AccessDenied, CloudError, DefinitionError, PartnerError, Throttled, UnknownName
 from slackwater.receiver.api import EventsApi, Request
 from slackwater.receiver.batch import Limits
 from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.encode import content_hashes, split
+from slackwater.receiver.encode import encode, split
 from slackwater.receiver.events import check_events
-from slackwater.receiver.receive import Receiver
+from slackwater.receiver.receipts import first_received, receipt_uri
+from slackwater.receiver.receive import Received, Receiver, Stamped
+from slackwater.receiver.rules import Rule
 from slackwater.receiver.schema import event_schema, raw_schema
 from slackwater.receiver.source import Source
-from tests.fakes_receiver import RECEIVED, Clock, Crash, Fuse, MemoryPartitions, MemoryStore, MemoryTokens, a_source
+from tests.fakes_receiver import (
+    RECEIVED,
+    Clock,
+    Crash,
+    Fuse,
+    MemoryBuffer,
+    MemoryPartitions,
+    MemoryStore,
+    MemoryTokens,
+    a_source,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -66,6 +78,19 @@ class Setup:
             for line in self.store.get(uri).decode().split("\n")
             if line
         ]
+
+    def check(self, *events: object, received_at: datetime | None = None) -> Received:
+        return self.receiver.check(
+            "\n".join(map(json.dumps, events)).encode(),
+            source=self.source,
+            content_type=NDJSON,
+            content_encoding=None,
+            origin="push:acme",
+            received_at=received_at,
+        )
+
+    def stamped(self, *events: object, received_at: datetime = RECEIVED) -> Stamped:
+        return self.check(*events, received_at=received_at).stamped(self.source)
 
 
 def event(at: str = "2013-03-08T12:00:00Z", **more: object) -> dict[str, object]:
@@ -138,6 +163,7 @@ class TestEvents:
         assert result.accepted == 1
         assert [(item.index, item.reason) for item in result.rejected] == [(1, reason)]
         (record,) = setup.sidelined()
+        assert record.pop("rule") in set(Rule)
         assert record == {
             "index": 1,
             "line": 2,
@@ -202,52 +228,155 @@ class TestPartitions:
         }
         assert len(setup.rows()) == 6
 
-    def test_the_content_hash_is_of_the_events_alone(self):
-        def hashes(*events: dict[str, object], source: Source = SOURCE):
-            return content_hashes(split(check_events(list(events), source).table))
+    def test_an_object_s_name_is_of_its_batch_and_its_partition(self):
+        setup = Setup()
+        result = setup.push([event(), event("2013-03-08T13:00:00Z")])
+        for uri, partition in zip(setup.store.uris("/raw/source="), ("2013-03-08/12", "2013-03-08/13"), strict=True):
+            name = hashlib.sha256(f"{result.batch_id}\n{partition}".encode()).hexdigest()[:32]
+            assert uri.endswith(f"/{name}.parquet")
 
-        one, two = event(id="a", size=1.5), event(id="b", good=False)
-        assert hashes(one, two) == hashes(one, two)
-        assert hashes(one, two) != hashes(two, one)
-        assert hashes(one) == hashes({"at": "2013-03-08T13:00:00+01:00", "size": "1.5", "id": "a", "count": None})
-        assert hashes(one) != hashes({**one, "more": 1})
-        assert hashes(event(id="")) == []
-        # Null, empty, zero and false are four different things; so are ("ab", "c") and ("a", "bc").
-        source = a_source(
-            fields={"at": "timestamp", "x": "string", "y": "string", "n": "int64", "b": "boolean"}, null_values=[]
-        )
-        at = {"at": "2013-03-08T12:00:00Z"}
-        variants = [
-            {},
-            {"x": ""},
-            {"y": ""},
-            {"x": "ab", "y": "c"},
-            {"x": "a", "y": "bc"},
-            {"n": 0},
-            {"n": 1},
-            {"b": False},
-            {"b": True},
-        ]
-        assert len({tuple(hashes({**at, **variant}, source=source)) for variant in variants}) == len(variants)
-
-    def test_a_part_hashes_the_same_alone_and_among_others(self):
-        among = split(
-            check_events(
-                [
-                    event("2013-03-08T14:00:00Z"),
-                    event("2013-03-08T12:10:00Z", id="x\u00e9"),
-                    event("2013-03-08T13:00:00Z"),
-                ],
-                SOURCE,
-            ).table
-        )
-        alone = split(check_events([event("2013-03-08T12:10:00Z", id="x\u00e9")], SOURCE).table)
-        assert content_hashes(among)[0] == content_hashes(alone)[0]
+    @settings(deadline=None, max_examples=30)
+    @given(st.permutations(range(6)))
+    def test_events_of_an_hour_keep_their_order(self, places):
+        events = [event(f"2013-03-08T{12 + place % 2}:00:00Z", id=str(place)) for place in places]
+        found = split(check_events(events, SOURCE, received_at=RECEIVED).table)
+        ids = [part.table["id"].to_pylist() for part in found.parts()]
+        assert ids == [[str(place) for place in places if place % 2 == hour] for hour in (0, 1)]
+        assert [partition.hour for partition in found.partitions] == ["12", "13"]
 
     def test_nothing_accepted_makes_no_partition(self):
-        found = split(check_events([], SOURCE).table)
-        assert (list(found.partitions), list(found.parts()), content_hashes(found)) == ([], [], [])
+        found = split(check_events([], SOURCE, received_at=RECEIVED).table)
+        assert (list(found.partitions), list(found.parts())) == ([], [])
         assert found.table.schema == event_schema(SOURCE)
+
+    def test_the_same_events_make_the_same_bytes(self):
+        one, other = Setup(), Setup()
+        for setup in (one, other):
+            setup.push([event(f"2013-03-08T{place % 3}1:00:00Z", id=str(place)) for place in range(30)])
+        assert one.store.objects == other.store.objects
+
+    def test_an_object_tells_its_readers_when_its_events_happened(self):
+        table = split(check_events([event(), event("2013-03-08T12:30:00Z")], SOURCE, received_at=RECEIVED).table).table
+        footer = pq.read_metadata(io.BytesIO(encode(table)))
+        assert footer.num_row_groups == 1
+        found = footer.row_group(0).column(table.column_names.index("_event_time")).statistics
+        assert (found.min, found.max) == (
+            datetime(2013, 3, 8, 12, tzinfo=UTC),
+            datetime(2013, 3, 8, 12, 30, tzinfo=UTC),
+        )
+
+
+class TestIds:
+    """A source whose events have an id: it counts once in its hour."""
+
+    SOURCE = a_source(event_id="id")
+
+    def test_the_first_of_one_id_stays(self):
+        setup = Setup(self.SOURCE)
+        result = setup.push([event(count=1), event(id="b"), event("2013-03-08T12:59:00Z", count=2), event(count=3)])
+        assert (result.accepted, result.duplicates, result.rejected) == (2, 2, ())
+        assert [(row["id"], row["count"]) for row in setup.rows()] == [("a", 1), ("b", None)]
+        again = setup.push([event(count=1), event(id="b"), event("2013-03-08T12:59:00Z", count=2), event(count=3)])
+        assert (again.accepted, again.duplicates) == (0, 4)
+
+    def test_an_id_counts_in_each_hour(self):
+        setup = Setup(self.SOURCE)
+        times = ["2013-03-08T13:10:00Z", "2013-03-08T12:00:00Z", "2013-03-08T13:20:00Z", "2013-03-09T12:00:00Z"]
+        result = setup.push([event(at, count=n) for n, at in enumerate(times)])
+        assert (result.accepted, result.duplicates) == (3, 1)
+        assert [row["count"] for row in setup.rows()] == [1, 0, 3]
+        assert [setup.store.metadata(uri) for uri in setup.store.uris("/raw/source=")] == [{"rows": "1"}] * 3
+
+    def test_an_event_without_its_id_is_rejected(self):
+        setup = Setup(a_source(event_id="count"))
+        result = setup.push([event(), event(count=7), event(count="NA"), event(count=7)])
+        assert (result.accepted, result.duplicates) == (1, 1)
+        assert [item.index for item in result.rejected] == [0, 2]
+        assert {item.reason for item in result.rejected} == {"count: missing, and it is the event's id"}
+
+    def test_without_an_id_equal_events_of_a_batch_are_as_many_events(self):
+        setup = Setup()
+        result = setup.push([event(), event(), event()])
+        assert (result.accepted, result.duplicates) == (3, 0)
+
+    def test_a_buffered_source_without_an_id_gets_one_of_its_own(self):
+        setup = Setup(a_source(push={"buffer": "queue"}))
+        result = setup.push([event(id="x"), {"id": "bad"}, event(id="y"), 7, event("2013-03-08T11:00:00Z", id="z")])
+        assert [(row["id"], row["_event_id"]) for row in setup.rows()] == [
+            ("z", f"{result.batch_id}-4"),
+            ("x", f"{result.batch_id}-0"),
+            ("y", f"{result.batch_id}-2"),
+        ]
+        assert (result.accepted, result.duplicates, len(result.rejected)) == (3, 0, 2)
+        (first, _) = setup.store.uris("/raw/source=")
+        assert pq.read_schema(io.BytesIO(setup.store.get(first))) == raw_schema(setup.source)
+
+    @settings(deadline=None, max_examples=30)
+    @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=12))
+    def test_as_many_as_there_are_ids_in_hours(self, items):
+        setup = Setup(self.SOURCE)
+        events = [event(f"2013-03-08T{hour:02d}:00:00Z", id=str(id_), count=n) for n, (hour, id_) in enumerate(items)]
+        result = setup.push(json.dumps(events).encode(), "application/json")
+        first = {item: n for n, item in reversed(list(enumerate(items)))}
+        assert [row["count"] for row in setup.rows()] == [
+            n for _, n in sorted((hour, n) for (hour, _), n in first.items())
+        ]
+        assert (result.accepted, result.duplicates) == (len(first), len(items) - len(first))
+
+
+class TestJoined:
+    """Several bodies of one source, stored together."""
+
+    SOURCE = a_source(event_id="id")
+
+    def test_each_event_keeps_its_own_receipt(self):
+        setup = Setup(a_source(push={"buffer": "queue"}))
+        early = setup.stamped(event(id="x"), received_at=RECEIVED - timedelta(hours=1))
+        late = setup.stamped(event(id="x"), event("2013-03-08T13:00:00Z", id="y"), received_at=RECEIVED)
+        assert setup.receiver.store(setup.source, [late, early]) == 3
+        assert [(row["id"], row["_received_at"], row["_batch_id"], row["_event_id"]) for row in setup.rows()] == [
+            ("x", early.received_at, early.batch_id, f"{early.batch_id}-0"),
+            ("x", late.received_at, late.batch_id, f"{late.batch_id}-0"),
+            ("y", late.received_at, late.batch_id, f"{late.batch_id}-1"),
+        ]
+        assert {partition.hour for _, partition in setup.partitions.known} == {"12", "13"}
+
+    def test_an_id_stays_with_the_body_that_was_received_first(self):
+        setup = Setup(self.SOURCE)
+        late = setup.stamped(event(count=2), event(id="b"), received_at=RECEIVED)
+        early = setup.stamped(event(count=1), received_at=RECEIVED - timedelta(seconds=1))
+        assert setup.receiver.store(setup.source, [late, early]) == 2
+        assert [(row["id"], row["count"]) for row in setup.rows()] == [("a", 1), ("b", None)]
+
+    def test_the_order_in_which_they_are_handed_over_does_not_matter(self):
+        setup = Setup(self.SOURCE)
+        parts = [setup.stamped(event(id=name), received_at=RECEIVED) for name in "abc"]
+        assert setup.receiver.store(setup.source, parts) == 3
+        before = dict(setup.store.objects)
+        assert setup.receiver.store(setup.source, [*reversed(parts), parts[1]]) == 0
+        assert setup.store.objects == before
+
+    def test_an_object_s_name_is_of_all_its_batches_and_its_partition(self):
+        setup = Setup(self.SOURCE)
+        parts = [setup.stamped(event(id=name, count=n)) for n, name in enumerate("abc")]
+        setup.receiver.store(setup.source, parts)
+        [uri] = setup.store.uris("/raw/source=")
+        batches = "\n".join(sorted(part.batch_id for part in parts))
+        assert f"/{hashlib.sha256(f'{batches}{chr(10)}2013-03-08/12'.encode()).hexdigest()[:32]}.parquet" in uri
+        assert setup.receiver.store(setup.source, parts[:2]) == 2
+
+    def test_what_is_left_out_keeps_the_other_places(self):
+        setup = Setup(a_source(push={"buffer": "queue"}))
+        received = setup.check(event(), 7, event(), event(), event())
+        for without, left in (((), "0234"), ({1}, "0234"), ({0, 3}, "24"), ({1, 2}, "034")):
+            table = received.stamped(setup.source, without=without).table
+            assert [name.rpartition("-")[2] for name in table["_event_id"].to_pylist()] == list(left)
+
+    def test_equal_events_of_other_bodies_are_told_apart_by_their_own_ids(self):
+        setup = Setup(a_source(push={"buffer": "queue"}))
+        body = json.dumps(event()).encode()
+        assert [setup.push(sent).accepted for sent in (body, body + b" ", body)] == [1, 1, 0]
+        assert len({row["_event_id"] for row in setup.rows()}) == 2
 
 
 class TestRetries:
@@ -263,16 +392,48 @@ class TestRetries:
         assert (again.accepted, again.duplicates, again.rejected) == (0, 12, first.rejected)
         assert again.batch_id == first.batch_id
         assert setup.store.objects == before
-        assert setup.store.writes == writes + 1  # the side-line, with the same bytes
+        assert setup.store.writes == writes
 
-    def test_the_same_events_in_another_form_are_duplicates(self):
+    @pytest.mark.parametrize("moment", [0, 1_362_744_000])
+    def test_the_same_body_compressed_otherwise_is_the_same_batch(self, moment):
+        setup = Setup()
+        body = "\n".join(map(json.dumps, self.EVENTS)).encode()
+        first = setup.push(body)
+        before = dict(setup.store.objects)
+        for sent, encoding in (
+            (gzip.compress(body, mtime=moment), "gzip"),
+            (pa.compress(body, codec="zstd", asbytes=True), "zstd"),
+            (b"\xef\xbb\xbf" + body, None),
+        ):
+            again = setup.push(sent, encoding=encoding)
+            assert (again.batch_id, again.accepted, again.duplicates) == (first.batch_id, 0, 12)
+        assert setup.store.objects == before
+
+    def test_the_same_text_as_array_and_line_by_line_is_two_batches(self):
+        setup, body = Setup(), json.dumps([event()]).encode()
+        lines = setup.push(body)
+        array = setup.push(body, "application/json")
+        assert (lines.accepted, len(lines.rejected), array.accepted, array.rejected) == (0, 1, 1, ())
+        assert lines.batch_id == hashlib.sha256(b"ndjson\n" + body).hexdigest()[:32]
+        assert array.batch_id == hashlib.sha256(b"json\n" + body).hexdigest()[:32]
+
+    def test_equal_events_of_other_bodies_are_other_events(self):
+        setup = Setup()
+        bodies = [[event()], [event(), event("2013-03-08T13:00:00Z")], [event(), event()]]
+        assert [setup.push(body).accepted for body in bodies] == [1, 2, 2]
+        assert setup.push(json.dumps([event()]).encode(), "application/json").accepted == 1
+        assert len(setup.rows()) == 6
+
+    def test_a_batch_is_the_same_by_another_definition(self):
         setup = Setup()
         setup.push(self.EVENTS)
-        again = setup.push(gzip.compress(json.dumps(self.EVENTS).encode()), "application/json", "gzip")
-        assert (again.accepted, again.duplicates) == (0, 12)
-        assert len(setup.rows()) == 12
+        before = dict(setup.store.objects)
+        setup.source = a_source(enrich={"region": {"constant": "eu"}})
+        again = setup.push(self.EVENTS)
+        assert (again.accepted, again.duplicates, len(again.rejected)) == (0, 12, 1)
+        assert setup.store.objects == before
 
-    @pytest.mark.parametrize("writes", range(14))
+    @pytest.mark.parametrize("writes", range(15))
     def test_a_crash_between_any_two_writes_is_made_good_by_a_retry(self, writes):
         setup = Setup()
         setup.fuse.left = writes
@@ -288,9 +449,84 @@ class TestRetries:
 
     def test_what_is_answered_is_durable(self):
         setup = Setup()
-        setup.fuse.left = 14  # 12 partitions, the side-line, the catalogue
+        setup.fuse.left = 15  # the receipt, 12 partitions, the catalogue, the side-line
         assert setup.push(self.EVENTS).accepted == 12
         assert setup.fuse.left == 0
+
+
+class TestReceipts:
+    """What depends on the time of receipt depends on the first."""
+
+    SOURCE = a_source(timestamp={"field": "at", "max_age_days": 5, "max_future_hours": 1})
+    EVENTS = [
+        event("2013-03-08T12:00:00Z"),
+        event("2013-03-12T10:30:00Z"),
+        event("2013-03-12T10:30:01Z"),
+        event("2013"),
+    ]
+
+    def test_a_batch_in_which_the_time_does_not_matter_has_none(self):
+        setup = Setup()
+        setup.push([event()])
+        assert setup.store.uris("/receipts/") == []
+
+    def test_a_rejected_event_or_a_limit_makes_one(self):
+        for setup, sent in ((Setup(), b"7\n8"), (Setup(self.SOURCE), json.dumps(event()).encode())):
+            batch_id = setup.push(sent).batch_id
+            uri = receipt_uri("raw", "things", batch_id)
+            assert uri == f"s3://raw/receipts/source=things/{batch_id}.json"
+            assert json.loads(setup.store.get(uri)) == {"received_at": "2013-03-12T09:30:00Z"}
+
+    def test_the_first_time_stays(self):
+        store = MemoryStore()
+        first = RECEIVED + timedelta(microseconds=1)
+        for now in (first, RECEIVED, RECEIVED + timedelta(days=9)):
+            assert first_received(store, "raw", "things", "batch", now) == first
+        assert first_received(store, "raw", "things", "other", RECEIVED) == RECEIVED
+        assert first_received(store, "raw", "others", "batch", RECEIVED) == RECEIVED
+
+    @pytest.mark.parametrize("writes", range(5))
+    def test_a_retry_decides_as_the_first_attempt_did(self, writes):
+        """Also when the events have become too old meanwhile, or are in the future no more."""
+        untroubled, setup = Setup(self.SOURCE), Setup(self.SOURCE)
+        whole = untroubled.push(self.EVENTS)
+        assert (whole.accepted, [item.index for item in whole.rejected]) == (2, [2, 3])
+        setup.fuse.left = writes
+        with pytest.raises(Crash):
+            setup.push(self.EVENTS)
+        there = len(setup.rows())
+        setup.fuse.left = None
+        if writes:  # What crashed before its receipt was never received.
+            setup.clock.pass_by(days=2)
+        result = setup.push(self.EVENTS)
+        assert (result.accepted, result.duplicates, result.rejected) == (2 - there, there, whole.rejected)
+        assert setup.store.objects == untroubled.store.objects
+
+    def test_the_same_events_in_another_body_are_judged_by_its_own_time(self):
+        setup = Setup(self.SOURCE)
+        setup.push(self.EVENTS)
+        setup.clock.pass_by(days=2)
+        result = setup.push([*self.EVENTS, event("2013-03-14T09:00:00Z")])
+        assert [item.index for item in result.rejected] == [0, 3]
+        assert len(setup.sidelined()) == 4
+
+    def test_after_midnight_the_side_line_is_not_written_again(self):
+        setup = Setup()
+        for _ in range(3):
+            assert len(setup.push([event(), 7]).rejected) == 1
+            setup.clock.pass_by(hours=20)
+        (uri,) = setup.store.uris("/sideline/")
+        assert "/date=2013-03-12/" in uri
+
+    def test_whoever_knows_the_time_writes_nothing_to_check_a_body(self):
+        setup = Setup(self.SOURCE)
+        early = RECEIVED - timedelta(days=20)
+        received = setup.check(event("2013-02-20T00:00:00Z"), event(), received_at=early)
+        assert (received.received_at, received.checked.table.num_rows) == (early, 1)
+        assert [item.rule for item in received.checked.rejected] == [Rule.IN_THE_FUTURE]
+        assert setup.store.objects == {}
+        setup.receiver.sideline(setup.source, received)
+        assert setup.store.uris("/sideline/source=things/date=2013-02-20/")
 
 
 _moments = st.datetimes(datetime(2013, 3, 8), datetime(2013, 3, 9)).map(lambda moment: moment.isoformat() + "Z")
@@ -325,7 +561,7 @@ def test_every_event_is_in_one_partition_or_rejected(batch, array, crash):
         except Crash:
             setup.fuse.left = None
     setup.fuse.left = None
-    result = setup.push(body.encode(), content_type)
+    result = setup.push(gzip.compress(body.encode()), content_type, "gzip")
     assert result.accepted + result.duplicates + len(result.rejected) == len(batch)
     stored = sorted(json.loads(row["_extra"])["place"] for row in setup.rows())
     rejected = [item.index for item in result.rejected]
@@ -353,7 +589,7 @@ class TestApi:
             return sources[name]
 
         tokens = MemoryTokens({"good": ["things"], "all": ["*"]})
-        return EventsApi(tokens=tokens, source=source, receiver=setup.receiver, now=setup.clock)
+        return EventsApi(tokens=tokens, source=source, receiver=setup.receiver, buffer=MemoryBuffer(), now=setup.clock)
 
     def post(
         self,
@@ -409,6 +645,15 @@ class TestApi:
     def test_too_large(self):
         assert self.post(b"[" + b" " * 100, setup=Setup(body_bytes=100)).status == 413
         assert self.post(b"1\n" * 10_001).status == 413
+        bomb = pa.compress(b"\n" * 40_000_000, codec="zstd", asbytes=True)
+        answer = self.post(bomb, content_encoding="zstd")
+        assert (answer.status, answer.body["error"]["code"]) == (413, "too_large")
+
+    @pytest.mark.parametrize("codec", ["gzip", "zstd"])
+    def test_compressed(self, codec):
+        body = pa.compress(json.dumps(event()).encode(), codec=codec, asbytes=True)
+        assert self.post(body, content_encoding=codec).body["accepted"] == 1
+        assert self.post(body[:-1], content_encoding=codec).status == 400
 
     def test_every_event_rejected(self):
         setup = Setup()
@@ -429,11 +674,14 @@ class TestApi:
                 tokens=MemoryTokens({"old": ["*"]}, **more),
                 source=lambda _: SOURCE,
                 receiver=setup.receiver,
+                buffer=MemoryBuffer(),
                 now=setup.clock,
             )
             assert api.post(Request(source="things", headers={"authorization": "bearer old"}, body=b"[]")).status == 401
         later = MemoryTokens({"new": ["*"]}, expires_at=RECEIVED + timedelta(seconds=1))
-        api = EventsApi(tokens=later, source=lambda _: SOURCE, receiver=setup.receiver, now=setup.clock)
+        api = EventsApi(
+            tokens=later, source=lambda _: SOURCE, receiver=setup.receiver, buffer=MemoryBuffer(), now=setup.clock
+        )
         sent = {"authorization": "bearer new", "content-type": "application/json"}
         assert api.post(Request(source="things", headers=sent, body=b"[]")).status == 202
 
@@ -486,6 +734,26 @@ class TestHandler:
         assert "Crash" in self.logs.getvalue()
         assert issubclass(Crash, CloudError)
 
+    @pytest.mark.parametrize(
+        ("failure", "status", "code"),
+        [
+            (Throttled, 503, "try_again"),
+            (PartnerError, 503, "try_again"),
+            (AccessDenied, 500, "internal"),
+            (DefinitionError, 500, "internal"),
+        ],
+    )
+    def test_only_what_may_pass_is_said_to_be_worth_a_retry(self, handler, monkeypatch, failure, status, code):
+        def fail() -> None:
+            raise failure("why")
+
+        monkeypatch.setattr(receive_events, "_api", fail)
+        answer = self.call(handler, json.dumps(event()))
+        assert answer["statusCode"] == status
+        assert json.loads(answer["body"])["error"]["code"] == code
+        assert "why" in self.logs.getvalue()
+        assert "why" not in answer["body"]
+
 
 def test_a_day_of_real_weather_is_stored_as_it_was_sent(tmp_path):
     """DuckDB over the events as they were sent, and over the Parquet files as they lie there, agree in every cell."""
@@ -517,4 +785,4 @@ def test_a_day_of_real_weather_is_stored_as_it_was_sent(tmp_path):
         assert base.execute(f"SELECT {columns} FROM {one} EXCEPT ALL SELECT {columns} FROM {other}").fetchall() == []
     wrong = "NOT contains(filename, strftime(time_hour, '/date=%Y-%m-%d/hour=%H/'))"
     assert base.execute(f"SELECT count(*) FROM stored WHERE {wrong} OR _event_time <> time_hour").fetchone() == (0,)
-    assert hashlib.sha256(text.encode()).hexdigest()[:32] == result.batch_id
+    assert hashlib.sha256(b"ndjson\n" + text.encode()).hexdigest()[:32] == result.batch_id

@@ -1,22 +1,28 @@
-"""A pushed body decoded into raw events: JSON array or NDJSON, gzip or not."""
+"""A pushed body decoded into raw events: JSON array or NDJSON, gzip, zstd or neither."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import zlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from email.message import Message
 from typing import Any, ClassVar
 
+import orjson
+import pyarrow as pa
+
 from slackwater.errors import DataError
+from slackwater.receiver.flat import count_flat_lines, read_flat_lines
 
 _JSON = frozenset({"application/json"})
 _NDJSON = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
-_GZIP = 16 + zlib.MAX_WBITS
+_CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
+_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
+_PARAMETER = re.compile(r'([a-z0-9.+_-]+)=("?)([a-z0-9.:+/_-]+)\2')
 _BOM = b"\xef\xbb\xbf"
-_BLANK = " \t\r\n"
+_BLANK = b" \t\r\n"
 
 
 class Refused(DataError):
@@ -58,10 +64,14 @@ class Unparsed:
 class Limits:
     """How much one batch may hold."""
 
-    body_bytes: int = 6 * 2**20
-    """As sent: what one synchronous Lambda call takes."""
+    body_bytes: int = 4 * 2**20
+    """As sent. A synchronous Lambda call takes 6 MiB of JSON, in which a body is Base64, or its quotes are escaped."""
     expanded_bytes: int = 32 * 2**20
+    nests: int = 1_000_000
+    """Objects and arrays: one takes 3 bytes to send, and a hundred times as much memory once it is parsed."""
     events: int = 10_000
+    hours: int = 1_000
+    """Partitions that the events fall into: each is an object to write and an entry of the catalogue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,147 +79,172 @@ class Batch:
     """The raw events of one body, in their order."""
 
     batch_id: str
-    """32 hex digits of the body's SHA-256: the same body sent again has the same."""
-    events: Sequence[object]
-    """Parsed JSON values; `Unparsed` where a line was none."""
-    text: str
+    """32 hex digits of SHA-256 of the form, `json` or `ndjson`, and the expanded body: however it is compressed."""
+    events: Sequence[object] | pa.Table
+    """Parsed JSON values, `Unparsed` where a line was none; or the same events as a table by the wanted schema."""
+    body: bytes
+    """Expanded."""
     lines: Sequence[int] | None
     """NDJSON: the line of each event, from 1."""
 
     def texts(self, indexes: Sequence[int]) -> list[str]:
         """Return the original text of those events, which must be in order."""
+        if not indexes:
+            return []
         if self.lines is None:
-            return _elements(self.text, indexes)
-        rows = self.text.split("\n")
-        return [rows[self.lines[index] - 1].strip(_BLANK) for index in indexes]
+            return _elements(self.body, indexes)
+        rows = self.body.split(b"\n")
+        return [rows[self.lines[index] - 1].strip(_BLANK).decode(errors="backslashreplace") for index in indexes]
 
 
-def decode(body: bytes, *, content_type: str | None, content_encoding: str | None, limits: Limits) -> Batch:
-    """Decode a body by its headers. Raises `UnsupportedMedia`, `TooLarge` or `UnreadableBody`."""
+def decode(
+    body: bytes,
+    *,
+    content_type: str | None,
+    content_encoding: str | None,
+    limits: Limits,
+    wanted: pa.Schema | None = None,
+) -> Batch:
+    """Decode a body by its headers. Raises `UnsupportedMedia`, `TooLarge` or `UnreadableBody`.
+
+    With `wanted`, the names and JSON types that events are expected to have, events that have no others may be read as
+    a table, which is much quicker; it holds just what reading one by one would give.
+    """
     media = _media_type(content_type)
     expanded = _expand(body, content_encoding, limits)
-    if not expanded.strip():
+    if not expanded or expanded.isspace():
         raise UnreadableBody("the body is empty: send a JSON array of events, or NDJSON with one event a line")
-    batch_id = hashlib.sha256(body).hexdigest()[:32]
-    if media in _JSON:
-        events, text, lines = *_json_array(expanded), None
-    else:
-        events, text, lines = _ndjson(expanded, fence=int(batch_id[:12], 16))
+    _refuse_too_many_nests(expanded, limits)
+    events, lines = _json_array(expanded) if media in _JSON else _ndjson(expanded, limits, wanted)
     if len(events) > limits.events:
-        raise TooLarge(f"{len(events)} events: at most {limits.events} are taken in one batch, send it in parts")
-    return Batch(batch_id=batch_id, events=events, text=text, lines=lines)
+        raise _too_many(limits)
+    return Batch(batch_id=_batch_id(media, expanded), events=events, body=expanded, lines=lines)
+
+
+def _batch_id(media: str, expanded: bytes) -> str:
+    """The form counts, too: the same text is other events as an array than line by line."""
+    digest = hashlib.sha256(b"json\n" if media in _JSON else b"ndjson\n")
+    digest.update(expanded)
+    return digest.hexdigest()[:32]
 
 
 def _media_type(content_type: str | None) -> str:
-    header = Message()
-    header["content-type"] = content_type or "missing/missing"
-    media, charset = header.get_content_type(), header.get_content_charset("utf-8")
+    media, *parameters = (part.strip() for part in (content_type or "").lower().split(";"))
     if media not in _JSON | _NDJSON:
         raise UnsupportedMedia(
             f"content type {content_type!r}: send application/json (an array) or application/x-ndjson (an event a line)"
         )
-    if charset not in {"utf-8", "utf8", "us-ascii"}:
-        raise UnsupportedMedia(f"charset {charset!r}: send UTF-8")
+    for parameter in filter(None, parameters):
+        found = _PARAMETER.fullmatch(parameter)
+        if found is None:
+            raise UnsupportedMedia(f"content type {content_type!r}: {parameter!r} is no parameter, send {media} alone")
+        if found[1] == "charset" and found[3] not in _CHARSETS:
+            raise UnsupportedMedia(f"charset {found[3]!r}: send UTF-8")
     return media
 
 
 def _expand(body: bytes, encoding: str | None, limits: Limits) -> bytes:
     if len(body) > limits.body_bytes:
         raise TooLarge(f"{len(body):,} bytes: at most {limits.body_bytes:,} are taken in one body, send it in parts")
-    match (encoding or "identity").strip().lower():
-        case "identity":
-            expanded = body
-        case "gzip" | "x-gzip":
-            expanded = _gunzip(body, limits.expanded_bytes + 1)
-        case other:
-            raise UnsupportedMedia(f"content encoding {other!r}: send gzip, or none")
+    name = (encoding or "identity").strip().lower()
+    if name != "identity" and name not in _CODECS:
+        raise UnsupportedMedia(f"content encoding {name!r}: send gzip or zstd, or none")
+    expanded = body if name == "identity" else _decompress(body, _CODECS[name], limits.expanded_bytes + 1)
     if len(expanded) > limits.expanded_bytes:
         raise TooLarge(f"the body expands to more than {limits.expanded_bytes:,} bytes: send it in parts")
     return expanded.removeprefix(_BOM)
 
 
-def _gunzip(body: bytes, limit: int) -> bytes:
-    """Expand all gzip members, up to `limit` bytes: what a bomb would hold beyond is never made."""
-    out = b""
+def _decompress(body: bytes, codec: str, limit: int) -> bytes:
+    """Expand all members or frames, up to `limit` bytes: what a bomb would hold beyond is never made."""
     try:
-        while body and len(out) < limit:
-            member = zlib.decompressobj(wbits=_GZIP)
-            out += member.decompress(body, limit - len(out))
-            if not member.eof and len(out) < limit:
-                raise UnreadableBody("the gzip body ends too early")
-            body = member.unused_data
-    except zlib.error as error:
-        raise UnreadableBody(f"the body is not gzip, as its content encoding says: {error}") from error
-    return out
+        with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
+            expanded: bytes = stream.read(limit)
+    except OSError as error:
+        raise UnreadableBody(f"the body is not {codec} from beginning to end: {error}") from error
+    return expanded
 
 
-def _json_array(body: bytes) -> tuple[list[object], str]:
+def _refuse_too_many_nests(body: bytes, limits: Limits) -> None:
+    """Count what may open an object or an array, in texts too: the exact number is known too late."""
+    if (nests := body.count(b"{") + body.count(b"[")) > limits.nests:
+        raise TooLarge(f"{nests:,} of {{ and [: at most {limits.nests:,} are taken in one batch, send it in parts")
+
+
+def _json_array(body: bytes) -> tuple[list[object], None]:
     try:
-        text = body.decode()
+        found: Any = _loads(body)
     except UnicodeDecodeError as error:
         raise UnreadableBody(f"the body is not UTF-8: {error.reason} at byte {error.start}") from error
-    try:
-        found: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         hint = "; NDJSON is sent as application/x-ndjson" if "Extra data" in str(error) else ""
         raise UnreadableBody(f"the body is not JSON: {_why(error)}{hint}") from error
     if not isinstance(found, list):
         raise UnreadableBody(f"a JSON array of events is expected, not {type(found).__name__}: put it in [ ]")
-    return found, text
+    return found, None
 
 
-def _ndjson(body: bytes, *, fence: int) -> tuple[list[object], str, list[int]]:
-    """Read each line by itself: one that is no JSON spoils no other."""
-    text = body.decode(errors="backslashreplace")
-    broken = _broken_lines(body)
-    rows = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip(_BLANK)]
-    lines = [number for number, _ in rows]
-    together = None if broken else _parse_together([line for _, line in rows], fence)
-    events = together or [broken.get(number) or _parse_line(line) for number, line in rows]
-    if all(isinstance(event, Unparsed) for event in events):
+def _ndjson(body: bytes, limits: Limits, wanted: pa.Schema | None) -> tuple[Sequence[object] | pa.Table, Sequence[int]]:
+    events, lines = read_lines(body, limits, wanted)
+    if not isinstance(events, pa.Table) and all(isinstance(event, Unparsed) for event in events):
         first = events[0].reason if events and isinstance(events[0], Unparsed) else "there is none"
         raise UnreadableBody(f"no line of the body is JSON; the first event: {first}")
-    return events, text, lines
+    return events, lines
 
 
-def _broken_lines(body: bytes) -> dict[int, Unparsed]:
+def read_lines(
+    body: bytes, limits: Limits, wanted: pa.Schema | None
+) -> tuple[Sequence[object] | pa.Table, Sequence[int]]:
+    """Return the events of all lines that are not blank, as `Batch` has them, and their lines. Raises `TooLarge`."""
+    if wanted is not None and (count := count_flat_lines(body)):
+        if count > limits.events:
+            raise _too_many(limits)
+        if (table := read_flat_lines(body, wanted)) is not None:
+            return table, range(1, count + 1)
+    rows = _rows(body, limits)
+    return [_parse_line(row) for row in rows.values()], list(rows)
+
+
+def _rows(body: bytes, limits: Limits) -> dict[int, bytes]:
+    """Return all lines that are not blank, by number."""
+    rows = {}
+    for number, row in enumerate(io.BytesIO(body), start=1):
+        if row.strip(_BLANK):
+            rows[number] = row.removesuffix(b"\n")
+            if len(rows) > limits.events:
+                raise _too_many(limits)
+    return rows
+
+
+def _too_many(limits: Limits) -> TooLarge:
+    return TooLarge(f"more than {limits.events:,} events, which is all that is taken in one batch: send it in parts")
+
+
+def _parse_line(line: bytes) -> object:
+    """Read a line by itself: one that is no JSON spoils no other."""
     try:
-        body.decode()
+        return _loads(line)
     except UnicodeDecodeError:
-        lines = enumerate(body.split(b"\n"), start=1)
-        return {number: Unparsed("not UTF-8") for number, line in lines if not _is_utf8(line)}
-    return {}
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _parse_together(lines: Sequence[str], fence: int) -> list[object] | None:
-    """Parse all lines as one array, which takes half the time; None when not every line is one value by itself.
-
-    `fence` is a number that stands between them: made of the body's own hash, no body can hold it on purpose.
-    """
-    try:
-        found: list[object] = json.loads(f"[{f',{fence},'.join(lines)}]")
-    except (ValueError, RecursionError):
-        return None
-    # A value that spans two lines would hold a fence, and its lines would be one value too few.
-    whole = len(found) == 2 * len(lines) - 1 and found[1::2].count(fence) == len(lines) - 1
-    return found[::2] if whole else None
-
-
-def _parse_line(line: str) -> object:
-    try:
-        return json.loads(line)
+        return Unparsed("not UTF-8")
     except json.JSONDecodeError as error:
         return Unparsed(f"not JSON: {error.msg} at column {error.colno}")
     except (ValueError, RecursionError) as error:
         return Unparsed(f"not JSON: {_why(error)}")
+
+
+_DIGITS = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
+_LONG = b"0" * 19
+"""As many digits as the largest integer of 64 bits has: orjson gives a larger one as a float."""
+
+
+def _loads(text: bytes) -> Any:
+    """Parse JSON as `json.loads` does, quicker: integers of any size, NaN and lone surrogates are taken."""
+    if _LONG not in text.translate(_DIGITS):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass  # It may be of what only `json` takes; if not, its reasons are the ones to give.
+    return json.loads(text.decode())
 
 
 def _why(error: ValueError | RecursionError) -> str:
@@ -218,15 +253,19 @@ def _why(error: ValueError | RecursionError) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else "it holds a number of thousands of digits"
 
 
-def _elements(text: str, indexes: Sequence[int]) -> list[str]:
-    """Return the text of those elements of the JSON array `text`, which has been parsed before."""
-    wanted, found, decoder = set(indexes), [], json.JSONDecoder()
-    place = text.index("[") + 1
-    for index in range(max(indexes, default=-1) + 1):
-        while text[place] in _BLANK or text[place] == ",":
-            place += 1
-        _, end = decoder.raw_decode(text, place)
-        if index in wanted:
-            found.append(text[place:end])
-        place = end
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]')
+
+
+def _elements(body: bytes, indexes: Sequence[int]) -> list[str]:
+    """Return the text of those elements of the JSON array `body`, which has been parsed before, however deep it is."""
+    wanted, found = set(indexes), []
+    start = body.index(b"[") + 1
+    index = depth = 0
+    for token in _TOKEN.finditer(body, start):
+        mark = token[0]
+        depth += (mark in {b"[", b"{"}) - (mark in {b"]", b"}"})
+        if depth < 0 or (depth == 0 and mark == b","):
+            if index in wanted:
+                found.append(body[start : token.start()].strip(_BLANK).decode())
+            index, start = index + 1, token.end()
     return found

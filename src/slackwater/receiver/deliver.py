@@ -6,13 +6,15 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
-from slackwater.receiver.encode import Part, Split, encode, stamp
+from slackwater.receiver.encode import Part, Split, encode
 from slackwater.receiver.partition import Partition, object_uri
 from slackwater.receiver.sideline import SidelineRecord, sideline_uri, to_jsonl
 from slackwater.receiver.source import Source
+from slackwater.receiver.spill import PartitionFile
 from slackwater.storage import ObjectStore
 
 ROWS, FILE = "rows", "file"
@@ -37,39 +39,52 @@ class Delivery:
     partitions: Partitions
     raw_bucket: str
 
-    def write(
-        self,
-        source: Source,
-        found: Split,
-        *,
-        contents: Sequence[str],
-        received_at: datetime,
-        batch_id: str,
-        file: str | None = None,
-    ) -> int:
-        """Write each partition's events unless an object of that content hash is there; return the events written.
+    def store_parts(self, source: Source, found: Split, *, names: Sequence[str]) -> int:
+        """Write each partition's stamped events unless an object of that name is there; return the events written.
 
         When it raises, some may have been written: the same call again writes the others.
-        `file` is the path of the partner's file that holds the events.
         """
 
-        def write_part(part: Part, content: str) -> int:
-            uri = object_uri(self.raw_bucket, source.source, part.partition, content)
+        def put(part: Part, name: str, body: bytes) -> int:
+            uri = object_uri(self.raw_bucket, source.source, part.partition, name)
             rows: int = part.table.num_rows
-            metadata = {ROWS: str(rows), **({FILE: quote(file)} if file else {})}
-            return rows if self.store.put_new(uri, encode(part.table), metadata=metadata) else 0
+            return rows if self.store.put_new(uri, body, metadata={ROWS: str(rows)}) else 0
 
-        stamped = stamp(found, source, received_at=received_at, batch_id=batch_id)
+        parts = list(found.parts())
+        # Encoded before any thread starts: that is work, while theirs is waiting.
+        encoded = [encode(part.table) for part in parts]
         with ThreadPoolExecutor(max_workers=_WRITERS) as pool:
-            return sum(pool.map(write_part, stamped.parts(), contents))
+            return sum(pool.map(put, parts, names, encoded))
+
+    def store_files(
+        self, source: Source, files: Sequence[PartitionFile], *, contents: Sequence[str], origin: str
+    ) -> None:
+        """Write each partition's file unless an object of that content is there.
+
+        When it raises, some may have been written: the same call again writes the others.
+        `origin` is the path of the partner's file that holds the events.
+        """
+
+        def put(file: PartitionFile, content: str) -> None:
+            uri = object_uri(self.raw_bucket, source.source, file.partition, content)
+            self.store.put_new_file(uri, file.path, metadata={ROWS: str(file.rows), FILE: quote(origin)})
+
+        with ThreadPoolExecutor(max_workers=_WRITERS) as pool:
+            list(pool.map(put, files, contents))
 
     def sideline(
         self, source: Source, records: Sequence[SidelineRecord], *, received_at: datetime, batch_id: str
     ) -> None:
-        """Keep the rejected records of a batch; none leaves no object."""
+        """Keep the rejected records of a batch, once; none leaves no object."""
         if records:
             uri = sideline_uri(self.raw_bucket, source.source, received_at=received_at, batch_id=batch_id)
-            self.store.put(uri, to_jsonl(records))
+            self.store.put_new(uri, to_jsonl(records))
+
+    def sideline_file(self, source: Source, path: Path, *, received_at: datetime, batch_id: str) -> None:
+        """Keep the rejected records of a file, which stand in `path` as JSON, one on a line; none leaves no object."""
+        if path.stat().st_size:
+            uri = sideline_uri(self.raw_bucket, source.source, received_at=received_at, batch_id=batch_id)
+            self.store.put_new_file(uri, path)
 
     def register(self, source: Source, partitions: Iterable[Partition]) -> None:
         """Make the partitions known to the catalogue."""

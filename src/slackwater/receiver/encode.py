@@ -1,13 +1,11 @@
-"""Accepted events split by their own hour, each part hashed and encoded as Parquet."""
+"""Accepted events split by their own hour, each part encoded as Parquet."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +13,16 @@ import pyarrow.parquet as pq
 
 from slackwater.receiver.partition import Partition
 from slackwater.receiver.schema import BATCH_ID, EVENT_TIME, MOMENT, RECEIVED_AT, raw_schema
-from slackwater.receiver.source import Source
+from slackwater.receiver.source import OWN_ID, Source
+
+PARQUET: Mapping[str, Any] = {
+    "compression": "snappy",
+    "use_dictionary": False,
+    "write_statistics": [EVENT_TIME],
+    "store_schema": False,
+}
+"""How raw objects are written. Dictionaries and statistics of all columns would take a third longer: an hour's events
+are too few to gain from them, and whoever reads them reads them all."""
 
 
 class Part(NamedTuple):
@@ -39,76 +46,68 @@ class Split(NamedTuple):
             yield Part(partition, self.table.slice(start, end - start))
 
 
+def stamp(
+    table: pa.Table, source: Source, *, received_at: datetime, batch_id: str, rejected: Collection[int] = ()
+) -> pa.Table:
+    """Return a batch's checked events by `raw_schema`: with the time of their receipt, their batch and their own id.
+
+    `rejected` are the places of the batch's other events, for those that are not numbered yet.
+    """
+    if OWN_ID not in table.column_names:
+        table = number(table, source, batch_id=batch_id, rejected=rejected)
+    table = table.append_column(RECEIVED_AT, pa.repeat(pa.scalar(received_at, MOMENT), table.num_rows))
+    table = table.append_column(BATCH_ID, pa.repeat(pa.scalar(batch_id, pa.string()), table.num_rows))
+    return table.select(raw_schema(source).names)
+
+
+def number(
+    table: pa.Table, source: Source, *, batch_id: str, rejected: Collection[int] = (), first: int = 0
+) -> pa.Table:
+    """Return events with ids of the receiver's own, if their source's are: made of the batch and the place in it.
+
+    `rejected` are the places of the other events, and `first` is where the table begins, if it is a part of the batch.
+    """
+    if source.id_column != OWN_ID:
+        return table
+    places = (place for place in range(first, first + table.num_rows + len(rejected)) if place not in rejected)
+    return table.append_column(OWN_ID, pa.array((f"{batch_id}-{place}" for place in places), pa.string()))
+
+
 def split(table: pa.Table) -> Split:
-    """Split checked events by the hour of their own timestamp."""
+    """Split events by the hour of their own timestamp; within an hour they keep their order."""
     # Without a zone: Arrow would look for zone files, which Lambda's image does not have.
     moments = table[EVENT_TIME].cast(pa.int64()).cast(pa.timestamp("us"))
-    hours = pc.floor_temporal(moments, unit="hour")
-    order = pc.sort_indices(hours)
-    runs = pc.run_end_encode(hours.take(order).combine_chunks())
+    hours = pc.floor_temporal(moments, unit="hour").combine_chunks()
+    if pc.any(pc.greater(hours[:-1], hours[1:])).as_py():
+        order = pc.sort_indices(hours)
+        table, hours = table.take(order), hours.take(order)
+    runs = pc.run_end_encode(hours)
     partitions = [_partition(hour) for hour in runs.values.to_pylist()]
-    return Split(table.take(order).combine_chunks(), partitions, [0, *runs.run_ends.to_pylist()])
+    return Split(table.combine_chunks(), partitions, [0, *runs.run_ends.to_pylist()])
 
 
 def _partition(hour: datetime) -> Partition:
     return Partition(hour.date().isoformat(), f"{hour.hour:02d}")
 
 
-def content_hashes(found: Split) -> list[str]:
-    """Return for each partition 32 hex digits of the SHA-256 of its events: names, types, nulls and values by column.
-
-    Equal events in equal order have an equal hash, whenever they are received, in whatever batch or form.
-    """
-    names = [f"\n{field.name} {field.type}\n".encode() for field in found.table.schema]
-    columns = [_bytes_of(_whole(column)) for column in found.table.columns]
-    hashes = []
-    for start, end in pairwise(found.bounds):
-        digest = hashlib.sha256(f"{end - start}".encode())
-        for name, column in zip(names, columns, strict=True):
-            digest.update(name)
-            for piece in column(start, end):
-                digest.update(piece)
-        hashes.append(digest.hexdigest()[:32])
-    return hashes
-
-
-_Bytes = Callable[[int, int], Sequence[memoryview | bytes]]
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return the column as one array that starts at its buffers' beginning."""
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def _bytes_of(array: pa.Array) -> _Bytes:
-    valid = memoryview(array.is_valid().cast(pa.uint8()).buffers()[1])
-    if pa.types.is_string(array.type):
-        return _text_bytes(array.fill_null(""), valid)
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.uint8())
-    plain = {pa.timestamp("us", tz="UTC"): pa.int64(), pa.date32(): pa.int32()}.get(array.type, array.type)
-    numbers = memoryview(array.cast(plain).fill_null(0).buffers()[1])
-    width = plain.bit_width // 8
-    return lambda start, end: (valid[start:end], numbers[start * width : end * width])
-
-
-def _text_bytes(array: pa.StringArray, valid: memoryview) -> _Bytes:
-    lengths = memoryview(pc.binary_length(array).buffers()[1])
-    offsets, data = array.buffers()[1:]
-    places, text = memoryview(offsets).cast("i"), memoryview(data or b"")
-    return lambda start, end: (valid[start:end], lengths[start * 4 : end * 4], text[places[start] : places[end]])
-
-
-def stamp(found: Split, source: Source, *, received_at: datetime, batch_id: str) -> Split:
-    """Return the same events by `raw_schema`: with the time of their receipt and their batch."""
-    rows = found.table.num_rows
-    table = found.table.append_column(RECEIVED_AT, pa.repeat(pa.scalar(received_at, MOMENT), rows))
-    table = table.append_column(BATCH_ID, pa.repeat(pa.scalar(batch_id, pa.string()), rows))
-    return found._replace(table=table.select(raw_schema(source).names))
+def first_of_each(found: Split, column: str) -> Split:
+    """Leave out each event whose value in `column` an earlier one of the same partition has."""
+    ids = found.table[column]
+    if pc.count_distinct(ids).as_py() == len(ids):
+        return found
+    hours = pc.run_end_decode(
+        pa.RunEndEncodedArray.from_arrays(pa.array(found.bounds[1:], pa.int32()), range(len(found.partitions)))
+    )
+    keyed = pa.table({"hour": hours, "id": ids, "place": range(len(ids))})
+    first = keyed.group_by(["hour", "id"], use_threads=False).aggregate([("place", "min")])["place_min"]
+    places = first.take(pc.sort_indices(first))
+    bounds = [0, *pc.run_end_encode(hours.take(places.combine_chunks())).run_ends.to_pylist()]
+    return Split(found.table.take(places).combine_chunks(), found.partitions, bounds)
 
 
 def encode(table: pa.Table) -> bytes:
     """Return the table as one Parquet file; the same table gives the same bytes."""
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="snappy", row_group_size=table.num_rows, store_schema=False)
-    return sink.getvalue()
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=table.num_rows, **PARQUET)
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded

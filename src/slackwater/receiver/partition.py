@@ -22,6 +22,6 @@ def partition_prefix(bucket: str, source: str, partition: Partition) -> str:
     return f"{source_prefix(bucket, source)}date={partition.date}/hour={partition.hour}/"
 
 
-def object_uri(bucket: str, source: str, partition: Partition, content: str) -> str:
-    """Return the address of the object whose content has that hash."""
-    return f"{partition_prefix(bucket, source, partition)}{content}.parquet"
+def object_uri(bucket: str, source: str, partition: Partition, name: str) -> str:
+    """Return the address of a partition's object; its name is a hash of what it came from."""
+    return f"{partition_prefix(bucket, source, partition)}{name}.parquet"

@@ -1,18 +1,28 @@
-"""Push: one body in, its events durable in their partitions or in the side-line, then the answer."""
+"""Push: one body in, its events durable in their partitions or in the side-line, then the answer.
+
+The order of writes makes every retry decide as the first attempt did: the receipt, if the time of receipt matters,
+then the side-line, the events and the catalogue. None of them is written twice: an object of events has the name of
+its batch and its partition, whatever the definition makes of the events by then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from slackwater.receiver.batch import Batch, Limits, decode
+from slackwater.receiver.batch import Batch, Limits, TooLarge, decode
 from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.encode import content_hashes, split
+from slackwater.receiver.encode import first_of_each, split, stamp
 from slackwater.receiver.events import Checked, check_events
+from slackwater.receiver.partition import Partition
+from slackwater.receiver.receipts import first_received
+from slackwater.receiver.schema import EVENT_TIME, wire_schema
 from slackwater.receiver.sideline import SidelineRecord
 from slackwater.receiver.source import Source
 
@@ -34,8 +44,49 @@ class BatchResult(BaseModel):
     batch_id: str
     accepted: Annotated[int, Field(ge=0)]
     duplicates: Annotated[int, Field(ge=0)]
-    """Events whose partition object was there already: the batch has been sent before."""
+    """Events that were there already, as the batch has been sent before, or that the batch holds twice by their id."""
     rejected: tuple[RejectedEvent, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stamped:
+    """What of one body is to be stored, and no more: many of them fit in memory."""
+
+    table: pa.Table
+    """By `raw_schema`."""
+    batch_id: str
+    received_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """One body, decoded and checked; none of its events is stored yet."""
+
+    batch: Batch
+    checked: Checked
+    received_at: datetime
+    """When it was received for the first time, as far as that matters."""
+    origin: str
+    """`push:<partner>`."""
+
+    def result(self, accepted: int) -> BatchResult:
+        """Return what the partner is told when so many of the usable events were accepted, the others being known."""
+        return BatchResult(
+            batch_id=self.batch.batch_id,
+            accepted=accepted,
+            duplicates=self.checked.table.num_rows - accepted,
+            rejected=tuple(RejectedEvent(index=item.index, reason=item.reason) for item in self.checked.rejected),
+        )
+
+    def stamped(self, source: Source, *, without: Collection[int] = ()) -> Stamped:
+        """Return the usable events as they are stored, but for those at the places `without`."""
+        table, rejected = self.checked.table, {item.index for item in self.checked.rejected}
+        if not rejected.issuperset(without):
+            usable = (place for place in range(len(self.batch.events)) if place not in rejected)
+            table = table.filter(pa.array([place not in without for place in usable], pa.bool_()))
+        batch_id, received_at = self.batch.batch_id, self.received_at
+        table = stamp(table, source, received_at=received_at, batch_id=batch_id, rejected=rejected.union(without))
+        return Stamped(table=table, batch_id=batch_id, received_at=received_at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,36 +105,95 @@ class Receiver:
         A batch sent again, also one that was cut off half-way, writes only what is not there. Raises
         `slackwater.receiver.batch.Refused` for a body that cannot be read, and `CloudError`.
         """
+        received = self.check(
+            body, source=source, content_type=content_type, content_encoding=content_encoding, origin=origin
+        )
+        self.sideline(source, received)
+        accepted = self.store(source, [received.stamped(source)])
+        return received.result(accepted)
+
+    def check(
+        self,
+        body: bytes,
+        *,
+        source: Source,
+        content_type: str | None,
+        content_encoding: str | None,
+        origin: str,
+        received_at: datetime | None = None,
+    ) -> Received:
+        """Decode and check a body. Raises `slackwater.receiver.batch.Refused`, and `CloudError`.
+
+        `received_at` is when it was received first, where that is known: then nothing is written. Without it the
+        batch gets a receipt if anything depends on that time.
+        """
         limits = replace(self.limits, events=source.push.max_events) if source.push else self.limits
-        batch = decode(body, content_type=content_type, content_encoding=content_encoding, limits=limits)
-        checked = check_events(batch.events, source)
-        found = split(checked.table)
-        received_at = self.now()
-        accepted = self.delivery.write(
-            source, found, contents=content_hashes(found), received_at=received_at, batch_id=batch.batch_id
+        batch = decode(
+            body,
+            content_type=content_type,
+            content_encoding=content_encoding,
+            limits=limits,
+            wanted=wire_schema(source),
         )
-        self.delivery.sideline(
-            source, _sidelined(batch, checked, origin), received_at=received_at, batch_id=batch.batch_id
-        )
+        is_new, is_limited = received_at is None, source.timestamp.is_limited
+        at = received_at or self.now()
+        if is_new and is_limited:
+            at = self._first_received(source, batch, at)
+        checked = check_events(batch.events, source, received_at=at)
+        if is_new:
+            _refuse_too_many_hours(checked, limits)
+        if is_new and not is_limited and checked.rejected:
+            at = self._first_received(source, batch, at)
+        return Received(batch=batch, checked=checked, received_at=at, origin=origin)
+
+    def store(self, source: Source, parts: Sequence[Stamped]) -> int:
+        """Write the events of some bodies of one source, joined, and register their partitions.
+
+        Returns how many were written: none of a partition for which these bodies have an object already, and of those
+        with one id in one partition only the first, that of the body that was received first.
+        """
+        earliest_first = sorted(parts, key=lambda part: (part.received_at, part.batch_id))
+        found = split(pa.concat_tables(part.table for part in earliest_first))
+        if source.id_column:
+            found = first_of_each(found, source.id_column)
+        batch_ids = {part.batch_id for part in parts}
+        names = [_object_name(batch_ids, partition) for partition in found.partitions]
+        written = self.delivery.store_parts(source, found, names=names)
         self.delivery.register(source, found.partitions)
-        return BatchResult(
-            batch_id=batch.batch_id,
-            accepted=accepted,
-            duplicates=checked.table.num_rows - accepted,
-            rejected=tuple(RejectedEvent(index=item.index, reason=item.reason) for item in checked.rejected),
+        return written
+
+    def sideline(self, source: Source, received: Received) -> None:
+        """Keep what was rejected of a body; none leaves no object."""
+        self.delivery.sideline(
+            source, _records(received), received_at=received.received_at, batch_id=received.batch.batch_id
         )
 
+    def _first_received(self, source: Source, batch: Batch, now: datetime) -> datetime:
+        return first_received(self.delivery.store, self.delivery.raw_bucket, source.source, batch.batch_id, now)
 
-def _sidelined(batch: Batch, checked: Checked, origin: str) -> list[SidelineRecord]:
-    texts = batch.texts([item.index for item in checked.rejected])
+
+def _refuse_too_many_hours(checked: Checked, limits: Limits) -> None:
+    hours = len(split(checked.table.select([EVENT_TIME])).partitions)
+    if hours > limits.hours:
+        raise TooLarge(f"its events are of {hours:,} hours: at most {limits.hours:,} in one batch, send it in parts")
+
+
+def _object_name(batch_ids: Iterable[str], partition: Partition) -> str:
+    """Return the name of the object that holds these batches' events of a partition: 32 hex digits."""
+    return hashlib.sha256("\n".join([*sorted(batch_ids), "/".join(partition)]).encode()).hexdigest()[:32]
+
+
+def _records(received: Received) -> list[SidelineRecord]:
+    batch, rejected = received.batch, received.checked.rejected
     return [
         SidelineRecord(
             index=item.index,
             line=batch.lines[item.index] if batch.lines else None,
             reason=item.reason,
+            rule=item.rule,
             batch_id=batch.batch_id,
-            origin=origin,
+            origin=received.origin,
             text=text,
         )
-        for item, text in zip(checked.rejected, texts, strict=True)
+        for item, text in zip(rejected, batch.texts([item.index for item in rejected]), strict=True)
     ]

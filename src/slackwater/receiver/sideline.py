@@ -8,6 +8,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from slackwater.receiver.rules import Rule
+
 
 class SidelineRecord(BaseModel):
     """One rejected event or row."""
@@ -17,8 +19,9 @@ class SidelineRecord(BaseModel):
     index: Annotated[int, Field(ge=0)]
     """Place among the events of its batch or file, from 0."""
     line: int | None = None
-    """Line on which it starts, from 1; none in a JSON array."""
+    """Line on which it starts, from 1, or a row's number in its sheet; none in a JSON array, or in Parquet."""
     reason: str
+    rule: Rule
     batch_id: str
     origin: str
     """`push:<partner>`, or `pull:<path>`."""
@@ -29,9 +32,14 @@ class SidelineRecord(BaseModel):
 def sideline_uri(bucket: str, source: str, *, received_at: datetime, batch_id: str) -> str:
     """Return the address of a batch's rejected records: the same for a batch sent again on the same day."""
     date = received_at.astimezone(UTC).date().isoformat()
-    return f"s3://{bucket}/sideline/source={source}/date={date}/{batch_id}.jsonl"
+    return f"{sideline_prefix(bucket, source, date)}{batch_id}.jsonl"
+
+
+def sideline_prefix(bucket: str, source: str, date: str = "") -> str:
+    """Return the address under which a source's rejected records lie: those of one day, or all of them."""
+    return f"s3://{bucket}/sideline/source={source}/{f'date={date}/' if date else ''}"
 
 
 def to_jsonl(records: Iterable[SidelineRecord]) -> bytes:
     """Return the records as JSON, one on a line."""
-    return "".join(f"{record.model_dump_json(exclude_none=True)}\n" for record in records).encode()
+    return b"".join(record.model_dump_json(exclude_none=True).encode() + b"\n" for record in records)

@@ -1,0 +1,189 @@
+"""Whatever a partner sends has an answer, and one that a Lambda can give."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lambdas.receive_events import handler as receive_events
+from slackwater.receiver.api import EventsApi
+from slackwater.receiver.batch import Limits
+from slackwater.receiver.deliver import Delivery
+from slackwater.receiver.reasons import cut, named, shown
+from slackwater.receiver.receive import Receiver
+from slackwater.receiver.source import Source
+from tests.fakes_receiver import Clock, MemoryBuffer, MemoryPartitions, MemoryStore, MemoryTokens, a_source
+
+pytestmark = pytest.mark.unit
+
+LARGEST = 5_500_000
+"""Bytes of an answer: a Lambda gives 6 MB at most."""
+AT = "2013-03-08T12:00:00Z"
+
+
+class World:
+    """The function over fakes."""
+
+    def __init__(self, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.source, self.store, self.queue, clock = source, MemoryStore(), MemoryBuffer(), Clock()
+        delivery = Delivery(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        api = EventsApi(
+            tokens=MemoryTokens({"good": ["*"]}),
+            source=lambda _: self.source,
+            receiver=Receiver(delivery=delivery, now=clock, limits=Limits()),
+            buffer=self.queue,
+            now=clock,
+        )
+        monkeypatch.setattr(receive_events, "_api", lambda: api)
+
+    def post(self, events: list[object], **headers: str) -> dict[str, object]:
+        body = "\n".join(map(json.dumps, events))
+        sent = {
+            "authorization": "Bearer good",
+            "content-type": "application/x-ndjson",
+            "content-encoding": "gzip",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        return receive_events.handler(
+            {
+                "headers": sent,
+                "pathParameters": {"source": "things"},
+                "requestContext": {"requestId": "ours"},
+                "body": base64.b64encode(gzip.compress(body.encode(), mtime=0)).decode(),
+                "isBase64Encoded": True,
+            },
+            None,
+        )
+
+
+SIGNS = {
+    "emoji": "\U0001f30a",
+    "control": "\x01",
+    "newline": "\n",
+    "quote": '"',
+    "apostrophe": "'",
+    "backslash": "\\",
+    "accent": "\u00e9",
+    "half": "\ud800",
+    "plain": "x",
+}
+
+
+def rejecting(sign: str, unknown_fields: str) -> tuple[Source, dict[str, object]]:
+    """A source whose names are as long as they may be, or longer, and an event as bad as one can be."""
+    letters = "abcdefghijkl"
+    origins = [letter * 63 if sign == "\ud800" else sign * 61 + letter for letter in letters]
+    fields = {
+        letter * 63: {"type": "timestamp", "formats": ["epoch_s", "%Y%m%d" + '"' * 100], "from": origin}
+        for letter, origin in zip(letters, origins, strict=True)
+    }
+    source = a_source(push={}, unknown_fields=unknown_fields, fields={"at": "timestamp", **fields})
+    text = sign * 61
+    return source, {"at": AT, text: 1} if unknown_fields == "reject" else {"at": AT, origins[0]: text}
+
+
+def largest(answer: dict[str, object]) -> int:
+    """Return the bytes of what the function returns, as JSON: Lambda's runtimes differ in how they write it."""
+    return max(len(json.dumps(answer, ensure_ascii=is_ascii).encode()) for is_ascii in (True, False))
+
+
+@pytest.mark.parametrize("unknown_fields", ["keep", "reject"])
+@pytest.mark.parametrize("sign", SIGNS)
+def test_a_rejected_event_takes_little_of_the_answer(monkeypatch, sign, unknown_fields):
+    source, bad = rejecting(SIGNS[sign], unknown_fields)
+    world = World(source, monkeypatch)
+    one, many = world.post([bad]), world.post([bad] * 101)
+    assert (one["statusCode"], many["statusCode"]) == (422, 422)
+    each = (largest(many) - largest(one)) / 100
+    assert 100 < each < (LARGEST - 10_000) / 10_000
+
+
+def test_ten_thousand_rejected_events_fit_the_answer(monkeypatch):
+    source, bad = rejecting(SIGNS["quote"], "reject")
+    answer = World(source, monkeypatch).post([bad] * 10_000)
+    assert answer["statusCode"] == 422
+    assert len(json.loads(str(answer["body"]))["rejected"]) == 10_000
+    assert largest(answer) < LARGEST
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=())))
+def test_what_is_quoted_is_short_in_json_and_utf8(text):
+    for quoted in (shown(text), named(text)):
+        assert len(json.dumps(quoted)) <= len('""...') + 60
+        quoted.encode()
+    assert named(text).removesuffix("...") in text.encode(errors="backslashreplace").decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "kept"),
+    [
+        ("", 1, ""),
+        ("abc", 3, "abc"),
+        ("abcd", 3, "abc..."),
+        ("\u00e9b", 6, "\u00e9..."),
+        ("\u00e9", 5, "..."),
+        ('"a', 3, '"a'),
+    ],
+)
+def test_cut(text, most, kept):
+    assert cut(text, most) == kept
+
+
+ANY = st.text(alphabet=st.characters(exclude_categories=()))
+LIKELY = st.text(alphabet=';=" *,/charset=utf-8Bearer good\t\n\x00\uffff')
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(["content_type", "content_encoding", "authorization"]), ANY | LIKELY), ANY)
+def test_headers_of_any_kind_are_answered(monkeypatch, headers, correlation_id):
+    world = World(a_source(push={"buffer": "queue"}), monkeypatch)
+    if "authorization" in headers:
+        headers["authorization"] = f"Bearer {headers['authorization']}"
+    if "content_type" in headers:
+        headers["content_type"] = f"application/x-ndjson;{headers['content_type']}"
+    answer = world.post([{"id": "a", "at": AT}], **headers, **{"x-correlation-id": correlation_id})
+    assert answer["statusCode"] in {202, 400, 401, 415}
+    json.dumps(answer, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "used"),
+    [
+        ("7f-1", "7f-1"),
+        ("x" * 200, "x" * 200),
+        ("", "ours"),
+        ("x" * 201, "ours"),
+        ("a\nb", "ours"),
+        ("a\uffff", "ours"),
+        ("\ud800", "ours"),
+        ("\u00e9", "ours"),
+    ],
+)
+def test_a_correlation_id_is_the_partner_s_if_headers_and_messages_can_hold_it(monkeypatch, theirs, used):
+    world = World(a_source(push={"buffer": "queue"}), monkeypatch)
+    answer = world.post([{"id": "a", "at": AT}], **{"x-correlation-id": theirs})
+    assert answer["headers"]["x-correlation-id"] == used
+    assert json.loads(world.queue.messages[0])["correlation_id"] == used
+
+
+@pytest.mark.parametrize("buffer", ["none", "queue"])
+def test_a_batch_of_more_hours_than_are_taken_is_refused(monkeypatch, buffer):
+    world = World(a_source(push={"buffer": buffer}), monkeypatch)
+    moments = [f"2013-{1 + hour // 600:02d}-{1 + hour // 24 % 25:02d}T{hour % 24:02d}:59:00Z" for hour in range(1_001)]
+    answer = world.post([{"id": "a", "at": at} for at in moments])
+    assert answer["statusCode"] == 413
+    said = json.loads(str(answer["body"]))["error"]
+    assert said == {
+        "code": "too_large",
+        "message": "its events are of 1,001 hours: at most 1,000 in one batch, send it in parts",
+    }
+    assert world.store.objects == {}
+    assert world.queue.messages == []
+    answer = world.post([{"id": "a", "at": at} for at in moments[1:] * 2])
+    assert answer["statusCode"] == 202
+    assert json.loads(str(answer["body"]))["accepted"] == 2_000
