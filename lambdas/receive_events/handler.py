@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import re
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -16,16 +17,20 @@ from slackwater.aws.clients import client
 from slackwater.aws.emf import put_metric
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partitions import PartitionRegistry
+from slackwater.aws.queue import SqsEventBuffer
 from slackwater.aws.tokens import TokenTable
-from slackwater.errors import SlackwaterError
+from slackwater.errors import CloudError, PartnerError, SlackwaterError
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.api import Answer, EventsApi, Request, error
 from slackwater.receiver.deliver import Delivery
 from slackwater.receiver.receive import Receiver
+from slackwater.receiver.tokens import KeptTokens, Tokens
 
 logger = Logger()
 CORRELATION = "x-correlation-id"
+_PRINTABLE = re.compile(r"[ -~]{1,200}")
+"""What a partner's correlation id may be: it goes into headers, logs and messages, which do not take every sign."""
 
 
 class Environment(BaseModel):
@@ -34,7 +39,11 @@ class Environment(BaseModel):
     raw_bucket: str = Field(alias="RAW_BUCKET")
     raw_database: str = Field(alias="RAW_DATABASE")
     token_table: str = Field(alias="TOKEN_TABLE")
+    event_queue_url: str = Field(alias="EVENT_QUEUE_URL")
     project_uri: str = Field(alias="PROJECT_URI")
+    oidc_issuer: str | None = Field(default=None, alias="OIDC_ISSUER")
+    oidc_audience: str = Field(default="", alias="OIDC_AUDIENCE")
+    outbound_allow: str = Field(default="", alias="OUTBOUND_ALLOW")
 
 
 def _now() -> datetime:
@@ -48,19 +57,37 @@ def _api() -> EventsApi:
     registry = PartitionRegistry(client("glue"), database=environment.raw_database, raw_bucket=environment.raw_bucket)
     delivery = Delivery(store=store, partitions=registry, raw_bucket=environment.raw_bucket)
     return EventsApi(
-        tokens=TokenTable(client("dynamodb"), environment.token_table),
+        tokens=_tokens(environment),
         source=Project.model_validate_json(store.get(environment.project_uri)).source,
         receiver=Receiver(delivery=delivery, now=_now),
+        buffer=SqsEventBuffer(client("sqs"), environment.event_queue_url),
         now=_now,
     )
+
+
+def _tokens(environment: Environment) -> Tokens:
+    own = KeptTokens(TokenTable(client("dynamodb"), environment.token_table))
+    if environment.oidc_issuer is None:
+        return own
+    # What these import is 0.2 s of a cold start, and without an issuer nobody needs it.
+    from slackwater.receiver.jwt_tokens import IssuerKeys, JwtTokens, TokensByForm  # noqa: PLC0415
+    from slackwater.receiver.outbound import GuardedTransport, Outbound  # noqa: PLC0415
+
+    outbound = Outbound.of(filter(None, environment.outbound_allow.split(",")))
+    keys = IssuerKeys(environment.oidc_issuer, transport=GuardedTransport(outbound))
+    return TokensByForm(own=own, issued=JwtTokens(keys, audience=environment.oidc_audience, refused=_log_refusal))
+
+
+def _log_refusal(why: str) -> None:
+    logger.info("JSON Web Token refused", extra={"reason": why})
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Answer as design.md's interface says; every answer carries the correlation id that the logs have."""
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
-    correlation_id = headers.get(CORRELATION) or event["requestContext"]["requestId"]
+    correlation_id = _correlation_id(event, headers)
     logger.set_correlation_id(correlation_id)
-    answer = _answer(event, headers)
+    answer = _answer(event, headers, correlation_id)
     _count(event["pathParameters"]["source"], answer)
     kept = {name: value for name, value in answer.body.items() if name != "rejected"}
     logger.info(
@@ -68,20 +95,29 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     )
     return {
         "statusCode": answer.status,
-        "headers": {"content-type": "application/json", CORRELATION: correlation_id},
+        "headers": {"content-type": "application/json", CORRELATION: correlation_id, **answer.headers},
         "body": answer.text(),
     }
 
 
-def _answer(event: dict[str, Any], headers: dict[str, str]) -> Answer:
+def _correlation_id(event: dict[str, Any], headers: dict[str, str]) -> str:
+    theirs = headers.get(CORRELATION, "")
+    return theirs if _PRINTABLE.fullmatch(theirs) else str(event["requestContext"]["requestId"])
+
+
+def _answer(event: dict[str, Any], headers: dict[str, str], correlation_id: str) -> Answer:
     try:
         source = event["pathParameters"]["source"]
-        return _api().post(Request(source=source, headers=headers, body=_body(event)))
+        request = Request(source=source, headers=headers, body=_body(event), correlation_id=correlation_id)
+        return _api().post(request)
     except binascii.Error:
         return error(400, "unreadable_body", "the body could not be decoded")
-    except SlackwaterError:
+    except (CloudError, PartnerError):  # the partner that issues tokens among them
         logger.exception("batch not confirmed")
         return error(503, "try_again", "the batch could not be stored in full: send the same batch again")
+    except SlackwaterError:
+        logger.exception("batch not confirmed: to send it again will not help")
+        return error(500, "internal", "the receiver has a fault: keep the batch, tell its operators x-correlation-id")
 
 
 def _count(source: str, answer: Answer) -> None:

@@ -13,6 +13,7 @@ from slackwater.aws.job_logs import JobLogs
 from slackwater.aws.machines import ExecutionView, Machines
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.run_table import DynamoRunTable
+from slackwater.aws.tokens import TokenTable
 from slackwater.cli.board import Board
 from slackwater.cli.context import Place, load, reach_cloud
 from slackwater.cli.events import MAX_EVENTS, batches
@@ -22,11 +23,13 @@ from slackwater.errors import AccessDenied
 from slackwater.project import Project
 
 if TYPE_CHECKING:
+    from slackwater.aws.queue import EventQueues
     from slackwater.cli.monitoring import Monitored
     from slackwater.cli.sender import Pushed
     from slackwater.cli.sql import Answer
     from slackwater.late.comparison import Comparison
     from slackwater.late.decision import CheckReport
+    from slackwater.receiver.sideline_read import Sideline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +64,31 @@ class Session:
         return DynamoRunTable(client("dynamodb"), self.deployment.run_table)
 
     @cached_property
+    def tokens(self) -> TokenTable:
+        """Bearer tokens of partners."""
+        return TokenTable(client("dynamodb"), self.deployment.token_table)
+
+    @cached_property
     def runner(self) -> Runner:
         """Runs of pipelines."""
         return Runner(machines=self.machines, table=self.table, prefix=self.deployment.pipeline_machine_prefix)
+
+    @cached_property
+    def sideline(self) -> Sideline:
+        """What was rejected."""
+        from slackwater.receiver.sideline_read import Sideline
+
+        return Sideline(store=S3ObjectStore(client("s3")), raw_bucket=self.deployment.raw_bucket)
+
+    @cached_property
+    def buffer(self) -> EventQueues:
+        """Events on their way."""
+        from slackwater.aws.queue import EventQueues
+
+        deployment = self.deployment
+        return EventQueues(
+            client("sqs"), events=deployment.event_queue_url, dead_letters=deployment.event_dead_letter_queue_url
+        )
 
     @cached_property
     def logs(self) -> JobLogs:
@@ -157,10 +182,8 @@ class Session:
         return self.mint(OPERATOR, sorted(name for name, source in self.project.sources.items() if source.push))
 
     def mint(self, partner: str, sources: Sequence[str]) -> str:
-        """Return a new bearer token of a partner for these sources."""
-        from slackwater.aws.tokens import TokenTable
-
-        return TokenTable(client("dynamodb"), self.deployment.token_table).create(partner, sources)
+        """Return a new bearer token of a partner for these sources, in place of its oldest where it has two."""
+        return self.tokens.create(partner, sources, instead_of_oldest=True).plain
 
     def query(self, sql: str) -> Answer:
         """Answer SQL. Raises `InputError` for wrong SQL."""

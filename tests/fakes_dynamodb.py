@@ -1,0 +1,73 @@
+"""DynamoDB without a server: botocore checks what goes in, and the local cloud's own code answers."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import boto3
+from botocore.awsrequest import AWSResponse
+from botocore.config import Config
+from ministack.services import dynamodb
+
+
+class _Raw(io.BytesIO):
+    """A body as botocore reads it from urllib3."""
+
+    def stream(self, **_: object) -> Iterator[bytes]:
+        yield self.read()
+
+
+class LocalDynamoDB:
+    """A client for boto3's place. A call is carried out whole before the next one, as the local cloud does."""
+
+    def __init__(self, *, attempts: int = 1) -> None:
+        self.client = boto3.client(
+            "dynamodb",
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            config=Config(retries={"total_max_attempts": attempts}),
+        )
+        self.client.meta.events.register("before-send.dynamodb", self._answer)
+        self.calls: list[str] = []
+        self.before: Callable[[str], None] = lambda _: None
+        """Called before each call with the operation's name; what it raises ends the call before it is carried out."""
+        self.after: Callable[[str], None] = lambda _: None
+        """Called after each call; what it raises loses the answer."""
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def table(self, name: str, partition_key: str) -> Iterator[str]:
+        """Make a table for as long as the block lasts."""
+        self.client.create_table(
+            TableName=name,
+            KeySchema=[{"AttributeName": partition_key, "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": partition_key, "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        try:
+            yield name
+        finally:
+            self.before = self.after = lambda _: None
+            self.client.delete_table(TableName=name)
+
+    def items(self, table: str) -> list[dict[str, Any]]:
+        return self.client.scan(TableName=table, ConsistentRead=True)["Items"]
+
+    def _answer(self, request: Any, **_: object) -> AWSResponse:
+        headers = {
+            name.lower(): value.decode() if isinstance(value, bytes) else value
+            for name, value in request.headers.items()
+        }
+        operation = headers["x-amz-target"].rpartition(".")[2]
+        self.before(operation)
+        with self._lock:
+            self.calls.append(operation)
+            status, sent, body = asyncio.run(dynamodb.handle_request("POST", "/", headers, request.body, {}))
+        self.after(operation)
+        return AWSResponse(request.url, status, sent, _Raw(body))

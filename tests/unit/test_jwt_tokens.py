@@ -1,0 +1,563 @@
+"""JSON Web Tokens of a real issuer on this machine, with real keys, and all that may be wrong with them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import io
+import json
+import time
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
+
+from lambdas.receive_events import handler as receive_events
+from slackwater.errors import OutboundRefused, PartnerError
+from slackwater.receiver.api import EventsApi, Request
+from slackwater.receiver.jwt_tokens import IssuerKeys, JwtTokens, TokensByForm
+from slackwater.receiver.outbound import GuardedTransport, Outbound
+from slackwater.receiver.receive import BatchResult
+from tests.fakes_receiver import MemoryTokens, a_source
+from tests.oidc_issuer import Issuer, private_key, public_jwk
+
+pytestmark = pytest.mark.unit
+
+AUDIENCE = "slackwater"
+
+
+@pytest.fixture(scope="module")
+def keys():
+    """A private key of each kind that is taken, and another RSA key that nobody has published."""
+    return {name: private_key(name) for name in ("RS256", "ES256", "EdDSA")} | {"other": private_key("RS256")}
+
+
+@pytest.fixture(scope="module")
+def transport():
+    """One for all: to make one takes longer than most of these tests."""
+    with httpx.HTTPTransport() as transport:
+        yield transport
+
+
+@pytest.fixture
+def issuer(keys):
+    with Issuer() as issuer:
+        issuer.keys = [public_jwk(name, keys[name], name.lower()) for name in ("RS256", "ES256", "EdDSA")]
+        yield issuer
+
+
+class World:
+    """The check over an issuer, and a clock of it that a test sets."""
+
+    def __init__(self, issuer, keys, transport):
+        self.issuer, self.keys, self.now, self.refused = issuer, keys, 1000.0, []
+        published = IssuerKeys(issuer.url, transport=transport, clock=lambda: self.now)
+        self.tokens = JwtTokens(published, audience=AUDIENCE, refused=self.refused.append)
+
+    def claims(self, **changes):
+        """The claims of a good token; a change to None leaves one out."""
+        now = int(time.time())
+        claims = {
+            "iss": self.issuer.url,
+            "aud": AUDIENCE,
+            "sub": "client-7",
+            "exp": now + 300,
+            "nbf": now - 5,
+            "slackwater_sources": ["things"],
+            **changes,
+        }
+        return {name: value for name, value in claims.items() if value is not None}
+
+    def token(self, algorithm="RS256", *, key=None, kid=None, header=None, **changes):
+        key, kid = key or self.keys[algorithm], kid or algorithm.lower()
+        return self.issuer.token(key, self.claims(**changes), algorithm=algorithm, kid=kid, **(header or {}))
+
+    def reason(self, token):
+        """Why the token is not taken."""
+        assert self.tokens.find(token) is None
+        (reason,) = self.refused
+        assert not any(part in reason for part in token.split(".") if len(part) > 3)
+        self.refused.clear()
+        return reason
+
+
+@pytest.fixture
+def world(issuer, keys, transport):
+    return World(issuer, keys, transport)
+
+
+def segment(value):
+    text = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
+
+
+class TestRight:
+    @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
+    def test_each_kind_of_signature(self, world, algorithm):
+        token = world.token(algorithm, exp=2_000_000_000)
+        grant = world.tokens.find(token)
+        assert (grant.partner, grant.sources) == ("client-7", {"things"})
+        assert grant.expires_at == datetime(2033, 5, 18, 3, 33, 50, tzinfo=UTC)
+        assert (grant.allows("things"), grant.allows("others")) == (True, False)
+        assert world.refused == []
+
+    @pytest.mark.parametrize(
+        ("claims", "partner", "sources"),
+        [
+            ({"slackwater_partner": "acme"}, "acme", {"things"}),
+            ({"slackwater_partner": "acme", "sub": None}, "acme", {"things"}),
+            ({"sub": "auth0|5f7c8ec7c33c6c004bbafe82"}, "auth0|5f7c8ec7c33c6c004bbafe82", {"things"}),
+            ({"slackwater_sources": "*"}, "client-7", {"*"}),
+            ({"slackwater_sources": ["*"]}, "client-7", {"*"}),
+            ({"slackwater_sources": ["a", "b", "a"]}, "client-7", {"a", "b"}),
+            ({"slackwater_sources": []}, "client-7", set()),
+            ({"slackwater_sources": None}, "client-7", set()),
+            ({"aud": ["other", AUDIENCE]}, "client-7", {"things"}),
+            ({"nbf": None}, "client-7", {"things"}),
+            ({"iat": 1_600_000_000, "jti": "7", "scope": "push", "azp": "x"}, "client-7", {"things"}),
+        ],
+    )
+    def test_claims(self, world, claims, partner, sources):
+        grant = world.tokens.find(world.token(**claims))
+        assert (grant.partner, grant.sources) == (partner, sources)
+
+    def test_half_a_minute_between_clocks_is_forgiven_and_no_more(self, world):
+        now = int(time.time())
+        assert world.tokens.find(world.token(exp=now - 15))
+        assert world.tokens.find(world.token(nbf=now + 15))
+        assert world.tokens.find(world.token(iat=now + 15))
+        assert "expired" in world.reason(world.token(exp=now - 31))
+        assert "not yet valid" in world.reason(world.token(nbf=now + 60))
+
+    def test_an_issuer_whose_name_ends_in_a_slash(self, world):
+        world.issuer.name = f"{world.issuer.url}/"
+        assert world.tokens.find(world.token(iss=world.issuer.name))
+
+
+class TestWrong:
+    @pytest.mark.parametrize(
+        ("claims", "reason"),
+        [
+            ({"exp": 1_600_000_000}, "expired"),
+            ({"exp": None}, '"exp"'),
+            ({"exp": "soon"}, "(exp)"),
+            ({"exp": 10**18}, "exp is no time"),
+            ({"exp": [1]}, "(exp)"),
+            ({"nbf": 4_000_000_000}, "not yet valid (nbf)"),
+            ({"iat": 4_000_000_000}, "not yet valid (iat)"),
+            ({"nbf": "later"}, "(nbf)"),
+            ({"aud": "other"}, "Audience"),
+            ({"aud": ["slack", "water"]}, "Audience"),
+            ({"aud": None}, '"aud"'),
+            ({"aud": []}, '"aud"'),
+            ({"iss": "https://other.example"}, "issuer"),
+            ({"iss": None}, '"iss"'),
+            ({"sub": None}, "slackwater_partner, or else sub,"),
+            ({"sub": ""}, "slackwater_partner, or else sub,"),
+            ({"sub": "a\nb"}, "slackwater_partner, or else sub,"),
+            ({"sub": "a" * 256}, "slackwater_partner, or else sub,"),
+            ({"slackwater_partner": 7}, "slackwater_partner, or else sub,"),
+            ({"slackwater_partner": "é"}, "slackwater_partner, or else sub,"),
+            ({"slackwater_sources": "things"}, "neither an array of names nor *"),
+            ({"slackwater_sources": {"things": 1}}, "neither an array of names nor *"),
+            ({"slackwater_sources": ["things", 7]}, "neither an array of names nor *"),
+        ],
+    )
+    def test_claims(self, world, claims, reason):
+        # Signed by hand: a token's maker would not sign some of these.
+        header = {"alg": "RS256", "kid": "rs256"}
+        signed = f"{segment(header)}.{segment(world.claims(**claims))}"
+        signature = signature_of(world.keys["RS256"], signed)
+        assert reason in world.reason(f"{signed}.{segment(signature)}")
+
+    def test_a_signature_by_another_key(self, world):
+        assert "Signature" in world.reason(world.token(key=world.keys["other"]))
+
+    def test_claims_that_were_changed(self, world):
+        header, _, signature = world.token().split(".")
+        forged = segment(world.claims(slackwater_sources="*"))
+        assert "Signature" in world.reason(f"{header}.{forged}.{signature}")
+
+    @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", ""])
+    @pytest.mark.parametrize("signature", ["", "AAAA"])
+    def test_no_signature(self, world, algorithm, signature):
+        header = segment({"alg": algorithm, "kid": "rs256"})
+        assert "alg" in world.reason(f"{header}.{segment(world.claims())}.{signature}")
+
+    @pytest.mark.parametrize("encoding", ["pem", "der", "jwk"])
+    @pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512", "RS256"])
+    def test_the_public_key_as_a_shared_secret(self, world, algorithm, encoding):
+        public = world.keys["RS256"].public_key()
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        secret = {
+            "pem": public.public_bytes(serialization.Encoding.PEM, form),
+            "der": public.public_bytes(serialization.Encoding.DER, form),
+            "jwk": json.dumps(world.issuer.keys[0]).encode(),
+        }[encoding]
+        signed = f"{segment({'alg': algorithm, 'kid': 'rs256'})}.{segment(world.claims())}"
+        digest = {"HS384": hashlib.sha384, "HS512": hashlib.sha512}.get(algorithm, hashlib.sha256)
+        signature = hmac.new(secret, signed.encode(), digest).digest()
+        assert world.reason(f"{signed}.{segment(signature)}") in {
+            "The specified alg value is not allowed",
+            "Signature verification failed",
+        }
+
+    def test_a_secret_that_the_issuer_publishes_verifies_nothing(self, world):
+        secret = b"0123456789abcdef0123456789abcdef"
+        for kid, alg in (("shared", "HS256"), ("sly", "RS256"), ("plain", None)):
+            world.issuer.keys.append({"kty": "oct", "kid": kid, "k": segment(secret), **({"alg": alg} if alg else {})})
+        for kid in ("shared", "sly", "plain"):
+            for algorithm in ("HS256", "RS256"):
+                signed = f"{segment({'alg': algorithm, 'kid': kid})}.{segment(world.claims())}"
+                signature = hmac.new(secret, signed.encode(), hashlib.sha256).digest()
+                assert world.reason(f"{signed}.{segment(signature)}") == "the issuer has no key of that kid"
+
+    def test_a_key_of_another_algorithm(self, world):
+        assert "alg" in world.reason(world.token("RS256", kid="es256"))
+        assert "alg" in world.reason(world.token("ES256", kid="rs256"))
+        header = segment({"alg": "PS256", "kid": "rs256"})
+        assert "alg" in world.reason(f"{header}.{segment(world.claims())}.AAAA")
+
+    def test_a_key_for_encryption(self, world):
+        world.issuer.keys[0]["use"] = "enc"
+        assert world.reason(world.token()) == "the issuer has no key of that kid"
+
+    def test_a_key_that_is_too_short(self, world):
+        short = rsa.generate_private_key(public_exponent=65537, key_size=1024)  # noqa: S505 - that is the point
+        world.issuer.keys.append(public_jwk("RS256", short, "short"))
+        with pytest.warns(match="1024"):
+            token = world.token(key=short, kid="short")
+        assert "1024" in world.reason(token)
+
+    def test_a_key_that_comes_with_the_token(self, world):
+        own = {"jwk": public_jwk("RS256", world.keys["other"], "rs256"), "jku": "http://127.0.0.1:9/keys"}
+        assert "Signature" in world.reason(world.token(key=world.keys["other"], header=own))
+
+    def test_no_key_is_named(self, world):
+        signed = f"{segment({'alg': 'RS256'})}.{segment(world.claims())}"
+        token = f"{signed}.{segment(signature_of(world.keys['RS256'], signed))}"
+        assert world.reason(token) == "its header names no key (kid)"
+        assert world.issuer.asked == []
+
+    @pytest.mark.parametrize(
+        "token",
+        [
+            "..",
+            "a.b.c",
+            "e30.e30.e30",
+            f"{segment([1])}.e30.",
+            f"{segment(b'[' * 100_000)}.e30.",
+            f"{segment({'alg': 'RS256', 'kid': 7})}.e30.",
+            f"{segment({'alg': 'RS256', 'kid': ['rs256']})}.e30.",
+            f"{segment({'alg': 'RS256', 'kid': 'rs256', 'crit': ['exp']})}.e30.AAAA",
+            f"{segment({'alg': 'RS256', 'kid': 'rs256', 'b64': False})}..AAAA",
+            f"{segment({'alg': 'RS256', 'kid': 'rs256'})}.!!!!.AAAA",
+            f"{segment({'kid': 'rs256'})}.e30.AAAA",
+            f"{segment({'alg': ['RS256'], 'kid': 'rs256'})}.e30.AAAA",
+        ],
+        ids=range(12),
+    )
+    def test_what_is_no_token(self, world, token):
+        assert world.reason(token)
+
+
+def signature_of(key, signed):
+    return RSAAlgorithm(RSAAlgorithm.SHA256).sign(signed.encode(), key)
+
+
+class TestKeys:
+    def fetches(self, world):
+        found = world.issuer.asked.count("keys")
+        assert world.issuer.asked == ["openid-configuration", "keys"] * found
+        return found
+
+    def test_they_are_fetched_once_in_ten_minutes(self, world):
+        token = world.token()
+        assert world.issuer.asked == []
+        for passing, fetches in ((0, 1), (599.999, 1), (0.001, 2), (599, 2)):
+            world.now += passing
+            assert world.tokens.find(token)
+            assert self.fetches(world) == fetches
+
+    def test_a_key_that_is_withdrawn_is_good_for_ten_minutes_more_at_most(self, world):
+        token = world.token()
+        assert world.tokens.find(token)
+        world.issuer.keys.pop(0)
+        world.now += 599
+        assert world.tokens.find(token)
+        world.now += 1
+        assert world.reason(token) == "the issuer has no key of that kid"
+
+    def test_a_new_key_is_learnt_with_its_first_token(self, world):
+        assert world.tokens.find(world.token())
+        world.issuer.keys = [public_jwk("RS256", world.keys["other"], "next")]
+        world.now += 60
+        assert world.tokens.find(world.token(key=world.keys["other"], kid="next"))
+        assert self.fetches(world) == 2
+        assert world.reason(world.token()) == "the issuer has no key of that kid"
+        assert self.fetches(world) == 2
+
+    def test_who_invents_key_ids_does_not_make_us_hammer_the_issuer(self, world):
+        good = world.token()
+        for second in range(300):
+            assert world.tokens.find(world.token("EdDSA", kid=f"invented-{second}")) is None
+            assert world.tokens.find(good)
+            world.now += 1
+        assert self.fetches(world) == 5
+
+    def test_unknown_keys_are_refused_without_asking_within_the_minute(self, world):
+        assert world.tokens.find(world.token())
+        world.now += 59.999
+        assert world.reason(world.token(kid="unknown")) == "the issuer has no key of that kid"
+        assert self.fetches(world) == 1
+        world.now += 0.001
+        world.reason(world.token(kid="unknown"))
+        assert self.fetches(world) == 2
+
+    @pytest.mark.parametrize(
+        ("path", "status", "body", "told"),
+        [
+            (".well-known/openid-configuration", 500, b"", "answered 500"),
+            (".well-known/openid-configuration", 302, b"", "answered 302"),
+            (".well-known/openid-configuration", 200, b"<html>", "openid-configuration: "),
+            (".well-known/openid-configuration", 200, b"\xff", "openid-configuration: "),
+            (".well-known/openid-configuration", 200, b"[]", "a JSON object is expected"),
+            (".well-known/openid-configuration", 200, b"{}", "`issuer` is not http"),
+            (".well-known/openid-configuration", 200, {"issuer": "https://o.example"}, "`issuer` is not http"),
+            (".well-known/openid-configuration", 200, {}, "`jwks_uri` is not an https address"),
+            (".well-known/openid-configuration", 200, {"jwks_uri": 7}, "`jwks_uri` is not an https address"),
+            (".well-known/openid-configuration", 200, {"jwks_uri": "file:///etc/passwd"}, "file:///etc/passwd: "),
+            (".well-known/openid-configuration", 200, {"jwks_uri": "http://[::"}, r"http://[::: "),
+            ("keys", 404, b"", "answered 404"),
+            ("keys", 200, b'{"keys": []}', "not a set of keys"),
+            ("keys", 200, b'{"keys": {"a": 1}}', "not a set of keys"),
+            ("keys", 200, b'{"keys": [{"kty": "RSA", "kid": "rs256"}]}', "not a set of keys"),
+        ],
+    )
+    def test_an_issuer_that_answers_nonsense_says_nothing_about_a_token(self, world, path, status, body, told):
+        if isinstance(body, dict):
+            body = json.dumps({"issuer": world.issuer.url, **body}).encode()
+        world.issuer.answers[f"/realms/partners/{path}"] = (status, body)
+        with pytest.raises(PartnerError) as failed:
+            world.tokens.find(world.token())
+        assert str(failed.value).startswith(f"the keys of {world.issuer.url} are not to be had: ")
+        assert told in str(failed.value)
+        assert world.refused == []
+
+    def test_no_connection_is_kept_through_the_hours_for_which_a_function_may_be_frozen(self):
+        asked = []
+
+        def answer(request):
+            asked.append(request.headers["connection"])
+            document = {"issuer": "https://i.example", "jwks_uri": "https://i.example/keys"}
+            return httpx.Response(200, json=document)
+
+        with pytest.raises(PartnerError, match="not a set of keys"):
+            IssuerKeys("https://i.example", transport=httpx.MockTransport(answer)).find("rs256")
+        assert asked == ["close", "close"]
+
+    def test_keys_of_an_encrypted_issuer_come_encrypted_too(self):
+        document = {"issuer": "https://i.example", "jwks_uri": "http://i.example/keys"}
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, json=document))
+        with pytest.raises(PartnerError, match="`jwks_uri` is not an https address"):
+            IssuerKeys("https://i.example", transport=transport).find("rs256")
+
+    def test_an_issuer_that_does_not_answer_is_asked_again_after_ten_seconds(self, world):
+        down = {f"/realms/partners/{path}": (503, b"") for path in (".well-known/openid-configuration",)}
+        world.issuer.answers = dict(down)
+        for passing, asked in ((0, 1), (0, 1), (9.999, 1), (0.001, 2)):
+            world.now += passing
+            with pytest.raises(PartnerError, match="answered 503"):
+                world.tokens.find(world.token())
+            assert world.issuer.asked == ["openid-configuration"] * asked
+        world.issuer.answers.clear()
+        world.now += 9
+        with pytest.raises(PartnerError):
+            world.tokens.find(world.token())
+        world.now += 1
+        assert world.tokens.find(world.token())
+        assert world.reason(world.token(kid="unknown")) == "the issuer has no key of that kid"
+
+    def test_while_it_does_not_answer_known_keys_are_good_and_of_unknown_ones_nothing_is_said(self, world):
+        good = world.token()
+        assert world.tokens.find(good)
+        path = "/realms/partners/keys"
+        world.issuer.answers[path] = (500, b"")
+        world.now += 60
+        for _ in range(2):
+            with pytest.raises(PartnerError):
+                world.tokens.find(world.token("EdDSA", kid="unknown"))
+            assert world.tokens.find(good)
+        assert world.issuer.asked.count("keys") == 2
+        world.now += 540
+        with pytest.raises(PartnerError):
+            world.tokens.find(good)
+
+    def test_an_issuer_that_is_not_there(self, keys, transport):
+        with Issuer() as gone:
+            pass
+        world = World(gone, keys, transport)
+        with pytest.raises(PartnerError, match=r"are not to be had: http://127.0.0.1:\d+/realms/.*refused"):
+            world.tokens.find(world.token())
+
+    def test_it_is_asked_through_the_guard(self, world):
+        port = world.issuer.url.split("/")[2].rpartition(":")[2]
+        for allowed in ((), (f"127.0.0.1:{port}",)):
+            guarded = GuardedTransport(Outbound.of(allowed))
+            published = IssuerKeys(world.issuer.url, transport=guarded)
+            if allowed:
+                assert published.find("rs256")
+            else:
+                with pytest.raises(PartnerError, match=r"not to be had: .*127\.0\.0\.1") as failed:
+                    published.find("rs256")
+                assert isinstance(failed.value.__cause__, OutboundRefused)
+            guarded.close()
+
+
+class TestApi:
+    """What a partner is told."""
+
+    SOURCES = {name: a_source(source=name) for name in ("things", "others")}
+
+    @pytest.fixture
+    def post(self, world):
+        api = EventsApi(
+            tokens=TokensByForm(own=MemoryTokens({"own": ["things"]}), issued=world.tokens),
+            source=lambda name: self.SOURCES[name],
+            receiver=Receiver(),
+            buffer=None,
+            now=lambda: datetime.now(UTC),
+        )
+
+        def post(token, source="things"):
+            headers = {"authorization": f"Bearer {token}"}
+            return api.post(Request(source=source, headers=headers, body=b"[]"))
+
+        return post
+
+    def test_the_form_decides_who_is_asked(self, world, post):
+        assert post("own").status == 202
+        assert world.issuer.asked == []
+        assert post(world.token()).status == 202
+        assert [post(token).status for token in ("x.y", "x", "a.b.c.d")] == [401, 401, 401]
+        assert len(world.issuer.asked) == 2
+
+    def test_a_source_that_is_not_in_the_claim(self, world, post):
+        assert post(world.token(), "others").status == 403
+        assert post(world.token(slackwater_sources=None)).status == 403
+        assert post(world.token(slackwater_sources="*"), "others").status == 202
+
+    def test_whatever_is_wrong_with_a_token_the_answer_is_one(self, world, post):
+        answers = [
+            post(token)
+            for token in (
+                world.token(exp=1),
+                world.token(aud="other"),
+                world.token(key=world.keys["other"]),
+                world.token(kid="unknown"),
+                "a.b.c",
+                "wrong",
+                "wr\u00f6ng",
+            )
+        ]
+        assert {answer.status for answer in answers} == {401}
+        assert {answer.text() for answer in answers} == {
+            json.dumps(
+                {
+                    "error": {
+                        "code": "unauthorized",
+                        "message": "send a valid token: `Authorization: Bearer <token>`; if yours has expired or was "
+                        "revoked, ask for a new one",
+                    }
+                }
+            )
+        }
+        assert [answer.headers for answer in answers] == [{"www-authenticate": "Bearer"}] * 7
+        assert post("own", "others").headers == {}
+
+
+class TestHandler:
+    @pytest.fixture
+    def call(self, world, monkeypatch):
+        """The function, told of the issuer by its environment; its logs are kept."""
+        environment = {
+            "RAW_BUCKET": "raw",
+            "RAW_DATABASE": "raw",
+            "TOKEN_TABLE": "tokens",
+            "PROJECT_URI": "s3://assets/project",
+            "EVENT_QUEUE_URL": "http://queue",
+            "OIDC_ISSUER": world.issuer.url,
+            "OIDC_AUDIENCE": AUDIENCE,
+            "OUTBOUND_ALLOW": "10.0.0.0/8,127.0.0.1",
+        }
+        self.logs = io.StringIO()
+        monkeypatch.setattr(receive_events.logger.registered_handler, "stream", self.logs)
+        monkeypatch.setattr(receive_events, "client", lambda _: SimpleNamespace(get_item=lambda **_: {}))
+        tokens = receive_events._tokens(receive_events.Environment.model_validate(environment))
+        source, now = a_source(), lambda: datetime.now(UTC)
+        api = EventsApi(tokens=tokens, source=lambda _: source, receiver=Receiver(), buffer=None, now=now)
+        monkeypatch.setattr(receive_events, "_api", lambda: api)
+
+        def call(token):
+            event = {
+                "headers": {"Authorization": f"Bearer {token}"},
+                "pathParameters": {"source": "things"},
+                "requestContext": {"requestId": "request-1"},
+                "body": "[]",
+            }
+            answer = receive_events.handler(event, None)
+            return answer["statusCode"], answer["headers"].get("www-authenticate")
+
+        return call
+
+    def test_it_takes_tokens_of_the_issuer_that_its_environment_names(self, world, call):
+        assert call(world.token()) == (202, None)
+        assert call("own") == (401, "Bearer")
+
+    def test_why_a_token_is_refused_stands_in_the_log_and_the_token_does_not(self, world, call):
+        token = world.token(aud="other")
+        assert call(token) == (401, "Bearer")
+        logged = [json.loads(line) for line in self.logs.getvalue().splitlines()]
+        assert [line.get("reason") for line in logged] == ["Audience doesn't match", None]
+        assert {line["correlation_id"] for line in logged} == {"request-1"}
+        assert not any(part in self.logs.getvalue() for part in token.split("."))
+
+    def test_while_the_issuer_does_not_answer_a_batch_is_worth_sending_again(self, world, call):
+        world.issuer.answers["/realms/partners/keys"] = (500, b"")
+        token = world.token()
+        assert call(token) == (503, None)
+        assert "answered 500" in self.logs.getvalue()
+        assert not any(part in self.logs.getvalue() for part in token.split("."))
+
+    def test_without_an_issuer_such_a_token_is_one_of_ours_and_unknown(self, world):
+        asked = []
+
+        class Table:
+            def get_item(self, **call):
+                asked.append(call["Key"]["token_hash"]["S"])
+                return {}
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(receive_events, "client", lambda _: Table())
+            tokens = receive_events._tokens(
+                receive_events.Environment(
+                    RAW_BUCKET="raw", RAW_DATABASE="raw", TOKEN_TABLE="t", PROJECT_URI="p", EVENT_QUEUE_URL="q"
+                )
+            )
+        token = world.token()
+        assert tokens.find(token) is None
+        assert asked == [hashlib.sha256(token.encode()).hexdigest()]
+        assert world.issuer.asked == []
+
+
+class Receiver:
+    """A receiver that takes whatever comes."""
+
+    def receive(self, body, *, source, origin, **_):
+        assert origin in {"push:acme", "push:client-7"}
+        return BatchResult(batch_id="0" * 32, accepted=1, duplicates=0, rejected=())
