@@ -12,9 +12,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.constructs.common import states_arn
+from infra.constructs.measures import Queues, executions, messages_in, oldest_in, put_by
 from infra.settings import Settings
-from slackwater.metrics import NAMESPACE, Dimension, Metric
+from slackwater.metrics import Dimension, Metric
 from slackwater.project import Project
 
 _PERIOD = Duration.minutes(5)
@@ -25,6 +25,9 @@ _LEVEL_PERIOD = Duration.minutes(1)
 _HOURS_APART = 26
 """How far apart two daily checks may be: 25 hours when clocks are put back, and one to begin in. A single
 period of a day moves on all the time, and would ring whenever a check is minutes later than the one before."""
+_MINUTES_WAITING = 10
+"""Two attempts to store an event have failed by then, or the function does not keep up. No longer: SQS leaves messages
+out of a queue's age that it has handed over three times."""
 _AT_LEAST = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
 _MORE = "docs/operations.md says more."
 
@@ -105,40 +108,7 @@ RULES = (
     ),
 )
 DEAD_LETTERS, MONITOR_FAILED, MONITOR_MISSING = "dead-letters", "monitor-failed", "monitor-missing"
-
-
-def put_by(metric: Metric, of: str, *, statistic: str, period: Duration) -> cloudwatch.Metric:
-    """Return one of Slackwater's own metrics, of one pipeline or source."""
-    return cloudwatch.Metric(
-        namespace=NAMESPACE,
-        metric_name=metric.value,
-        dimensions_map={metric.dimension.value: of},
-        statistic=statistic,
-        period=period,
-    )
-
-
-def messages_in(queue_name: str, *, period: Duration) -> cloudwatch.Metric:
-    """Return how many messages wait in a queue."""
-    return cloudwatch.Metric(
-        namespace="AWS/SQS",
-        metric_name="ApproximateNumberOfMessagesVisible",
-        dimensions_map={"QueueName": queue_name},
-        statistic=cloudwatch.Stats.MAXIMUM,
-        period=period,
-    )
-
-
-def executions(scope: Construct, machine: str, *, ended: str, period: Duration) -> cloudwatch.Metric:
-    """Return how many executions of the state machine of that full name ended so, such as `ExecutionsFailed`."""
-    arn = states_arn(scope, "stateMachine", machine)
-    return cloudwatch.Metric(
-        namespace="AWS/States",
-        metric_name=ended,
-        dimensions_map={"StateMachineArn": arn},
-        statistic=cloudwatch.Stats.SUM,
-        period=period,
-    )
+EVENTS_WAITING, EVENT_DEAD_LETTERS = "events-waiting", "event-dead-letters"
 
 
 class AlarmTopic(Construct):
@@ -174,7 +144,7 @@ class AlarmTopic(Construct):
 
 
 class Alarms(Construct):
-    """Every rule's alarms for a project's pipelines and sources, those on the monitor, and the one on dead letters."""
+    """Every rule's alarms for a project's pipelines and sources, those on the monitor, and those on queues."""
 
     def __init__(
         self,
@@ -185,16 +155,18 @@ class Alarms(Construct):
         project: Project,
         topic: sns.ITopic,
         monitor: str,
-        dead_letters: str,
+        queues: Queues,
     ) -> None:
-        """Ring by `topic`, for the monitoring state machine and the queue too, by their names."""
+        """Ring by `topic`, for the monitoring state machine too, by its name."""
         super().__init__(scope, id_)
         self._settings, self._action = settings, actions.SnsAction(topic)
         self.all = [self._of_rule(rule, of, at) for rule in RULES for of, at in _thresholds(rule, project)]
         self.all.append(self._of_failed_monitor(settings.named(monitor)))
         if settings.airflow:  # without it nothing is started by the clock
             self.all.extend(self._of_missing_monitor(name) for name in sorted(project.pipelines))
-        self.all.append(self._of_dead_letters(dead_letters))
+        self.all.append(self._of_dead_letters(queues.dead_letters))
+        self.all.append(self._of_events_waiting(queues.events))
+        self.all.append(self._of_event_dead_letters(queues.event_dead_letters))
 
     def _of_rule(self, rule: Rule, of: str, threshold: int) -> cloudwatch.Alarm:
         return self._alarm(
@@ -241,6 +213,29 @@ class Alarms(Construct):
             missing=cloudwatch.TreatMissingData.IGNORE,
             says=f"Messages that could not be delivered wait in the queue {queue}, for 14 days. Look: read one, its "
             "TopicArn and text say what it is. Mend the subscription that did not take it, then send it again.",
+        )
+
+    def _of_events_waiting(self, queue: str) -> cloudwatch.Alarm:
+        return self._alarm(
+            EVENTS_WAITING,
+            metric=oldest_in(queue, period=_PERIOD),
+            threshold=_MINUTES_WAITING * 60,
+            # The function asks for messages all the time: of a queue in which something waits there is data.
+            missing=cloudwatch.TreatMissingData.NOT_BREACHING,
+            says=f"Events that partners were told are accepted have waited in the queue {queue} for {_MINUTES_WAITING} "
+            "minutes or more, and are in no partition yet. Look: the log of store-events says why, `slackwater buffer "
+            "status` how many wait. Mend the cause: they are tried again by themselves.",
+        )
+
+    def _of_event_dead_letters(self, queue: str) -> cloudwatch.Alarm:
+        return self._alarm(
+            EVENT_DEAD_LETTERS,
+            metric=messages_in(queue, period=_PERIOD),
+            threshold=1,
+            missing=cloudwatch.TreatMissingData.IGNORE,
+            says="Events that partners were told are accepted could not be stored in five attempts. They wait in the "
+            f"queue {queue} until 14 days after they were sent. Look: the log of store-events says why. Mend that, "
+            "such as a source's definition, then `slackwater buffer redrive`.",
         )
 
     def _alarm(

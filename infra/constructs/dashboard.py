@@ -8,7 +8,7 @@ from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.constructs.alarms import executions, messages_in, put_by
+from infra.constructs.measures import Queues, executions, messages_in, oldest_in, put_by
 from infra.settings import Settings
 from slackwater.metrics import Dimension, Metric
 from slackwater.project import Project
@@ -61,9 +61,9 @@ class Dashboard(Construct):
         functions: Sequence[str],
         machines: Sequence[str],
         application_id: str,
-        dead_letters: str,
+        queues: Queues,
     ) -> None:
-        """Make it of these alarms, and of functions, state machines, application and queue by their names."""
+        """Make it of these alarms, and of functions, state machines, application and queues by their names."""
         super().__init__(scope, id_)
         self._settings, self._project = settings, project
         self.name = settings.prefix
@@ -76,7 +76,12 @@ class Dashboard(Construct):
             width = _WIDTH // len(row)
             add(*[_graph(title, self._of_each(metric, period), width=width) for title, metric, period in row])
         add(
-            _graph("Dead letters", [messages_in(dead_letters, period=_HOUR)]),
+            _graph("Events waiting to be stored", [messages_in(queues.events, period=_HOUR)]),
+            _graph("Seconds that the oldest event has waited", [oldest_in(queues.events, period=_HOUR)]),
+            _graph("Events that could not be stored", [messages_in(queues.event_dead_letters, period=_HOUR)]),
+        )
+        add(
+            _graph("Dead letters of topics", [messages_in(queues.dead_letters, period=_HOUR)]),
             _graph("Functions' errors, an hour", self._errors(functions)),
             _graph("State machines' failures, an hour", self._failures(machines)),
         )

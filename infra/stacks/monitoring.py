@@ -12,6 +12,8 @@ from infra.constructs.alarms import Alarms, AlarmTopic
 from infra.constructs.common import outputs
 from infra.constructs.dashboard import Dashboard
 from infra.constructs.dead_letters import DeadLetters
+from infra.constructs.event_buffer import EVENT_DEAD_LETTERS, EVENTS
+from infra.constructs.measures import Queues
 from infra.settings import Settings
 from slackwater.project import Project
 
@@ -42,6 +44,11 @@ class MonitoringStack(Stack):
         self.dead_letters = DeadLetters(self, "DeadLetters", settings=settings, topics=[topic, changes])
         self.dead_letters.subscribe("Alarms", topic, settings.alarm_emails)
         self.dead_letters.subscribe("Changes", changes, settings.change_emails)
+        queues = Queues(
+            dead_letters=self.dead_letters.name,
+            events=settings.named(EVENTS),
+            event_dead_letters=settings.named(EVENT_DEAD_LETTERS),
+        )
         self.alarms = Alarms(
             self,
             "Alarms",
@@ -49,7 +56,7 @@ class MonitoringStack(Stack):
             project=project,
             topic=topic,
             monitor=monitor,
-            dead_letters=self.dead_letters.name,
+            queues=queues,
         )
         self.dashboard = Dashboard(
             self,
@@ -60,7 +67,7 @@ class MonitoringStack(Stack):
             functions=functions,
             machines=machines,
             application_id=application_id,
-            dead_letters=self.dead_letters.name,
+            queues=queues,
         )
         outputs(
             self,

@@ -1,4 +1,4 @@
-"""Where data rests: three buckets, three tables, two Glue databases."""
+"""Where data rests: three buckets, three tables, two Glue databases, and the queue of events on their way."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.constructs.common import accept, outputs, removal
+from infra.constructs.event_buffer import EventBuffer
 from infra.constructs.raw_tables import RawTables
 from infra.settings import Settings
 from slackwater.project import Project
@@ -20,13 +21,16 @@ class StorageStack(Stack):
     def __init__(
         self, scope: Construct, id_: str, *, settings: Settings, project: Project, env: Environment | None = None
     ) -> None:
-        super().__init__(scope, id_, env=env, description="Slackwater: buckets, tables and Glue databases")
+        super().__init__(scope, id_, env=env, description="Slackwater: buckets, tables, Glue databases and queues")
         self._settings = settings
         expiry = Duration.days(settings.exchange_days)
         self.raw = self._bucket(
             "Raw",
             versioned=True,
-            rules=[s3.LifecycleRule(noncurrent_version_expiration=Duration.days(settings.noncurrent_days))],
+            rules=[
+                s3.LifecycleRule(noncurrent_version_expiration=Duration.days(settings.noncurrent_days)),
+                s3.LifecycleRule(prefix="receipts/", expiration=expiry),
+            ],
         )
         self.exchange = self._bucket(
             "Exchange",
@@ -36,6 +40,7 @@ class StorageStack(Stack):
         self.file_table = self._table("FileTable", partition_key="source", sort_key="path")
         self.run_table = self._table("RunTable", partition_key="pipeline", sort_key="item")
         self.token_table = self._table("TokenTable", partition_key="token_hash")
+        self.buffer = EventBuffer(self, "EventBuffer", settings=settings)
         self.raw_database = f"{settings.database_prefix}_raw"
         self.warehouse_database = f"{settings.database_prefix}_warehouse"
         RawTables(self, "RawTables", name=self.raw_database, project=project, bucket=self.raw)
@@ -94,6 +99,8 @@ class StorageStack(Stack):
                 "TokenTable": self.token_table.table_name,
                 "RawDatabase": self.raw_database,
                 "WarehouseDatabase": self.warehouse_database,
+                "EventQueueUrl": self.buffer.queue.queue_url,
+                "EventDeadLetterQueueUrl": self.buffer.dead_letters.queue_url,
             },
         )
 

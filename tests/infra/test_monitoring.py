@@ -13,6 +13,7 @@ from aws_cdk.assertions import Template
 
 from infra.app import ROOT
 from infra.constructs.alarms import RULES, Alarms, AlarmTopic
+from infra.constructs.measures import Queues
 from infra.lint import context, definitions, stand_ins, synthesise
 from infra.settings import Settings, load_settings
 from slackwater.errors import DefinitionError
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.infra
 
 _OF_AWS = {
     "AWS/Lambda": ({"Errors"}, ["FunctionName"]),
-    "AWS/SQS": ({"ApproximateNumberOfMessagesVisible"}, ["QueueName"]),
+    "AWS/SQS": ({"ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"}, ["QueueName"]),
     "AWS/States": ({"ExecutionsFailed", "ExecutionsTimedOut", "ExecutionsAborted"}, ["StateMachineArn"]),
     "AWS/EMRServerless": (
         {"SubmittedJobs", "PendingJobs", "RunningJobs", "SuccessJobs", "FailedJobs", "CancelledJobs"},
@@ -33,6 +34,7 @@ _OF_AWS = {
     ),
 }
 """Metrics that AWS's services put, and by which dimensions."""
+QUEUE_ALARMS = {f"slackwater-{name}" for name in ("dead-letters", "events-waiting", "event-dead-letters")}
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +114,7 @@ def test_the_dashboard_shows_every_alarm(widgets: list[dict[str, Any]], assembly
 
 def test_there_is_an_alarm_of_each_rule_for_each_pipeline_or_source(assembly: Assembly, project: Project) -> None:
     expected = {f"slackwater-{rule.name}-{of}" for rule in RULES for of in names(project, rule.metric.dimension)}
-    assert set(alarms(assembly)) == {*expected, "slackwater-monitor-failed", "slackwater-dead-letters"}
+    assert set(alarms(assembly)) == {*expected, "slackwater-monitor-failed", *QUEUE_ALARMS}
 
 
 def test_a_source_that_no_pipeline_reads_has_no_alarm(project: Project) -> None:
@@ -125,7 +127,7 @@ def test_a_source_that_no_pipeline_reads_has_no_alarm(project: Project) -> None:
         project=project.model_copy(update={"sources": unread}),
         topic=AlarmTopic(stack, "Alarming", settings=settings).topic,
         monitor="monitor-days",
-        dead_letters="queue",
+        queues=Queues(dead_letters="a", events="b", event_dead_letters="c"),
     )
     made = Template.from_stack(stack).find_resources("AWS::CloudWatch::Alarm").values()
     silent = {found["Properties"]["AlarmName"] for found in made if "silent" in found["Properties"]["AlarmName"]}
@@ -165,11 +167,32 @@ def test_every_alarm_says_what_to_do_and_rings_by_the_topic(scheduled: Assembly)
 
 def test_levels_stay_until_they_are_put_again_and_counters_go_out(assembly: Assembly) -> None:
     of = {name: (alarm["TreatMissingData"], alarm["Period"]) for name, alarm in alarms(assembly).items()}
-    assert of.pop("slackwater-dead-letters") == ("ignore", 300)
+    for name in ("slackwater-dead-letters", "slackwater-event-dead-letters"):
+        assert of.pop(name) == ("ignore", 300)
     level = {alarm["MetricName"] for alarm in alarms(assembly).values()} & {m for m in Metric if m.gauge}
     assert of == {
         name: ("ignore", 60) if alarms(assembly)[name]["MetricName"] in level else ("notBreaching", 300) for name in of
     }
+
+
+def test_events_that_wait_too_long_or_could_not_be_stored_ring(assembly: Assembly) -> None:
+    found = {}
+    for name in QUEUE_ALARMS:
+        alarm = alarms(assembly)[name]
+        assert (alarm["Namespace"], alarm["Statistic"]) == ("AWS/SQS", "Maximum")
+        [queue] = alarm["Dimensions"]
+        found[name.removeprefix("slackwater-")] = (queue["Value"], alarm["MetricName"], alarm["Threshold"])
+    assert found == {
+        "dead-letters": ("slackwater-dead-letters", "ApproximateNumberOfMessagesVisible", 1),
+        "events-waiting": ("slackwater-events", "ApproximateAgeOfOldestMessage", 600),
+        "event-dead-letters": ("slackwater-event-dead-letters", "ApproximateNumberOfMessagesVisible", 1),
+    }
+
+
+def test_every_queue_is_looked_at(assembly: Assembly, shown: list[tuple[str, str, dict[str, str]]]) -> None:
+    made = {queue["Properties"]["QueueName"] for queue in assembly.resources("AWS::SQS::Queue").values()}
+    assert made == {alarms(assembly)[name]["Dimensions"][0]["Value"] for name in QUEUE_ALARMS}
+    assert made == {of["QueueName"] for namespace, _, of in shown if namespace == "AWS/SQS"}
 
 
 def test_a_partner_is_silent_after_the_hours_that_its_source_says(assembly: Assembly, project: Project) -> None:
@@ -226,7 +249,8 @@ def test_what_is_no_address_is_named(address: str) -> None:
 def test_the_page_for_operators_names_every_alarm_and_the_two_topics() -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `slackwater-([\w-]+?)(?:-[A-Z]+)?` \|", page, flags=re.MULTILINE))
-    assert named == {*(rule.name for rule in RULES), "monitor-failed", "monitor-missing", "dead-letters"}
+    others = {"monitor-failed", "monitor-missing", "dead-letters", "events-waiting", "event-dead-letters"}
+    assert named == {rule.name for rule in RULES} | others
     for topic in ("slackwater-alarms", "slackwater-changes"):
         assert f"`{topic}`" in page
 

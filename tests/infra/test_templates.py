@@ -21,7 +21,7 @@ def test_nothing_runs_but_our_own_functions(assembly: Assembly) -> None:
     assert names == {
         f"slackwater-{path.parent.name.replace('_', '-')}" for path in (ROOT / "lambdas").glob("*/handler.py")
     }
-    assert len(names) == 8
+    assert len(names) == 9
     for function in functions:
         properties = function["Properties"]
         assert properties["Handler"] == "handler.handler"
@@ -38,9 +38,10 @@ def test_no_function_is_told_more_than_it_needs(assembly: Assembly) -> None:
         for function in assembly.resources("AWS::Lambda::Function").values()
     }
     assert told == {
-        "receive-events": {"RAW_BUCKET", "RAW_DATABASE", "TOKEN_TABLE", "PROJECT_URI"},
-        "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI"},
-        "fetch-file": {"RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI"},
+        "receive-events": {"RAW_BUCKET", "RAW_DATABASE", "TOKEN_TABLE", "EVENT_QUEUE_URL", "PROJECT_URI"},
+        "store-events": {"RAW_BUCKET", "RAW_DATABASE", "PROJECT_URI"},
+        "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
+        "fetch-file": {"RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
         "freeze-inputs": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"},
         "record-run": {"RUN_TABLE"},
         "check-days": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"},
@@ -84,10 +85,44 @@ def test_buckets_are_private_encrypted_and_reached_by_tls_only(assembly: Assembl
         assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
+def test_what_waits_to_be_stored_is_encrypted_reached_by_tls_only_and_outlives_the_stack(assembly: Assembly) -> None:
+    queues = {name: queue for name, queue in assembly.resources("AWS::SQS::Queue").items() if "EventBuffer" in name}
+    assert len(queues) == 2
+    for queue in queues.values():
+        assert queue["Properties"]["SqsManagedSseEnabled"]
+        assert queue["Properties"]["MessageRetentionPeriod"] == 14 * 86400
+        assert queue["DeletionPolicy"] == "Retain"
+    policies = assembly.templates["slackwater-storage"]["Resources"].values()
+    statements = [
+        statement
+        for policy in policies
+        if policy["Type"] == "AWS::SQS::QueuePolicy"
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+    ]
+    assert len(statements) == 2
+    for statement in statements:
+        assert statement["Effect"] == "Deny"
+        assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+
+
+def test_messages_are_stored_in_batches_and_tried_again_before_they_are_dead(assembly: Assembly) -> None:
+    mapping = assembly.one("AWS::Lambda::EventSourceMapping", "storeevents")
+    assert (mapping["BatchSize"], mapping["MaximumBatchingWindowInSeconds"]) == (1000, 5)
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert mapping["ScalingConfig"] == {"MaximumConcurrency": 10}
+    queue = assembly.one("AWS::SQS::Queue", "EventBufferQueue")
+    function = assembly.one("AWS::Lambda::Function", "storeevents")
+    # What Lambda asks for, so that no message is handed over again while it is being stored.
+    assert queue["VisibilityTimeout"] >= 6 * function["Timeout"] + mapping["MaximumBatchingWindowInSeconds"]
+    assert queue["RedrivePolicy"]["maxReceiveCount"] == 5
+    assert "EventBufferDeadLetters" in words(queue["RedrivePolicy"]["deadLetterTargetArn"])
+
+
 def test_raw_objects_keep_their_versions_and_exchanged_files_expire(assembly: Assembly) -> None:
     raw, exchange = assembly.one("AWS::S3::Bucket", "Raw"), assembly.one("AWS::S3::Bucket", "Exchange")
     assert raw["VersioningConfiguration"] == {"Status": "Enabled"}
-    assert not [rule for rule in raw["LifecycleConfiguration"]["Rules"] if "ExpirationInDays" in rule]
+    expiring = [rule for rule in raw["LifecycleConfiguration"]["Rules"] if "ExpirationInDays" in rule]
+    assert [(rule["Prefix"], rule["ExpirationInDays"]) for rule in expiring] == [("receipts/", 30)]
     rules = exchange["LifecycleConfiguration"]["Rules"]
     assert {rule["Prefix"]: rule["ExpirationInDays"] for rule in rules if "Prefix" in rule} == {
         "runs/": 30,
@@ -142,7 +177,7 @@ def test_the_api_has_one_route_with_a_limit_and_a_log(assembly: Assembly) -> Non
 
 def test_every_log_group_forgets(assembly: Assembly) -> None:
     groups = assembly.resources("AWS::Logs::LogGroup").values()
-    assert len(groups) == 13
+    assert len(groups) == 14
     assert {group["Properties"]["RetentionInDays"] for group in groups} == {30}
 
 

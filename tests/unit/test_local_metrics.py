@@ -234,8 +234,8 @@ def test_an_alarm_that_this_cloud_cannot_judge_stays_as_it_is(monitoring):
     assert (band["StateValue"], band["StateReason"]) == ("INSUFFICIENT_DATA", "new")
 
 
-def depths():
-    found = [points for (_, _, (_, name, _)), points in cloudwatch._metrics.all_items() if name.startswith("Approx")]
+def measured(metric):
+    found = [points for (_, _, (_, name, _)), points in cloudwatch._metrics.all_items() if name == metric]
     return [(point["Dimensions"]["QueueName"], point["Value"]) for points in found for point in points]
 
 
@@ -252,7 +252,21 @@ def test_a_queue_is_measured_when_it_changes_and_each_minute_while_something_wai
         True,
         False,
     ]
-    assert depths() == [("q", 0), ("q", 1), ("q", 1)]
+    assert measured("ApproximateNumberOfMessagesVisible") == [("q", 0), ("q", 1), ("q", 1)]
+    assert measured("ApproximateAgeOfOldestMessage") == [
+        ("q", 0),
+        ("q", pytest.approx(101, abs=2)),
+        ("q", pytest.approx(161, abs=2)),
+    ]
+
+
+def test_a_message_that_is_being_received_has_an_age_still(monitoring):
+    url = sqs._act_create_queue({"QueueName": "q"}, "")["QueueUrl"]
+    sqs._act_send_message({"QueueUrl": url, "MessageBody": "m"}, url)
+    sqs._receive_messages_for_esm(url, 1)
+    monitoring.step(time.time() + 700)
+    assert measured("ApproximateNumberOfMessagesVisible") == [("q", 0)]
+    assert measured("ApproximateAgeOfOldestMessage") == [("q", pytest.approx(700, abs=2))]
 
 
 def executed(name, state):
@@ -318,4 +332,4 @@ def test_a_message_whose_queue_is_gone_goes_to_the_dead_letters(monitoring, topi
 def test_a_subscription_without_a_redrive_policy_loses_its_message(monitoring, topic):
     subscribed(topic, "gone")
     sns._fanout(topic, "id", "text", "subject")
-    assert depths() == []
+    assert measured("ApproximateNumberOfMessagesVisible") == []

@@ -159,6 +159,19 @@ def test_queues_keep_their_messages_like_this():
         sqs.reset()
 
 
+def test_functions_take_messages_by_this_function():
+    assert parameters(sqs._receive_messages_for_esm) == ["queue_url", "max_number"]
+    assert parameters(sqs._collect_msgs) == ["q", "max_n", "vis_timeout"]
+    poll = inspect.getsource(lambda_svc._poll_sqs)
+    assert "_sqs._receive_messages_for_esm(queue_url, batch_size)" in poll
+    assert 'esm.get("BatchSize", 10)' in poll
+    for step in ("_expire_retained(q)", "_dlq_sweep(q)", "_collect_msgs(q, max_n, vis)", "with _queues_lock:"):
+        assert step in inspect.getsource(sqs._receive_messages_for_esm)
+    # As long as the emulator does none of it by itself, it is done for it.
+    assert "MaximumBatchingWindowInSeconds" not in poll
+    assert "min(int(max_number or 1), 10)" in inspect.getsource(sqs._receive_messages_for_esm)
+
+
 def test_topics_deliver_to_queues_by_this_function():
     names = ["endpoint", "envelope", "raw", "raw_message"]
     assert parameters(sns._deliver_to_sqs)[:4] == names

@@ -1,4 +1,4 @@
-"""The one place that touches the emulator's inner tables, with `emulator_metrics` for those of metrics and alarms.
+"""The place that touches the emulator's inner tables, with `emulator_metrics` and `emulator_queues` for theirs.
 
 MiniStack has no plug-in interface, so a service is added by entering it in the tables that its own services stand in.
 `tests/unit/test_local_ministack_contract.py` holds every name and signature used here; the version is pinned exactly.

@@ -1,4 +1,4 @@
-"""The emulator's inner tables of metrics and alarms, queues, topics and executions: what `emulator` is for the rest."""
+"""The emulator's inner tables of metrics and alarms, topics and executions: what `emulator` is for the rest."""
 
 from __future__ import annotations
 
@@ -90,15 +90,6 @@ def statistic(alarm: Mapping[str, Any], points: Sequence[Any]) -> float | None:
     name = alarm.get("ExtendedStatistic") or alarm["Statistic"]
     value: float | None = metrics._stat_value(metrics._calc_stats(points), name, points) if points else None
     return value
-
-
-def waiting_messages() -> dict[tuple[Scope, str], int]:
-    """Return how many messages can be received from each queue, by scope and name."""
-    now, queues = time.time(), _module("services.sqs")._queues.all_items()
-    return {
-        ((account, region), queue["name"]): sum(message["visible_at"] <= now for message in list(queue["messages"]))
-        for (account, region, _), queue in queues
-    }
 
 
 def keep_dead_letters() -> None:

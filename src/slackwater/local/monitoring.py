@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from slackwater.local import emulator, emulator_metrics
+from slackwater.local import emulator, emulator_metrics, emulator_queues
 from slackwater.local.alarms import Rule, State, judge, period_of
 from slackwater.local.emf import Datum, data
 
@@ -26,7 +26,7 @@ class Monitoring:
         """`touch` is told when something has changed that is to be kept."""
         self._touch = touch
         self._noted: deque[tuple[emulator.Scope, Datum]] = deque()
-        self._measured: dict[tuple[emulator.Scope, str], tuple[float, int]] = {}
+        self._measured: dict[tuple[emulator.Scope, str], tuple[float, emulator_queues.Waiting]] = {}
 
     def register(self) -> None:
         """Enter it in the emulator's tables."""
@@ -67,17 +67,21 @@ class Monitoring:
         return count
 
     def _put_measured(self, now: float) -> int:
-        """Put the depth of queues: when it has changed, and as long as something waits."""
+        """Put what queues hold: when it has changed, and as long as there is something."""
         due = {}
-        for queue, depth in emulator_metrics.waiting_messages().items():
+        for queue, found in emulator_queues.waiting().items():
             at, before = self._measured.get(queue, (0.0, None))
-            if depth != before or (depth and now - at >= _REPEAT_SECONDS):
-                due[queue] = depth
-        for (scope, name), depth in due.items():
-            dimensions = {"QueueName": name}
-            datum = Datum("AWS/SQS", "ApproximateNumberOfMessagesVisible", dimensions, "Count", now, (float(depth),))
-            emulator_metrics.put_datum(scope, datum)
-            self._measured[scope, name] = (now, depth)
+            if found != before or (found.oldest and now - at >= _REPEAT_SECONDS):
+                due[queue] = found
+        for (scope, name), found in due.items():
+            age = now - found.oldest if found.oldest else 0.0
+            for metric, unit, value in (
+                ("ApproximateNumberOfMessagesVisible", "Count", float(found.visible)),
+                ("ApproximateAgeOfOldestMessage", "Seconds", age),
+            ):
+                datum = Datum("AWS/SQS", metric, {"QueueName": name}, unit, now, (value,))
+                emulator_metrics.put_datum(scope, datum)
+            self._measured[scope, name] = (now, found)
         return len(due)
 
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from slackwater.local import emulator, layout
+from slackwater.local import emulator, emulator_queues, layout
 from slackwater.local.checkpoint import Checkpointer, noting_requests
 from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.applications import Applications
@@ -51,6 +51,7 @@ async def _serve(place: layout.Layout, listener: socket.socket) -> None:
     endpoint = f"http://{layout.HOST}:{port}"
     emulator.address_apis_by_path(endpoint)
     emulator.share_layers(lambda layer: shared_layer(layer, place.layers))
+    emulator_queues.gather_batches()
     job_runs = _add_emr_serverless(place, endpoint=endpoint)
     checkpointer = Checkpointer(place.state, busy=lambda: job_runs.running() or emulator.executions_running())
     monitoring = Monitoring(checkpointer.touch)

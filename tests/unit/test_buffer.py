@@ -1,0 +1,427 @@
+"""Push through a queue: what is answered is stored once, however messages are grouped, repeated and cut off."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lambdas.store_events import handler as store_events
+from slackwater.errors import CloudError, UnknownName
+from slackwater.receiver import buffer
+from slackwater.receiver.api import Answer, EventsApi, Request
+from slackwater.receiver.batch import Limits
+from slackwater.receiver.buffer import MAX_MESSAGE_BYTES, BufferedBatch, store_messages
+from slackwater.receiver.deliver import Delivery
+from slackwater.receiver.receive import Receiver
+from slackwater.receiver.source import OWN_ID, Source
+from tests.fakes_receiver import (
+    RECEIVED,
+    Clock,
+    Crash,
+    Fuse,
+    MemoryBuffer,
+    MemoryPartitions,
+    MemoryStore,
+    MemoryTokens,
+    a_source,
+)
+from tests.reading import counted_events, stored_events
+
+pytestmark = pytest.mark.unit
+
+JSON, NDJSON = "application/json", "application/x-ndjson"
+QUEUE = {"buffer": "queue"}
+THINGS = a_source(push=QUEUE)
+FIELDS = {name: field.model_dump(by_alias=True) for name, field in THINGS.fields.items()}
+OTHERS = a_source(source="others", push=QUEUE, event_id="id")
+
+
+class Setup:
+    """The API, a queue and what stores its messages, over fakes."""
+
+    def __init__(self, *sources: Source, **limits: int) -> None:
+        self.sources = {source.source: source for source in sources or (THINGS, OTHERS)}
+        self.fuse = Fuse()
+        self.store = MemoryStore(self.fuse)
+        self.partitions = MemoryPartitions(self.fuse)
+        self.queue = MemoryBuffer(self.fuse)
+        self.clock = Clock()
+        delivery = Delivery(store=self.store, partitions=self.partitions, raw_bucket="raw")
+        self.receiver = Receiver(delivery=delivery, now=self.clock, limits=Limits(**limits))
+        self.api = EventsApi(
+            tokens=MemoryTokens({"good": ["*"]}),
+            source=self.source,
+            receiver=self.receiver,
+            buffer=self.queue,
+            now=self.clock,
+        )
+
+    def source(self, name: str) -> Source:
+        if name not in self.sources:
+            raise UnknownName(f"no source {name!r}")
+        return self.sources[name]
+
+    def post(self, *events: object, source: str = "things", body: bytes | None = None, **headers: str) -> Answer:
+        sent = {"authorization": "Bearer good", "content-type": NDJSON}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        body = "\n".join(map(json.dumps, events)).encode() if body is None else body
+        return self.api.post(Request(source=source, headers=sent, body=body, correlation_id="mine"))
+
+    def deliver(self, *places: int) -> dict[int, str]:
+        """Store these messages, all without places; return why which of them failed."""
+        messages = {str(place): self.queue.messages[place] for place in places or range(len(self.queue.messages))}
+        outcomes = list(store_messages(messages, source=self.source, receiver=self.receiver))
+        assert sorted(outcome.message_id for outcome in outcomes) == sorted(messages)
+        return {int(outcome.message_id): outcome.failure for outcome in outcomes if outcome.failure}
+
+    def objects(self, source: str = "things") -> list[str]:
+        return self.store.uris(f"/raw/source={source}/")
+
+    def counted(self, source: str = "things") -> list[dict[str, object]]:
+        definition = self.sources[source]
+        return counted_events(stored_events(self.store, definition), definition.id_column)
+
+
+def event(number: int = 0, hour: int = 12, **more: object) -> dict[str, object]:
+    return {"id": "a", "at": f"2013-03-08T{hour}:00:00Z", "count": number, **more}
+
+
+class TestAnswer:
+    def test_a_small_body_is_answered_once_the_queue_has_it(self):
+        setup = Setup()
+        body = gzip.compress(json.dumps(event()).encode(), mtime=0)
+        answer = setup.post(body=body, content_encoding="gzip")
+        assert answer.status == 202
+        assert (answer.body["accepted"], answer.body["duplicates"], answer.body["rejected"]) == (1, 0, [])
+        assert setup.store.objects == {}
+        [message] = setup.queue.messages
+        assert BufferedBatch.model_validate_json(message) == BufferedBatch(
+            source="things",
+            body=body,
+            content_type=NDJSON,
+            content_encoding="gzip",
+            origin="push:acme",
+            received_at=RECEIVED,
+            accepted=1,
+            rejected=b"",
+            correlation_id="mine",
+        )
+
+    def test_rejected_events_are_side_lined_before_the_answer_and_the_others_wait(self):
+        setup = Setup()
+        answer = setup.post(event(), 7, event(1))
+        assert (answer.status, answer.body["accepted"]) == (202, 2)
+        assert answer.body["rejected"] == [{"index": 1, "reason": "an event is a JSON object, not a number (7)"}]
+        [uri] = setup.store.uris("/sideline/")
+        assert json.loads(setup.store.get(uri))["text"] == "7"
+        assert not setup.objects()
+        message = BufferedBatch.model_validate_json(setup.queue.messages[0])
+        assert (message.accepted, message.rejected) == (2, bytes([0b10]))
+
+    def test_what_was_rejected_takes_a_bit_for_each_event(self):
+        setup = Setup()
+        setup.post(*(event(n) if n % 3 else "" for n in range(2000)))
+        message = BufferedBatch.model_validate_json(setup.queue.messages[0])
+        rejected = [n for n in range(2000) if message.rejected[n // 8] >> n % 8 & 1]
+        assert rejected == list(range(0, 2000, 3))
+        assert len(message.rejected) == 250
+        assert setup.deliver() == {}
+        assert sorted(row["count"] for row in setup.counted()) == [n for n in range(2000) if n % 3]
+
+    @pytest.mark.parametrize(
+        ("body", "headers", "status"),
+        [
+            (b"[]", {"content_type": JSON}, 202),
+            (b"7\n8", {}, 422),
+            (b"hello", {}, 400),
+            (b"", {}, 400),
+            (b"[1]", {"content_type": "text/csv"}, 415),
+            (b"1\n" * 4, {}, 413),
+            (b" " * 2000 + b"1", {}, 413),
+        ],
+        ids=["no event", "all rejected", "unreadable", "empty", "media type", "too many", "too large"],
+    )
+    def test_where_nothing_is_accepted_nothing_is_sent(self, body, headers, status):
+        setup = Setup(a_source(push={**QUEUE, "max_events": 3}), body_bytes=1000)
+        assert setup.post(body=body, **headers).status == status
+        assert not setup.queue.messages
+
+    def test_there_is_no_answer_before_the_queue_has_confirmed(self):
+        setup = Setup()
+        setup.fuse.left = 0
+        with pytest.raises(Crash, match="before send"):
+            setup.post(event())
+
+    @pytest.mark.parametrize(("more", "waits"), [(0, True), (1, False)])
+    def test_a_body_that_would_not_fit_a_message_is_stored_at_once(self, more, waits):
+        setup = Setup()
+        setup.post(event(note=""))
+        [message] = setup.queue.messages
+        # Three bytes of a body are four of a message.
+        room = (MAX_MESSAGE_BYTES - len(message)) // 4 * 3
+        answer = setup.post(event(note="x" * (room + 3 * more)))
+        assert (answer.status, answer.body["accepted"], answer.body["duplicates"]) == (202, 1, 0)
+        assert len(setup.queue.messages) == 1 + waits
+        assert len(setup.objects()) == 1 - waits
+        assert max(map(len, setup.queue.messages)) <= MAX_MESSAGE_BYTES
+        again = setup.post(event(note="x" * (room + 3 * more)))
+        assert (again.body["accepted"], again.body["duplicates"]) == ((1, 0) if waits else (0, 1))
+        setup.deliver()
+        assert len(setup.counted()) == 2
+
+    def test_a_source_without_buffer_knows_no_queue(self):
+        setup = Setup(a_source())
+        assert setup.post(event()).body["accepted"] == 1
+        assert (len(setup.objects()), setup.queue.messages) == (1, [])
+
+
+class TestStore:
+    def test_batches_of_a_source_are_joined_by_hour(self):
+        setup = Setup()
+        for number in range(10):
+            setup.post(event(number, hour=12 + number % 2))
+            setup.post(event(number, id=f"b{number}"), source="others")
+        setup.clock.pass_by(minutes=1)
+        assert setup.deliver() == {}
+        assert (len(setup.objects()), len(setup.objects("others"))) == (2, 1)
+        assert sorted(row["count"] for row in setup.counted()) == list(range(10))
+        assert sorted(row["id"] for row in setup.counted("others")) == [f"b{number}" for number in range(10)]
+        assert {row["_received_at"] for row in setup.counted()} == {RECEIVED}
+        assert {(source, *partition) for source, partition in setup.partitions.known} == {
+            ("things", "2013-03-08", "12"),
+            ("things", "2013-03-08", "13"),
+            ("others", "2013-03-08", "12"),
+        }
+
+    def test_an_event_without_an_id_gets_one_of_its_batch_and_its_place(self):
+        setup = Setup()
+        batch = setup.post(event(), 7, event()).body["batch_id"]
+        setup.deliver()
+        assert sorted(row[OWN_ID] for row in setup.counted()) == [f"{batch}-0", f"{batch}-2"]
+
+    def test_a_message_that_is_none_fails_by_itself(self):
+        setup = Setup()
+        setup.post(event())
+        for text in ("", "{}", '{"source": "things"}', setup.queue.messages[0].replace('"body":"', '"body":"%')):
+            setup.queue.messages.append(text)
+        failed = setup.deliver()
+        assert sorted(failed) == [1, 2, 3, 4]
+        assert all(why.startswith("no batch of events: ") for why in failed.values())
+        assert len(setup.counted()) == 1
+
+    def test_a_source_that_is_gone_fails_its_own_messages(self):
+        setup = Setup()
+        setup.post(event(), source="others")
+        setup.post(event())
+        del setup.sources["others"]
+        assert setup.deliver() == {0: "no source 'others'"}
+        assert len(setup.counted()) == 1
+
+    def test_a_body_that_a_new_definition_refuses_fails_by_itself(self):
+        setup = Setup()
+        setup.post(event(1), event(2))
+        setup.post(event(3))
+        setup.sources["things"] = a_source(push={**QUEUE, "max_events": 1})
+        failed = setup.deliver()
+        assert sorted(failed) == [0]
+        assert "all that is taken in one batch" in failed[0]
+        assert [row["count"] for row in setup.counted()] == [3]
+
+    def test_an_event_that_was_accepted_is_never_rejected_afterwards(self):
+        setup = Setup()
+        setup.post(event(1), event(2, size=1.5), 7)
+        setup.post(event(3, size=2))
+        setup.sources["things"] = a_source(push=QUEUE, fields={**FIELDS, "size": {"type": "double", "required": True}})
+        assert setup.deliver() == {
+            0: "only 1 of 2 accepted events fit the definition of 'things' now: size: missing, and it is required "
+            "(mend the definition, then `slackwater buffer redrive`)"
+        }
+        assert [row["count"] for row in setup.counted()] == [3]
+        setup.sources["things"] = THINGS
+        assert setup.deliver(0) == {}
+        assert sorted(row["count"] for row in setup.counted()) == [1, 2, 3]
+        assert len(setup.store.uris("/sideline/")) == 1
+
+    def test_as_many_accepted_events_are_not_the_same_events(self):
+        """By the new definition the event that was accepted is rejected, and the other one accepted."""
+        american, british = (
+            a_source(push=QUEUE, fields={**FIELDS, "day": {"type": "date", "formats": [form]}})
+            for form in ("%m/%d/%Y", "%d/%m/%Y")
+        )
+        setup = Setup(british)
+        answer = setup.post(event(1, day="25/12/2013"), event(2, day="12/25/2013"))
+        assert [item["index"] for item in answer.body["rejected"]] == [1]
+        setup.sources["things"] = american
+        assert setup.deliver()[0].startswith("only 0 of 1 accepted events fit the definition of 'things' now: day: ")
+        assert not setup.objects()
+        setup.sources["things"] = british
+        assert setup.deliver() == {}
+        assert [row["count"] for row in setup.counted()] == [1]
+
+    def test_an_event_that_was_rejected_is_not_stored_afterwards(self):
+        setup = Setup(a_source(push=QUEUE, fields={**FIELDS, "size": {"type": "double", "required": True}}))
+        batch = setup.post(event(1), event(2, size=1), 7, event(3), event(4, size=2)).body["batch_id"]
+        fields = {**FIELDS, "good": {"type": "boolean"}}
+        setup.sources["things"] = a_source(push=QUEUE, fields=fields)
+        assert setup.deliver() == {}
+        assert [(row["count"], row[OWN_ID]) for row in setup.counted()] == [(2, f"{batch}-1"), (4, f"{batch}-4")]
+        [uri] = setup.store.uris("/sideline/")
+        assert [json.loads(line)["index"] for line in setup.store.get(uri).splitlines()] == [0, 2, 3]
+
+    def test_what_cannot_be_written_fails_the_messages_of_its_source_only(self):
+        setup = Setup()
+        setup.post(event(1), source="others")
+        setup.post(event(2))
+        setup.post(event(3), source="others")
+        put_new = setup.store.put_new
+
+        def refusing(uri: str, body: bytes, **more: object) -> bool:
+            if "source=others" in uri:
+                raise CloudError(f"could not write {uri}")
+            return put_new(uri, body, **more)
+
+        setup.store.put_new = refusing
+        failed = setup.deliver()
+        assert sorted(failed) == [0, 2]
+        assert all(why.startswith("could not write s3://raw/raw/source=others/") for why in failed.values())
+        assert [row["count"] for row in setup.counted()] == [2]
+
+    def test_a_source_that_is_buffered_no_longer_has_its_batches_stored_one_by_one(self):
+        setup = Setup()
+        for number in range(3):
+            setup.post(event(number))
+        setup.sources["things"] = a_source()
+        setup.deliver(0, 1)
+        setup.deliver(1, 2)
+        setup.deliver()
+        assert sorted(row["count"] for row in setup.counted()) == [0, 1, 2]
+        assert len(setup.objects()) == 3
+
+    def test_no_more_is_joined_than_fits_in_memory(self, monkeypatch):
+        setup = Setup()
+        for number in range(9):
+            setup.post(event(number, note="x" * 1000))
+        monkeypatch.setattr(buffer, "_TOGETHER_BYTES", 6000)
+        setup.deliver()
+        assert len(setup.objects()) == 3
+        assert sorted(row["count"] for row in setup.counted()) == list(range(9))
+
+    def test_a_body_counts_by_what_it_expands_to(self, monkeypatch):
+        """What is ignored of it has been in memory, too."""
+        setup = Setup(a_source(push=QUEUE, unknown_fields="ignore"))
+        for number in range(9):
+            body = json.dumps(event(number, note="x" * 2000)).encode()
+            setup.post(body=gzip.compress(body), content_encoding="gzip")
+        monkeypatch.setattr(buffer, "_TOGETHER_BYTES", 6000)
+        setup.deliver()
+        assert len(setup.objects()) == 3
+
+    def test_bodies_that_wait_to_be_joined_are_not_kept(self):
+        """Storing ten takes no more memory than storing one, though all become one object."""
+        setup = Setup(a_source(push=QUEUE, unknown_fields="ignore"), expanded_bytes=1_000_000)
+        for number in range(11):
+            body = json.dumps(event(number, note="x" * 500_000)).encode()
+            setup.post(body=gzip.compress(body), content_encoding="gzip")
+        peaks = []
+        for messages in ([10], range(10)):
+            tracemalloc.start()
+            try:
+                assert setup.deliver(*messages) == {}
+                peaks.append(tracemalloc.get_traced_memory()[1])
+            finally:
+                tracemalloc.stop()
+        assert len(setup.objects()) == 2
+        assert peaks[1] < peaks[0] + 500_000
+
+
+@st.composite
+def histories(draw):
+    """Bodies of events, each with how often it is sent; then invocations: messages, writes let through, answered."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=8))
+    sent = [draw(st.integers(1, 2)) for _ in sizes]
+    message = st.integers(0, sum(sent) - 1)
+    writes, answered = st.integers(0, 5), st.sampled_from([True, True, False])
+    invocation = st.tuples(st.lists(message, min_size=1, unique=True), writes, answered)
+    return sizes, sent, draw(st.lists(invocation, max_size=6)), draw(st.randoms(use_true_random=False))
+
+
+@settings(max_examples=40, deadline=None)
+@given(history=histories())
+@pytest.mark.parametrize("source", [THINGS, OTHERS], ids=["own ids", "the partner's ids"])
+def test_each_event_counts_once_whatever_queue_and_function_do(source, history):
+    """Bodies are compressed or not; messages are grouped anyhow, handed over again, and cut off anywhere."""
+    sizes, sent, invocations, random = history
+    setup, numbers = Setup(), iter(range(100))
+    # A third of the events of an hour share an id, which only the partner's ids make one event.
+    bodies = [[next(numbers) for _ in range(size)] for size in sizes]
+    posts = [body for body, times in zip(bodies, sent, strict=True) for _ in range(times)]
+    random.shuffle(posts)
+    for body in posts:
+        setup.clock.pass_by(seconds=1)
+        text = "\n".join(json.dumps(event(n, 12 + n % 2, id=shared_id(n))) for n in body).encode()
+        packed, how = random.choice([(text, {}), (gzip.compress(text), {"content_encoding": "gzip"})])
+        answer = setup.post(body=packed, source=source.source, **how)
+        assert answer.body["accepted"] == len(body)
+    left = set(range(len(posts)))
+    for messages, writes, answered in invocations:
+        setup.fuse.left = writes
+        failed = setup.deliver(*messages)
+        left -= set(messages) - set(failed) if answered else set()
+    setup.fuse.left = None
+    if left:
+        assert setup.deliver(*sorted(left)) == {}
+    found = [row["count"] for row in setup.counted(source.source)]
+    if source is THINGS:
+        assert sorted(found) == list(range(sum(sizes)))
+    else:
+        every = {(n % 2, shared_id(n)) for body in bodies for n in body}
+        assert sorted((n % 2, shared_id(n)) for n in found) == sorted(every)
+    registered = {(date, hour) for of, (date, hour) in setup.partitions.known if of == source.source}
+    assert registered == {("2013-03-08", f"{12 + n % 2}") for n in found}
+
+
+def shared_id(number: int) -> str:
+    return "shared" if number % 3 == 0 else str(number)
+
+
+class TestHandler:
+    @pytest.fixture
+    def setup(self, monkeypatch):
+        setup = Setup()
+        self.logs = io.StringIO()
+        monkeypatch.setattr(store_events.logger.registered_handler, "stream", self.logs)
+        wiring = store_events.Wiring(project=setup, receiver=setup.receiver)
+        monkeypatch.setattr(store_events, "_wiring", lambda: wiring)
+        return setup
+
+    def handle(self, setup):
+        records = [{"messageId": f"m{n}", "body": body} for n, body in enumerate(setup.queue.messages)]
+        return store_events.handler({"Records": records}, None)
+
+    def test_what_failed_is_answered_and_all_is_logged_by_its_request(self, setup, capsys):
+        setup.post(event())
+        setup.post(event(), source="others")
+        setup.queue.messages.append("hello")
+        del setup.sources["others"]
+        answer = self.handle(setup)
+        assert sorted(answer) == ["batchItemFailures"]
+        assert sorted(one["itemIdentifier"] for one in answer["batchItemFailures"]) == ["m1", "m2"]
+        logged = {line["message_id"]: line for line in map(json.loads, self.logs.getvalue().splitlines())}
+        told = {name: (line["message"], line["level"], line["correlation_id"]) for name, line in logged.items()}
+        assert told == {
+            "m0": ("batch stored", "INFO", "mine"),
+            "m1": ("batch not stored", "ERROR", "mine"),
+            "m2": ("batch not stored", "ERROR", "m2"),
+        }
+        assert logged["m1"]["reason"] == "no source 'others'"
+        assert not capsys.readouterr().out  # no metrics: events were counted when they were answered
+
+    def test_when_all_is_stored_nothing_is_handed_over_again(self, setup):
+        setup.post(event())
+        assert self.handle(setup) == {"batchItemFailures": []}

@@ -1,0 +1,150 @@
+"""`slackwater buffer`: what waits is counted, and dead letters go back without one being lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from botocore.exceptions import ClientError
+
+from slackwater.aws.queue import EventQueues, SqsEventBuffer
+from slackwater.cli.main import run
+from slackwater.cli.session import Session
+from slackwater.errors import AccessDenied, CloudError
+
+pytestmark = pytest.mark.unit
+
+PROJECT = ["--project", str(Path(__file__).resolve().parents[2] / "examples" / "nyc_flights")]
+
+
+class Queues:
+    """As much of SQS as is asked of it. What is received is out of sight until `time_passes`."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, list[str]] = {"events": [], "dead": []}
+        self.taken: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self.failed: list[dict[str, str]] = []
+
+    def _maybe_refuse(self, operation: str) -> None:
+        if operation in self.refused:
+            raise ClientError({"Error": {"Code": self.refused[operation], "Message": "no"}}, operation)
+
+    def send_message(self, *, QueueUrl, MessageBody):  # noqa: N803
+        self._maybe_refuse("send")
+        self.bodies[QueueUrl].append(MessageBody)
+        return {"MessageId": "id"}
+
+    def receive_message(self, *, QueueUrl, MaxNumberOfMessages, WaitTimeSeconds):  # noqa: N803
+        assert (QueueUrl, MaxNumberOfMessages) == ("dead", 10)
+        assert WaitTimeSeconds > 0
+        self._maybe_refuse("receive")
+        found = self.bodies["dead"][:MaxNumberOfMessages]
+        del self.bodies["dead"][: len(found)]
+        handles = {f"handle {len(self.taken) + place}": body for place, body in enumerate(found)}
+        self.taken |= handles
+        messages = [{"ReceiptHandle": handle, "Body": body} for handle, body in handles.items()]
+        return {"Messages": messages} if messages else {}
+
+    def delete_message_batch(self, *, QueueUrl, Entries):  # noqa: N803
+        assert QueueUrl == "dead"
+        assert len({entry["Id"] for entry in Entries}) == len(Entries)
+        self._maybe_refuse("delete")
+        if not self.failed:
+            for entry in Entries:
+                del self.taken[entry["ReceiptHandle"]]
+        return {"Failed": self.failed}
+
+    def get_queue_attributes(self, *, QueueUrl, AttributeNames):  # noqa: N803
+        self._maybe_refuse("count")
+        figures = {
+            "ApproximateNumberOfMessages": len(self.bodies[QueueUrl]),
+            "ApproximateNumberOfMessagesNotVisible": len(self.taken) if QueueUrl == "dead" else 3,
+        }
+        return {"Attributes": {name: str(figures[name]) for name in AttributeNames}}
+
+    def time_passes(self) -> None:
+        self.bodies["dead"] += self.taken.values()
+        self.taken.clear()
+
+
+@pytest.fixture
+def sqs():
+    return Queues()
+
+
+@pytest.fixture
+def queues(sqs, monkeypatch):
+    queues = EventQueues(sqs, events="events", dead_letters="dead")
+    monkeypatch.setattr(Session, "open", lambda *_: SimpleNamespace(buffer=queues))
+    return queues
+
+
+def test_messages_are_counted(capsys, sqs, queues):
+    sqs.bodies = {"events": ["a", "b"], "dead": []}
+    assert run(["buffer", "status", *PROJECT]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "2 messages waiting, 3 being stored, 0 not stored\n"
+    assert not shown.err
+    sqs.bodies["dead"] = ["c"]
+    assert run(["buffer", "status", "--json", *PROJECT]) == 0
+    assert json.loads(capsys.readouterr().out) == {"waiting": 2, "in_flight": 3, "dead": 1}
+    assert run(["buffer", "status", *PROJECT]) == 0
+    assert "slackwater buffer redrive" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 25])
+def test_every_dead_letter_goes_back_as_it_was(capsys, sqs, queues, count):
+    bodies = [f"body {number}" for number in range(count)]
+    sqs.bodies["dead"] = list(bodies)
+    assert run(["buffer", "redrive", "--json", *PROJECT]) == 0
+    assert json.loads(capsys.readouterr().out) == {"moved": count}
+    assert sqs.bodies == {"events": bodies, "dead": []}
+    assert not sqs.taken
+
+
+def test_what_was_sent_back_is_said(capsys, sqs, queues):
+    assert run(["buffer", "redrive", *PROJECT]) == 0
+    assert capsys.readouterr().out == "nothing to send back: there are no dead letters\n"
+    sqs.bodies["dead"] = ["a"]
+    assert run(["buffer", "redrive", *PROJECT]) == 0
+    assert capsys.readouterr().out.startswith("1 message sent back")
+
+
+@pytest.mark.parametrize("operation", ["receive", "send", "delete"])
+def test_an_end_in_between_loses_nothing_and_the_next_redrive_goes_on(sqs, queues, operation):
+    bodies = [f"body {number}" for number in range(12)]
+    sqs.bodies["dead"] = list(bodies)
+    sqs.refused = {operation: "InternalError"}
+    with pytest.raises(CloudError, match="dead letters"):
+        list(queues.redrive())
+    sqs.refused = {}
+    sqs.time_passes()
+    assert sorted({*sqs.bodies["events"], *sqs.bodies["dead"]}) == sorted(bodies)
+    list(queues.redrive())
+    assert set(sqs.bodies["events"]) == set(bodies)
+    assert not sqs.bodies["dead"]
+
+
+def test_a_dead_letter_that_stays_is_not_sent_back_for_ever(sqs, queues):
+    sqs.bodies["dead"] = ["a"]
+    sqs.failed = [{"Id": "0", "Code": "InternalError"}]
+    with pytest.raises(CloudError, match="InternalError"):
+        list(queues.redrive())
+
+
+def test_errors_are_said_in_words(capsys, sqs, queues):
+    sqs.refused = {"count": "AccessDenied"}
+    assert run(["buffer", "status", *PROJECT]) == 1
+    assert capsys.readouterr().err == "error: could not count the messages of events: AccessDenied: no\n"
+
+
+def test_a_message_is_sent_or_it_is_said_that_it_was_not(sqs):
+    buffer = SqsEventBuffer(sqs, "events")
+    buffer.send("a")
+    assert sqs.bodies["events"] == ["a"]
+    sqs.refused = {"send": "AccessDenied"}
+    with pytest.raises(AccessDenied, match="could not hand events to the queue"):
+        buffer.send("b")

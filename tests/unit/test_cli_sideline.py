@@ -1,0 +1,237 @@
+"""`slackwater sideline`: what was rejected is counted and read back, in whatever form it lies there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from slackwater.cli.commands.sideline import read_days
+from slackwater.cli.main import run
+from slackwater.cli.session import Session
+from slackwater.receiver.rules import Rule
+from slackwater.receiver.sideline import SidelineRecord, sideline_uri, to_jsonl
+from slackwater.receiver.sideline_read import Sideline
+from slackwater.storage import StoredObject
+from tests.fakes_cli import Terminal
+from tests.fakes_receiver import MemoryStore
+
+pytestmark = pytest.mark.unit
+
+PROJECT = ["--project", str(Path(__file__).resolve().parents[2] / "examples" / "nyc_flights")]
+TODAY = datetime(2013, 3, 12, 9, 30, tzinfo=UTC)
+PUSHED, PULLED = "1" * 32, "2" * 32
+
+
+class Store(MemoryStore):
+    """Objects, each a minute younger than the one written before it."""
+
+    def list(self, prefix):
+        order = list(self.objects)
+        for item in super().list(prefix):
+            yield StoredObject(*item[:3], TODAY + timedelta(minutes=order.index(item.uri)))
+
+
+def record(index, rule=Rule.MISSING, *, batch=PUSHED, origin="push:acme", text='{"temp": "x"}', **more):
+    reason = "temp: a number is expected"
+    return SidelineRecord(index=index, rule=rule, reason=reason, batch_id=batch, origin=origin, text=text, **more)
+
+
+def day(back: int) -> datetime:
+    return TODAY - timedelta(days=back)
+
+
+def iso(back: int) -> str:
+    return day(back).date().isoformat()
+
+
+@pytest.fixture
+def store(monkeypatch):
+    store = Store()
+    session = SimpleNamespace(sideline=Sideline(store=store, raw_bucket="raw"))
+    monkeypatch.setattr(Session, "open", lambda *_: session)
+    monkeypatch.setattr("slackwater.cli.commands.sideline._today", TODAY.date)
+    return store
+
+
+@pytest.fixture
+def keep(store):
+    """Put records into the side-line, as the receiver does."""
+
+    def keep(*records, source="weather", back=0):
+        uri = sideline_uri("raw", source, received_at=day(back), batch_id=records[0].batch_id)
+        store.put(uri, to_jsonl(records))
+
+    return keep
+
+
+def answer(capsys, *words):
+    assert run([*words, *PROJECT, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def text(capsys, *words):
+    assert run([*words, *PROJECT]) == 0
+    return capsys.readouterr().out
+
+
+class TestList:
+    def test_events_are_counted_by_day_source_and_rule_the_latest_day_first(self, capsys, keep):
+        keep(record(0), record(3, Rule.WRONG_TYPE), record(4))
+        keep(record(0, Rule.TOO_OLD, batch=PULLED))
+        keep(record(0), source="flights", back=0)
+        keep(record(7), back=2)
+        assert answer(capsys, "sideline", "list")["days"] == [
+            {"source": "flights", "date": iso(0), "rejected": 1, "batches": 1, "rules": {"missing": 1}},
+            {
+                "source": "weather",
+                "date": iso(0),
+                "rejected": 4,
+                "batches": 2,
+                "rules": {"missing": 2, "wrong_type": 1, "too_old": 1},
+            },
+            {"source": "weather", "date": iso(2), "rejected": 1, "batches": 1, "rules": {"missing": 1}},
+        ]
+        assert text(capsys, "sideline", "list", "weather").splitlines() == [
+            "date (UTC)  source   rejected  batches  by rule",
+            f"{iso(0)}  weather         4        2  missing 2, wrong_type 1, too_old 1",
+            f"{iso(2)}  weather         1        1  missing 1",
+        ]
+
+    def test_without_a_day_the_last_seven_are_looked_at(self, capsys, keep):
+        for back in (0, 6, 7):
+            keep(record(0), back=back)
+
+        def dates(*words):
+            return [found["date"] for found in answer(capsys, "sideline", "list", "weather", *words)["days"]]
+
+        assert dates() == [iso(0), iso(6)]
+        assert dates("--since", iso(7)) == [iso(0), iso(6), iso(7)]
+        assert dates("--since", iso(0)) == [iso(0)]
+        assert dates("--date", iso(7)) == [iso(7)]
+
+    def test_nothing_found_is_said(self, capsys, store):
+        assert answer(capsys, "sideline", "list") == {"days": []}
+        assert text(capsys, "sideline", "list") == f"nothing was rejected since {iso(6)}\n"
+        shown = text(capsys, "sideline", "list", "weather", "--date", "2013-03-08")
+        assert shown == "nothing was rejected of weather on 2013-03-08\n"
+
+
+class TestShow:
+    def test_records_come_whole_the_latest_batch_first(self, capsys, keep):
+        keep(record(0, text="x" * 500), record(3, line=4))
+        keep(record(2, Rule.WRONG_TYPE, batch=PULLED, origin="pull:a.csv", line=3))
+        keep(record(1, batch="3" * 32), back=1)
+        found = answer(capsys, "sideline", "show", "weather")
+        assert (found["source"], found["more"]) == ("weather", False)
+        events = found["events"]
+        assert [(one["date"], one["batch_id"], one["index"]) for one in events] == [
+            (iso(0), PULLED, 2),
+            (iso(0), PUSHED, 0),
+            (iso(0), PUSHED, 3),
+            (iso(1), "3" * 32, 1),
+        ]
+        assert events[0] == {
+            "date": iso(0),
+            "index": 2,
+            "line": 3,
+            "reason": "temp: a number is expected",
+            "rule": "wrong_type",
+            "batch_id": PULLED,
+            "origin": "pull:a.csv",
+            "text": '{"temp": "x"}',
+        }
+        assert events[1]["text"] == "x" * 500
+        assert events[1]["line"] is None
+
+    def test_a_batch_is_found_whenever_it_came(self, capsys, keep):
+        keep(record(0), back=400)
+        keep(record(0, batch=PULLED))
+        [event] = answer(capsys, "sideline", "show", "weather", "--batch", PUSHED)["events"]
+        assert event["date"] == iso(400)
+
+    def test_a_day_is_shown_and_no_other(self, capsys, keep):
+        keep(record(0), back=1)
+        keep(record(1, batch=PULLED))
+        [event] = answer(capsys, "sideline", "show", "weather", "--date", iso(1))["events"]
+        assert event["batch_id"] == PUSHED
+
+    def test_there_are_more_than_asked_for(self, capsys, keep):
+        keep(*map(record, range(3)))
+        assert [answer(capsys, "sideline", "show", "weather", "--limit", str(n))["more"] for n in (2, 3, 4)] == [
+            True,
+            False,
+            False,
+        ]
+        assert run(["sideline", "show", "weather", "--limit", "2", *PROJECT]) == 0
+        assert capsys.readouterr().err == "these are the first 2: --limit shows more\n"
+
+    def test_people_read_a_table_for_each_batch(self, capsys, keep):
+        keep(record(0), record(12, Rule.WRONG_TYPE, line=13, text="a\x1b[2J\nb"))
+        assert text(capsys, "sideline", "show", "weather").splitlines() == [
+            f"weather {iso(0)}: 2 events of batch {PUSHED}, push:acme",
+            "index  line  rule        reason                      text",
+            '    0        missing     temp: a number is expected  {"temp": "x"}',
+            "   12    13  wrong_type  temp: a number is expected  a\\x1b[2J\\nb",
+        ]
+
+    def test_a_terminal_shows_the_beginning_of_a_long_text(self, monkeypatch, keep):
+        keep(record(0, text="0123456789" * 7))
+        monkeypatch.setattr(sys, "stdout", Terminal())
+        assert run(["sideline", "show", "weather", *PROJECT]) == 0
+        shown = sys.stdout.getvalue()
+        assert f"{'0123456789' * 5}0123456..." in shown
+
+    def test_what_was_kept_before_rules_were_is_shown(self, capsys, store):
+        old = {"index": 0, "reason": "id: missing", "batch_id": PUSHED, "origin": "push:acme", "text": "{}"}
+        uri = sideline_uri("raw", "weather", received_at=TODAY, batch_id=PUSHED)
+        store.put(uri, f"{json.dumps(old)}\n".encode())
+        assert answer(capsys, "sideline", "list", "weather")["days"][0]["rules"] == {"unknown": 1}
+        assert answer(capsys, "sideline", "show", "weather")["events"][0]["rule"] == "unknown"
+
+    def test_texts_with_line_breaks_of_all_kinds_are_one_record_each(self, capsys, keep):
+        odd = "a\nb\rc\u2028d\u0085e\x0bf\x1cg"
+        keep(record(0, text=odd), record(1))
+        events = answer(capsys, "sideline", "show", "weather")["events"]
+        assert [event["text"] for event in events] == [odd, '{"temp": "x"}']
+
+    def test_an_object_that_is_no_side_line_is_named(self, capsys, store):
+        uri = sideline_uri("raw", "weather", received_at=TODAY, batch_id=PUSHED)
+        store.put(uri, b"hello\n")
+        assert run(["sideline", "show", "weather", *PROJECT]) == 2
+        assert f"error: {uri}: line 1 is no rejected event: " in capsys.readouterr().err
+
+    def test_nothing_found_is_said(self, capsys, store):
+        assert answer(capsys, "sideline", "show", "weather") == {"source": "weather", "events": [], "more": False}
+        assert text(capsys, "sideline", "show", "weather") == f"nothing was rejected of weather since {iso(6)}\n"
+        shown = text(capsys, "sideline", "show", "weather", "--batch", PUSHED)
+        assert shown == f"nothing was rejected of weather in batch {PUSHED}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["list", "tides"], "no source 'tides' in this project"),
+        (["show", "tides"], "no source 'tides' in this project"),
+        (["list", "--date", "yesterday"], "--date: 'yesterday' is not a date such as 2013-03-08"),
+        (["list", "--since", "2013-02-30"], "--since: '2013-02-30' is not a date such as 2013-03-08"),
+        (["list", "--since", "9999-12-31"], "--since: 9999-12-31 has not begun in UTC"),
+        (["list", "--date", "2013-03-08", "--since", "2013-03-08"], "--date and --since: give one of them"),
+        (["show", "weather", "--date", "2013-03-08", "--batch", PUSHED], "--date and --batch: give one of them"),
+        (["show", "weather", "--limit", "0"], "Invalid value for '--limit'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_meant_is_an_input_error(capsys, store, words, why):
+    assert run(["sideline", *words, *PROJECT]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_days_are_those_of_utc():
+    before, found, after = datetime.now(UTC).date(), read_days(None, None), datetime.now(UTC).date()
+    assert len(found) == 7
+    assert found[0] in {before.isoformat(), after.isoformat()}
