@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from slackwater.aws.clients import client
 from slackwater.aws.emf import put_metric
 from slackwater.aws.executions import StepFunctionsExecutions
-from slackwater.aws.file_cache import DynamoFileCache
+from slackwater.aws.inputs import input_listing
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.run_table import DynamoRunTable
 from slackwater.late.check import Checker, actions, today, window_start
@@ -22,7 +22,6 @@ from slackwater.late.decision import CheckReport, Decision
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.runs.day import HOUR
-from slackwater.runs.inputs import InputListing
 
 logger = Logger()
 
@@ -57,12 +56,8 @@ def _checker() -> Checker:
     project = Project.model_validate_json(store.get(environment.project_uri))
     return Checker(
         project=project,
-        inputs=InputListing(
-            project=project,
-            store=store,
-            files=DynamoFileCache(client("dynamodb"), environment.file_table),
-            raw_bucket=environment.raw_bucket,
-            now=_now,
+        inputs=input_listing(
+            project, store=store, raw_bucket=environment.raw_bucket, file_table=environment.file_table, now=_now
         ),
         table=DynamoRunTable(client("dynamodb"), environment.run_table),
         executions=StepFunctionsExecutions(client("stepfunctions")),

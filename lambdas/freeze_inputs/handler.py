@@ -13,13 +13,12 @@ from pydantic import BaseModel, Field
 from slackwater.aws.clients import client
 from slackwater.aws.emf import put_metric
 from slackwater.aws.executions import StepFunctionsExecutions
-from slackwater.aws.file_cache import DynamoFileCache
+from slackwater.aws.inputs import input_listing
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.run_table import DynamoRunTable
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.runs.freeze import Freezer
-from slackwater.runs.inputs import InputListing
 
 logger = Logger()
 
@@ -57,12 +56,8 @@ def _freezer() -> Freezer:
     return Freezer(
         project=project,
         store=store,
-        inputs=InputListing(
-            project=project,
-            store=store,
-            files=DynamoFileCache(client("dynamodb"), environment.file_table),
-            raw_bucket=environment.raw_bucket,
-            now=_now,
+        inputs=input_listing(
+            project, store=store, raw_bucket=environment.raw_bucket, file_table=environment.file_table, now=_now
         ),
         table=DynamoRunTable(client("dynamodb"), environment.run_table),
         executions=StepFunctionsExecutions(client("stepfunctions")),

@@ -17,7 +17,7 @@ from slackwater.arrow.exchange import StoreFactory
 from slackwater.arrow.reference import ArrowReference
 from slackwater.pipeline.graph import stages
 from slackwater.project import Project, load_project
-from slackwater.receiver.source import FieldType
+from slackwater.receiver.fields import FieldType
 from slackwater.runs.day import day_of
 from slackwater.runs.manifest import InputManifest, InputObject
 from tests.fakes_spark import FolderStore

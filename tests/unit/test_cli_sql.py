@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -14,15 +16,22 @@ pytestmark = pytest.mark.unit
 
 DELAYS = pa.table({"date": ["2013-03-08", "2013-03-09"], "flights": [7, 9]})
 WEATHER = pa.table(
-    {"origin": ["JFK", "EWR"], "hour": [19, 20], "_date": ["2013-03-09", "2013-03-09"], "_hour": ["00", "01"]}
+    {
+        "origin": ["JFK", "EWR"],
+        "hour": [19, 20],
+        "_date": ["2013-03-09", "2013-03-09"],
+        "_hour": ["00", "01"],
+        "_object": [0, 1],
+    }
 )
 
 
 class Tables:
     """Tables that are given; it keeps which ones were opened."""
 
-    def __init__(self, **tables):
+    def __init__(self, ids=None, **tables):
         self._tables = {"daily_delays": DELAYS, "weather": WEATHER, "secret": DELAYS} | tables
+        self._ids = ids
         self.opened = []
 
     def published(self, pipeline):
@@ -32,6 +41,9 @@ class Tables:
     def raw(self, source):
         self.opened.append(f"raw.{source}")
         return self._tables[source]
+
+    def id_column(self, source):
+        return self._ids
 
 
 def answer(sql, tables=None):
@@ -63,21 +75,68 @@ def test_only_the_tables_that_are_named_are_opened():
     assert tables.opened == ["raw.weather"]
 
 
-def test_filters_and_columns_reach_the_files(tmp_path):
+@pytest.mark.parametrize("ids", [None, "n"])
+def test_filters_and_columns_reach_the_files(tmp_path, ids):
     for hour in ("00", "01"):
         pq.write_table(pa.table({"n": [int(hour)], "text": ["x"]}), tmp_path / f"{hour}.parquet")
     (tmp_path / "01.parquet").write_bytes(b"no Parquet: never opened")
-    schema = pa.schema([("n", pa.int64()), ("text", pa.string()), ("_date", pa.string()), ("_hour", pa.string())])
+    schema = pa.schema(
+        [
+            ("n", pa.int64()),
+            ("text", pa.string()),
+            ("_received_at", pa.timestamp("us", "UTC")),
+            ("_date", pa.string()),
+            ("_hour", pa.string()),
+            ("_object", pa.int64()),
+        ]
+    )
     partitions = ds.FileSystemDataset.from_paths(
         ["00.parquet", "01.parquet"],
         schema=schema,
         format=ds.ParquetFileFormat(),
         filesystem=pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem()),
-        partitions=[(ds.field("_date") == "2013-03-09") & (ds.field("_hour") == hour) for hour in ("00", "01")],
+        partitions=[
+            (ds.field("_date") == "2013-03-09") & (ds.field("_hour") == hour) & (ds.field("_object") == int(hour))
+            for hour in ("00", "01")
+        ],
     )
-    assert answer("SELECT n FROM raw.weather WHERE hour = '00'", Tables(weather=partitions)).rows == [(0,)]
+    tables = Tables(ids, weather=partitions)
+    assert answer("SELECT n FROM raw.weather WHERE hour = '00'", tables).rows == [(0,)]
     with pytest.raises(CloudError, match="could not be read"):
-        answer("SELECT n FROM raw.weather", Tables(weather=partitions))
+        answer("SELECT n FROM raw.weather", tables)
+
+
+def copies(name, rows):
+    """A source's partitions, of hour, object, id, time of receipt and what tells the copies apart."""
+    columns = ["_hour", "_object", name, "_received_at", "copy"]
+    table = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows])
+    return table.append_column("_date", pa.array(["2013-03-09"] * len(rows)))
+
+
+@pytest.mark.parametrize("ids", [("a", "b"), (1, 2)], ids=["text", "numbers"])
+def test_an_id_counts_once_in_its_partition_as_it_was_received_first(ids):
+    early, late = datetime(2013, 3, 9, 1, tzinfo=UTC), datetime(2013, 3, 9, 2, tzinfo=UTC)
+    one, two = ids
+    events = [
+        ("00", 0, one, late, "late"),
+        ("00", 2, one, early, "early"),
+        ("00", 1, two, early, "early, and of the first object"),
+        ("00", 3, two, early, "early, and of another object"),
+        ("01", 4, one, late, "of another hour"),
+        ("01", 4, None, late, "nameless"),
+        ("01", 5, None, late, "nameless too"),
+    ]
+    tables = Tables("key", weather=copies("key", events))
+    found = answer("SELECT hour, key, copy FROM raw.weather ORDER BY ALL", tables)
+    assert found.rows == [
+        ("00", one, "early"),
+        ("00", two, "early, and of the first object"),
+        ("01", one, "of another hour"),
+        ("01", None, "nameless"),
+        ("01", None, "nameless too"),
+    ]
+    assert answer("FROM raw.weather", tables).columns == ["hour", "key", "_received_at", "copy", "date"]
+    assert len(answer("FROM raw.weather", Tables(weather=copies("key", events))).rows) == len(events)
 
 
 def test_types_come_as_python_has_them():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -11,7 +14,17 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from slackwater.aws.warehouse import Warehouse
+from slackwater.cli.sql import ask
+from slackwater.cli.tables import CloudTables
+from slackwater.project import Project
+from slackwater.receiver.deliver import Delivery
+from slackwater.receiver.file_cache import FileEntry, Version
+from slackwater.receiver.partition import Partition
+from slackwater.receiver.receive import Receiver
 from slackwater.storage import StoredObject
+from tests.fakes_receiver import Clock, MemoryFileCache, MemoryPartitions, a_source
+from tests.fakes_spark import FolderStore
+from tests.reading import counted_events, stored_events
 
 pytestmark = pytest.mark.unit
 
@@ -47,23 +60,89 @@ def warehouse(tmp_path):
     )
 
 
+def events(warehouse, source):
+    return warehouse.partitions([item.uri for item in warehouse.objects(source)], SCHEMA)
+
+
 def test_events_come_with_their_partitions_beside_their_own_fields(warehouse):
-    found = warehouse.partitions("weather", SCHEMA).to_table()
-    assert found.column_names == ["origin", "hour", "added_later", "_date", "_hour"]
+    found = events(warehouse, "weather").to_table()
+    assert found.column_names == ["origin", "hour", "added_later", "_date", "_hour", "_object"]
     assert found.sort_by("origin").to_pylist() == [
-        {"origin": "EWR", "hour": 7, "added_later": None, "_date": "2013-03-08", "_hour": "05"},
-        {"origin": "JFK", "hour": 7, "added_later": None, "_date": "2013-03-08", "_hour": "05"},
-        {"origin": "LGA", "hour": 7, "added_later": None, "_date": "2013-03-09", "_hour": "00"},
+        {"origin": "EWR", "hour": 7, "added_later": None, "_date": "2013-03-08", "_hour": "05", "_object": 0},
+        {"origin": "JFK", "hour": 7, "added_later": None, "_date": "2013-03-08", "_hour": "05", "_object": 0},
+        {"origin": "LGA", "hour": 7, "added_later": None, "_date": "2013-03-09", "_hour": "00", "_object": 1},
     ]
 
 
 def test_a_filter_by_partition_leaves_other_files_closed(warehouse):
     wanted = (ds.field("_date") == "2013-03-09") & (ds.field("_hour") == "00")
-    fragments = list(warehouse.partitions("weather", SCHEMA).get_fragments(wanted))
+    fragments = list(events(warehouse, "weather").get_fragments(wanted))
     assert [fragment.path for fragment in fragments] == ["raw/raw/source=weather/date=2013-03-09/hour=00/a.parquet"]
 
 
 def test_a_source_without_events_has_its_columns(warehouse):
-    found = warehouse.partitions("flights", SCHEMA).to_table()
+    found = events(warehouse, "flights").to_table()
     assert found.num_rows == 0
-    assert found.column_names == ["origin", "hour", "added_later", "_date", "_hour"]
+    assert found.column_names == ["origin", "hour", "added_later", "_date", "_hour", "_object"]
+
+
+class Cloud:
+    """The receiver, and queries over what it has written."""
+
+    def __init__(self, folder, **source):
+        self.source = a_source(**source)
+        self.store, self.files, self.clock = FolderStore(folder), MemoryFileCache(), Clock()
+        self.tables = CloudTables(Project(sources={"things": self.source}, pipelines={}), Names(raw_bucket="raw"))
+        files = SubTreeFileSystem(str(folder), LocalFileSystem())
+        warehouse = Warehouse(catalog=None, files=files, store=self.store, database="w", raw_bucket="raw")
+        vars(self.tables).update(_warehouse=warehouse, _files=self.files)
+
+    def push(self, events):
+        delivery = Delivery(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        Receiver(delivery=delivery, now=self.clock).receive(
+            json.dumps(events).encode(),
+            source=self.source,
+            content_type="application/json",
+            content_encoding=None,
+            origin="push:acme",
+        )
+
+    def ask(self, sql):
+        return ask(sql, tables=self.tables, pipelines=[], sources=["things"]).rows
+
+
+class Names(NamedTuple):
+    """What of a deployment the tables need."""
+
+    raw_bucket: str
+
+
+def test_a_query_finds_of_each_id_what_was_received_first(tmp_path):
+    """What counts is computed a second time, in plain Python."""
+    cloud = Cloud(tmp_path, event_id="id")
+    for batch in range(6):
+        cloud.push(
+            [{"id": str((batch * 3 + n) % 7), "count": batch, "at": f"2013-03-08T1{n % 2}:00:00Z"} for n in range(5)]
+        )
+        cloud.clock.pass_by(minutes=batch % 2)
+    stored = stored_events(cloud.store, cloud.source)
+    counted = sorted((row["at"].hour, row["id"], row["count"]) for row in counted_events(stored, "id"))
+    assert len(stored) > len(counted)
+    assert cloud.ask("SELECT CAST(hour AS INT), id, count FROM raw.things ORDER BY ALL") == counted
+
+
+def test_a_query_finds_a_file_s_one_content_while_it_is_replaced(tmp_path):
+    cloud = Cloud(tmp_path)
+    hour = Partition("2013-03-08", "12")
+    contents = [Version(content_sha256=name, partitions=(hour,)) for name in ("before", "after", "next")]
+    for number, version in enumerate(contents):
+        (uri,) = version.objects("raw", "things")
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"count": [number]}), sink)
+        cloud.store.put(uri, sink.getvalue())
+    before, after, following = contents
+    entry = cloud.files.save(FileEntry(source="things", path="x.csv", version=before, writing=after))
+    cloud.files.save(FileEntry(source="things", path="y.csv", superseded=(following,)))
+    assert cloud.ask("SELECT count FROM raw.things") == [(0,)]
+    cloud.files.save(entry.model_copy(update={"version": after, "writing": None, "superseded": (before,)}))
+    assert cloud.ask("SELECT count FROM raw.things") == [(1,)]

@@ -11,6 +11,7 @@ from lambdas.fetch_file import handler as fetch_file
 from lambdas.freeze_inputs import handler as freeze_inputs
 from lambdas.receive_events import handler as receive_events
 from lambdas.record_run import handler as record_run
+from slackwater.aws import inputs
 from slackwater.aws.emf import put_metric
 from slackwater.local.emf import data
 from slackwater.metrics import NAMESPACE, Dimension, Metric, Unit
@@ -155,7 +156,8 @@ class ProjectFile:
 def test_a_run_that_was_lost_is_counted_as_failed(capsys, monkeypatch):
     for name in ("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"):
         monkeypatch.setenv(name, name.lower())
-    monkeypatch.setattr(freeze_inputs, "client", lambda service: None)
+    for module in (freeze_inputs, inputs):
+        monkeypatch.setattr(module, "client", lambda service: None)
     monkeypatch.setattr(freeze_inputs, "S3ObjectStore", ProjectFile)
     freeze_inputs._freezer.cache_clear()
     freeze_inputs._freezer().lost("daily_delays")

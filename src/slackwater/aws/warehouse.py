@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,9 @@ from slackwater.aws.objects import S3ObjectStore
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
 
-    from slackwater.storage import ObjectStore
+    from slackwater.storage import ObjectStore, StoredObject
 
-_PARTITION = (pa.field("_date", pa.string()), pa.field("_hour", pa.string()))
+_PLACE = (pa.field("_date", pa.string()), pa.field("_hour", pa.string()), pa.field("_object", pa.int64()))
 _EPOCH = date(1970, 1, 1)
 
 
@@ -49,14 +49,23 @@ class Warehouse:
                 return None
             return self._dataset(table)
 
-    def partitions(self, source: str, schema: pa.Schema) -> ds.Dataset:
-        """Return all events of a source in `schema`, and the UTC `_date` and `_hour` of their partitions, as text."""
-        found = [item.uri for item in self.store.list(f"s3://{self.raw_bucket}/raw/source={source}/")]
-        paths = [uri for uri in found if uri.endswith(".parquet")]
+    def objects(self, source: str) -> Iterator[StoredObject]:
+        """List all objects of a source's partitions, in order of address."""
+        found = self.store.list(f"s3://{self.raw_bucket}/raw/source={source}/")
+        return (item for item in found if item.uri.endswith(".parquet"))
+
+    def partitions(self, uris: Sequence[str], schema: pa.Schema) -> ds.Dataset:
+        """Return the events of a source's objects, which are in order of address, in `schema`, and where each lies.
+
+        That is the UTC `_date` and `_hour` of its partition, as text, and its `_object`: its number among the objects.
+        """
         places = [
-            (ds.field("_date") == _part(uri, "date")) & (ds.field("_hour") == _part(uri, "hour")) for uri in paths
+            (ds.field("_date") == _part(uri, "date"))
+            & (ds.field("_hour") == _part(uri, "hour"))
+            & (ds.field("_object") == number)
+            for number, uri in enumerate(uris)
         ]
-        return self._files(paths, pa.schema([*schema, *_PARTITION]), places)
+        return self._files(uris, pa.schema([*schema, *_PLACE]), places)
 
     def _dataset(self, table: Table) -> ds.Dataset:
         scan = table.scan()

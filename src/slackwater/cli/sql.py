@@ -29,7 +29,13 @@ class Tables(Protocol):
         """Return the pipeline's published table, or None when nothing was published yet."""
 
     def raw(self, source: str) -> Any:
-        """Return the events of a source, with their partitions' `_date` and `_hour`."""
+        """Return the events of a source, with their partitions' `_date` and `_hour`.
+
+        Their `_object` is a number, by which objects are in order of address.
+        """
+
+    def id_column(self, source: str) -> str | None:
+        """Return the column by whose value an event of the source counts once in its partition, if it has one."""
 
 
 @dataclass(frozen=True)
@@ -86,18 +92,28 @@ def _register(
     if _named(sql, ["raw"]):
         connection.execute("CREATE SCHEMA raw")
         for name in _named(sql, sources):
-            _add_raw(connection, name, tables.raw(name))
+            _add_raw(connection, name, tables.raw(name), tables.id_column(name))
     return missing
 
 
-def _add_raw(connection: duckdb.DuckDBPyConnection, name: str, found: Any) -> None:
-    """Show partitions as Glue does: `hour` is the partition's, and a field of that name steps back to `_hour`."""
+def _add_raw(connection: duckdb.DuckDBPyConnection, name: str, found: Any, id_column: str | None) -> None:
+    """Show partitions as Glue does: `hour` is the partition's, and a field of that name steps back to `_hour`.
+
+    Where there are ids, each counts once in its partition (`slackwater.runs.copies`).
+    """
     names = [
         *(f"_{key} AS {key}" for key in _PARTITION),
         *(f"{key} AS _{key}" for key in _PARTITION if key in found.schema.names),
     ]
     connection.register(f"_raw_{name}", found)
-    connection.execute(f'CREATE VIEW raw."{name}" AS SELECT * RENAME ({", ".join(names)}) FROM "_raw_{name}"')  # noqa: S608 - names of the project, which are words
+    shown = f'SELECT * EXCLUDE (_object) RENAME ({", ".join(names)}) FROM "_raw_{name}"'  # noqa: S608 - names of the project, which are words
+    connection.execute(f'CREATE VIEW raw."{name}" AS {shown} {_once(id_column) if id_column else ""}')
+
+
+def _once(id_column: str) -> str:
+    """Return what leaves the first received event of each id and partition, and all events without an id."""
+    alike = f'PARTITION BY _date, _hour, "{id_column}" ORDER BY _received_at, _object'
+    return f'QUALIFY "{id_column}" IS NULL OR row_number() OVER ({alike}) = 1'
 
 
 def _named(sql: str, names: Iterable[str]) -> list[str]:

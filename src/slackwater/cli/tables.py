@@ -11,11 +11,12 @@ from slackwater.project import Project
 
 if TYPE_CHECKING:
     from slackwater.aws.warehouse import Warehouse
+    from slackwater.receiver.file_cache import FileCache
 
 
 @dataclass(frozen=True)
 class CloudTables:
-    """`slackwater.cli.sql.Tables` over Glue and S3; both are reached when the first table is opened."""
+    """`slackwater.cli.sql.Tables` over Glue, S3 and the file cache, reached when the first table is opened."""
 
     project: Project
     deployment: Deployment
@@ -26,12 +27,29 @@ class CloudTables:
 
         return open_warehouse(database=self.deployment.warehouse_database, raw_bucket=self.deployment.raw_bucket)
 
+    @cached_property
+    def _files(self) -> FileCache:
+        from slackwater.aws.clients import client
+        from slackwater.aws.file_cache import DynamoFileCache
+
+        return DynamoFileCache(client("dynamodb"), self.deployment.file_table)
+
     def published(self, pipeline: str) -> Any | None:
         """Return the pipeline's published table, or None when nothing was published yet."""
         return self._warehouse.published(pipeline)
 
     def raw(self, source: str) -> Any:
-        """Return the events of a source, with their partitions' `_date` and `_hour`."""
-        from slackwater.receiver.schema import raw_schema
+        """Return the events of a source's settled objects, with their partitions' `_date` and `_hour`, and `_object`.
 
-        return self._warehouse.partitions(source, raw_schema(self.project.source(source)))
+        Raises `DayChanged` when files of the source keep changing meanwhile.
+        """
+        from slackwater.receiver.schema import raw_schema
+        from slackwater.runs.settled import settled
+
+        definition, bucket = self.project.source(source), self.deployment.raw_bucket
+        found = settled(definition, lambda: self._warehouse.objects(source), files=self._files, bucket=bucket)
+        return self._warehouse.partitions([item.uri for item in found.objects], raw_schema(definition))
+
+    def id_column(self, source: str) -> str | None:
+        """Return the column by whose value an event of the source counts once in its partition, if it has one."""
+        return self.project.source(source).id_column

@@ -1,27 +1,31 @@
-"""What a day's run would read now: the objects of its hours, each with its rows and its file."""
+"""What a day's run would read now: the objects of its hours, each with the rows that count and its file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from slackwater.errors import CloudError, DayChanged
+import pyarrow as pa
+
+from slackwater.errors import CloudError
 from slackwater.project import Project
 from slackwater.receiver.deliver import FILE, ROWS
-from slackwater.receiver.file_cache import FileCache, FileEntry, Version, unsettled_objects
+from slackwater.receiver.file_cache import FileCache, FileEntry
 from slackwater.receiver.partition import object_uri, source_prefix
+from slackwater.runs.copies import read_ids, without_copies
 from slackwater.runs.day import Day
 from slackwater.runs.manifest import InputManifest, InputObject
+from slackwater.runs.settled import settled
 from slackwater.storage import ObjectStore, StoredObject
 
-_LISTINGS = 5
-"""How often the inputs are listed at most, when files are being taken meanwhile."""
 _READERS = 16
-"""Metadata requests at once; listings of a day are read one after the other."""
+"""Requests at once, for metadata and for ids; listings of a day are read one after the other."""
+_BYTES = 64 * 2**20
+"""Of objects that are in memory at once, to read their ids; a larger one is so alone."""
 
 
 class _Listed(NamedTuple):
@@ -45,36 +49,50 @@ class InputListing:
         """List the day's objects; of those that are as in `known`, the rows are not asked for again.
 
         Which file an object is of is asked again: its content may have been two files', and the first of them another
-        one since.
+        one since. Of a source with an id column, objects that hold nothing but copies are left out; a partition that
+        holds something else than `known` has the ids of all its objects read, so one with copies has that every time.
 
         Raises `DayChanged` when files of a source keep changing meanwhile, and `CloudError` for an object that the
         receiver has not written.
         """
         frozen_at, before = self.now(), {item.uri: item for item in known}
         sources = sorted(self.project.pipeline(pipeline).sources)
-        listed = [found for source in sources for found in self._settled_objects(source, day)]
         with ThreadPoolExecutor(_READERS) as pool:
-            objects = pool.map(lambda item: self._input_object(item, before.get(item.found.uri)), listed)
-            ordered = sorted(objects, key=lambda item: item.uri)
+            objects = [found for source in sources for found in self._counting(source, day, before, pool)]
+        ordered = sorted(objects, key=lambda item: item.uri)
         return InputManifest(pipeline=pipeline, date=day.date.isoformat(), frozen_at=frozen_at, objects=tuple(ordered))
 
     def last_arrival(self, source: str, day: Day) -> datetime | None:
         """Return when the newest object of the source's day was written, if there is one."""
         return max((found.modified for found in self._objects(source, day)), default=None)
 
+    def _counting(
+        self, source: str, day: Day, known: Mapping[str, InputObject], pool: ThreadPoolExecutor
+    ) -> Iterator[InputObject]:
+        """Return the source's objects, each with the rows that count, without those in which none does."""
+        listed = self._settled_objects(source, day)
+        objects = pool.map(lambda item: self._input_object(item, known.get(item.found.uri)), listed)
+        column = self.project.source(source).id_column
+        if column is None:
+            return objects
+
+        def ids(wanted: Sequence[InputObject]) -> list[pa.ChunkedArray]:
+            def read(item: InputObject) -> pa.ChunkedArray:
+                return read_ids(self.store.get(item.uri), column, uri=item.uri)
+
+            return [found for load in _loads(wanted) for found in pool.map(read, load)]
+
+        return without_copies(objects, known=(item for item in known.values() if item.source == source), ids=ids)
+
     def _settled_objects(self, source: str, day: Day) -> list[_Listed]:
-        """List the source's objects but for files half replaced. Raises `DayChanged` if that never rests."""
-        if self.project.source(source).pull is None:
-            return [_Listed(found) for found in self._objects(source, day)]
-        entries = self.files.entries(source)
-        for _ in range(_LISTINGS):
-            listed, before = list(self._objects(source, day)), entries
-            entries = self.files.entries(source)
-            if _contents(entries) == _contents(before):
-                unsettled = unsettled_objects(entries, bucket=self.raw_bucket)
-                files = self._files(entries, day)
-                return [_Listed(found, files.get(found.uri, ())) for found in listed if found.uri not in unsettled]
-        raise DayChanged(f"files of {source} kept changing while the inputs of {day.date} were listed")
+        found = settled(
+            self.project.source(source),
+            lambda: self._objects(source, day),
+            files=self.files,
+            bucket=self.raw_bucket,
+        )
+        files = self._files(found.entries, day)
+        return [_Listed(item, files.get(item.uri, ())) for item in found.objects]
 
     def _files(self, entries: Iterable[FileEntry], day: Day) -> dict[str, list[str]]:
         """Return, by address, the files whose content the day's objects are."""
@@ -117,15 +135,22 @@ class InputListing:
         )
 
 
-def _contents(entries: Iterable[FileEntry]) -> dict[str, tuple[Version | None, ...]]:
-    """Return what of each file decides over its objects: a lease, or a new time of taking, changes none of them."""
-    found = {entry.path: (entry.version, entry.writing, *entry.superseded) for entry in entries}
-    return {path: versions for path, versions in found.items() if any(versions)}
-
-
 def _file(listed: _Listed, named: str | None) -> str | None:
     """Return the file that the object is of: the one that was named as such, unless only others have its content."""
     return listed.files[0] if listed.files and named not in listed.files else named
+
+
+def _loads(objects: Iterable[InputObject]) -> Iterator[list[InputObject]]:
+    """Put the objects into groups, each of which may be in memory at once."""
+    load, size = list[InputObject](), 0
+    for item in objects:
+        if load and size + item.bytes > _BYTES:
+            yield load
+            load, size = [], 0
+        load.append(item)
+        size += item.bytes
+    if load:
+        yield load
 
 
 def _distinct(values: Iterable[str]) -> list[str]:

@@ -25,6 +25,7 @@ class InputObject(Record):
     etag: str
     bytes: Annotated[int, Field(ge=0)]
     rows: Annotated[int, Field(ge=0)]
+    """Events that count: of a source with an id column, those whose id stands in no object before this one."""
     arrived: datetime
     """When it was written, UTC."""
     file: str | None = None
