@@ -2,14 +2,16 @@
 
     python examples/nyc_flights/partner.py --port 8713 --folder DIR
 
-`GET /flights` answers with a JSON listing (name, size, modified, etag), `GET /flights/<name>` with the file, or the
-range of it that is asked for. Files may come, change and go while it runs. It listens on loopback only.
+`GET /flights` answers with a JSON listing (name, size, modified, etag), `GET /flights/` with an index page, and
+`GET /flights/<name>` with the file, or the range of it that is asked for; HEAD with the same headers. Files may come,
+change and go while it runs. It listens on loopback only.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import html
 import json
 import re
 import threading
@@ -19,7 +21,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 ADDRESS = "127.0.0.1"
 ROOT = "/flights"
@@ -38,6 +40,8 @@ class Partner:
         """Names that are listed, but gone when they are fetched."""
         self.failing: dict[str, int] = {}
         """Paths, and how many more times each answers 503."""
+        self.cutting: dict[str, list[int]] = {}
+        """Paths, and the bytes after which each one's next answers break off."""
         self._server = ThreadingHTTPServer((ADDRESS, port), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
@@ -83,6 +87,12 @@ class Partner:
         paths = sorted(path for path in self.folder.iterdir() if path.is_file() and not path.name.startswith("."))
         return [_entry(path) for path in paths]
 
+    def index(self) -> str:
+        """Return what `GET /flights/` answers with."""
+        names = [entry["name"] for entry in self.listing()]
+        links = "".join(f'<li><a href="{quote(name)}">{html.escape(name)}</a></li>\n' for name in names)
+        return f"<!DOCTYPE html>\n<title>Index of {ROOT}/</title>\n<ul>\n{links}</ul>\n"
+
     def fails(self, path: str) -> bool:
         """Note a request, and say whether it is one that is to fail."""
         self.requests[path] += 1
@@ -110,6 +120,7 @@ def _etag(content: bytes) -> str:
 def _handler(partner: Partner) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body are two writes: the second would wait for an acknowledgement
 
         def do_GET(self) -> None:
             path = unquote(self.path.partition("?")[0])
@@ -118,15 +129,21 @@ def _handler(partner: Partner) -> type[BaseHTTPRequestHandler]:
             elif path == ROOT:
                 listing = json.dumps(partner.listing()).encode()
                 self._send(HTTPStatus.OK, listing, {"Content-Type": "application/json"})
+            elif path == f"{ROOT}/":
+                self._send(HTTPStatus.OK, partner.index().encode(), {"Content-Type": "text/html; charset=utf-8"})
             elif path.startswith(f"{ROOT}/") and (content := partner.read(path[len(ROOT) + 1 :])) is not None:
                 self._send_file(content)
             else:
                 self._send(HTTPStatus.NOT_FOUND, b"no such file\n", {})
 
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def _send_file(self, content: bytes) -> None:
             headers = {"Content-Type": "text/csv", "ETag": _etag(content), "Accept-Ranges": "bytes"}
             wanted = _RANGE.fullmatch(self.headers.get("Range", ""))
-            if wanted is None or not any(wanted.groups()):
+            is_current = self.headers.get("If-Range", headers["ETag"]) == headers["ETag"]
+            if wanted is None or not any(wanted.groups()) or not is_current:
                 self._send(HTTPStatus.OK, content, headers)
                 return
             first, end = _bounds(wanted, len(content))
@@ -142,6 +159,11 @@ def _handler(partner: Partner) -> type[BaseHTTPRequestHandler]:
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
             self.end_headers()
+            if self.command == "HEAD":
+                return
+            if cuts := partner.cutting.get(unquote(self.path)):
+                body = body[: cuts.pop(0)]
+                self.close_connection = True
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import Stack
+from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as assets
+from aws_cdk import aws_sqs as sqs
 
 from infra.constructs.common import accept_wildcards, states_arn
+from slackwater.project import Project
+from slackwater.receiver.partner import bucket_folder
 
 
 def read_objects(role: iam.IRole, bucket: s3.IBucket, *prefixes: str) -> None:
@@ -36,13 +39,7 @@ def replace_objects(role: iam.IRole, bucket: s3.IBucket, *prefixes: str) -> None
 
 def list_objects(role: iam.IRole, bucket: s3.IBucket, *prefixes: str) -> None:
     """Let `role` list what is under the prefixes, and learn that an object there is missing."""
-    role.add_to_principal_policy(
-        iam.PolicyStatement(
-            actions=["s3:ListBucket"],
-            resources=[_arn(role, bucket)],
-            conditions={"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}},
-        )
-    )
+    _allow_listing(role, _arn(role, bucket), prefixes)
 
 
 def read_asset(role: iam.IRole, asset: assets.Asset) -> None:
@@ -53,6 +50,11 @@ def read_asset(role: iam.IRole, asset: assets.Asset) -> None:
 def use_items(role: iam.IRole, table: dynamodb.ITable, *actions: str) -> None:
     """Let `role` do the named things with a table's items: `GetItem`, `PutItem`, `Query`, ..."""
     allow(role, [f"dynamodb:{action}" for action in actions], [table.table_arn])
+
+
+def use_queue(role: iam.IRole, queue: sqs.IQueue, *actions: str) -> None:
+    """Let `role` do the named things with a queue's messages: `SendMessage`, `ReceiveMessage`, ..."""
+    allow(role, [f"sqs:{action}" for action in actions], [queue.queue_arn])
 
 
 def use_tables(role: iam.IRole, database: str, *actions: str) -> None:
@@ -72,9 +74,59 @@ def see_executions(role: iam.IRole, machines: str) -> None:
     allow(role, ["states:DescribeExecution"], [executions], wildcard="Executions are named when they start.")
 
 
+def reach_partners(role: iam.IRole, project: Project) -> None:
+    """Let `role` read the credentials that sources name, take on their partners' roles, and read buckets without one.
+
+    Credentials that are named by an address are of exactly that one; a name is of this account and region.
+    """
+    pulls = [source.pull for source in project.sources.values() if source.pull]
+    named = sorted({pull.credentials for pull in pulls if pull.credentials})
+    for store, action in (("secretsmanager", "GetSecretValue"), ("ssm", "GetParameter")):
+        if kept := [_credentials(role, reference) for reference in named if reference.startswith(f"{store}:")]:
+            allow(role, [f"{store}:{action}"], kept)
+    if roles := sorted({pull.role for pull in pulls if pull.role}):
+        allow(role, ["sts:AssumeRole"], roles)
+    folders: dict[str, set[str]] = {}
+    for bucket, folder in [bucket_folder(pull.url) for pull in pulls if pull.scheme == "s3" and not pull.role]:
+        folders.setdefault(bucket, set()).add(folder)
+    for bucket, prefixes in sorted(folders.items()):
+        arn = Stack.of(role).format_arn(service="s3", region="", account="", resource=bucket)
+        _allow_listing(role, arn, sorted(prefixes))
+        _allow_keys(role, arn, sorted(prefixes), ["s3:GetObject"])
+
+
+def _credentials(role: iam.IRole, reference: str) -> str:
+    store, _, name = reference.partition(":")
+    if name.startswith("arn:"):
+        return name
+    if store == "ssm":
+        return Stack.of(role).format_arn(service="ssm", resource="parameter", resource_name=name.lstrip("/"))
+    # Secrets Manager ends a secret's ARN with a dash and six letters of its own.
+    return Stack.of(role).format_arn(
+        service="secretsmanager",
+        resource="secret",
+        resource_name=f"{name}-??????",
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+
+
 def _allow_objects(role: iam.IRole, bucket: s3.IBucket, prefixes: Sequence[str], actions: list[str]) -> None:
-    resources = [f"{_arn(role, bucket)}/{prefix}*" for prefix in prefixes]
+    _allow_keys(role, _arn(role, bucket), prefixes, actions)
+
+
+def _allow_keys(role: iam.IRole, bucket: str, prefixes: Sequence[str], actions: list[str]) -> None:
+    resources = [f"{bucket}/{prefix}*" for prefix in prefixes]
     allow(role, actions, resources, wildcard="Keys under this prefix are made as data comes; no other prefix is open.")
+
+
+def _allow_listing(role: iam.IRole, bucket: str, prefixes: Sequence[str]) -> None:
+    role.add_to_principal_policy(
+        iam.PolicyStatement(
+            actions=["s3:ListBucket"],
+            resources=[bucket],
+            conditions={"StringLike": {"s3:prefix": [f"{prefix}*" for prefix in prefixes]}},
+        )
+    )
 
 
 def _arn(role: iam.IRole, bucket: s3.IBucket) -> str:

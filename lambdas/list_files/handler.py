@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cache
@@ -15,10 +14,10 @@ from pydantic import BaseModel, Field
 from slackwater.aws.clients import client
 from slackwater.aws.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.partners import partner_of
 from slackwater.project import Project
-from slackwater.receiver.http_partner import HttpPartner
 from slackwater.receiver.partner import MAX_FILE_BYTES
-from slackwater.receiver.pull import plan_pull, pull_of, work_address, write_plan
+from slackwater.receiver.pull import plan_pull, work_address, write_plan
 
 logger = Logger()
 
@@ -29,6 +28,7 @@ class Environment(BaseModel):
     exchange_bucket: str = Field(alias="EXCHANGE_BUCKET")
     file_table: str = Field(alias="FILE_TABLE")
     project_uri: str = Field(alias="PROJECT_URI")
+    outbound_allow: str = Field(alias="OUTBOUND_ALLOW")
 
 
 class Request(BaseModel):
@@ -67,7 +67,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     logger.set_correlation_id(request.correlation_id)
     wiring = _wiring()
     source = wiring.project.source(request.source)
-    with closing(HttpPartner(pull_of(source).url, max_file_bytes=MAX_FILE_BYTES)) as partner:
+    with partner_of(source, allow=wiring.environment.outbound_allow, max_file_bytes=MAX_FILE_BYTES) as partner:
         plan = plan_pull(source, as_of=request.as_of, partner=partner, cache=wiring.cache, now=datetime.now(UTC))
     address = work_address(wiring.environment.exchange_bucket, source.source, request.correlation_id)
     answer = write_plan(plan, store=wiring.store, address=address).model_dump(mode="json")

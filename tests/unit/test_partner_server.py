@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import hashlib
-import io
+import http.client
 import json
 import subprocess
 import sys
@@ -9,13 +8,10 @@ import urllib.error
 import urllib.request
 from datetime import UTC, date, datetime, timedelta
 
-import httpx
 import pytest
 
 from examples.nyc_flights import feed
 from examples.nyc_flights.partner import Partner
-from slackwater.errors import FileVanished, PartnerError
-from slackwater.receiver.http_partner import HttpPartner
 
 pytestmark = pytest.mark.unit
 
@@ -28,37 +24,10 @@ def server(tmp_path):
         yield server
 
 
-@pytest.fixture
-def waits():
-    return []
-
-
-@pytest.fixture
-def partner(server, waits):
-    partner = HttpPartner(server.url, max_file_bytes=1000, sleep=waits.append)
-    yield partner
-    partner.close()
-
-
-def scripted(*answers, waits=None, **more):
-    """A partner whose server gives these answers in turn."""
-    left = iter(answers)
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        found = next(left)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    sleep = waits.append if waits is not None else lambda _: None
-    return HttpPartner(
-        "http://partner/files", max_file_bytes=1000, transport=httpx.MockTransport(answer), sleep=sleep, **more
-    )
-
-
 class TestServer:
-    def get(self, url: str, **headers: str):
-        request = urllib.request.Request(url, headers=headers)
+    def get(self, url: str, *, method: str = "GET", **headers: str):
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(url, headers=names, method=method)
         try:
             with urllib.request.urlopen(request) as answer:
                 return answer.status, dict(answer.headers), answer.read()
@@ -106,7 +75,35 @@ class TestServer:
         found, headers, content = self.get(f"{server.url}/{NAME}", Range=wanted)
         assert (found, content, headers.get("Content-Range")) == (status, body, range_)
 
-    @pytest.mark.parametrize("path", ["/none.csv", "/../secret", "/%2e%2e%2fsecret", "/.hidden", "/", "/a/b"])
+    def test_a_range_of_another_version_is_no_range(self, server):
+        server.put(NAME, "hello")
+        tag = server.listing()[0]["etag"]
+        assert self.get(f"{server.url}/{NAME}", Range="bytes=3-", If_Range=tag)[::2] == (206, b"lo")
+        assert self.get(f"{server.url}/{NAME}", Range="bytes=3-", If_Range='"other"')[::2] == (200, b"hello")
+
+    @pytest.mark.parametrize("path", ["", "/", f"/{NAME}", "/none"])
+    def test_headers_alone(self, server, path):
+        server.put(NAME, "hello")
+        status, headers, _ = self.get(server.url + path)
+        found, alone, body = self.get(server.url + path, method="HEAD")
+        assert (found, alone | {"Date": ""}, body) == (status, headers | {"Date": ""}, b"")
+
+    def test_an_index_page(self, server):
+        server.put("a b&<c>.csv", "hello")
+        _, headers, body = self.get(f"{server.url}/")
+        assert headers["Content-Type"] == "text/html; charset=utf-8"
+        assert '<a href="a%20b%26%3Cc%3E.csv">a b&amp;&lt;c&gt;.csv</a>' in body.decode()
+
+    def test_answers_that_break_off(self, server):
+        server.put(NAME, "hello")
+        server.cutting[f"/flights/{NAME}"] = [2, 0]
+        for received in (b"he", b""):
+            with pytest.raises(http.client.IncompleteRead) as broken:
+                self.get(f"{server.url}/{NAME}")
+            assert broken.value.partial == received
+        assert self.get(f"{server.url}/{NAME}")[2] == b"hello"
+
+    @pytest.mark.parametrize("path", ["/none.csv", "/../secret", "/%2e%2e%2fsecret", "/.hidden", "/a/b", "//"])
     def test_nothing_outside_its_folder(self, server, path):
         (server.folder.parent / "secret").write_text("secret")
         (server.folder / ".hidden").write_text("secret")
@@ -123,119 +120,6 @@ class TestServer:
                 assert json.loads(self.get(url)[2])[0]["name"] == NAME
             finally:
                 process.kill()
-
-
-class TestHttpPartner:
-    def test_a_file_is_listed_and_fetched(self, server, partner):
-        server.put(NAME, "hello")
-        (listed,) = partner.list()
-        into = io.BytesIO()
-        download = partner.fetch(NAME, into)
-        assert into.getvalue() == b"hello"
-        assert (download.size, download.sha256) == (5, hashlib.sha256(b"hello").hexdigest())
-        assert (listed.name, listed.size, listed.etag) == (NAME, 5, f'"{download.etag}"')
-
-    def test_a_file_that_vanishes_after_it_was_listed(self, server, partner, waits):
-        server.put(NAME, "hello")
-        server.vanishing.add(NAME)
-        assert [file.name for file in partner.list()] == [NAME]
-        with pytest.raises(FileVanished, match=f"{server.url}/{NAME}: listed, but gone"):
-            partner.fetch(NAME, io.BytesIO())
-        assert waits == []
-
-    def test_a_passing_failure_is_tried_again(self, server, partner, waits):
-        server.put(NAME, "hello")
-        server.failing = {"/flights": 1, f"/flights/{NAME}": 2}
-        assert len(partner.list()) == 1
-        partner.fetch(NAME, io.BytesIO())
-        assert server.requests == {"/flights": 2, f"/flights/{NAME}": 3}
-        assert waits == [0, 0, 0]  # Retry-After: 0
-
-    def test_a_lasting_failure_ends(self, server, partner, waits):
-        server.failing = {"/flights": 99}
-        with pytest.raises(PartnerError, match=f"{server.url}: answered 503"):
-            partner.list()
-        assert server.requests["/flights"] == 4
-
-    def test_nobody_there(self, tmp_path, waits):
-        with Partner(tmp_path) as server:
-            url = server.url
-        partner = HttpPartner(url, max_file_bytes=1, sleep=waits.append)
-        with pytest.raises(PartnerError, match=url):
-            partner.list()
-        partner.close()
-        assert len(waits) == 3
-        assert all(0 <= wait <= 8 for wait in waits)
-
-    @pytest.mark.parametrize(
-        ("header", "low", "high"),
-        [("2", 2, 2), ("3600", 30, 30), ("nonsense", 0, 1), (None, 0, 1)],
-    )
-    def test_the_wait_is_what_the_partner_asks_for_up_to_a_bound(self, header, low, high):
-        waits = []
-        busy = httpx.Response(429, headers={"retry-after": header} if header else {})
-        assert scripted(busy, httpx.Response(200, json=[]), waits=waits).list() == ()
-        assert len(waits) == 1
-        assert low <= waits[0] <= high
-
-    def test_the_wait_may_be_asked_for_as_a_date(self):
-        waits = []
-        date_ = (datetime.now(UTC) + timedelta(hours=1)).strftime("%a, %d %b %Y %H:%M:%S GMT")
-        scripted(httpx.Response(503, headers={"retry-after": date_}), httpx.Response(200, json=[]), waits=waits).list()
-        assert waits == [30]
-
-    def test_a_time_out_is_tried_again(self):
-        assert scripted(httpx.ReadTimeout("slow"), httpx.Response(200, json=[])).list() == ()
-
-    @pytest.mark.parametrize("status", [301, 400, 401, 403, 404])
-    def test_other_answers_are_not_tried_again(self, status):
-        waits = []
-        with pytest.raises(PartnerError, match=f"http://partner/files: answered {status}"):
-            scripted(httpx.Response(status, headers={"location": "http://elsewhere"}), waits=waits).list()
-        assert waits == []
-
-    @pytest.mark.parametrize("status", [404, 410])
-    def test_gone(self, status):
-        with pytest.raises(FileVanished):
-            scripted(httpx.Response(status)).fetch("x", io.BytesIO())
-
-    @pytest.mark.parametrize(
-        ("listing", "says"),
-        [
-            (b"<html>", "Invalid JSON"),
-            (b'{"files": []}', "whole"),
-            (b'[{"name": "a"}]', "0.size: Field required"),
-            (b'[{"name": "a", "size": -1}]', "0.size"),
-            (b'[{"name": "../a", "size": 1}]', "0.name"),
-            (b'[{"name": "a", "size": 1, "modified": "yesterday"}]', "0.modified"),
-        ],
-    )
-    def test_listings_that_are_none(self, listing, says):
-        with pytest.raises(PartnerError, match=f"http://partner/files: not a listing of files: .*{says}"):
-            scripted(httpx.Response(200, content=listing)).list()
-
-    def test_what_else_a_listing_says_is_let_be(self):
-        (file,) = scripted(httpx.Response(200, json=[{"name": "a", "size": 1, "owner": "me"}])).list()
-        assert (file.name, file.etag, file.modified) == ("a", None, None)
-
-    def test_a_file_that_is_too_large(self):
-        with pytest.raises(PartnerError, match="larger than 1,000 bytes"):
-            scripted(httpx.Response(200, content=b"x" * 1001)).fetch("x", io.BytesIO())
-
-    def test_a_download_that_breaks_off_begins_anew(self):
-        class Broken(httpx.SyncByteStream):
-            def __iter__(self):
-                yield b"broken"
-                raise httpx.ReadError("connection lost")
-
-        into = io.BytesIO()
-        partner = scripted(httpx.Response(200, stream=Broken()), httpx.Response(200, content=b"whole"))
-        assert partner.fetch("x", into).sha256 == hashlib.sha256(b"whole").hexdigest()
-        assert into.getvalue() == b"whole"
-
-    def test_names_are_quoted(self, server, partner):
-        server.put("a b#1?.csv", "x")
-        assert partner.fetch(partner.list()[0].name, io.BytesIO()).size == 1
 
 
 class TestFeed:

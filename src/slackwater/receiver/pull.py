@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
@@ -14,8 +13,16 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from slackwater.errors import DefinitionError, InputError
 from slackwater.receiver.file_cache import Decision, FileCache, decide
 from slackwater.receiver.partner import ListedFile, Partner
-from slackwater.receiver.source import Pull, Source
+from slackwater.receiver.pulling import Pull
+from slackwater.receiver.source import Source
 from slackwater.storage import ObjectStore
+
+MAX_ITEMS = 1_000
+"""Files of one pull.
+
+Each leaves up to 22 events in its execution's history, which holds 25,000, and 230 bytes among its results, which are
+256 kB at most.
+"""
 
 
 class WorkItem(BaseModel):
@@ -43,6 +50,8 @@ class Plan(NamedTuple):
     busy: int
     removed: int
     """Files of the window that were taken and that the partner has no more; their rows stay."""
+    left: int
+    """Files that wait for the next pull, since this one has as many as it can take."""
 
 
 def pull_of(source: Source) -> Pull:
@@ -60,12 +69,16 @@ def window(pull: Pull, as_of: date | None, now: datetime) -> Iterator[date]:
 
 
 def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: FileCache, now: datetime) -> Plan:
-    """Compare the partner's listing with the file cache. Raises `PartnerError`, `CloudError`."""
+    """Compare the partner's listing with the file cache. Raises `PartnerError`, `CloudError`.
+
+    Repairs come first, then files by their days, the oldest first: in this order the first `MAX_ITEMS` are planned.
+    """
     pull = pull_of(source)
-    patterns = [pull.files.replace("{date}", day.isoformat()) for day in window(pull, as_of, now)]
-    there = {file.name: file for file in partner.list()}
+    pattern, days = pull.pattern, list(window(pull, as_of, now))
+    there = {file.name: file for file in partner.list(pattern, days)}
     known = {entry.path: entry for entry in cache.entries(source.source)}
-    wanted = [name for pattern in patterns for name in fnmatch.filter(sorted({*there, *known}), pattern)]
+    names = sorted({*there, *known})
+    wanted = [name for day in days for name in names if pattern.matches(name, day)]
     decisions = {name: decide(there.get(name), known.get(name), now=now) for name in dict.fromkeys([*wanted, *known])}
     in_window = set(wanted)
     items = [
@@ -73,13 +86,15 @@ def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: Fi
         for name, decision in decisions.items()
         if decision is Decision.REPAIR or (name in in_window and decision in {Decision.NEW, Decision.CHANGED})
     ]
+    items.sort(key=lambda item: item.decision is not Decision.REPAIR)
     counts = Counter(decisions[name] for name in in_window if name in there)
     return Plan(
-        items=items,
+        items=items[:MAX_ITEMS],
         listed=sum(name in there for name in in_window),
         unchanged=counts[Decision.UNCHANGED],
         busy=counts[Decision.BUSY],
         removed=sum(name in known and known[name].version is not None and name not in there for name in in_window),
+        left=max(0, len(items) - MAX_ITEMS),
     )
 
 
@@ -93,6 +108,7 @@ class Listed(BaseModel):
     unchanged: int
     busy: int
     removed: int
+    left: int
     work: str
 
 
@@ -118,5 +134,6 @@ def write_plan(plan: Plan, *, store: ObjectStore, address: str) -> Listed:
         unchanged=plan.unchanged,
         busy=plan.busy,
         removed=plan.removed,
+        left=plan.left,
         work=address,
     )

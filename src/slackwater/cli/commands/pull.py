@@ -59,6 +59,7 @@ def show(totals: Mapping[str, Any]) -> None:
         ("rejected", "events were side-lined with their reasons"),
         ("vanished", "files were gone when they were fetched; the next pull looks again"),
         ("busy", "files are being taken by another pull"),
+        ("left", "more files wait for the next pull"),
     ):
         if totals.get(count):
             remark(f"{totals[count]} {what}", style="yellow")

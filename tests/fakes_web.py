@@ -1,0 +1,161 @@
+"""A web server on loopback that answers by script, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import ssl
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from slackwater.receiver.credentials import Credentials
+from slackwater.receiver.http_partner import HttpPartner
+from slackwater.receiver.outbound import Outbound
+from slackwater.receiver.pulling import Pull
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer; its length is that of the body unless the headers say otherwise."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    sent: int | None = None
+    """Bytes of the body after which the connection breaks off."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request."""
+
+    method: str
+    path: str
+    """With its query."""
+    headers: Mapping[str, str]
+    """By names in lower case."""
+
+
+class Web:
+    """The server; it runs until the block ends."""
+
+    def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
+        self.asked: list[Asked] = []
+        self.heads: int = 404
+        """What is answered to HEAD where nothing is said of a path."""
+        self._replies: dict[str, list[Reply]] = {}
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self._scheme = "http" if tls is None else "https"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def entry(self) -> str:
+        """What lets connections to it pass."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self._scheme}://127.0.0.1:{self.port}"
+
+    @property
+    def paths(self) -> list[str]:
+        """What was asked for, in turn."""
+        return [asked.path for asked in self.asked]
+
+    def on(self, path: str, *replies: Reply) -> None:
+        """Answer to `path` with these in turn, and with the last one from then on. All else is not found."""
+        self._replies[path] = list(replies)
+
+    def reply(self, asked: Asked) -> Reply:
+        self.asked.append(asked)
+        left = self._replies.get(asked.path, [Reply(self.heads if asked.method == "HEAD" else 404)])
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    def __enter__(self) -> Web:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _handler(web: Web) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and body are two writes: the second would wait for an acknowledgement
+
+        def do_GET(self) -> None:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            reply = web.reply(Asked(self.command, self.path, headers))
+            self.send_response_only(reply.status)
+            length = {} if "Transfer-Encoding" in reply.headers else {"Content-Length": str(len(reply.body))}
+            for name, value in {**length, **reply.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(reply.body[: reply.sent])
+            self.close_connection = reply.sent is not None
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler
+
+
+@contextmanager
+def partner_of(
+    url: str,
+    *,
+    allow: Sequence[str] = (),
+    files: str = "flights-{date}*.csv",
+    credentials: Credentials | None = None,
+    max_file_bytes: int = 1_000_000,
+    waits: list[float] | None = None,
+    transport: httpx.BaseTransport | None = None,
+    **pull: Any,
+) -> Iterator[HttpPartner]:
+    """The connector to `url`, to which it may connect, and to what `allow` says; `waits` is what it would sleep."""
+    partner = HttpPartner(
+        Pull(url=url, files=files, **pull),
+        outbound=Outbound.of([urlsplit(url).netloc, *allow]),
+        credentials=credentials,
+        max_file_bytes=max_file_bytes,
+        transport=transport,
+        sleep=(waits if waits is not None else []).append,
+    )
+    with closing(partner):
+        yield partner
+
+
+def fetched(partner: HttpPartner, name: str = "flights-2013-03-08.csv") -> bytes:
+    """What the file holds; the connector says the same of it."""
+    into = io.BytesIO(b"what was there before")
+    download = partner.fetch(name, into)
+    content = into.getvalue()
+    assert (download.size, download.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    return content
+
+
+def rest(content: bytes, start: int, end: int | None = None, **headers: str) -> Reply:
+    """The answer to a range of a file that is tagged "one": up to the end of the file, or before."""
+    part = content[start:end]
+    there = f"bytes {start}-{start + len(part) - 1}/{len(content)}"
+    return Reply(206, part, {"Accept-Ranges": "bytes", "ETag": '"one"', "Content-Range": there, **headers})

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import logging
+import re
+import ssl
+from datetime import UTC, date, datetime, timedelta
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from pydantic import SecretStr
+
+from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
+from slackwater.receiver.credentials import Credentials
+from slackwater.receiver.file_pattern import FilePattern
+from slackwater.receiver.http_partner import HttpPartner
+from slackwater.receiver.outbound import GuardedTransport, Outbound
+from slackwater.receiver.pulling import Pull
+from tests.fakes_web import Reply, Web, fetched, partner_of, rest
+
+pytestmark = pytest.mark.unit
+
+NAME = "flights-2013-03-08.csv"
+PATH = f"/files/{NAME}"
+CONTENT = bytes(range(256)) * 40
+RANGES = {"Accept-Ranges": "bytes", "ETag": '"one"'}
+TOKEN = Credentials(token="hush-hush")
+BASIC = Credentials(username="partner", password="hush:hüsh")
+
+
+@pytest.fixture
+def web():
+    with Web() as web:
+        yield web
+
+
+@pytest.fixture
+def other():
+    """Another origin."""
+    with Web() as other:
+        yield other
+
+
+def names(partner: HttpPartner) -> list[str]:
+    return [file.name for file in partner.list(FilePattern("flights-{date}*.csv"), [date(2013, 3, 8)])]
+
+
+class TestCredentials:
+    @pytest.mark.parametrize(
+        ("credentials", "header"),
+        [(TOKEN, "Bearer hush-hush"), (BASIC, "Basic cGFydG5lcjpodXNoOmjDvHNo")],
+        ids=["token", "basic"],
+    )
+    def test_are_sent(self, web, credentials, header):
+        web.on("/files", Reply(body=b"[]"))
+        web.on(PATH, Reply(body=CONTENT, headers=RANGES, sent=10), rest(CONTENT, 10))
+        with partner_of(f"{web.url}/files", credentials=credentials) as partner:
+            names(partner)
+            fetched(partner)
+        assert [asked.headers["authorization"] for asked in web.asked] == [header] * 3
+
+    def test_none_are_sent_without(self, web):
+        web.on(PATH, Reply(body=CONTENT))
+        with partner_of(f"{web.url}/files") as partner:
+            fetched(partner)
+        assert "authorization" not in web.asked[0].headers
+
+    def test_go_to_no_other_origin(self, web, other):
+        web.on(PATH, Reply(302, headers={"Location": "/here"}))
+        web.on("/here", Reply(302, headers={"Location": f"{other.url}/there"}))
+        other.on("/there", Reply(302, headers={"Location": "/and-there"}))
+        other.on("/and-there", Reply(302, headers={"Location": f"{web.url}/and-back"}))
+        web.on("/and-back", Reply(body=CONTENT))
+        with partner_of(f"{web.url}/files", allow=[other.entry], credentials=TOKEN) as partner:
+            assert fetched(partner) == CONTENT
+        assert ["authorization" in asked.headers for asked in web.asked] == [True, True, True]
+        assert ["authorization" in asked.headers for asked in other.asked] == [False, False]
+
+    @pytest.mark.parametrize("to", ["http://127.0.0.1/", "http://files.example/"])
+    def test_what_was_encrypted_is_not_fetched_in_the_clear(self, to):
+        asked = []
+
+        def redirect(request: httpx.Request) -> httpx.Response:
+            asked.append(request.url.scheme)
+            return httpx.Response(302, headers={"location": f"{to}?token=hush"})
+
+        with (
+            partner_of("https://127.0.0.1/", transport=httpx.MockTransport(redirect)) as partner,
+            pytest.raises(OutboundRefused, match=f"^{to}: linked to from https, and not encrypted itself$"),
+        ):
+            fetched(partner)
+        assert asked == ["https"]
+
+    def test_a_key_is_none_for_http(self):
+        key = Credentials(username="partner", private_key="hush")
+        with (
+            pytest.raises(DefinitionError, match="need a `token`, or a `username` with a `password`") as refused,
+            partner_of("https://127.0.0.1/", credentials=key),
+        ):
+            pass
+        assert "hush" not in str(refused.value)
+
+    def test_are_in_no_message_and_no_log(self, web, caplog):
+        caplog.set_level(logging.INFO)
+        web.on("/files?key=hush", Reply(302, headers={"Location": "/signed?signature=hush"}))
+        web.on("/signed?signature=hush", Reply(401))
+        with partner_of(f"{web.url}/files?key=hush", credentials=TOKEN) as partner:
+            for act in (names, fetched):
+                with pytest.raises(PartnerError) as refused:
+                    act(partner)
+                assert "hush" not in str(refused.value)
+        assert len(web.asked) == 3
+        assert "hush" not in caplog.text
+
+    def test_a_username_that_http_would_cut(self):
+        with pytest.raises(DefinitionError, match="holds a colon") as refused:
+            HttpPartner(
+                Pull(url="https://files.example/x", files="{date}"),
+                outbound=Outbound.of([]),
+                credentials=Credentials(username="hush:hush", password="hush"),
+                max_file_bytes=1,
+            )
+        assert "hush" not in str(refused.value)
+
+    @pytest.mark.parametrize("token", ["hush\n", "hush\rx: y", "hüsh"])
+    def test_what_cannot_be_sent_is_not_shown(self, web, caplog, token):
+        caplog.set_level(logging.DEBUG)
+        unchecked = Credentials.model_construct(token=SecretStr(token))
+        waits: list[float] = []
+        with (
+            partner_of(f"{web.url}/files", credentials=unchecked, waits=waits) as partner,
+            pytest.raises(PartnerError, match=f"^{web.url}{PATH}: HTTP cannot send its headers") as refused,
+        ):
+            fetched(partner)
+        assert refused.value.__cause__ is None
+        assert refused.value.__suppress_context__
+        assert not re.search("h[uü]sh", f"{refused.value} {caplog.text}")
+        assert (waits, web.asked) == ([], [])
+
+
+def certified(folder, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """What a server of that name shows, and what a client trusts that trusts it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "server.pem").write_bytes(private + pem)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "server.pem")
+    return server, ssl.create_default_context(cadata=pem.decode())
+
+
+class TestTls:
+    """By name, though the connection is made to an address."""
+
+    @pytest.fixture
+    def asked_names(self):
+        return []
+
+    @pytest.fixture
+    def web(self, tmp_path, asked_names):
+        server, self.trust = certified(tmp_path, "files.example")
+        server.sni_callback = lambda _socket, name, _context: asked_names.append(name)
+        with Web(tls=server) as web:
+            web.on(PATH, Reply(body=CONTENT))
+            yield web
+
+    def partner(self, host: str, web: Web, trust: ssl.SSLContext | None):
+        guard = Outbound.of([f"127.0.0.1:{web.port}"], resolve=lambda _host, _port: ["127.0.0.1"])
+        transport = GuardedTransport(guard, trust=trust)
+        return partner_of(f"https://{host}:{web.port}/files", transport=transport, credentials=TOKEN)
+
+    def test_the_name_is_asked_for_and_verified(self, web, asked_names):
+        with self.partner("files.example", web, self.trust) as partner:
+            assert fetched(partner) == CONTENT
+        assert asked_names == ["files.example"]
+        assert web.asked[0].headers["authorization"] == "Bearer hush-hush"
+
+    @pytest.mark.parametrize("host", ["other.example", "127.0.0.1"])
+    def test_a_certificate_for_another_name(self, web, host):
+        with (
+            self.partner(host, web, self.trust) as partner,
+            pytest.raises(PartnerError, match=r"CERTIFICATE_VERIFY_FAILED.* mismatch"),
+        ):
+            fetched(partner)
+        assert web.asked == []
+
+    def test_a_certificate_that_nobody_vouches_for(self, web):
+        with (
+            self.partner("files.example", web, None) as partner,
+            pytest.raises(PartnerError, match=r"CERTIFICATE_VERIFY_FAILED.*self-signed"),
+        ):
+            fetched(partner)
+        assert web.asked == []

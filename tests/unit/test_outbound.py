@@ -1,0 +1,367 @@
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections import Counter
+from contextlib import closing, suppress
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater.errors import DefinitionError, OutboundRefused
+from slackwater.receiver.addresses import special
+from slackwater.receiver.outbound import GuardedTransport, Outbound
+from tests.fakes_web import Reply, Web
+from tests.unit.outbound_cases import DNS, DNS_OF_PASSES, PASSES, PUBLIC, REFUSED
+
+pytestmark = pytest.mark.unit
+
+
+def known(host: str, port: int) -> list[str]:
+    return (DNS | DNS_OF_PASSES).get(host, [PUBLIC])
+
+
+def goes_to(url: str, *allow: str) -> list[str]:
+    """The addresses that the guard lets a connection to `url` be made to."""
+    guard = Outbound.of(allow, resolve=known)
+    return [str(address) for address in guard.connect_addresses(guard.check(url))]
+
+
+class TestPublishedWaysAround:
+    @pytest.mark.parametrize(
+        "url", [pytest.param(url, id=f"{kind}: {url!a}") for kind, urls in REFUSED.items() for url in urls]
+    )
+    def test_refused(self, url):
+        with pytest.raises(OutboundRefused):
+            goes_to(url)
+
+    def test_they_are_many_and_each_is_another(self):
+        urls = [url for urls in REFUSED.values() for url in urls]
+        assert len(set(urls)) == len(urls) >= 200
+
+    @pytest.mark.parametrize(("url", "addresses"), PASSES, ids=[url for url, _ in PASSES])
+    def test_what_is_none_passes(self, url, addresses):
+        assert goes_to(url) == addresses
+
+
+class TestAddresses:
+    @given(st.ip_addresses(v=4))
+    def test_ipv4_is_public_only_if_python_calls_it_global(self, address):
+        assert special(address) is not None or (address.is_global and not address.is_multicast)
+
+    @given(st.ip_addresses(v=4).filter(lambda address: address.is_global and not address.is_multicast))
+    def test_ipv4_that_python_calls_global_is_public_but_for_relays(self, address):
+        more = [ipaddress.ip_network(network) for network in ("192.0.0.0/24", "192.88.99.0/24")]
+        assert special(address) is None or any(address in network for network in more)
+
+    @given(st.ip_addresses(v=6))
+    def test_ipv6_is_public_only_if_python_calls_it_global(self, address):
+        assert special(address) is not None or (address.is_global and not address.is_multicast)
+
+    @given(st.ip_addresses(v=6, network="2000::/3").filter(lambda address: address.is_global))
+    def test_ipv6_that_python_calls_global_is_public_but_for_tunnels(self, address):
+        more = [ipaddress.ip_network(network) for network in ("2001::/23", "2002::/16", "3fff::/20")]
+        assert special(address) is None or any(address in network for network in more)
+
+    @given(st.ip_addresses(v=4))
+    def test_a_translated_address_is_what_it_is_translated_to(self, address):
+        translated = ipaddress.IPv6Address(int(ipaddress.IPv6Address("64:ff9b::")) + int(address))
+        assert special(translated) == special(address)
+
+
+class TestAllowed:
+    @pytest.mark.parametrize(
+        ("entry", "url"),
+        [
+            ("127.0.0.1", "http://127.0.0.1/"),
+            ("127.0.0.1", "http://127.0.0.1:8713/flights"),
+            ("127.0.0.1", "sftp://127.0.0.1:2222/"),
+            ("127.0.0.1:8713", "http://127.0.0.1:8713/flights"),
+            ("10.0.0.0/24", "http://10.0.0.5/"),
+            ("10.0.0.0/24:8080", "http://10.0.0.5:8080/"),
+            ("10.0.0.0/24", "https://only-private.example/"),
+            ("169.254.169.254", "http://169.254.169.254.nip.io/"),
+            ("::1", "http://[::1]:8080/"),
+            ("[::1]", "http://[::1]:8080/"),
+            ("[::1]:8080", "http://[0::1]:8080/"),
+            ("fd12::/16", "https://[fd12:3456::1]:8443/"),
+            ("fd12::/16:8443", "https://[fd12:3456::1]:8443/"),
+            ("[fd12::/16]:8443", "https://[fd12:3456::1]:8443/"),
+            ("2606:2800:21f::/48", "https://[2606:2800:21f::1]:8443/"),
+            ("files.example:8443", "https://files.example:8443/"),
+            ("FILES.example", "https://files.example:8443/"),
+            ("files.example", "sftp://files.example:2222/"),
+            ("only-private.example", "https://only-private.example/"),
+            ("only-private.example:8443", "https://only-private.example:8443/"),
+            ("first-private.example", "https://first-private.example/"),
+            ("ip-10-0-0-5.ec2.internal", "https://ip-10-0-0-5.ec2.internal/"),
+            ("fileserver", "https://fileserver/"),
+            ("localhost", "http://localhost:4566/"),
+            ("app.localhost", "http://app.localhost:4566/"),
+        ],
+    )
+    def test_an_entry_lets_pass(self, entry, url, monkeypatch):
+        monkeypatch.setitem(DNS, "only-private.example", ["10.0.0.5"])
+        monkeypatch.setitem(DNS, "app.localhost", ["::1"])
+        with pytest.raises(OutboundRefused):
+            goes_to(url)
+        assert goes_to(url, "one.example", entry)
+
+    @pytest.mark.parametrize(
+        ("entry", "url"),
+        [
+            ("127.0.0.1:8713", "http://127.0.0.1:8714/"),
+            ("127.0.0.1", "http://127.0.0.2/"),
+            ("10.0.0.0/24", "http://10.0.1.5/"),
+            ("10.0.0.0/24:8080", "http://10.0.0.5/"),
+            ("10.0.0.0/24", "https://first-public.example:8443/"),
+            ("10.0.0.0/8", "http://[::ffff:10.0.0.1]/"),
+            ("10.0.0.0/8", "http://[64:ff9b::10.0.0.1]/"),
+            ("0.0.0.0/0", "http://[::1]/"),
+            ("::/0", "http://127.0.0.1/"),
+            ("0.0.0.0/0", "http://2130706433/"),
+            ("0.0.0.0/0", "http://localhost/"),
+            ("files.example:8443", "https://files.example:8444/"),
+            ("files.example", "https://other.files.example:8443/"),
+            ("example", "https://files.example:8443/"),
+            ("localtest.me", "http://localtest.me/"),
+            ("169.254.169.254.nip.io", "http://169.254.169.254.nip.io/"),
+            ("metadata-six.example", "http://metadata-six.example/"),
+            ("metadata.google.internal", "http://metadata.google.internal/"),
+            ("files.example", "gopher://files.example/"),
+            ("files.example", "http://user@files.example/"),
+        ],
+    )
+    def test_an_entry_does_not_let_pass(self, entry, url, monkeypatch):
+        monkeypatch.setitem(DNS, "metadata.google.internal", ["169.254.169.254"])
+        with pytest.raises(OutboundRefused):
+            goes_to(url, entry)
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            "",
+            " ",
+            "files.example ",
+            "https://files.example",
+            "files.example/path",
+            "files.example:",
+            "files.example:0",
+            "files.example:65536",
+            "files.example:https",
+            "*.example",
+            "user@files.example",
+            "127.1",
+            "2130706433",
+            "0x7f000001",
+            "10.0.0.0/33",
+            "10.0.0.1/8",
+            "10.0.0.0/8:0",
+            "10.0.0.0/8:70000",
+            "10.0.0.0-10.0.0.255",
+            "[::1",
+            "[127.0.0.1]",
+            "fe80::1%eth0",
+            "fd12::1/16",
+            "files..example",
+            "bücher.example",
+        ],
+    )
+    def test_malformed(self, entry):
+        with pytest.raises(DefinitionError, match="outbound_allow: "):
+            Outbound.of([entry])
+
+    @pytest.mark.parametrize(
+        ("url", "remedy"),
+        [
+            ("https://files.example:8443/", "a port other than 443; .* add files.example:8443 "),
+            ("http://127.0.0.1:8713/", "127.0.0.1, loopback; .* add 127.0.0.1:8713 "),
+            ("http://[::1]:8713/", "::1, loopback; .* add \\[::1\\]:8713 "),
+            ("https://first-public.example/", "10.0.0.5, private; .* add first-public.example:443 "),
+            ("http://localtest.me/", "127.0.0.1, loopback; .* add 127.0.0.1:80 "),
+            ("https://six.example/", "::1, loopback; .* add \\[::1\\]:443 "),
+            ("http://localhost:4566/", "a name of our own network, .* add localhost:4566 "),
+        ],
+    )
+    def test_the_message_says_what_would_let_it_pass(self, url, remedy):
+        with pytest.raises(OutboundRefused, match=f"no connection is made to {remedy}to the setting") as refused:
+            goes_to(url)
+        entry = str(refused.value).partition("add ")[2].partition(" to the setting")[0]
+        if "localhost" not in url:
+            assert goes_to(url, entry)
+
+    @pytest.mark.parametrize(
+        ("url", "why"),
+        [
+            ("https://user@files.example/", "it holds credentials"),
+            ("https://files.example/a b", "it holds a space"),
+            ("ftp://files.example/", "reached by http, https, sftp alone"),
+            ("https://files.example:70000/", "70000 is no port"),
+            ("https://127.1/", "Expected 4 octets"),
+            ("https://files..example/", r"files\.\.example is no host's name"),
+            ("https://[files]/", "its host cannot be read"),
+            ("https:///", "a plain host, and maybe a port, are expected"),
+        ],
+    )
+    def test_the_message_says_what_is_wrong(self, url, why):
+        with pytest.raises(OutboundRefused, match=f": no connection is made to such an address: .*{why}"):
+            goes_to(url)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "https://user:hush@files.example/path?hush",
+            "https://user:hush@files\u2100.example/",
+            "ftp://files.example/path?token=hush#hush",
+            "http://127.0.0.1/path?token=hush",
+            "http:\\\\user:hush@127.0.0.1",
+        ],
+    )
+    def test_the_message_holds_nothing_secret(self, url):
+        with pytest.raises(OutboundRefused) as refused:
+            goes_to(url)
+        assert "hush" not in str(refused.value)
+
+
+class Resolver:
+    """Answers in turn, and with the last answer from then on."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self.asked: Counter[str] = Counter()
+        self._answers = list(answers)
+
+    def __call__(self, host: str, port: int) -> list[str]:
+        self.asked[host] += 1
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+@pytest.fixture
+def web():
+    with Web() as web:
+        web.on("/", Reply(body=b"hello"))
+        yield web
+
+
+@pytest.fixture
+def connected(monkeypatch, web):
+    """Addresses that connections were made to; all of them lead to the test's server."""
+    found = []
+    really = socket.create_connection
+
+    def connect(address, *args, **more):
+        found.append(address)
+        return really(("127.0.0.1", web.port), *args, **more)
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    return found
+
+
+class TestGuardedTransport:
+    def get(self, guard: Outbound, *urls: str) -> list[httpx.Response]:
+        with httpx.Client(transport=GuardedTransport(guard), trust_env=False) as client:
+            return [client.get(url) for url in urls]
+
+    def test_the_host_is_still_named(self, web):
+        guard = Outbound.of([web.entry], resolve=Resolver(["127.0.0.1"]))
+        (answer,) = self.get(guard, f"http://files.example:{web.port}/?a=%2F&b=%C3%BC")
+        assert (answer.status_code, answer.url.host) == (404, "files.example")
+        assert web.asked[0].headers["host"] == f"files.example:{web.port}"
+        assert web.paths == ["/?a=%2F&b=%C3%BC"]
+
+    def test_names_that_change_between_check_and_connection(self, web, connected):
+        resolver = Resolver([PUBLIC], ["127.0.0.1"])
+        guard = Outbound.of([], resolve=resolver)
+        assert self.get(guard, "http://files.example/")[0].text == "hello"
+        assert connected == [(PUBLIC, 80)]
+        assert resolver.asked == {"files.example": 1}
+
+    def test_names_that_change_between_requests(self, web, connected):
+        guard = Outbound.of([], resolve=Resolver([PUBLIC], ["127.0.0.1"]))
+        with pytest.raises(OutboundRefused, match=r"127\.0\.0\.1, loopback"):
+            self.get(guard, "http://files.example/", "http://files.example/")
+        assert connected == [(PUBLIC, 80)]
+        assert web.paths == ["/"]
+
+    def test_one_refused_address_among_others_is_enough(self, connected):
+        guard = Outbound.of([], resolve=Resolver([PUBLIC, "169.254.169.254"]))
+        with pytest.raises(OutboundRefused, match=r"169\.254\.169\.254, link-local"):
+            self.get(guard, "http://files.example/")
+        assert connected == []
+
+    def test_names_do_not_share_connections(self, web, connected):
+        guard = Outbound.of([], resolve=Resolver([PUBLIC]))
+        self.get(guard, "http://one.example/", "http://two.example/", "http://one.example/", "http://two.example/")
+        assert connected == [(PUBLIC, 80)] * 2
+        assert [asked.headers["host"] for asked in web.asked] == ["one.example", "two.example"] * 2
+
+    def test_the_next_address_when_one_does_not_answer(self, web):
+        with Web() as closed:
+            nobody = closed.port
+        guard = Outbound.of(["127.0.0.0/8"], resolve=Resolver(["127.0.0.2", "127.0.0.1"]))
+        assert self.get(guard, f"http://files.example:{web.port}/")[0].text == "hello"
+        with pytest.raises(httpx.ConnectError):
+            self.get(guard, f"http://files.example:{nobody}/")
+
+    @pytest.mark.parametrize("kind", REFUSED)
+    def test_nothing_gets_past_by_being_read_otherwise(self, kind, connected):
+        guard = Outbound.of([], resolve=known)
+        for url in REFUSED[kind]:
+            with suppress(OutboundRefused, httpx.HTTPError, httpx.InvalidURL):
+                self.get(guard, url)
+        assert {address for address, _ in connected} <= {PUBLIC}
+        assert {port for _, port in connected} <= {80, 443}
+
+    def test_no_address(self):
+        with pytest.raises(httpx.ConnectError, match=r"files\.example has no address"):
+            self.get(Outbound.of([], resolve=Resolver([])), "http://files.example/")
+
+    def test_no_such_name(self):
+        def resolve(host, port):
+            raise socket.gaierror(-2, "Name or service not known")
+
+        with pytest.raises(httpx.ConnectError, match=r"files.example: .*Name or service not known"):
+            self.get(Outbound.of([], resolve=resolve), "http://files.example/")
+
+    def test_the_system_s_own_resolver(self, web):
+        assert self.get(Outbound.of(["localhost"]), f"http://localhost:{web.port}/")[0].text == "hello"
+
+    def test_no_proxy_of_the_environment(self, web, monkeypatch):
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+        monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+        assert self.get(Outbound.of(["127.0.0.1"]), f"{web.url}/")[0].text == "hello"
+
+
+class TestSocket:
+    @pytest.fixture
+    def listening(self):
+        with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+            yield listening.getsockname()[1]
+
+    def test_opened(self, listening):
+        guard = Outbound.of(["127.0.0.0/8"], resolve=Resolver(["127.0.0.2", "127.0.0.1"]))
+        with closing(guard.open_socket("sftp.example", listening)) as opened:
+            assert opened.getpeername() == ("127.0.0.1", listening)
+
+    def test_names_that_change(self, connected):
+        guard = Outbound.of([], resolve=Resolver([PUBLIC], ["127.0.0.1"]))
+        guard.open_socket("sftp.example", 22).close()
+        assert connected == [(PUBLIC, 22)]
+        with pytest.raises(OutboundRefused):
+            guard.open_socket("sftp.example", 22)
+        assert len(connected) == 1
+
+    @pytest.mark.parametrize(
+        "host", ["127.0.0.1", "::1", "localhost", "127.1", "10.0.0.5", "a@127.0.0.1", "sftp.example/"]
+    )
+    def test_refused(self, host, connected):
+        with pytest.raises(OutboundRefused):
+            Outbound.of([], resolve=known).open_socket(host, 22)
+        assert connected == []
+
+    def test_nobody_there(self):
+        with Web() as closed:
+            port = closed.port
+        with pytest.raises(OSError, match="refused"):
+            Outbound.of(["127.0.0.1"]).open_socket("127.0.0.1", port)

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pytest
+
+from slackwater.aws import partners
+from slackwater.aws.partners import open_partner
+from slackwater.aws.s3_partner import S3Partner
+from slackwater.errors import DefinitionError
+from slackwater.receiver.credentials import Credentials
+from slackwater.receiver.http_partner import HttpPartner
+from slackwater.receiver.outbound import Outbound
+from slackwater.receiver.sftp_partner import SftpPartner
+from tests.fakes_receiver import a_source
+
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHk2sL++5mySabi+ODUdHJUi/kpIlwq+KFPdtRylkMtc"
+pytestmark = pytest.mark.unit
+
+ROLE = "arn:aws:iam::123456789012:role/exports"
+OUTBOUND = Outbound.of(["127.0.0.1"])
+
+
+class Secrets:
+    """Remembers what was asked for."""
+
+    def __init__(self) -> None:
+        self.read_references: list[str] = []
+
+    def read(self, reference: str) -> Credentials:
+        self.read_references.append(reference)
+        return Credentials(username="acme", password="hunter2")
+
+
+class Client:
+    """A client of AWS, of which nothing is asked."""
+
+    def __init__(self, service: str, session: object) -> None:
+        self.service, self.session, self.closed = service, session, False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def clients(monkeypatch):
+    made: list[Client] = []
+
+    def client(service, *, session=None):
+        made.append(Client(service, session))
+        return made[-1]
+
+    monkeypatch.setattr(partners, "client", client)
+    return made
+
+
+def opened(secrets: Secrets, **pull: object):
+    source = a_source(pull={"files": "{date}", **pull})
+    return open_partner(source, outbound=OUTBOUND, secrets=secrets, max_file_bytes=9)
+
+
+@pytest.mark.parametrize(
+    ("pull", "kind"),
+    [
+        ({"url": "http://files.example/x"}, HttpPartner),
+        ({"url": "https://files.example/x", "credentials": "ssm:acme"}, HttpPartner),
+        (
+            {
+                "url": "sftp://files.example/x",
+                "credentials": "ssm:acme",
+                "host_key": HOST_KEY,
+            },
+            SftpPartner,
+        ),
+        ({"url": "s3://bucket/x"}, S3Partner),
+        ({"url": "s3://bucket/x", "role": ROLE}, S3Partner),
+    ],
+    ids=["http", "https", "sftp", "s3", "s3 by role"],
+)
+def test_the_partner_that_speaks_the_scheme(clients, pull, kind):
+    secrets = Secrets()
+    with opened(secrets, **pull) as partner:
+        assert type(partner) is kind
+    assert secrets.read_references == [pull[name] for name in ["credentials"] if name in pull]
+
+
+def test_connections_are_closed_also_after_an_error(clients, monkeypatch):
+    closed = []
+    for kind in (HttpPartner, SftpPartner):
+        monkeypatch.setattr(kind, "close", lambda self: closed.append(type(self)))
+    pulls = [
+        {"url": "http://files.example/x"},
+        {
+            "url": "sftp://files.example/x",
+            "credentials": "ssm:acme",
+            "host_key": HOST_KEY,
+        },
+        {"url": "s3://bucket/x", "role": ROLE},
+    ]
+    for pull in pulls:
+        with pytest.raises(RuntimeError), opened(Secrets(), **pull):
+            raise RuntimeError
+    assert closed == [HttpPartner, SftpPartner]
+    assert [client.closed for client in clients] == [True, True]
+
+
+def test_a_role_is_taken_on_by_the_source_s_name(clients):
+    with opened(Secrets(), url="s3://bucket/x", role=ROLE):
+        sts, s3 = clients
+    asked = []
+
+    def assume_role(**of):
+        asked.append(of)
+        raise RuntimeError
+
+    sts.assume_role = assume_role
+    with pytest.raises(RuntimeError):
+        s3.session.get_credentials().get_frozen_credentials()
+    assert (sts.service, s3.service) == ("sts", "s3")
+    assert asked == [{"RoleArn": ROLE, "RoleSessionName": "slackwater-things"}]
+
+
+def test_without_a_role_the_account_s_own_credentials_are_used(clients):
+    with opened(Secrets(), url="s3://bucket/x"):
+        assert [(client.service, client.session) for client in clients] == [("s3", None)]
+
+
+def test_a_source_that_is_pushed(clients):
+    with (
+        pytest.raises(DefinitionError, match="its data is pushed"),
+        open_partner(a_source(pull=None), outbound=OUTBOUND, secrets=Secrets(), max_file_bytes=9),
+    ):
+        pass

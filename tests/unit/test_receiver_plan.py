@@ -1,0 +1,251 @@
+"""What a pull plans: the days that it looks at, and what the partner's listing and the file cache say of each file."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from slackwater.errors import DefinitionError, InputError, PartnerError
+from slackwater.receiver.file_cache import Decision, FileEntry, FileState, Lease, Version
+from slackwater.receiver.partition import Partition
+from slackwater.receiver.partner import ListedFile, bucket_folder, listed_file
+from slackwater.receiver.pull import MAX_ITEMS, plan_pull, pull_of, read_item, window, work_address, write_plan
+from tests.fakes_receiver import RECEIVED, MemoryFileCache, MemoryPartner, MemoryStore, a_source
+
+pytestmark = pytest.mark.unit
+
+SOURCE = a_source()
+TODAY = date(2013, 3, 12)
+BEFORE, FIRST, SECOND, THIRD = (f"things-2013-03-{day}.csv" for day in ("09", "10", "11", "12"))
+TAKEN = Version(content_sha256="ab" * 32, partitions=(Partition("2013-03-10", "05"),))
+
+
+def pulling(**changes: object):
+    """A source that is pulled, and its `pull`."""
+    source = a_source(pull={"url": "https://x.example/y", "files": "things-{date}.csv", "lookback_days": 3, **changes})
+    return source, pull_of(source)
+
+
+def taken(path: str = FIRST, **changes: object) -> FileEntry:
+    entry = FileEntry(source="things", path=path, state=FileState.TAKEN, size=3, etag="e", version=TAKEN)
+    return entry.model_copy(update=changes)
+
+
+class Listing(MemoryPartner):
+    """A partner that lists these files, and notes what it was asked for."""
+
+    def __init__(self, *files: ListedFile | str) -> None:
+        super().__init__()
+        self.listing = [ListedFile(name=file, size=3, etag="e") if isinstance(file, str) else file for file in files]
+        self.asked: list[tuple[str, list[date]]] = []
+
+    def list(self, pattern, days):
+        self.asked.append((pattern.pattern, list(days)))
+        return self.listing
+
+
+def plan(*listing: ListedFile | str, known: tuple[FileEntry, ...] = (), as_of: date = TODAY, source=SOURCE):
+    cache = MemoryFileCache()
+    for entry in known:
+        cache.save(entry)
+    return plan_pull(source, as_of=as_of, partner=Listing(*listing), cache=cache, now=RECEIVED)
+
+
+def decided(of) -> dict[str, Decision]:
+    return {item.path: item.decision for item in of.items}
+
+
+class TestWindow:
+    def test_it_ends_with_the_date_that_is_asked_for(self):
+        assert [day.day for day in window(pull_of(SOURCE), TODAY, RECEIVED)] == [10, 11, 12]
+
+    @pytest.mark.parametrize(
+        ("zone", "now", "today"),
+        [
+            ("UTC", datetime(2013, 3, 12, 3, 59, tzinfo=UTC), date(2013, 3, 12)),
+            ("America/New_York", datetime(2013, 3, 12, 3, 59, tzinfo=UTC), date(2013, 3, 11)),
+            ("America/New_York", datetime(2013, 3, 12, 4, 0, tzinfo=UTC), date(2013, 3, 12)),
+            ("Asia/Tokyo", datetime(2013, 3, 12, 15, 0, tzinfo=UTC), date(2013, 3, 13)),
+            ("Pacific/Kiritimati", datetime(2013, 3, 12, 10, 0, tzinfo=UTC), date(2013, 3, 13)),
+        ],
+    )
+    def test_today_is_of_the_source_s_calendar(self, zone, now, today):
+        _, pull = pulling(timezone=zone, lookback_days=1)
+        assert list(window(pull, None, now)) == [today]
+
+    def test_days_follow_one_another_whatever_the_clocks_do(self):
+        _, pull = pulling(timezone="America/New_York", lookback_days=366)
+        days = list(window(pull, date(2012, 12, 31), RECEIVED))
+        assert (days[0], days[-1]) == (date(2012, 1, 1), date(2012, 12, 31))
+        assert {later - earlier for earlier, later in pairwise(days)} == {timedelta(days=1)}
+
+    def test_a_pushed_source_has_none(self):
+        with pytest.raises(DefinitionError, match="its data is pushed"):
+            pull_of(a_source(pull=None))
+
+
+class TestWanted:
+    def test_files_outside_the_window_and_others_are_let_be(self):
+        found = plan(BEFORE, FIRST, "readme.txt", THIRD, "old/" + SECOND)
+        assert decided(found) == {FIRST: Decision.NEW, THIRD: Decision.NEW}
+        assert (found.listed, found.unchanged, found.busy, found.removed) == (2, 0, 0, 0)
+
+    def test_as_if_on_another_day(self):
+        assert list(decided(plan(BEFORE, FIRST, SECOND, as_of=date(2013, 3, 10)))) == [BEFORE, FIRST]
+
+    def test_the_oldest_day_comes_first_and_a_day_s_names_in_order(self):
+        source, _ = pulling(files="*-{date:%d.%m.%Y}.csv")
+        names = ["b-01.03.2013.csv", "a-28.02.2013.csv", "a-01.03.2013.csv", "b-28.02.2013.csv"]
+        found = plan(*names, source=source, as_of=date(2013, 3, 1))
+        assert list(decided(found)) == [names[1], names[3], names[2], names[0]]
+
+    def test_hours_and_folders(self):
+        source, _ = pulling(files="{date:%Y/%m/%d}/{hour}.csv")
+        wanted = [f"2013/03/12/{hour:02d}.csv" for hour in range(24)]
+        assert list(decided(plan(*wanted, "2013/03/12/24.csv", "2013/03/09/00.csv", source=source))) == wanted
+
+    def test_a_name_of_several_days_counts_once(self):
+        source, _ = pulling(files="{date:%Y-%m}.csv")
+        found = plan("2013-03.csv", source=source)
+        assert (list(decided(found)), found.listed) == (["2013-03.csv"], 1)
+
+    def test_the_partner_is_told_what_is_wanted(self):
+        partner = Listing()
+        plan_pull(SOURCE, as_of=TODAY, partner=partner, cache=MemoryFileCache(), now=RECEIVED)
+        assert partner.asked == [("things-{date}.csv", [date(2013, 3, day) for day in (10, 11, 12)])]
+
+
+class TestDecisions:
+    def test_what_is_taken_is_unchanged_and_what_is_gone_is_removed(self):
+        found = plan(SECOND, known=(taken(FIRST), taken(SECOND), taken(BEFORE)))
+        assert (decided(found), found.listed, found.unchanged, found.removed) == ({}, 1, 1, 1)
+
+    def test_what_was_never_taken_is_not_removed(self):
+        found = plan(known=(taken(FIRST, state=FileState.FAILED, version=None),))
+        assert (decided(found), found.removed) == ({}, 0)
+
+    def test_what_another_pull_takes_is_let_be_until_its_lease_is_over(self):
+        until = Lease(owner="o", until=RECEIVED + timedelta(seconds=1))
+        found = plan(FIRST, known=(taken(lease=until),))
+        assert (decided(found), found.busy) == ({}, 1)
+        assert decided(plan(FIRST, known=(taken(lease=Lease(owner="o", until=RECEIVED)),))) == {FIRST: Decision.REPAIR}
+
+    @pytest.mark.parametrize("left", [{"writing": TAKEN}, {"superseded": (TAKEN,)}], ids=["half written", "superseded"])
+    def test_what_a_crash_left_is_repaired_also_outside_the_window_and_when_the_file_is_gone(self, left):
+        found = plan(known=(taken(BEFORE, **left), taken(FIRST, **left)))
+        assert decided(found) == {BEFORE: Decision.REPAIR, FIRST: Decision.REPAIR}
+        assert [item.listed for item in found.items] == [None, None]
+
+    def test_what_failed_or_vanished_is_tried_again(self):
+        entries = (
+            taken(FIRST, state=FileState.FAILED),
+            taken(SECOND, state=FileState.FAILED, version=None),
+            taken(THIRD, state=FileState.VANISHED, version=None),
+        )
+        assert decided(plan(FIRST, SECOND, THIRD, known=entries)) == {
+            FIRST: Decision.CHANGED,
+            SECOND: Decision.NEW,
+            THIRD: Decision.NEW,
+        }
+
+
+class TestMost:
+    DAY = tuple(f"things-2013-03-11-{number:04}.csv" for number in range(MAX_ITEMS))
+
+    @pytest.mark.parametrize(
+        ("more", "left"), [((), 0), (("things-2013-03-12-0.csv",), 1), (("things-2013-03-12-0.csv", "old.csv"), 1)]
+    )
+    def test_what_is_too_much_for_one_pull_waits_for_the_next(self, more, left):
+        source, _ = pulling(files="things-{date}-*.csv")
+        found = plan(*reversed(more), *reversed(self.DAY), source=source)
+        assert [item.path for item in found.items] == list(self.DAY)
+        assert (found.listed, found.left) == (MAX_ITEMS + left, left)
+
+    def test_the_next_pull_takes_it(self):
+        source, _ = pulling(files="things-{date}-*.csv")
+        known = tuple(taken(name) for name in self.DAY)
+        found = plan(*self.DAY, "things-2013-03-12-0.csv", known=known, source=source)
+        assert (list(decided(found)), found.left) == (["things-2013-03-12-0.csv"], 0)
+
+    def test_repairs_come_first(self):
+        source, _ = pulling(files="things-{date}-*.csv")
+        later, gone = "things-2013-03-12-0.csv", "things-2013-01-01-0.csv"
+        known = (taken(later, writing=TAKEN), taken(gone, superseded=(TAKEN,)))
+        found = plan(*self.DAY, later, known=known, source=source)
+        assert [item.path for item in found.items] == [later, gone, *self.DAY[:-2]]
+        assert [item.decision for item in found.items[:3]] == [Decision.REPAIR, Decision.REPAIR, Decision.NEW]
+        assert found.left == 2
+
+
+AT = datetime(2013, 3, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("entry", "listed", "same"),
+    [
+        ({"etag": "e"}, {"size": 3, "etag": "e"}, True),
+        ({"etag": "e"}, {"size": 3, "etag": '"e"'}, True),
+        ({"etag": "e"}, {"size": 3, "etag": 'W/"e"'}, True),
+        ({"etag": "e"}, {"size": 3, "etag": "f"}, False),
+        ({"etag": "e"}, {"size": 4, "etag": "e"}, False),
+        ({"etag": "e", "modified": AT}, {"size": 3, "etag": "e", "modified": AT + timedelta(1)}, True),
+        ({"etag": None, "modified": AT}, {"size": 3, "modified": AT}, True),
+        ({"etag": None, "modified": AT}, {"size": 3, "modified": AT + timedelta(seconds=1)}, False),
+        ({"etag": None, "modified": AT}, {"size": 4, "modified": AT}, False),
+        ({"etag": "e", "modified": AT}, {"size": 3, "modified": AT}, True),
+        ({"etag": None, "modified": AT}, {"size": 3, "etag": "e", "modified": AT}, True),
+        ({"etag": "e"}, {"etag": "e"}, True),
+        ({"etag": "e"}, {"etag": "f"}, False),
+        ({"etag": "e", "modified": AT}, {"modified": AT}, True),
+        ({"etag": "e", "modified": AT}, {"modified": AT + timedelta(minutes=1)}, False),
+        ({"etag": "e", "modified": AT}, {}, False),
+        ({"etag": "e"}, {}, True),
+        ({"etag": None}, {"size": 3}, True),
+        ({"etag": None}, {"size": 4}, False),
+    ],
+)
+def test_a_file_has_changed_as_far_as_its_listing_tells(entry, listed, same):
+    found = plan(ListedFile(name=FIRST, **listed), known=(taken(**entry),))
+    assert decided(found) == ({} if same else {FIRST: Decision.CHANGED})
+    assert found.unchanged == int(same)
+
+
+class TestWorkList:
+    def test_it_stays_in_the_store(self):
+        store, address = MemoryStore(), work_address("exchange", "things", "c-1")
+        found = plan(FIRST, ListedFile(name=THIRD, size=5, modified=AT), known=(taken(SECOND, writing=TAKEN),))
+        answer = write_plan(found, store=store, address=address)
+        assert answer.model_dump() == {
+            "files": 3,
+            "listed": 2,
+            "unchanged": 0,
+            "busy": 0,
+            "removed": 1,
+            "left": 0,
+            "work": "s3://exchange/pulls/things/c-1.json",
+        }
+        assert [read_item(store, address, index) for index in range(3)] == list(found.items)
+        with pytest.raises(InputError, match="has 3 items: there is no item 3"):
+            read_item(store, address, 3)
+
+
+class TestListed:
+    @pytest.mark.parametrize("name", ["a", "a/b.csv", "größe (1)/ü.csv", "...", "a.."])
+    def test_paths(self, name):
+        assert listed_file("sftp://x", name, size=1).name == name
+
+    @pytest.mark.parametrize(
+        "name", ["", "/a", "a/", "a//b", ".", "a/../b", "..", "a\\b", "a\nb", "x" * 1025], ids=repr
+    )
+    def test_what_is_no_path(self, name):
+        with pytest.raises(PartnerError, match=r"sftp://x: .* cannot be taken: .*have it renamed"):
+            listed_file("sftp://x", name)
+
+    @pytest.mark.parametrize(
+        ("url", "bucket", "folder"),
+        [("s3://b", "b", ""), ("s3://b/", "b", ""), ("s3://b/a", "b", "a/"), ("s3://b/a/c/", "b", "a/c/")],
+    )
+    def test_what_keys_below_an_address_begin_with(self, url, bucket, folder):
+        assert bucket_folder(url) == (bucket, folder)

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from botocore.exceptions import ClientError
+from pydantic import ValidationError
+
+from slackwater.aws.secrets import CloudSecrets
+from slackwater.errors import AccessDenied, DefinitionError, ObjectMissing
+from slackwater.receiver.credentials import Credentials
+
+pytestmark = pytest.mark.unit
+
+KEPT = {"username": "acme", "password": "hunter2"}
+REFERENCES = ["secretsmanager:acme/sftp", "ssm:/acme/sftp"]
+
+
+class Kept:
+    """Both stores, over one dictionary by name."""
+
+    def __init__(self, **values: object) -> None:
+        self.values = {name.replace("__", "/"): value for name, value in values.items()}
+        self.reads = 0
+
+    def connect(self, service: str) -> Kept:
+        self.missing = {"ssm": "ParameterNotFound", "secretsmanager": "ResourceNotFoundException"}[service]
+        return self
+
+    def get_secret_value(self, *, SecretId):  # noqa: N803
+        found = self._find(SecretId)
+        return {"SecretBinary": found} if isinstance(found, bytes) else {"SecretString": found}
+
+    def get_parameter(self, *, Name, WithDecryption):  # noqa: N803
+        assert WithDecryption
+        return {"Parameter": {"Type": "SecureString", "Value": self._find(Name.removeprefix("/"))}}
+
+    def _find(self, name: str) -> object:
+        self.reads += 1
+        if name not in self.values:
+            raise ClientError({"Error": {"Code": self.missing, "Message": "no"}}, "Get")
+        if isinstance(self.values[name], Exception):
+            raise self.values[name]
+        return self.values[name]
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+@pytest.mark.parametrize("content", [KEPT, {"token": "t"}, {"username": "u", "private_key": "k\nl"}], ids=sorted)
+def test_what_is_kept_there(reference, content):
+    found = CloudSecrets(connect=Kept(acme__sftp=json.dumps(content)).connect).read(reference)
+    shown = found.model_dump(exclude_none=True)
+    assert {
+        name: value if isinstance(value, str) else value.get_secret_value() for name, value in shown.items()
+    } == content
+
+
+def test_a_name_may_be_an_address():
+    arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:acme-AbCdEf"
+    kept = Kept()
+    kept.values[arn] = json.dumps(KEPT)
+    assert CloudSecrets(connect=kept.connect).read(f"secretsmanager:{arn}").username == "acme"
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_what_was_changed_is_used_after_five_minutes(reference):
+    kept, now = Kept(acme__sftp=json.dumps(KEPT)), [1000.0]
+    secrets = CloudSecrets(connect=kept.connect, clock=lambda: now[0])
+    secrets.read(reference)
+    kept.values["acme/sftp"] = json.dumps({**KEPT, "username": "new"})
+    now[0] += 299
+    assert (secrets.read(reference).username, kept.reads) == ("acme", 1)
+    now[0] += 1
+    assert (secrets.read(reference).username, kept.reads) == ("new", 2)
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_one_that_is_not_there(reference):
+    with pytest.raises(
+        ObjectMissing, match=f"there is no {reference} in this account and region: make it, with a JSON"
+    ):
+        CloudSecrets(connect=Kept().connect).read(reference)
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_one_that_may_not_be_read(reference):
+    denied = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "Get")
+    with pytest.raises(AccessDenied, match=f"could not read the credentials in {reference}: AccessDenied"):
+        CloudSecrets(connect=Kept(acme__sftp=denied).connect).read(reference)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "hunter2",
+        '"hunter2"',
+        '{"password": "hunter2"}',
+        '{"username": "hunter2"}',
+        '{"username": "acme", "password": ["hunter2"]}',
+        '{"hunter2": "hunter2", "token": "hunter2"}',
+        '{"token": "hunter2"',
+        "",
+    ],
+)
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_what_is_no_credentials_is_not_shown(reference, content):
+    with pytest.raises(DefinitionError, match=f"^{reference} holds no credentials: .*is expected there$") as failed:
+        CloudSecrets(connect=Kept(acme__sftp=content).connect).read(reference)
+    assert "hunter2" not in str(failed.value)
+    assert (failed.value.__cause__, failed.value.__context__) == (None, None)
+
+
+@pytest.mark.parametrize("around", ["{}\n", "{}\r\n", " {}\t", "\n\n{}"])
+@pytest.mark.parametrize("content", [KEPT, {"token": "hunter2"}], ids=sorted)
+def test_what_stands_around_them_is_none_of_them(content, around):
+    kept = json.dumps({name: around.format(value) for name, value in content.items()})
+    found = CloudSecrets(connect=Kept(acme__sftp=kept).connect).read("ssm:acme/sftp")
+    assert found == Credentials.model_validate(content)
+
+
+def test_a_private_key_stays_as_it_is():
+    kept = json.dumps({"username": "u", "private_key": " k\r\nl\n\n"})
+    found = CloudSecrets(connect=Kept(acme__sftp=kept).connect).read("ssm:acme/sftp")
+    assert found.private_key.get_secret_value() == " k\r\nl\n\n"
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        *(
+            ({"token": token}, "a `token` of visible ASCII characters, without blanks in it,")
+            for token in ("hunter2ö", "hunter2 b", "hunter2\rb", "hunter2\nx: y", "hunter2\0", "hunter2\x7f", " \n", "")
+        ),
+        *(
+            ({**KEPT, name: text}, "a `username` and a `password` without control characters")
+            for name in KEPT
+            for text in ("hunter2\rb", "hunter2\nb", "hunter2\0", "hunter2\x7f")
+        ),
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_sent_is_not_shown(reference, content, expected):
+    with pytest.raises(DefinitionError) as failed:
+        CloudSecrets(connect=Kept(acme__sftp=json.dumps(content)).connect).read(reference)
+    assert str(failed.value) == f"{reference} holds no credentials: {expected} is expected there"
+    assert (failed.value.__cause__, failed.value.__context__) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "content", [{"token": "hunter2 ö"}, {"username": "hunter2\rb", "password": "x"}, {"username": "hunter2"}]
+)
+def test_an_error_of_their_own_does_not_show_them(content):
+    with pytest.raises(ValidationError) as failed:
+        Credentials.model_validate(content)
+    assert "hunter2" not in f"{failed.value} {failed.value!r}"
+
+
+def test_bytes_are_no_credentials():
+    with pytest.raises(DefinitionError, match="holds no credentials"):
+        CloudSecrets(connect=Kept(acme__sftp=b"{}").connect).read("secretsmanager:acme/sftp")
+
+
+def test_neither_is_shown_by_accident():
+    found = CloudSecrets(connect=Kept(acme__sftp=json.dumps(KEPT)).connect).read("ssm:acme/sftp")
+    assert "hunter2" not in f"{found} {found!r} {found.model_dump_json()}"
