@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -105,7 +106,57 @@ def test_the_number_of_tries_is_bounded():
 def test_a_refusal_is_final_and_in_the_apis_words(status, error):
     refused = httpx.Response(status, json={"error": {"code": "x", "message": "because"}})
     with pytest.raises(error, match=f"^the API answered {status}: because$"):
-        send(refused, accepted(1))
+        send(refused, accepted(1), batches=[[b"{}"]])
+
+
+class HoursApi:
+    """Takes what is of at most so many hours, knows what it has, and rejects what has no hour."""
+
+    def __init__(self, most):
+        self.most, self.bodies, self.taken = most, [], []
+
+    def __call__(self, request):
+        events = [json.loads(line) for line in gzip.decompress(request.content).splitlines()]
+        hours = {event["hour"] for event in events if "hour" in event}
+        if len(hours) > self.most:
+            return httpx.Response(413, json={"error": {"code": "too_large", "message": f"of {len(hours)} hours"}})
+        known = request.content in self.bodies
+        self.bodies.append(request.content)
+        count = sum("hour" in event for event in events)
+        self.taken += [] if known else [event["n"] for event in events if "hour" in event]
+        rejected = [{"index": n, "reason": "no hour"} for n, event in enumerate(events) if "hour" not in event]
+        return accepted(0 if known else count, duplicates=count if known else 0, rejected=rejected)
+
+    def push(self, events, size):
+        batches = [events[start : start + size] for start in range(0, len(events), size)]
+        with httpx.Client(transport=httpx.MockTransport(self)) as http:
+            sender = Sender(http=http, api="http://api", token="secret", correlation_id="c")
+            return [replace(totals) for totals in sender.send("weather", iter(batches))]
+
+
+def test_a_batch_that_is_too_large_is_sent_in_halves():
+    hours = [{"n": n} if n % 7 == 3 else {"n": n, "hour": n} for n in range(101)]
+    events = [json.dumps(event).encode() for event in hours]
+    api = HoursApi(10)
+    totals = api.push(events, 60)
+    assert [now.events for now in totals] == sorted({now.events for now in totals})
+    last = totals[-1]
+    bad = [n for n in range(101) if n % 7 == 3]
+    assert (last.events, last.accepted, last.duplicates) == (101, 101 - len(bad), 0)
+    assert last.batches == len(totals) == len(api.bodies)
+    assert last.rejected == [{"index": n, "reason": "no hour"} for n in bad]
+    assert api.taken == [n for n in range(101) if n not in bad]
+    sent = list(api.bodies)
+    again = api.push(events, 60)[-1]
+    assert (again.events, again.accepted, again.duplicates) == (101, 0, 101 - len(bad))
+    assert api.bodies == sent * 2
+
+
+def test_a_single_event_that_is_too_large_is_refused_and_those_before_it_stay():
+    api = HoursApi(0)
+    with pytest.raises(DataError, match=r"^the API answered 413: of 1 hours$"):
+        api.push([b'{"n":0}', b'{"n":1}', b'{"n":2,"hour":2}', b'{"n":3}'], 4)
+    assert [gzip.decompress(body) for body in api.bodies] == [b'{"n":0}\n{"n":1}\n']
 
 
 def test_the_gateways_own_words_are_told_too():

@@ -14,6 +14,11 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from slackwater.cli.events import body_of
 from slackwater.errors import AccessDenied, CloudError, DataError, SlackwaterError, Throttled, UnknownName
 
+
+class TooLarge(DataError):
+    """The API takes less at once."""
+
+
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 _ANSWERED = {HTTPStatus.ACCEPTED, HTTPStatus.UNPROCESSABLE_ENTITY}
 _TRANSIENT = {
@@ -28,7 +33,7 @@ _REFUSED: dict[int, type[SlackwaterError]] = {
     HTTPStatus.UNAUTHORIZED: AccessDenied,
     HTTPStatus.FORBIDDEN: AccessDenied,
     HTTPStatus.NOT_FOUND: UnknownName,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: DataError,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: TooLarge,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: DataError,
 }
 
@@ -75,13 +80,28 @@ class Sender:
     def send(self, source: str, batches: Iterator[list[bytes]]) -> Iterator[Pushed]:
         """Send the batches in order, and give the totals after each.
 
+        One that is too large is sent in halves, and these in halves again: the same events are always cut the same way.
         Raises `AccessDenied`, `UnknownName` or `DataError` as the API answers, and `CloudError` when it does not; what
         was sent before stays, and is recognised when it is sent again.
         """
         totals = Pushed(source, self.correlation_id)
         for batch in batches:
-            totals.add(batch, self._post(source, body_of(batch)))
-            yield totals
+            for part, answer in self._taken(source, batch):
+                totals.add(part, answer)
+                yield totals
+
+    def _taken(self, source: str, batch: list[bytes]) -> Iterator[tuple[list[bytes], dict[str, Any]]]:
+        """Post a batch, and give each part in which it was taken, in order, with its answer."""
+        try:
+            answer = self._post(source, body_of(batch))
+        except TooLarge:
+            if len(batch) == 1:
+                raise
+            middle = len(batch) // 2
+            yield from self._taken(source, batch[:middle])
+            yield from self._taken(source, batch[middle:])
+        else:
+            yield batch, answer
 
     def _post(self, source: str, body: bytes) -> dict[str, Any]:
         attempts = Retrying(
