@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import boto3
@@ -20,6 +21,7 @@ from xdist.scheduler import LoadScopeScheduling
 from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import Partner
 from slackwater.local import cloud as local_cloud
+from tests.sftp_server import SftpServer
 
 ROOT = Path(__file__).resolve().parents[1]
 DATES = ("2013-03-08", "2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12")
@@ -142,14 +144,24 @@ def weather(feed) -> Path:
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory, partner) -> Path:
-    """The example's project with this partner's address, and one pipeline that fails on Spark."""
+def sftp(tmp_path_factory) -> Iterator[SftpServer]:
+    """A partner's SFTP server, over an empty folder."""
+    with SftpServer(tmp_path_factory.mktemp("sftp")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory, partner, sftp) -> Path:
+    """The example's project with this partner's address, sources of every other kind, and one pipeline that fails."""
     folder = tmp_path_factory.mktemp("project") / "nyc_flights"
     for kind in ("sources", "pipelines"):
         shutil.copytree(ROOT / "examples" / "nyc_flights" / kind, folder / kind)
     flights = folder / "sources" / "flights.yaml"
     flights.write_text(flights.read_text().replace("http://127.0.0.1:8713/flights", partner.url))
     (folder / "pipelines" / "broken.yaml").write_text(BROKEN)
+    addresses = {"PARTNER_URL": partner.url, "SFTP_URL": sftp.url, "HOST_KEY": sftp.host_key}
+    for path in (ROOT / "tests" / "sources").glob("*.yaml"):
+        (folder / "sources" / path.name).write_text(Template(path.read_text()).substitute(addresses))
     return folder
 
 

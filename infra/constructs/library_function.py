@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from aws_cdk import Duration, Stack
+from aws_cdk import Duration, Size, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
@@ -44,6 +44,7 @@ class Library(Construct):
         environment: Mapping[str, str],
         timeout: Duration,
         memory_mb: int = 512,
+        disk_mb: int = 512,
     ) -> LibraryFunction:
         """Make the function of that name in the library's own stack."""
         return LibraryFunction(
@@ -57,6 +58,7 @@ class Library(Construct):
             environment=environment,
             timeout=timeout,
             memory_mb=memory_mb,
+            disk_mb=disk_mb,
         )
 
 
@@ -76,6 +78,7 @@ class LibraryFunction(Construct):
         environment: Mapping[str, str],
         timeout: Duration,
         memory_mb: int,
+        disk_mb: int,
     ) -> None:
         super().__init__(scope, id_)
         function_name = settings.named(name.replace("_", "-"))
@@ -95,6 +98,7 @@ class LibraryFunction(Construct):
             role=self.role,
             timeout=timeout,
             memory_size=memory_mb,
+            ephemeral_storage_size=Size.mebibytes(disk_mb),
             log_group=group,
             logging_format=lambda_.LoggingFormat.JSON,
             tracing=lambda_.Tracing.DISABLED,

@@ -65,8 +65,8 @@ class StateMachine(Construct):
             {"AwsSolutions-IAM5[Resource::*]": "CloudWatch's log delivery knows no resources."},
         )
 
-    def let_run(self, application: SparkApplication) -> None:
-        """Grant what `startJobRun.sync` needs: start, watch and cancel jobs of one application as its job role."""
+    def let_run(self, application: SparkApplication, role: iam.IRole) -> None:
+        """Grant what `startJobRun.sync` needs: start, watch and cancel jobs of one application as that role."""
         home = Stack.of(application)
         # Of another stack by an export, whose name a finding can tell.
         arn = application.arn if home.node.path == Stack.of(self).node.path else home.export_value(application.arn)
@@ -80,7 +80,7 @@ class StateMachine(Construct):
         self.role.add_to_policy(
             iam.PolicyStatement(
                 actions=["iam:PassRole"],
-                resources=[application.job_role.role_arn],
+                resources=[role.role_arn],
                 conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
             )
         )

@@ -46,13 +46,18 @@ class SparkApplication(Construct):
                 )
             ],
             initial_capacity=self._pre_warmed(),
+            network_configuration=self._network(),
         )
         self.id = self.application.attr_application_id
         self.arn = self.application.attr_arn
-        self.job_role = iam.Role(
+        self.job_role = self._role("JobRole", "What Spark jobs may do")
+        self.pull_role = self._role("PullRole", "What jobs that take large files may do")
+
+    def _role(self, id_: str, description: str) -> iam.Role:
+        return iam.Role(
             self,
-            "JobRole",
-            description="What Spark jobs may do",
+            id_,
+            description=description,
             assumed_by=iam.ServicePrincipal(
                 "emr-serverless.amazonaws.com",
                 conditions={
@@ -86,6 +91,14 @@ class SparkApplication(Construct):
             "spark.sql.catalog.warehouse.io-impl": f"{_ICEBERG}.aws.s3.S3FileIO",
         }
         return " ".join(f"--conf {key}={value}" for key, value in conf.items())
+
+    def _network(self) -> emr.CfnApplication.NetworkConfigurationProperty | None:
+        settings = self._settings
+        if not settings.job_subnets:
+            return None
+        return emr.CfnApplication.NetworkConfigurationProperty(
+            subnet_ids=list(settings.job_subnets), security_group_ids=list(settings.job_security_groups)
+        )
 
     def _pre_warmed(self) -> list[emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty] | None:
         settings = self._settings

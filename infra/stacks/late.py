@@ -132,7 +132,7 @@ class LateStack(Stack):
             values=values,
             functions=functions,
         )
-        machine.let_run(processing.spark)
+        machine.let_run(processing.spark, processing.spark.job_role)
         return machine
 
     def _monitor(self, definition: Machine) -> StateMachine:

@@ -18,6 +18,7 @@ from infra.machines import Machine
 from infra.settings import Settings
 from infra.stacks.receiver import ReceiverStack
 from infra.stacks.storage import StorageStack
+from slackwater.project import Project
 
 PULL, PIPELINE = "pull-source", "pipeline-"
 
@@ -31,6 +32,7 @@ class ProcessingStack(Stack):
         id_: str,
         *,
         settings: Settings,
+        project: Project,
         storage: StorageStack,
         receiver: ReceiverStack,
         layer: Path,
@@ -50,8 +52,10 @@ class ProcessingStack(Stack):
         self._run_stage = assets.Asset(self, "RunStage", path=str(jobs / "run_stage.py"))
         self._publish_day = assets.Asset(self, "PublishDay", path=str(jobs / "publish_day.py"))
         self._compare_day = assets.Asset(self, "CompareDay", path=str(jobs / "compare_day.py"))
+        self._fetch_file = assets.Asset(self, "FetchFile", path=str(jobs / "fetch_file.py"))
         self.spark = SparkApplication(self, "Spark", settings=settings)
         self._let_jobs_work()
+        self._let_jobs_pull(project)
         self.freeze_inputs = self._freeze_inputs()
         self.record_run = self._record_run()
         self.pull = self._pull(pull, [receiver.list_files, receiver.fetch_file])
@@ -71,6 +75,7 @@ class ProcessingStack(Stack):
                 "PROJECT_URI": self._project.s3_object_url,
             },
             timeout=Duration.minutes(5),
+            memory_mb=1024,
         )
         grants.read_asset(function.role, self._project)
         grants.list_objects(function.role, storage.raw, "raw/")
@@ -111,15 +116,38 @@ class ProcessingStack(Stack):
             role, storage.warehouse_database, "GetDatabase", "GetTable", "GetTables", "CreateTable", "UpdateTable"
         )
 
+    def _let_jobs_pull(self, project: Project) -> None:
+        """Let jobs take files that are too large for a function."""
+        role, storage = self.spark.pull_role, self._storage
+        for asset in (self._project, self._archive, self._fetch_file):
+            grants.read_asset(role, asset)
+        grants.read_objects(role, storage.exchange, "pulls/")
+        grants.write_objects(role, storage.exchange, "pulls/", "logs/")
+        grants.write_objects(role, storage.raw, "raw/", "sideline/", "landing/")
+        grants.delete_objects(role, storage.raw, "raw/")
+        grants.use_items(role, storage.file_table, "GetItem", "PutItem", "Query")
+        grants.use_tables(role, storage.raw_database, "GetTable", "BatchCreatePartition")
+        grants.reach_partners(role, project)
+
     def _pull(self, definition: Machine, functions: Sequence[LibraryFunction]) -> StateMachine:
         listing, fetching = functions
         values = {
             "ListFilesFunction": listing.function.function_arn,
             "FetchFileFunction": fetching.function.function_arn,
+            "FetchFileUri": self._fetch_file.s3_object_url,
+            "RawBucket": self._storage.raw.bucket_name,
+            "RawDatabase": self._storage.raw_database,
+            "FileTable": self._storage.file_table.table_name,
+            # Never empty: cfn-lint takes an empty substitution for a missing one.
+            "OutboundAllow": ",".join(self._settings.outbound_allow) or ",",
+            **self.job_values,
+            "JobRoleArn": self.spark.pull_role.role_arn,
         }
-        return StateMachine(
+        machine = StateMachine(
             self, "Pull", settings=self._settings, name=PULL, definition=definition, values=values, functions=functions
         )
+        machine.let_run(self.spark, self.spark.pull_role)
+        return machine
 
     def _pipeline(self, pipeline: str, definition: Machine) -> StateMachine:
         values = {
@@ -136,7 +164,7 @@ class ProcessingStack(Stack):
             values=values,
             functions=[self.freeze_inputs, self.record_run],
         )
-        machine.let_run(self.spark)
+        machine.let_run(self.spark, self.spark.job_role)
         return machine
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -18,14 +17,16 @@ from slackwater.aws.emf import put_metric
 from slackwater.aws.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partitions import PartitionRegistry
+from slackwater.aws.partners import partner_of
+from slackwater.errors import CloudError, FileTooLarge, ObjectMissing, PartnerError
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.deliver import Delivery
 from slackwater.receiver.fetch import Fetched, Fetcher
 from slackwater.receiver.file_cache import FileState
-from slackwater.receiver.http_partner import HttpPartner
-from slackwater.receiver.partner import MAX_FILE_BYTES
 from slackwater.receiver.pull import pull_of, read_item
+from slackwater.receiver.source import Source
+from slackwater.runs.record import failure_uri
 
 logger = Logger()
 
@@ -37,6 +38,7 @@ class Environment(BaseModel):
     raw_database: str = Field(alias="RAW_DATABASE")
     file_table: str = Field(alias="FILE_TABLE")
     project_uri: str = Field(alias="PROJECT_URI")
+    outbound_allow: str = Field(alias="OUTBOUND_ALLOW")
 
 
 class Request(BaseModel):
@@ -48,6 +50,8 @@ class Request(BaseModel):
     index: Annotated[int, Field(ge=0)]
     """Place of the file in it."""
     correlation_id: str
+    answer: str | None = None
+    """Where a job has left what it did, if one was started."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,7 @@ class Wiring:
     cache: DynamoFileCache
     delivery: Delivery
     project: Project
+    outbound_allow: str
 
 
 @cache
@@ -68,6 +73,7 @@ def _wiring() -> Wiring:
         cache=DynamoFileCache(client("dynamodb"), environment.file_table),
         delivery=Delivery(store=store, partitions=registry, raw_bucket=environment.raw_bucket),
         project=Project.model_validate_json(store.get(environment.project_uri)),
+        outbound_allow=environment.outbound_allow,
     )
 
 
@@ -77,8 +83,23 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     logger.set_correlation_id(request.correlation_id)
     wiring = _wiring()
     source = wiring.project.source(request.source)
-    item = read_item(wiring.delivery.store, request.work, request.index)
-    with closing(HttpPartner(pull_of(source).url, max_file_bytes=MAX_FILE_BYTES)) as partner:
+    try:
+        fetched = _answer_of_job(wiring, request) if request.answer else _fetch(wiring, source, request)
+    except FileTooLarge:
+        large = _large(request)
+        logger.info("file left to a job", extra=large)
+        return large
+    _count(source.source, fetched)
+    answer = fetched.model_dump(mode="json")
+    logger.info("file fetched", extra={"source": source.source, **answer})
+    return answer
+
+
+def _fetch(wiring: Wiring, source: Source, request: Request) -> Fetched:
+    item, most = read_item(wiring.delivery.store, request.work, request.index), pull_of(source).function_mb * 10**6
+    if item.listed and (item.listed.size or 0) > most:
+        raise FileTooLarge(f"{item.path}: {item.listed.size:,} bytes")
+    with partner_of(source, allow=wiring.outbound_allow, max_file_bytes=most) as partner:
         fetcher = Fetcher(
             source=source,
             partner=partner,
@@ -87,11 +108,28 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             now=lambda: datetime.now(UTC),
             owner=f"{request.correlation_id}/{uuid4()}",
         )
-        fetched = fetcher.fetch(item)
-    _count(source.source, fetched)
-    answer = fetched.model_dump(mode="json")
-    logger.info("file fetched", extra={"source": source.source, **answer})
-    return answer
+        return fetcher.fetch(item)
+
+
+def _large(request: Request) -> dict[str, Any]:
+    """Return what the state machine needs to start a job for the file."""
+    job = uuid4().hex
+    told = request.model_dump(mode="json", exclude={"answer"})
+    return {**told, "state": "large", "job": job, "answer": f"{request.work.removesuffix('.json')}/{job}.json"}
+
+
+def _answer_of_job(wiring: Wiring, request: Request) -> Fetched:
+    """Read what the job has left. Raises `PartnerError` with the reason of its failure, or `CloudError` without."""
+    store, answer = wiring.delivery.store, request.answer or ""
+    try:
+        return Fetched.model_validate_json(store.get(answer))
+    except ObjectMissing:
+        pass
+    try:
+        reason = store.get(failure_uri(f"{answer}.")).decode()
+    except ObjectMissing as error:
+        raise CloudError(f"the job for item {request.index} of {request.work} left no answer: see its logs") from error
+    raise PartnerError(reason)
 
 
 def _count(source: str, fetched: Fetched) -> None:

@@ -25,7 +25,7 @@ def short(resource: Any) -> str:
     """`raw/*` of the raw bucket as `Raw/raw/*`, an asset as `asset.py`; other addresses without account and region."""
     text = words(resource)
     if found := re.search(
-        r"(?:FnGetAtt)(Raw|Exchange|Warehouse|FileTable|RunTable|TokenTable)\w{8}Arn\w{8}(.*)$", text
+        r"(?:FnGetAtt)(Raw|Exchange|Warehouse|FileTable|RunTable|TokenTable|EventBufferQueue)\w{8}Arn\w{8}(.*)$", text
     ):
         return found[1] + found[2]
     if "cdk-" in text and (found := re.search(r"[0-9a-f]{64}(?:\.tar)?(\..+)$", text)):

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from aws_cdk import App, Stack, Validations
+from aws_cdk import aws_iam as iam
+from cdk_nag import AwsSolutionsChecks
 
+from infra.constructs import grants
+from infra.lint import nag_findings
+from slackwater.project import Project
+from tests.fakes_receiver import a_source
 from tests.infra.assembly import Assembly
 from tests.infra.rights import granted, without_logs
 
@@ -18,9 +28,21 @@ _REGISTER = {"glue:GetTable": _RAW_TABLES, "glue:BatchCreatePartition": _RAW_TAB
 
 def test_receive_events_may_do_exactly_this(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "receiveevents")) == {
-        "s3:GetObject": {"asset.json"},
-        "s3:PutObject": {"Raw/raw/*", "Raw/sideline/*"},
+        "s3:GetObject": {"asset.json", "Raw/receipts/*"},
+        "s3:PutObject": {"Raw/raw/*", "Raw/sideline/*", "Raw/receipts/*"},
         "dynamodb:GetItem": {"TokenTable"},
+        "sqs:SendMessage": {"EventBufferQueue"},
+        **_REGISTER,
+    }
+
+
+def test_store_events_may_do_exactly_this(assembly: Assembly) -> None:
+    assert without_logs(granted(assembly, "storeevents")) == {
+        "s3:GetObject": {"asset.json"},
+        "s3:PutObject": {"Raw/raw/*"},
+        "sqs:ReceiveMessage": {"EventBufferQueue"},
+        "sqs:DeleteMessage": {"EventBufferQueue"},
+        "sqs:GetQueueAttributes": {"EventBufferQueue"},
         **_REGISTER,
     }
 
@@ -38,6 +60,7 @@ def test_fetch_file_may_do_exactly_this(assembly: Assembly) -> None:
         "s3:GetObject": {"asset.json", "Exchange/pulls/*"},
         "s3:PutObject": {"Raw/raw/*", "Raw/sideline/*", "Raw/landing/*"},
         "s3:DeleteObject": {"Raw/raw/*"},
+        "s3:ListBucket": {"Exchange"},
         "dynamodb:GetItem": {"FileTable"},
         "dynamodb:PutItem": {"FileTable"},
         "dynamodb:Query": {"FileTable"},
@@ -80,17 +103,35 @@ def test_spark_jobs_may_do_exactly_this(assembly: Assembly) -> None:
     }
 
 
-def test_a_pipeline_starts_watches_and_cancels_jobs_and_calls_its_two_functions(assembly: Assembly) -> None:
-    found = without_logs(granted(assembly, "Pipelinedailydelays"))
+def test_jobs_that_take_large_files_may_do_what_fetch_file_may(assembly: Assembly) -> None:
+    written = {"Raw/raw/*", "Raw/sideline/*", "Raw/landing/*", "Exchange/pulls/*", "Exchange/logs/*"}
+    assert granted(assembly, "SparkPullRole") == {
+        "s3:GetObject": {"asset.json", "asset.gz", "asset.py", "Exchange/pulls/*"},
+        "s3:PutObject": written,
+        "s3:DeleteObject": {"Raw/raw/*"},
+        **{f"dynamodb:{verb}": {"FileTable"} for verb in ("GetItem", "PutItem", "Query")},
+        **_REGISTER,
+    }
+
+
+@pytest.mark.parametrize(
+    ("machine", "functions", "role"),
+    [
+        ("Pipelinedailydelays", {"freezeinputs", "recordrun"}, "SparkJobRole"),
+        ("Pull", {"listfiles", "fetchfile"}, "SparkPullRole"),
+    ],
+)
+def test_a_machine_starts_watches_and_cancels_jobs_and_calls_its_two_functions(
+    assembly: Assembly, machine: str, functions: set[str], role: str
+) -> None:
+    found = without_logs(granted(assembly, machine))
     application = next(iter(found["emr-serverless:StartJobRun"]))
     rule = {"rule/StepFunctionsGetEventsForEMRServerlessJobRule"}
     jobs = {f"{application}/jobruns/*"}
     assert application.startswith("SparkApplication")
-    assert {re.sub(r"\w{8}$", "", name) for name in found.pop("lambda:InvokeFunction")} == {
-        "freezeinputsFunction",
-        "recordrunFunction",
-    }
-    assert {re.sub(r"\w{8}$", "", name) for name in found.pop("iam:PassRole")} == {"SparkJobRole"}
+    called = found.pop("lambda:InvokeFunction")
+    assert {name.rpartition("FnGetAtt")[2].partition("Function")[0] for name in called} == functions
+    assert {re.sub(r"\w{8}$", "", name) for name in found.pop("iam:PassRole")} == {role}
     assert found == {
         "emr-serverless:StartJobRun": {application},
         "emr-serverless:GetJobRun": jobs,
@@ -108,15 +149,9 @@ def test_a_job_role_is_passed_to_emr_serverless_only(assembly: Assembly) -> None
     assert passing["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
 
 
-def test_the_pull_machine_calls_its_two_functions_and_nothing_else(assembly: Assembly) -> None:
-    found = without_logs(granted(assembly, "Pull"))
-    assert set(found) == {"lambda:InvokeFunction"}
-    assert len(found["lambda:InvokeFunction"]) == 2
-
-
 def test_no_policy_has_a_wildcard_among_its_actions(assembly: Assembly) -> None:
     policies = assembly.resources("AWS::IAM::Policy")
-    assert len(policies) == 13
+    assert len(policies) == 15
     for policy in policies.values():
         for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
             assert "*" not in json.dumps(statement["Action"])
@@ -185,3 +220,74 @@ def test_the_monitor_starts_pipelines_and_comparisons_and_calls_its_two_function
         "events:PutTargets": rule,
         "events:DescribeRule": rule,
     }
+
+
+_WHOLE = "arn:aws:secretsmanager:eu-west-1:210987654321:secret:theirs-AbCdEf"
+_THEIRS = "arn:aws:iam::210987654321:role/exports"
+_SFTP = {
+    "url": "sftp://files.example/x",
+    "host_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHk2sL++5mySabi+ODUdHJUi/kpIlwq+KFPdtRylkMtc",
+}
+
+
+@pytest.fixture
+def reaching(tmp_path: Path) -> Callable[..., Assembly]:
+    """Synthesises a role that may reach the partners of these pulls."""
+
+    def reaching(*pulls: dict[str, Any]) -> Assembly:
+        app = App(outdir=str(tmp_path))
+        stack = Stack(app, "Stack")
+        role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        sources = {f"s{n}": a_source(source=f"s{n}", pull={"files": "{date}", **pull}) for n, pull in enumerate(pulls)}
+        pushed = a_source(source="pushed", pull=None)
+        grants.reach_partners(role, Project(sources={**sources, "pushed": pushed}, pipelines={}))
+        Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+        app.synth()
+        return Assembly(tmp_path, {"Stack": json.loads((tmp_path / "Stack.template.json").read_text())})
+
+    return reaching
+
+
+def test_partners_are_reached_with_the_credentials_that_are_named_and_no_others(reaching: Any) -> None:
+    found = reaching(
+        {"url": "https://files.example/x", "credentials": "secretsmanager:acme/api"},
+        {"url": "https://files.example/y", "credentials": "secretsmanager:acme/api"},
+        {"url": "https://files.example/z", "credentials": f"secretsmanager:{_WHOLE}"},
+        {**_SFTP, "credentials": "ssm:/acme/sftp"},
+        {**_SFTP, "credentials": "ssm:plain"},
+    )
+    assert granted(found, "Role") == {
+        "secretsmanager:GetSecretValue": {"secret:acme/api-??????", _WHOLE},
+        "ssm:GetParameter": {"parameter/acme/sftp", "parameter/plain"},
+    }
+    assert list(nag_findings(found.folder)) == []
+
+
+def test_partners_buckets_are_read_below_their_addresses_or_by_their_roles(reaching: Any) -> None:
+    found = reaching(
+        {"url": "s3://exports-a/acme/daily/"},
+        {"url": "s3://exports-a/acme/hourly"},
+        {"url": "s3://exports-b"},
+        {"url": "s3://exports-c/acme", "role": _THEIRS},
+    )
+    rights = granted(found, "Role")
+    assert {action: {_partition(name) for name in names} for action, names in rights.items()} == {
+        "s3:ListBucket": {"exports-a", "exports-b"},
+        "s3:GetObject": {"exports-a/acme/daily/*", "exports-a/acme/hourly/*", "exports-b/*"},
+        "sts:AssumeRole": {_THEIRS},
+    }
+    statements = found.one("AWS::IAM::Policy", "Role")["PolicyDocument"]["Statement"]
+    assert [statement["Condition"] for statement in statements if statement["Action"] == "s3:ListBucket"] == [
+        {"StringLike": {"s3:prefix": ["acme/daily/*", "acme/hourly/*"]}},
+        {"StringLike": {"s3:prefix": ["*"]}},
+    ]
+    assert list(nag_findings(found.folder)) == []
+
+
+def test_partners_without_credentials_or_buckets_take_no_rights(reaching: Any) -> None:
+    found = reaching({"url": "https://files.example/x"})
+    assert found.resources("AWS::IAM::Policy") == {}
+
+
+def _partition(resource: str) -> str:
+    return resource.removeprefix("arn:AWS::Partition:s3:::")

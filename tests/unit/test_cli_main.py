@@ -17,8 +17,9 @@ pytestmark = pytest.mark.unit
 
 PROJECT = str(Path(__file__).resolve().parents[2] / "examples" / "nyc_flights")
 COMMANDS = [
-    "local up", "local down", "local status", "deploy", "token create", "push", "pull", "run", "runs", "monitor",
-    "diff", "logs", "query",
+    "local up", "local down", "local status", "deploy", "source validate", "token create", "token list",
+    "token revoke", "push", "pull", "sideline list", "sideline show", "buffer status", "buffer redrive", "run",
+    "runs", "monitor", "diff", "logs", "query",
 ]  # fmt: skip
 
 

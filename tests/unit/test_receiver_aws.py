@@ -1,48 +1,38 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.aws.file_cache import DynamoFileCache
 from slackwater.aws.partitions import PartitionRegistry
-from slackwater.aws.tokens import TokenTable
 from slackwater.errors import CloudError
-from slackwater.receiver.file_cache import EntryChanged, FileEntry, Version
+from slackwater.receiver.file_cache import Content, EntryChanged, FileEntry, Lease, Version
 from slackwater.receiver.partition import Partition
-from slackwater.receiver.tokens import token_hash
 
 pytestmark = pytest.mark.unit
 
 
 class Dynamo:
-    """As much of DynamoDB as these tables ask for; conditions are judged by the attribute that they are about."""
+    """As much of DynamoDB as the file cache asks for: a condition is about the revision that was seen."""
 
     def __init__(self, *keys: str) -> None:
         self.keys = keys
         self.items: dict[tuple[str, ...], dict] = {}
-        self.reads = 0
 
     def _key(self, item: dict) -> tuple[str, ...]:
         return tuple(item[key]["S"] for key in self.keys)
 
-    def put_item(self, *, Item, ConditionExpression, ExpressionAttributeValues=None, **_):  # noqa: N803
+    def put_item(self, *, Item, ConditionExpression, ExpressionAttributeValues, **_):  # noqa: N803
         there = self.items.get(self._key(Item), {})
-        values = ExpressionAttributeValues or {}
-        if "revision" in ConditionExpression:
-            allowed = there.get("revision", {"N": "0"}) == values[":seen"]
-        elif "#first" in ConditionExpression:
-            allowed = not there or there["first"] in (values[":old"], values[":path"])
-        else:
-            allowed = not there
-        if not allowed:
+        assert "revision" in ConditionExpression
+        if there.get("revision", {"N": "0"}) != ExpressionAttributeValues[":seen"]:
             raise ClientError({"Error": {"Code": "ConditionalCheckFailedException", "Message": "no"}}, "PutItem")
         self.items[self._key(Item)] = Item
 
     def get_item(self, *, Key, ConsistentRead, **_):  # noqa: N803
         assert ConsistentRead
-        self.reads += 1
         found = self.items.get(self._key(Key))
         return {"Item": found} if found else {}
 
@@ -78,48 +68,6 @@ class Glue:
         return {"Errors": errors}
 
 
-class TestTokens:
-    def test_only_the_hash_is_kept(self):
-        dynamo = Dynamo("token_hash")
-        table = TokenTable(dynamo, "tokens")
-        plain = table.create("acme", ["weather", "weather", "flights"])
-        assert plain not in str(dynamo.items)
-        assert list(dynamo.items) == [(token_hash(plain),)]
-        found = table.find(plain)
-        assert found is not None
-        assert (found.partner, found.sources, found.revoked, found.expires_at) == (
-            "acme",
-            frozenset({"flights", "weather"}),
-            False,
-            None,
-        )
-        assert (found.allows("flights"), found.allows("other")) == (True, False)
-        assert table.create("acme", ["*"]) != plain
-
-    def test_no_such_token(self):
-        assert TokenTable(Dynamo("token_hash"), "tokens").find("x") is None
-
-    def test_expiry(self):
-        table = TokenTable(Dynamo("token_hash"), "tokens")
-        end = datetime(2030, 1, 1, tzinfo=UTC)
-        found = table.find(table.create("acme", ["*"], expires_at=end))
-        assert found is not None
-        assert found.allows("anything")
-        assert (found.valid(end - timedelta(seconds=1)), found.valid(end)) == (True, False)
-
-    def test_a_revoked_token_works_a_minute_at_most(self):
-        dynamo, now = Dynamo("token_hash"), [1000.0]
-        table = TokenTable(dynamo, "tokens", clock=lambda: now[0])
-        plain = table.create("acme", ["*"])
-        assert table.find(plain)
-        dynamo.items[token_hash(plain),]["revoked"] = {"BOOL": True}
-        now[0] += 59
-        assert not table.find(plain).revoked
-        assert dynamo.reads == 1
-        now[0] += 1
-        assert table.find(plain).revoked
-
-
 class TestFileCache:
     def test_an_entry_is_read_as_it_was_saved(self):
         cache = DynamoFileCache(Dynamo("source", "path"), "files")
@@ -140,13 +88,16 @@ class TestFileCache:
                 cache.save(late)
         assert cache.get("a", "x").rows == 1
 
-    def test_the_first_path_of_a_content_stays_the_first(self):
+    def test_a_content_is_kept_beside_the_entries(self):
         cache = DynamoFileCache(Dynamo("source", "path"), "files")
-        assert [cache.claim("a", "sha", path) for path in ("p", "q", "p")] == ["p", "p", "p"]
-        assert cache.claim("b", "sha", "q") == "q"
-        assert cache.claim("a", "sha", "q", instead_of="p") == "q"
-        assert cache.claim("a", "sha", "p") == "q"
-        assert cache.entries("a") == []
+        new = Content(source="a", content_sha256="sha", received_at=datetime(2013, 3, 8, tzinfo=UTC), first="x")
+        saved = cache.save_content(new)
+        assert (cache.content("a", "sha"), saved.revision) == (saved, 1)
+        assert (cache.content("b", "sha"), cache.content("a", "x"), cache.entries("a")) == (None, None, [])
+        with pytest.raises(EntryChanged):
+            cache.save_content(new)
+        changed = cache.save_content(saved.model_copy(update={"sweeps": (Lease(owner="x", until=new.received_at),)}))
+        assert cache.content("a", "sha") == changed
 
 
 class TestPartitions:

@@ -16,6 +16,7 @@ from lambdas.list_files import handler as list_files
 from slackwater.errors import DataError, UnknownName
 from slackwater.project import load_project
 from slackwater.receiver.deliver import Delivery
+from slackwater.receiver.pull import MAX_ITEMS
 from tests.fakes_receiver import MemoryFileCache, MemoryPartitions, MemoryStore
 
 pytestmark = pytest.mark.unit
@@ -33,7 +34,15 @@ def evaluate(text: str, states: dict[str, object], **variables: object) -> objec
 
 
 def totals(*results: dict[str, object], **listing: int) -> dict[str, object]:
-    counts = {"files": len(results), "listed": len(results), "unchanged": 0, "busy": 0, "removed": 0, **listing}
+    counts = {
+        "files": len(results),
+        "listed": len(results),
+        "unchanged": 0,
+        "busy": 0,
+        "removed": 0,
+        "left": 0,
+        **listing,
+    }
     known = {"source": "s", "correlation_id": "c", "listing": counts}
     output = STATES["FetchFiles"]["Output"]
     return {name: evaluate(text, {"result": list(results)}, **known) for name, text in output.items()}
@@ -65,15 +74,16 @@ class TestMachine:
         assert evaluate(STATES["FetchFiles"]["Items"], {}, listing={"files": files}) == places
 
     def test_totals_of_nothing(self):
-        assert totals(listed=4, unchanged=3, busy=1, removed=2) == {
+        assert totals(listed=9, unchanged=3, busy=1, removed=2, left=5) == {
             "source": "s",
-            "listed": 4,
+            "listed": 9,
             "taken": 0,
             "unchanged": 3,
             "duplicate": 0,
             "vanished": 0,
             "busy": 1,
             "removed": 2,
+            "left": 5,
             "failed": 0,
             "rows": 0,
             "rejected": 0,
@@ -114,12 +124,39 @@ class TestMachine:
             ),
             ('{"errorMessage":"close","errorType":"E"}', "close"),
             ("The cause could not be determined", "The cause could not be determined"),
-            (json.dumps({"errorMessage": "x" * 1000}), "x" * 300),
+            (json.dumps({"errorMessage": "x" * 1000}), "x" * 200),
         ],
     )
     def test_a_failed_file_s_reason(self, cause, reason):
         state = STATES["FetchFiles"]["ItemProcessor"]["States"]["FileFailed"]
         assert evaluate(state["Output"], {"input": {"cause": cause}}) == {"state": "failed", "reason": reason}
+
+    def test_what_is_kept_of_a_file(self):
+        output = STATES["FetchFiles"]["ItemProcessor"]["States"]["Fetched"]["Output"]
+        taken = fetched("taken", "x" * 1024, rows=5, rejected=1, bytes=70)
+        assert evaluate(output, {"input": taken}) == {**taken, "path": ""}
+        assert evaluate(output, {"input": fetched("vanished", "x" * 1024)}) == fetched("vanished", "x" * 120)
+
+    @pytest.mark.parametrize(
+        ("state", "answer"),
+        [
+            ("Fetched", fetched("vanished", "x" * 1024, rows=10**12, rejected=10**12, bytes=10**12)),
+            ("FileFailed", {"cause": json.dumps({"errorMessage": "x" * 1024})}),
+        ],
+    )
+    def test_all_files_of_a_pull_fit_its_results(self, state, answer):
+        output = STATES["FetchFiles"]["ItemProcessor"]["States"][state]["Output"]
+        assert len(json.dumps([evaluate(output, {"input": answer})] * MAX_ITEMS)) < 256 * 2**10
+
+    def test_all_files_of_a_pull_fit_its_history(self):
+        states = STATES["FetchFiles"]["ItemProcessor"]["States"]
+        tasks = [state for state in states.values() if state["Type"] == "Task"]
+        jobs = [task for task in tasks if task["Resource"].endswith(".sync")]
+        others = states.keys() - {name for name, state in states.items() if state in tasks} - {"FileFailed"}
+        # A task is entered, scheduled, started, maybe submitted, ends and is left; others are entered and left.
+        events = 5 * len(tasks) + len(jobs) + 2 * len(others) + len(["iteration started", "iteration ended"])
+        assert (len(tasks), len(jobs), others) == (3, 1, {"IsLarge", "Fetched"})
+        assert MAX_ITEMS * events < 25_000
 
 
 class TestFunctions:
@@ -140,13 +177,18 @@ class TestFunctions:
         self.store, self.cache = MemoryStore(), MemoryFileCache()
         lister, fetcher = list_files, fetch_file
         environment = lister.Environment(
-            EXCHANGE_BUCKET="exchange", FILE_TABLE="files", PROJECT_URI="s3://x/project.json"
+            EXCHANGE_BUCKET="exchange",
+            FILE_TABLE="files",
+            PROJECT_URI="s3://x/project.json",
+            OUTBOUND_ALLOW="127.0.0.1",
         )
         delivery = Delivery(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         wiring = {"cache": self.cache, "project": project}
         listing = lister.Wiring(environment=environment, store=self.store, **wiring)
         monkeypatch.setattr(lister, "_wiring", lambda: listing)
-        monkeypatch.setattr(fetcher, "_wiring", lambda: fetcher.Wiring(delivery=delivery, **wiring))
+        monkeypatch.setattr(
+            fetcher, "_wiring", lambda: fetcher.Wiring(delivery=delivery, outbound_allow="127.0.0.1", **wiring)
+        )
 
         def pull(**changes):
             asked = {"source": "flights", "as_of": "2013-03-12", "correlation_id": "c-1", **changes}
@@ -164,6 +206,7 @@ class TestFunctions:
             "unchanged": 0,
             "busy": 0,
             "removed": 0,
+            "left": 0,
             "work": "s3://exchange/pulls/flights/c-1.json",
         }
         answers = [file() for file in files]

@@ -1,20 +1,22 @@
 """The file cache in DynamoDB: partition key `source`, sort key `path`.
 
-A content's first file is an item of its own, under the partition key `<source>#content` and the content's SHA-256.
+A content is an item of its own, under the partition key `<source>#contents` and its SHA-256.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
 
 from slackwater.aws.failures import code_of, translated
-from slackwater.receiver.file_cache import EntryChanged, FileEntry
+from slackwater.receiver.file_cache import Content, EntryChanged, FileEntry
+
+_Record = TypeVar("_Record", FileEntry, Content)
 
 
 class DynamoFileCache:
-    """`slackwater.receiver.file_cache.FileCache` over DynamoDB; an entry is kept as JSON in the attribute `record`."""
+    """`slackwater.receiver.file_cache.FileCache` over DynamoDB; what is kept is JSON in the attribute `record`."""
 
     def __init__(self, dynamodb: Any, table: str) -> None:
         self._dynamodb = dynamodb
@@ -35,9 +37,7 @@ class DynamoFileCache:
 
     def get(self, source: str, path: str) -> FileEntry | None:
         """Return one file, as it is now."""
-        with translated(f"read the file cache of {source}: {path}"):
-            answer = self._dynamodb.get_item(TableName=self._table, Key=_key(source, path), ConsistentRead=True)
-        item = answer.get("Item")
+        item = self._item(source, path)
         return FileEntry.model_validate_json(item["record"]["S"]) if item else None
 
     def save(self, entry: FileEntry) -> FileEntry:
@@ -45,45 +45,48 @@ class DynamoFileCache:
 
         Raises `EntryChanged` when the one that is kept does not have `entry.revision`.
         """
-        written = entry.model_copy(update={"revision": entry.revision + 1})
+        return self._save(entry, entry.source, entry.path, state={"S": entry.state})
+
+    def content(self, source: str, content_sha256: str) -> Content | None:
+        """Return what is known of a content, as it is now."""
+        item = self._item(_contents_of(source), content_sha256)
+        return Content.model_validate_json(item["record"]["S"]) if item else None
+
+    def save_content(self, content: Content) -> Content:
+        """Write it as `save` does an entry."""
+        return self._save(content, _contents_of(content.source), content.content_sha256)
+
+    def _item(self, source: str, path: str) -> Any:
+        with translated(f"read the file cache of {source}: {path}"):
+            answer = self._dynamodb.get_item(TableName=self._table, Key=_key(source, path), ConsistentRead=True)
+        return answer.get("Item")
+
+    def _save(self, record: _Record, source: str, path: str, **more: dict[str, str]) -> _Record:
+        written = record.model_copy(update={"revision": record.revision + 1})
         item = {
-            **_key(entry.source, entry.path),
+            **_key(source, path),
             "revision": {"N": str(written.revision)},
-            "state": {"S": written.state},
             "record": {"S": written.model_dump_json()},
+            **more,
         }
-        with translated(f"write the file cache of {entry.source}: {entry.path}"):
+        with translated(f"write the file cache of {source}: {path}"):
             try:
                 self._dynamodb.put_item(
                     TableName=self._table,
                     Item=item,
                     ConditionExpression="revision = :seen OR attribute_not_exists(revision) AND :seen = :never",
-                    ExpressionAttributeValues={":seen": {"N": str(entry.revision)}, ":never": {"N": "0"}},
+                    ExpressionAttributeValues={":seen": {"N": str(record.revision)}, ":never": {"N": "0"}},
                 )
             except ClientError as error:
                 if code_of(error) == "ConditionalCheckFailedException":
-                    raise EntryChanged(f"{entry.source}: {entry.path} was changed by another pull") from error
+                    raise EntryChanged(f"{source}: {path} was changed by another pull") from error
                 raise
         return written
 
-    def claim(self, source: str, content_sha256: str, path: str, *, instead_of: str | None = None) -> str:
-        """Make `path` the first file of that content, unless there is one other than `instead_of`; return the first."""
-        key = _key(f"{source}#content", content_sha256)
-        with translated(f"claim a content for {source}: {path}"):
-            try:
-                self._dynamodb.put_item(
-                    TableName=self._table,
-                    Item={**key, "first": {"S": path}},
-                    ConditionExpression="attribute_not_exists(#first) OR #first = :old OR #first = :path",
-                    ExpressionAttributeNames={"#first": "first"},
-                    ExpressionAttributeValues={":old": {"S": instead_of or path}, ":path": {"S": path}},
-                )
-            except ClientError as error:
-                if code_of(error) != "ConditionalCheckFailedException":
-                    raise
-                answer = self._dynamodb.get_item(TableName=self._table, Key=key, ConsistentRead=True)
-                return str(answer["Item"]["first"]["S"])
-        return path
+
+def _contents_of(source: str) -> str:
+    """The partition key of a source's contents: no source has such a name."""
+    return f"{source}#contents"
 
 
 def _key(source: str, path: str) -> dict[str, dict[str, str]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from botocore.exceptions import ClientError
 
@@ -16,6 +17,10 @@ from slackwater.storage import StoredObject, split_uri
 
 _CONFLICTS = 5
 """How often a conditional write is tried that S3 refuses for now, as another one of the same key is under way."""
+ONE_CALL = 2**30
+"""Bytes of a file that is written by one call: what breaks off is sent again from its beginning."""
+PART = 2**26
+"""Bytes of a part of a larger one: an object has 10,000 parts at most."""
 _DELETE_LIMIT = 1000
 """Objects that one DeleteObjects call takes."""
 
@@ -34,22 +39,37 @@ class S3ObjectStore:
 
     def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
         """Write `body` unless `uri` exists; say whether it was written."""
+        return self._put_new(uri, lambda: body, metadata)
+
+    def put_new_file(self, uri: str, path: Path, *, metadata: Mapping[str, str] | None = None) -> bool:
+        """As `put_new`, with a file's content, which is never in memory as a whole."""
+        with path.open("rb") as file:
+            if path.stat().st_size > ONE_CALL:
+                return self._put_new_parts(uri, file, metadata)
+            return self._put_new(uri, lambda: _from_start(file), metadata)
+
+    def _put_new(self, uri: str, body: Callable[[], bytes | BinaryIO], metadata: Mapping[str, str] | None) -> bool:
         bucket, key = split_uri(uri)
         with translated(f"write {uri}"):
-            for attempt in range(_CONFLICTS):
-                try:
-                    self._s3.put_object(
-                        Bucket=bucket, Key=key, Body=body, Metadata=dict(metadata or {}), IfNoneMatch="*"
-                    )
-                except ClientError as error:
-                    if code_of(error) == "PreconditionFailed":
-                        return False
-                    if code_of(error) != "ConditionalRequestConflict" or attempt + 1 == _CONFLICTS:
-                        raise
-                    time.sleep(0.1 * 2**attempt)
-                else:
-                    break
-        return True
+            return _unless_there(
+                lambda: self._s3.put_object(
+                    Bucket=bucket, Key=key, Body=body(), Metadata=dict(metadata or {}), IfNoneMatch="*"
+                )
+            )
+
+    def _put_new_parts(self, uri: str, file: BinaryIO, metadata: Mapping[str, str] | None) -> bool:
+        """Write a file of any size; what is left of one that breaks off goes by the bucket's own rule."""
+        bucket, key = split_uri(uri)
+        with translated(f"write {uri}"):
+            made = self._s3.create_multipart_upload(Bucket=bucket, Key=key, Metadata=dict(metadata or {}))
+            upload = {"Bucket": bucket, "Key": key, "UploadId": made["UploadId"]}
+            parts = []
+            for number, body in enumerate(iter(lambda: file.read(PART), b""), start=1):
+                part = self._s3.upload_part(**upload, PartNumber=number, Body=body)
+                parts.append({"PartNumber": number, "ETag": part["ETag"]})
+            return _unless_there(
+                lambda: self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
+            )
 
     def get(self, uri: str) -> bytes:
         """Return the whole object. Raises `ObjectMissing`."""
@@ -97,6 +117,27 @@ class S3ObjectStore:
             raise CloudError(
                 f"could not remove s3://{bucket}/{refused['Key']}: {refused['Code']}: {refused['Message']}"
             )
+
+
+def _unless_there(write: Callable[[], object]) -> bool:
+    """Do a conditional write; say whether its object was not there."""
+    for attempt in range(_CONFLICTS):
+        try:
+            write()
+        except ClientError as error:
+            if code_of(error) == "PreconditionFailed":
+                return False
+            if code_of(error) != "ConditionalRequestConflict" or attempt + 1 == _CONFLICTS:
+                raise
+            time.sleep(0.1 * 2**attempt)
+        else:
+            break
+    return True
+
+
+def _from_start(file: BinaryIO) -> BinaryIO:
+    file.seek(0)
+    return file
 
 
 def s3_store() -> S3ObjectStore:

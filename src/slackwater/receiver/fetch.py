@@ -6,25 +6,27 @@ The order of writes makes every crash repairable by the next pull:
 2. once all objects, the side-line and the catalogue are written, one write makes the new content the file's version,
    and the old one superseded;
 3. superseded objects are deleted, and only then forgotten.
+
+What several files share is looked after by `slackwater.receiver.contents`.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from errno import ENOSPC
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slackwater.errors import DataError, FileVanished, SlackwaterError
-from slackwater.receiver.csv_file import original_rows, read_csv
+from slackwater.errors import CloudError, FileTooLarge, FileVanished
+from slackwater.receiver.contents import Contents
 from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.encode import Split, split
-from slackwater.receiver.events import Rejected
 from slackwater.receiver.file_cache import (
     Decision,
     EntryChanged,
@@ -35,15 +37,14 @@ from slackwater.receiver.file_cache import (
     Version,
     decide,
 )
+from slackwater.receiver.gather import Gathered, gather
 from slackwater.receiver.partner import Download, Partner, plain_etag
 from slackwater.receiver.pull import WorkItem
-from slackwater.receiver.sideline import SidelineRecord
 from slackwater.receiver.source import Source
 
-MAX_PARTITIONS = 4_000
-"""Hours that one file may touch: more would not fit its item in the file cache."""
 LEASE = timedelta(minutes=16)
 """Longer than a function can run."""
+_BUSY = "busy"
 
 
 class Fetched(BaseModel):
@@ -61,14 +62,6 @@ class Fetched(BaseModel):
     """Bytes that were downloaded."""
 
 
-class _Content(NamedTuple):
-    """A downloaded file, read."""
-
-    split: Split
-    rejected: list[Rejected]
-    sideline: list[SidelineRecord]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Fetcher:
     """Takes files of one source."""
@@ -80,38 +73,62 @@ class Fetcher:
     now: Callable[[], datetime]
     owner: str
     """Names this attempt, and no other, in leases."""
+    lease: timedelta = LEASE
+    """How long nobody else may take the file."""
 
     def fetch(self, item: WorkItem) -> Fetched:
         """Take one file, or repair what an earlier pull left of it.
 
         Raises `PartnerError` or `DataError` when the file cannot be taken, with its reason in the file cache, and
-        `CloudError`. A file that vanished, or that another pull is taking, is an answer and no error.
+        `CloudError`; `FileTooLarge` also where the disk has no room for it. A file that vanished, or that another pull
+        is taking, is an answer and no error.
         """
         entry = self._lease(item)
         if entry is None:
-            return Fetched(path=item.path, state="busy")
+            return Fetched(path=item.path, state=_BUSY)
         try:
             if _only_superseded(entry, item):
                 self._settle(entry)
                 return Fetched(path=item.path, state="unchanged")
-            return self._take(entry, item)
+            with _room(item.path):
+                return self._take(entry, item)
         except EntryChanged:
             raise
-        except (SlackwaterError, OSError) as error:
+        except Exception as error:
             with suppress(EntryChanged):
                 self._fail(item, error)
             raise
+
+    @cached_property
+    def _contents(self) -> Contents:
+        return Contents(
+            source=self.source.source,
+            cache=self.cache,
+            store=self.delivery.store,
+            raw_bucket=self.delivery.raw_bucket,
+            now=self.now,
+        )
 
     def _lease(self, item: WorkItem) -> FileEntry | None:
         entry = self.cache.get(self.source.source, item.path)
         if decide(item.listed, entry, now=self.now()) is Decision.BUSY:
             return None
         entry = entry or FileEntry(source=self.source.source, path=item.path)
-        lease = Lease(owner=self.owner, until=self.now() + LEASE)
+        lease = Lease(owner=self.owner, until=self.now() + self.lease)
         try:
-            return self.cache.save(entry.model_copy(update={"lease": lease}))
+            return self._save(entry.model_copy(update={"lease": lease}))
         except EntryChanged:
             return None
+
+    def _save(self, entry: FileEntry) -> FileEntry:
+        """Save the entry. Where the answer was lost, or a second try met the first one's write, what is kept tells."""
+        wanted = entry.model_copy(update={"revision": entry.revision + 1})
+        try:
+            return self.cache.save(entry)
+        except CloudError:
+            if self.cache.get(entry.source, entry.path) != wanted:
+                raise
+        return wanted
 
     def _take(self, entry: FileEntry, item: WorkItem) -> Fetched:
         with tempfile.TemporaryDirectory(prefix="pull-") as folder:
@@ -130,23 +147,31 @@ class Fetcher:
 
     def _store(self, entry: FileEntry, path: Path, download: Download) -> Fetched:
         landing = f"s3://{self.delivery.raw_bucket}/landing/source={entry.source}/{download.sha256}/{entry.path}"
-        self.delivery.store.put_new(landing, path.read_bytes())
-        content = self._read(path, entry.path, download)
-        version = Version(content_sha256=download.sha256, partitions=tuple(content.split.partitions))
-        entry = self._announce(entry, version)
-        self._deliver(content, version, entry.path)
-        original = self._original(entry, version)
-        entry = self.cache.save(
+        self.delivery.store.put_new_file(landing, path)
+        gathered = gather(
+            path,
+            self.source,
+            name=entry.path,
+            content_sha256=download.sha256,
+            received_at=self._contents.received_at(download.sha256, entry.path),
+        )
+        entry = self._announce(entry, gathered.version)
+        if self._contents.is_swept(download.sha256, entry.path):
+            self._save(entry.model_copy(update={"lease": None}))
+            return Fetched(path=entry.path, state=_BUSY)
+        self._deliver(gathered, entry.path)
+        original = self._contents.original(download.sha256, entry.path)
+        entry = self._save(
             entry.model_copy(
                 update={
                     "state": FileState.DUPLICATE if original else FileState.TAKEN,
-                    "version": version,
+                    "version": gathered.version,
                     "writing": None,
-                    "superseded": _others([*entry.superseded, entry.version], version),
+                    "superseded": _others([*entry.superseded, entry.version], gathered.version),
                     "duplicate_of": original,
                     "landing": landing,
-                    "rows": content.split.table.num_rows,
-                    "rejected": len(content.rejected),
+                    "rows": gathered.rows,
+                    "rejected": gathered.rejected,
                     "taken_at": self.now(),
                     "reason": None,
                 }
@@ -156,62 +181,25 @@ class Fetcher:
         rows, rejected = (0, 0) if original else (entry.rows, entry.rejected)
         return Fetched(path=entry.path, state=entry.state, rows=rows, rejected=rejected, bytes=download.size)
 
-    def _read(self, path: Path, name: str, download: Download) -> _Content:
-        checked = read_csv(path, self.source, name=name)
-        found = split(checked.table)
-        if len(found.partitions) > MAX_PARTITIONS:
-            raise DataError(
-                f"{name}: its rows are of {len(found.partitions)} hours, at most {MAX_PARTITIONS} are taken"
-            )
-        rows = {row.index: row for row in original_rows(path, [item.index for item in checked.rejected])}
-        sideline = [
-            SidelineRecord(
-                index=item.index,
-                line=rows[item.index].line if item.index in rows else None,
-                reason=item.reason,
-                batch_id=download.sha256[:32],
-                origin=f"pull:{name}",
-                text=rows[item.index].text if item.index in rows else "",
-            )
-            for item in checked.rejected
-        ]
-        return _Content(found, checked.rejected, sideline)
-
     def _announce(self, entry: FileEntry, version: Version) -> FileEntry:
         """Say what is about to be written; what an earlier attempt announced may be there, and is to go."""
         superseded = _others([*entry.superseded, entry.writing], version)
-        return self.cache.save(entry.model_copy(update={"writing": version, "superseded": superseded}))
+        return self._save(entry.model_copy(update={"writing": version, "superseded": superseded}))
 
-    def _deliver(self, content: _Content, version: Version, path: str) -> None:
-        received_at, batch_id = self.now(), version.content_sha256[:32]
-        self.delivery.write(
-            self.source,
-            content.split,
-            contents=[version.hash_in(partition) for partition in version.partitions],
-            received_at=received_at,
-            batch_id=batch_id,
-            file=path,
+    def _deliver(self, gathered: Gathered, path: str) -> None:
+        version = gathered.version
+        contents = [version.hash_in(partition) for partition in version.partitions]
+        self.delivery.store_files(self.source, gathered.files, contents=contents, origin=path)
+        self.delivery.sideline_file(
+            self.source, gathered.sideline, received_at=gathered.received_at, batch_id=version.content_sha256[:32]
         )
-        self.delivery.sideline(self.source, content.sideline, received_at=received_at, batch_id=batch_id)
         self.delivery.register(self.source, version.partitions)
-
-    def _original(self, entry: FileEntry, version: Version) -> str | None:
-        """Return the path of the file that had this content first, if it is another one."""
-        sha256 = version.content_sha256
-        first = self.cache.claim(entry.source, sha256, entry.path)
-        if first == entry.path:
-            return None
-        other = self.cache.get(entry.source, first)
-        if other and sha256 in other.contents:
-            return first
-        self.cache.claim(entry.source, sha256, entry.path, instead_of=first)
-        return None
 
     def _vanished(self, entry: FileEntry, reason: str) -> Fetched:
         """Let go of what an earlier attempt may have written; the version that was taken stays."""
         superseded = _others([*entry.superseded, entry.writing], entry.version)
         update = {"state": FileState.VANISHED, "writing": None, "superseded": superseded, "reason": reason}
-        self._settle(self.cache.save(entry.model_copy(update=update)))
+        self._settle(self._save(entry.model_copy(update=update)))
         return Fetched(path=entry.path, state=FileState.VANISHED)
 
     def _fail(self, item: WorkItem, error: Exception) -> None:
@@ -219,20 +207,24 @@ class Fetcher:
         entry = self.cache.get(self.source.source, item.path)
         if entry and entry.lease and entry.lease.owner == self.owner:
             update = {"state": FileState.FAILED, "reason": str(error), "lease": None}
-            self.cache.save(entry.model_copy(update=update))
+            self._save(entry.model_copy(update=update))
 
     def _settle(self, entry: FileEntry) -> None:
         """Delete superseded objects that no file needs any more, forget them, and let go of the lease."""
-        if entry.superseded:
-            self._sweep(entry)
-        self.cache.save(entry.model_copy(update={"superseded": (), "lease": None}))
-
-    def _sweep(self, entry: FileEntry) -> None:
-        others = [other for other in self.cache.entries(entry.source) if other.path != entry.path]
-        needed = frozenset[str]().union(entry.contents, *(other.contents for other in others))
+        until = entry.lease.until if entry.lease else self.now()
         for version in entry.superseded:
-            if version.content_sha256 not in needed:
-                self.delivery.store.delete(version.objects(self.delivery.raw_bucket, entry.source))
+            self._contents.sweep(version, entry.path, until=until)
+        self._save(entry.model_copy(update={"superseded": (), "lease": None}))
+
+
+@contextmanager
+def _room(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        raise FileTooLarge(f"{path}: the disk has no room for it and for what is made of it") from error
 
 
 def _only_superseded(entry: FileEntry, item: WorkItem) -> bool:

@@ -1,7 +1,7 @@
 """What is known of each pulled file, and what is to be done about it: the file cache.
 
 Every write names the revision that it was decided upon, so of two writers only the first succeeds. A lease is such a
-write: who has it takes the file, and when it has run out anybody may.
+write: who has it takes the file, and when it has run out anybody may. No pull works on when its lease has run out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slackwater.receiver.partner import ListedFile, plain_etag
 
 
 class EntryChanged(CloudError):
-    """Somebody else has written the entry since it was read."""
+    """The entry, or the content, has been written since it was read."""
 
 
 class FileState(StrEnum):
@@ -56,6 +56,8 @@ class Version(_Record):
 
     content_sha256: str
     partitions: tuple[Partition, ...]
+    received_at: datetime | None = None
+    """When the content was first received: the age of its events was judged by that."""
 
     def objects(self, bucket: str, source: str) -> Iterator[str]:
         """The addresses of the objects that this content gave."""
@@ -68,7 +70,7 @@ class Version(_Record):
 
 
 class Lease(_Record):
-    """Who is taking the file, and until when nobody else may."""
+    """Who is at work on something, and until when nobody else may be."""
 
     owner: str
     until: datetime
@@ -100,6 +102,7 @@ class FileEntry(_Record):
     reason: str | None = None
     """Why it failed."""
     lease: Lease | None = None
+    """Which pull is taking it."""
 
     @property
     def contents(self) -> frozenset[str]:
@@ -107,15 +110,33 @@ class FileEntry(_Record):
         return frozenset(found.content_sha256 for found in (self.version, self.writing) if found)
 
     def shows(self, listed: ListedFile) -> bool:
-        """Whether the file is still as it was when it was taken, as far as its listing tells."""
+        """Whether the file is still as it was when it was taken, as far as its listing tells.
+
+        An HTML index may tell neither size nor time: what such a one names is taken once.
+        """
+        if listed.size is not None and listed.size != self.size:
+            return False
         etag = plain_etag(listed.etag)
-        if etag and self.etag:
-            return etag == self.etag and listed.size == self.size
-        return (listed.size, listed.modified) == (self.size, self.modified)
+        return etag == self.etag if etag and self.etag else listed.modified == self.modified
+
+
+class Content(_Record):
+    """One content of a source's files. Files that are alike share its objects."""
+
+    source: str
+    content_sha256: str
+    revision: int = 0
+    """0 until it is saved for the first time."""
+    received_at: datetime
+    """When a file first had it: the age of its events is judged by that, whichever file has it now."""
+    first: str
+    """Path of the file that has it; of several, of the one that had it first."""
+    sweeps: tuple[Lease, ...] = ()
+    """By the paths of their files: pulls that delete its objects unless a file needs them."""
 
 
 class FileCache(Protocol):
-    """Where entries are kept."""
+    """Where entries and contents are kept."""
 
     def entries(self, source: str) -> list[FileEntry]:
         """Return all files of the source, as they are now."""
@@ -129,8 +150,11 @@ class FileCache(Protocol):
         Raises `EntryChanged` when the one that is kept does not have `entry.revision`.
         """
 
-    def claim(self, source: str, content_sha256: str, path: str, *, instead_of: str | None = None) -> str:
-        """Make `path` the first file of that content, unless there is one other than `instead_of`; return the first."""
+    def content(self, source: str, content_sha256: str) -> Content | None:
+        """Return what is known of a content, as it is now."""
+
+    def save_content(self, content: Content) -> Content:
+        """Write it as `save` does an entry."""
 
 
 def unsettled_objects(entries: Iterable[FileEntry], *, bucket: str) -> frozenset[str]:

@@ -1,0 +1,184 @@
+"""Every way in, on the local cloud: pushed, through the queue, from a bucket, over SFTP, by a job; read back by SQL."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from benchmarks.load import count_stored, push_load, settled
+from tests.sftp_server import PASSWORD, USER
+
+pytestmark = pytest.mark.cloud
+
+
+@pytest.fixture(scope="module")
+def token(cloud) -> str:
+    """A token for all that is pushed here."""
+    sources = [word for name in ("readings", "clicks", "orders") for word in ("--source", name)]
+    return str(cloud.json("token", "create", "everything", *sources)["token"])
+
+
+@pytest.fixture(scope="module")
+def post(cloud, token):
+    url = cloud.outputs()["ApiUrl"].rstrip("/")
+
+    def post(source: str, *events: dict[str, Any], **headers: str) -> httpx.Response:
+        body = "\n".join(json.dumps(event) for event in events).encode()
+        if headers.get("content-encoding") == "zstd":
+            body = pa.compress(body, codec="zstd", asbytes=True)
+        sent = {"content-type": "application/x-ndjson", "authorization": f"Bearer {token}", **headers}
+        return httpx.post(f"{url}/v1/sources/{source}/events", content=body, headers=sent, timeout=60)
+
+    return post
+
+
+def until(found: Callable[[], Any], *, seconds: float = 60) -> Any:
+    """Wait for something to be there."""
+    end = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.5)
+    return value
+
+
+ORDER = {"Order No.": "a1", "amount": "1.234,50", "paid": "JA", "shop": " B ", "at": "08.03.2013 13:30"}
+
+
+class TestPush:
+    def test_a_whole_definition(self, cloud, post):
+        answer = post("orders", ORDER, ORDER | {"Order No.": "a2", "colour": "red"}, **{"content-encoding": "zstd"})
+        assert answer.status_code == 202, answer.text
+        assert answer.json()["accepted"] == 1
+        assert [item["index"] for item in answer.json()["rejected"]] == [1]
+        columns = "order_id, amount, paid, shop, region, label, city, hour_there, date, hour"
+        rows = cloud.query(f"SELECT {columns} FROM raw.orders WHERE order_id = 'a1'")
+        assert rows == [["a1", 1234.5, True, "B", "eu", "B-a1", "Berlin", 13, "2013-03-08", "12"]]
+
+    def test_batches_cut_anew_count_each_id_once(self, cloud, post):
+        events = [ORDER | {"Order No.": f"b{number}"} for number in range(6)]
+        assert post("orders", *events[:4]).json()["accepted"] == 4
+        assert post("orders", *events[2:]).status_code == 202
+        assert post("orders", *events).status_code == 202
+        found = cloud.query("SELECT order_id FROM raw.orders WHERE order_id LIKE 'b%' ORDER BY 1")
+        assert found == [[f"b{number}"] for number in range(6)]
+
+    def test_the_side_line_is_listed_and_shown(self, cloud, post):
+        late = post("orders", ORDER | {"Order No.": "c1", "amount": "much"}, ORDER | {"Order No.": "c2"}).json()
+        listed = cloud.json("sideline", "list", "orders")
+        assert "wrong_type" in json.dumps(listed)
+        shown = cloud.json("sideline", "show", "orders", "--batch", late["batch_id"])
+        (record,) = shown["events"]
+        assert record["index"] == 0
+        assert record["rule"] == "wrong_type"
+        assert json.loads(record["text"])["amount"] == "much"
+
+    def test_a_revoked_token_is_refused(self, cloud):
+        made = cloud.json("token", "create", "guest", "--source", "readings")
+        assert "revoked" not in json.dumps(cloud.json("token", "list", "guest")["tokens"][0]["state"])
+        cloud.json("token", "revoke", cloud.json("token", "list", "guest")["tokens"][0]["id"])
+        url = cloud.outputs()["ApiUrl"].rstrip("/")
+        headers = {"authorization": f"Bearer {made['token']}", "content-type": "application/x-ndjson"}
+        answer = httpx.post(f"{url}/v1/sources/readings/events", content=b"{}", headers=headers, timeout=60)
+        assert answer.status_code == 401
+
+    def test_many_clients_that_lose_connections(self, cloud, token):
+        load = push_load(api=cloud.outputs()["ApiUrl"], token=token, clients=10, seconds=4)
+        s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
+        stored, sidelined = settled(lambda: count_stored(s3, bucket))
+        assert load.good.total() > 100
+        assert stored == load.good
+        assert sidelined == load.wrong
+        assert load.disagreed == []
+
+
+class TestQueue:
+    def test_events_one_at_a_time_are_stored_together_and_once(self, cloud, post):
+        events = [{"page": f"/{number}", "at": "2013-03-08T12:00:00Z"} for number in range(20)]
+        for event in [*events, *events[:5]]:
+            answer = post("clicks", event)
+            assert answer.status_code == 202, answer.text
+            assert answer.json()["accepted"] == 1
+        wanted = Counter(event["page"] for event in events)
+
+        def pages() -> Counter[str]:
+            return Counter(page for (page,) in cloud.query("SELECT page FROM raw.clicks"))
+
+        until(lambda: pages() >= wanted)
+        assert pages() == wanted
+        s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
+        objects = s3.list_objects_v2(Bucket=bucket, Prefix="raw/source=clicks/")["Contents"]
+        assert len(objects) < len(events)
+
+    def test_what_cannot_be_used_is_answered_at_once(self, post):
+        answer = post("clicks", {"at": "2013-03-08T12:00:00Z"})
+        assert answer.status_code == 422
+        assert answer.json()["rejected"][0]["reason"].startswith("page: missing")
+
+
+class TestPull:
+    def test_a_bucket(self, cloud):
+        s3 = cloud.client("s3")
+        s3.create_bucket(Bucket="partner-bucket")
+        for day, ids in (("2013/03/08", "ab"), ("2013/03/07", "c"), ("2013/03/01", "z")):
+            lines = [json.dumps({"id": name, "at": f"{day.replace('/', '-')}T10:00:00Z"}) for name in ids]
+            body = gzip.compress("\n".join(lines).encode(), mtime=0)
+            s3.put_object(Bucket="partner-bucket", Key=f"out/{day}/part-0.ndjson.gz", Body=body)
+        totals = cloud.json("pull", "bucket", "--as-of", "2013-03-08")
+        assert (totals["listed"], totals["taken"]) == (2, 2)
+        assert cloud.query("SELECT id FROM raw.bucket ORDER BY 1") == [["a"], ["b"], ["c"]]
+        assert cloud.json("pull", "bucket", "--as-of", "2013-03-08")["unchanged"] == 2
+
+    def test_sftp_and_a_file_that_changes(self, cloud, sftp):
+        secret = json.dumps({"username": USER, "password": PASSWORD})
+        cloud.client("secretsmanager").create_secret(Name="partners/ship", SecretString=secret)
+        at = int(datetime(2013, 3, 8, 5, 30, tzinfo=UTC).timestamp())
+        path = sftp.folder / "ship-2013-03-08-05.csv.zst"
+
+        def write(*rows: str) -> None:
+            text = "\n".join(["id;weight;at", *rows]).encode("latin-1")
+            path.write_bytes(pa.compress(text, codec="zstd", asbytes=True))
+
+        write(f"ä;1,5;{at}", f"b;2;{at}", "c;many;0")
+        totals = cloud.json("pull", "ship", "--as-of", "2013-03-08")
+        assert (totals["taken"], totals["rows"], totals["rejected"]) == (1, 2, 1)
+        assert cloud.query("SELECT id, weight FROM raw.ship ORDER BY 2") == [["ä", 1.5], ["b", 2.0]]
+        write(f"ä;1,5;{at}", f"b;22;{at}", f"d;4;{at}")
+        assert cloud.json("pull", "ship", "--as-of", "2013-03-08")["taken"] == 1
+        assert cloud.query("SELECT id, weight FROM raw.ship ORDER BY 2") == [["ä", 1.5], ["d", 4.0], ["b", 22.0]]
+
+    def test_a_file_too_large_for_a_function_is_taken_by_a_job(self, cloud, partner):
+        text = "x" * 100
+        rows = [f"{number},{text},2013-03-08T{number % 24:02d}:00:00Z" for number in range(12_000)]
+        partner.put("large-2013-03-08.csv", "\n".join(["id,text,at", *rows]))
+        before = len(cloud.jobs())
+        totals = cloud.json("pull", "large", "--as-of", "2013-03-08")
+        assert (totals["taken"], totals["rows"]) == (1, 12_000)
+        assert len(cloud.jobs()) == before + 1
+        found = cloud.query("SELECT count(*), sum(id), count(DISTINCT hour) FROM raw.large")
+        assert found == [[12_000, sum(range(12_000)), 24]]
+
+    def test_a_partner_that_may_not_be_reached(self, cloud):
+        """The functions refuse an address that the deployment does not allow, whatever a redirect says."""
+        answer = cloud.slackwater("pull", "metadata", code=1)
+        assert "169.254.169.254" in answer.err
+        assert "outbound_allow" in answer.err
+
+
+class TestColumns:
+    def test_a_type_change_is_refused_before_anything_is_deployed(self, cloud, tmp_path):
+        folder = tmp_path / "project"
+        (folder / "sources").mkdir(parents=True)
+        clicks = (cloud.project / "sources" / "clicks.yaml").read_text()
+        (folder / "sources" / "clicks.yaml").write_text(clicks.replace("{type: string", "{type: int64"))
+        answer = replace(cloud, project=folder).slackwater("deploy", code=2)
+        assert "page: its partitions hold it as string, which cannot become int64" in answer.err

@@ -1,0 +1,84 @@
+"""Pulls over fakes, as the state machine makes them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from slackwater.errors import SlackwaterError
+from slackwater.receiver.deliver import Delivery
+from slackwater.receiver.fetch import Fetched, Fetcher
+from slackwater.receiver.file_cache import FileEntry
+from slackwater.receiver.pull import WorkItem, plan_pull
+from slackwater.receiver.source import Source
+from tests.fakes_receiver import Clock, Fuse, MemoryFileCache, MemoryPartitions, MemoryPartner, MemoryStore, a_source
+
+SOURCE = a_source()
+HEADER = "id,count,size,good,day,at\n"
+TODAY = date(2013, 3, 12)
+FIRST, SECOND, THIRD = (f"things-2013-03-{day}.csv" for day in (10, 11, 12))
+
+
+def row(name: str, at: str = "2013-03-11T12:00:00Z") -> str:
+    return f"{name},1,2.5,true,2013-03-11,{at}\n"
+
+
+def csv_of(*rows: str) -> bytes:
+    return (HEADER + "".join(rows)).encode()
+
+
+class Setup:
+    """A pull over fakes."""
+
+    def __init__(self, files: dict[str, bytes] | None = None, source: Source = SOURCE) -> None:
+        self.source = source
+        self.fuse = Fuse()
+        self.store = MemoryStore(self.fuse)
+        self.partitions = MemoryPartitions(self.fuse)
+        self.cache = MemoryFileCache(self.fuse)
+        self.partner = MemoryPartner(files)
+        self.clock = Clock()
+        self.pulls = 0
+
+    def plan(self, as_of: date | None = TODAY):
+        return plan_pull(self.source, as_of=as_of, partner=self.partner, cache=self.cache, now=self.clock())
+
+    def fetch(self, item: WorkItem, using: Callable[[Any], Any] = lambda port: port) -> Fetched:
+        """Take one file; `using` returns a store, a catalogue or a cache as the process sees it."""
+        self.pulls += 1
+        return Fetcher(
+            source=self.source,
+            partner=self.partner,
+            cache=using(self.cache),
+            delivery=Delivery(store=using(self.store), partitions=using(self.partitions), raw_bucket="raw"),
+            now=self.clock,
+            owner=f"pull-{self.pulls}",
+        ).fetch(item)
+
+    def pull(self, as_of: date | None = TODAY, using: Callable[[Any], Any] = lambda port: port) -> dict[str, str]:
+        """Pull as the state machine does: a file's failure stops no other."""
+        states = {}
+        for item in self.plan(as_of).items:
+            try:
+                states[item.path] = self.fetch(item, using).state
+            except SlackwaterError:
+                states[item.path] = "failed"
+        return states
+
+    def ids(self) -> list[str]:
+        tables = [pq.read_table(io.BytesIO(self.store.get(uri))) for uri in self.store.uris("/raw/source=")]
+        return sorted(name for table in tables for name in table["id"].to_pylist())
+
+    def entry(self, path: str) -> FileEntry:
+        found = self.cache.get(self.source.source, path)
+        assert found is not None
+        return found
+
+    def sidelined(self) -> list[dict[str, object]]:
+        bodies = [self.store.get(uri).decode() for uri in self.store.uris("/sideline/")]
+        return [json.loads(line) for body in bodies for line in body.split("\n") if line]

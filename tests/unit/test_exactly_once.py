@@ -1,0 +1,275 @@
+"""Exactly once: every event that is sent is read from one partition or from the side-line, whatever happens meanwhile.
+
+Processes end before or after any write, writes fail or lose their answer, another process comes between two writes, a
+queue hands over twice, partners send again: later, in other company, in another form. What is to be read is known here
+without asking the receiver.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackwater.receiver.buffer import receive_buffered, store_messages
+from slackwater.receiver.deliver import Delivery
+from slackwater.receiver.receive import Receiver
+from tests.fakes_receiver import RECEIVED, Clock, Crash, MemoryPartitions, MemoryStore, a_source
+from tests.fakes_trouble import KINDS, Process, Trouble
+from tests.reading import Place, read_once, sidelined
+from tests.sending import AGE, FUTURE, LIMITS, MOMENTS, RIGHT, SOON, Event, an_event, wanted
+
+pytestmark = pytest.mark.unit
+
+_BROKEN = object()
+"""Stands for an event that is no JSON."""
+_FAULTS = [{"count": "many"}, {"at": None}, {"at": "today"}, {"id": ""}, {"id": [1]}, 3, None, "\u2028", [{}], _BROKEN]
+_TYPES = {"json": "application/json", "ndjson": "application/x-ndjson"}
+_PACKED: dict[str | None, Callable[[bytes], bytes]] = {
+    None: bytes,
+    "gzip": partial(gzip.compress, mtime=0),
+    "zstd": lambda body: pa.Codec("zstd").compress(body, asbytes=True),
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Events in one body."""
+
+    events: Sequence[Event]
+    form: str
+    """`json` or `ndjson`."""
+    body: bytes
+
+    @property
+    def batch_id(self) -> str:
+        """Of the body, however it is compressed."""
+        return hashlib.sha256(self.form.encode() + b"\n" + self.body).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One attempt, of a partner or of the queue."""
+
+    number: int
+    """Of the batch."""
+    hours: float
+    """Before it."""
+    consumed: bool
+    """By the queue's consumer, which has the trouble then."""
+    trouble: Trouble | None
+    other: int
+    """The batch of the process that overtakes it."""
+    encoding: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is sent, to which kind of source, and what happens meanwhile."""
+
+    event_id: str | None
+    limited: bool
+    buffer: str
+    batches: Sequence[Batch]
+    steps: Sequence[Step]
+
+
+_more = st.fixed_dictionaries(
+    {}, optional={"size": st.floats(-1, 1), "new \u00e9": st.text(max_size=3), "day": st.none()}
+)
+
+
+@st.composite
+def events(draw: st.DrawFn, number: int) -> Event:
+    name, at = draw(st.sampled_from("abc")), draw(st.sampled_from(MOMENTS))
+    offset, more = draw(st.sampled_from([0, 5.5, -11])), draw(_more)
+    fault = draw(st.sampled_from([RIGHT] * 2 * len(_FAULTS) + _FAULTS))
+    return an_event(number, name, at, offset=offset, fault=fault, **more)
+
+
+def a_batch(found: Sequence[Event], *, form: str = "ndjson", plain: bool = True) -> Batch:
+    dumps = partial(json.dumps, ensure_ascii=plain)
+    if form == "json":
+        text = dumps([None if event.value is _BROKEN else event.value for event in found])
+    else:
+        text = "\n".join('{"id": ' if event.value is _BROKEN else dumps(event.value) for event in found)
+    return Batch(found, form, text.encode())
+
+
+@st.composite
+def batches(draw: st.DrawFn, found: Sequence[Event]) -> Batch:
+    is_json = draw(st.booleans()) or all(event.value is _BROKEN for event in found)
+    return a_batch(found, form="json" if is_json else "ndjson", plain=draw(st.booleans()))
+
+
+@st.composite
+def plans(draw: st.DrawFn, buffer: str) -> Plan:
+    """Batches that share events where ids tell them, and none where only a batch's body can."""
+    event_id, limited = draw(st.sampled_from([None, "id"])), draw(st.booleans())
+    pool = [draw(events(number)) for number in range(draw(st.integers(1, 8)))]
+    numbers = st.integers(0, len(pool) - 1)
+    if event_id:
+        cuts = draw(st.lists(st.lists(numbers, min_size=1, max_size=6), min_size=1, max_size=4))
+    else:
+        bounds = sorted({0, len(pool), *draw(st.lists(numbers, max_size=2))})
+        cuts = [list(range(start, end)) for start, end in pairwise(bounds)]
+    sent = [draw(batches([pool[number] for number in cut])) for cut in cuts]
+    place = st.integers(0, len(sent) - 1)
+    hours = st.sampled_from([0, 0.02, 11, 80])  # some cross a midnight, some the limit of an event
+    consumed = st.booleans() if buffer == "queue" else st.just(False)
+    trouble = st.builds(Trouble, st.sampled_from([1, 1, 2, 2, 3, 4, 6]), st.sampled_from(KINDS))
+    step = st.builds(Step, place, hours, consumed, trouble | trouble | st.none(), place, st.sampled_from([*_PACKED]))
+    steps = [draw(step) for _ in range(draw(st.integers(0, 6)))]
+    return Plan(event_id, limited, buffer, sent, steps)
+
+
+class Queue:
+    """Hands messages over, again if need be, until what they hold is stored."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.waiting: set[int] = set()
+
+    def send(self, message: str) -> None:
+        self.waiting.add(len(self.sent))
+        self.sent.append(message)
+
+
+class World:
+    """What several processes of the receiver share, and a clock."""
+
+    def __init__(self, plan: Plan) -> None:
+        timestamp = {"field": "at", **(LIMITS if plan.limited else {})}
+        self.source = a_source(event_id=plan.event_id, timestamp=timestamp, push={"buffer": plan.buffer}, pull=None)
+        self.plan, self.tried = plan, defaultdict[str, list[datetime]](list)
+        self.answered = set[str]()
+        self.store, self.partitions, self.queue, self.clock = MemoryStore(), MemoryPartitions(), Queue(), Clock()
+
+    def receiver(self, process: Process) -> Receiver:
+        store, partitions = process.using(self.store), process.using(self.partitions)
+        return Receiver(delivery=Delivery(store=store, partitions=partitions, raw_bucket="raw"), now=self.clock)
+
+    def send(self, batch: Batch, process: Process, encoding: str | None = None) -> None:
+        """Send the batch once; what is answered is durable."""
+        receive: Any = self.receiver(process).receive
+        if self.plan.buffer == "queue":
+            receiver, buffer = self.receiver(process), process.using(self.queue)
+            receive = partial(receive_buffered, receiver=receiver, buffer=buffer, correlation_id="c")
+        self.tried[batch.batch_id].append(self.clock())
+        body, content_type = _PACKED[encoding](batch.body), _TYPES[batch.form]
+        try:
+            result = receive(
+                body, source=self.source, content_type=content_type, content_encoding=encoding, origin="push:acme"
+            )
+        except Crash:
+            return
+        self.answered.add(batch.batch_id)
+        assert result.accepted + result.duplicates + len(result.rejected) == len(batch.events)
+        if self.plan.buffer == "none":
+            assert self.wanted([batch]).keys() <= self.read().keys()
+
+    def consume(self, wanted: Sequence[int], process: Process) -> None:
+        """Hand messages over; what is not stored stays in the queue."""
+        messages = {str(number): self.queue.sent[number] for number in wanted}
+        for outcome in store_messages(messages, source=lambda name: self.source, receiver=self.receiver(process)):
+            if not outcome.failure:
+                self.queue.waiting.discard(int(outcome.message_id))
+
+    def take(self, step: Step) -> None:
+        self.clock.pass_by(hours=step.hours)
+        batch, other = self.plan.batches[step.number], self.plan.batches[step.other]
+        if not step.consumed:
+            process = Process(step.trouble, meanwhile=lambda: self.send(other, Process()))
+            self.send(batch, process, step.encoding)
+            return
+        self.send(batch, Process())
+        waiting = sorted(self.queue.waiting)
+        self.consume(waiting, Process(step.trouble, meanwhile=lambda: self.consume(waiting[step.other :], Process())))
+
+    def finish(self) -> None:
+        """Send what was never answered, and hand over what is in the queue."""
+        self.clock.pass_by(hours=80)
+        for batch in self.plan.batches:
+            if batch.batch_id not in self.answered:
+                self.send(batch, Process())
+        self.consume(sorted(self.queue.waiting), Process())
+        assert not self.queue.waiting
+
+    def repeat(self) -> None:
+        """Send everything once more, in vain, and hand all messages over again, in other company."""
+        for batch in self.plan.batches:
+            self.send(batch, Process())
+        everything = range(len(self.queue.sent))
+        self.consume(everything[::2], Process())
+        self.consume(everything[::-1], Process())
+
+    def check(self) -> None:
+        """Every event is read once: from its partition, or from the side-line."""
+        read, found = self.read(), self.wanted(self.plan.batches)
+        assert read.keys() == found.keys()
+        assert all(number in found[place] for place, number in read.items())
+        registered = {f"date={place.date}/hour={place.hour}" for _, place in self.partitions.known}
+        assert registered == {partition for partition, _ in found}
+
+    def read(self) -> dict[Place, int]:
+        return read_once(self.store, self.source, key=self.plan.event_id or "count", value="count")
+
+    def wanted(self, sent: Sequence[Batch]) -> dict[Place, set[int]]:
+        found, rejected = defaultdict[Place, set[int]](set), sidelined(self.store)
+        for batch in sent:
+            tried, places = self.tried[batch.batch_id], rejected[batch.batch_id]
+            by_id, limited = self.plan.event_id is not None, self.plan.limited
+            for place, numbers in wanted(
+                batch.events, limited=limited, tried=tried, sidelined=places, by_id=by_id
+            ).items():
+                found[place] |= numbers
+        return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize("event_id", [None, "id"])
+def test_trouble_at_any_write_loses_nothing_and_doubles_nothing(kind, limited, event_id):
+    """Of two batches, which share events if these have ids, one has the trouble; each of them may overtake it."""
+    times = [RECEIVED - timedelta(hours=2), RECEIVED - timedelta(hours=3), RECEIVED - AGE + SOON]
+    right = [an_event(n, "abcabd"[n], at) for n, at in enumerate([*times, *times])]
+    future = an_event(6, "a", RECEIVED + FUTURE + SOON)
+    wrong = an_event(7, "a", RECEIVED, fault={"count": "many"})
+    sent = [a_batch([*right[:3], wrong, future]), a_batch([*(right[1:3] if event_id else []), *right[3:]])]
+    for buffer, consumed in (("none", False), ("queue", False), ("queue", True)):
+        for other in (0, 1) if kind == "is overtaken" else (0,):
+            for write in range(1, 7):
+                step = Step(
+                    number=int(not limited), hours=0, consumed=consumed, trouble=Trouble(write, kind), other=other
+                )
+                run(Plan(event_id, limited, buffer, sent, [step]))
+
+
+@pytest.mark.parametrize("buffer", ["none", "queue"])
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_what_is_pushed_is_read_once(buffer, data):
+    world = run(data.draw(plans(buffer)))
+    world.repeat()
+    world.check()
+
+
+def run(plan: Plan) -> World:
+    world = World(plan)
+    for step in plan.steps:
+        world.take(step)
+    world.finish()
+    world.check()
+    return world

@@ -1,0 +1,324 @@
+"""CSV files, against Python's own csv module: every cell, every row's place, every way to part and quote them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from slackwater.errors import DataError
+from slackwater.receiver.events import Checked, Rejected, check_table
+from slackwater.receiver.fields import FieldDefinition
+from slackwater.receiver.file_format import Csv
+from slackwater.receiver.formats import blocks
+from slackwater.receiver.formats.csv_file import read_csv
+from slackwater.receiver.formats.csv_records import Dialect
+from slackwater.receiver.formats.numerals import read_numerals
+from slackwater.receiver.source import Source
+from tests.fakes_receiver import RECEIVED, a_source
+
+pytestmark = pytest.mark.unit
+
+HEADER = b"id,count,size,good,day,at\n"
+ROW = b"a,1,2.5,true,2013-03-11,2013-03-11T12:00:00Z"
+MOMENT = datetime(2013, 3, 11, 12, tzinfo=UTC)
+EVENT = {"id": "a", "count": 1, "size": 2.5, "good": True, "day": MOMENT.date(), "at": MOMENT}
+TEXTS = a_source(fields={"at": "timestamp", "x": "string", "y": "string"}, null_values=[])
+AT = "2013-03-11T12:00:00Z"
+
+
+class Pieces:
+    """A stream that gives its bytes in pieces of one size."""
+
+    def __init__(self, content: bytes, size: int = 2**20) -> None:
+        self._file, self._size = io.BytesIO(content), size
+
+    def read(self, size: int, /) -> bytes:
+        return self._file.read(min(size, self._size))
+
+
+def read(content: bytes, source: Source | None = None, *, piece: int = 2**20, **form: object) -> Checked:
+    """Read a whole file."""
+    found = list(
+        read_csv(Pieces(content, piece), Csv.model_validate(form), source or a_source(), name="f", received_at=RECEIVED)
+    )
+    return Checked(
+        pa.concat_tables(block.table for block in found) if found else None,
+        [item for block in found for item in block.rejected],
+    )
+
+
+def rows_of(checked: Checked, *names: str) -> list[tuple[object, ...]]:
+    return list(zip(*(checked.table[name].to_pylist() for name in names), strict=True))
+
+
+class TestForms:
+    @pytest.mark.parametrize(
+        "content",
+        [
+            HEADER + ROW,
+            HEADER.replace(b"\n", b"\r\n") + ROW + b"\r\n",
+            HEADER.replace(b"\n", b"\r") + ROW + b"\r",
+            b"\xef\xbb\xbf" + HEADER + ROW,
+            b"\n\r\n" + HEADER + b"\n\n" + ROW + b"\n\n",
+            b"at,day,good,size,count,id\n2013-03-11T12:00:00Z,2013-03-11,TRUE,2.5,1.0,a\n",
+            b'"id","at",count,"size",good,day\n"a","2013-03-11T12:00:00Z","1","2.50","true","2013-03-11"\n',
+        ],
+    )
+    def test_of_one_row(self, content):
+        checked = read(content)
+        assert checked.rejected == []
+        assert checked.table.to_pylist() == [{**EVENT, "_event_time": MOMENT, "_extra": None}]
+
+    @pytest.mark.parametrize("delimiter", ["\t", ";", "|", " ", "."])
+    def test_delimiters(self, delimiter):
+        content = (HEADER + ROW.replace(b"2.5", b"2")).replace(b",", delimiter.encode())
+        assert rows_of(read(content, delimiter=delimiter), "id", "size", "at") == [("a", 2.0, MOMENT)]
+
+    def test_tsv(self):
+        pull = {"url": "http://x/y", "files": "{date}", "format": "tsv"}
+        assert a_source(pull=pull).pull.format == Csv(delimiter="\t")
+
+    def test_another_quote(self):
+        content = b"x,y,at\n'it''s, \"so\"\n',b,2013-03-11T12:00:00Z\n"
+        assert rows_of(read(content, TEXTS, quote="'"), "x", "y") == [('it\'s, "so"\n', "b")]
+
+    def test_no_quotes_at_all(self):
+        content = b'x,y,at\n"a,b",2013-03-11T12:00:00Z\n"c,5" x "" z,2013-03-11T12:00:00Z\n'
+        assert rows_of(read(content, TEXTS, quote=None), "x", "y") == [('"a', 'b"'), ('"c', '5" x "" z')]
+
+    def test_lines_before_the_header(self):
+        content = b'made by "x\nfor us\r\n\r' + HEADER + b"b\n" + ROW
+        checked = read(content, skip_lines=3)
+        assert checked.table["id"].to_pylist() == ["a"]
+        assert [(item.index, item.line, item.text) for item in checked.rejected] == [(0, 5, "b")]
+
+    @pytest.mark.parametrize("lines", [2, 5])
+    def test_more_lines_to_skip_than_there_are(self, lines):
+        with pytest.raises(DataError, match=r"^f: empty: a header"):
+            read(HEADER + ROW, skip_lines=lines)
+
+    def test_columns_by_definition(self):
+        checked = read(b"a,2013-03-11T12:00:00Z\nb\n", columns=["id", "at"])
+        assert rows_of(checked, "id", "count", "at") == [("a", None, MOMENT)]
+        assert [item.reason for item in checked.rejected] == ["1 columns, where the definition has 2"]
+        assert read(b"", columns=["id", "at"]).table is None
+
+    def test_names_of_the_partner(self):
+        fields = {"id": {"type": "string", "from": "Id No."}, "at": {"type": "timestamp", "from": "When"}}
+        source = a_source(fields={**fields, "n": {"type": "int64", "from": "id"}})
+        assert rows_of(read(b"When,id,Id No.\n2013-03-11T12:00:00Z,7,a\n", source), "id", "at", "n") == [
+            ("a", MOMENT, 7)
+        ]
+
+    def test_columns_may_be_missing_and_more_may_come(self):
+        content = "id,new,at,Old é,count\na,NA,2013-03-11T12:00:00Z,,NA\n".encode()
+        (found,) = read(content).table.to_pylist()
+        assert (found["count"], found["size"]) == (None, None)
+        assert json.loads(found["_extra"]) == {"new": "NA", "Old é": ""}
+
+    def test_trimmed(self):
+        source = a_source(trim=True)
+        (found,) = read(b" id ,at, count\n  a\xc2\xa0, 2013-03-11T12:00:00Z , NA \n", source).table.to_pylist()
+        assert (found["id"], found["count"], found["at"]) == ("a", None, MOMENT)
+
+    def test_numbers_of_their_own_form(self):
+        fields = {
+            "at": "timestamp",
+            "n": {"type": "int64", "thousands": "'"},
+            "x": {"type": "double", "decimal": ",", "thousands": "."},
+            "on": {"type": "boolean", "true_values": ["1"], "false_values": ["0"]},
+            "day": {"type": "date", "formats": ["%d.%m.%Y"]},
+        }
+        content = b"at;n;x;on;day\n2013-03-11T12:00:00Z;1'234;-1.234,5;1;11.03.2013\n"
+        checked = read(content, a_source(fields=fields), delimiter=";")
+        assert rows_of(checked, "n", "x", "on", "day") == [(1234, -1234.5, True, MOMENT.date())]
+
+
+class TestEncodings:
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "cp1252", "cp932"])
+    def test_a_file_of_it(self, encoding):
+        text = "é" if encoding != "cp932" else "日本"
+        content = f'x,y,at\n{text},"a\n{text}",{AT}\nshort{text}\n'.encode(encoding)
+        for piece in (1, 7, 2**20):
+            checked = read(content, TEXTS, encoding=encoding, piece=piece)
+            assert rows_of(checked, "x", "y") == [(text, f"a\n{text}")]
+            assert [(item.line, item.text) for item in checked.rejected] == [(4, f"short{text}")]
+
+    @pytest.mark.parametrize(
+        ("encoding", "bad", "shown", "reason"),
+        [
+            ("utf-8", b"l\xe9on", "l\\xe9on", "x: not UTF-8"),
+            ("utf-8", b"\xed\xb2\x80", "\\xed\\xb2\\x80", "x: not UTF-8"),
+            ("ascii", b"l\xe9on", "l\\xe9on", "x: not ASCII"),
+            ("cp1252", b"\x81\x8d", "\\x81\\x8d", "x: not CP1252"),
+        ],
+    )
+    def test_bytes_that_are_not_of_it_reject_their_row_alone(self, encoding, bad, shown, reason):
+        row = f",y,{AT}".encode()
+        checked = read(b"x,y,at\nb" + row + b"\n" + bad + row + b"\nc" + row + b"\n", TEXTS, encoding=encoding)
+        assert checked.table["x"].to_pylist() == ["b", "c"]
+        assert checked.rejected == [Rejected(1, reason, "not_utf8", line=3, text=f"{shown},y,{AT}")]
+
+    def test_half_a_character_at_the_end(self):
+        content = f"x,y,at\na,b,{AT}\n".encode("utf-16-le") + b"c"
+        checked = read(content, TEXTS, encoding="utf-16-le")
+        assert checked.table.num_rows == 1
+        assert [item.text for item in checked.rejected] == ["\\x63"]
+
+    def test_a_header_that_is_not_of_it(self):
+        with pytest.raises(DataError, match=r"^f: its header is not readable"):
+            read(b"id,\xe9,at\n")
+
+
+class TestRejected:
+    def test_every_one_is_found_in_the_file(self):
+        rows = [
+            ROW,
+            b'"multi\nline ""x""",1,2,true,2013-03-11,2013-03-11T12:00:00Z',
+            b"",
+            b"short",
+            b"l\xe9on,1,2,true,,2013-03-11T12:00:00Z",
+            b"l\xe9on,1",
+            b'"x\ny",bad,2,true,,2013-03-11T12:00:00Z',
+            ROW,
+            b"a,1,2,true,,",
+            b"a,1,2,true,,2013-03-11T12:00:00Z,more",
+        ]
+        checked = read(HEADER + b"\n".join(rows))
+        assert checked.table["id"].to_pylist() == ["a", 'multi\nline "x"', "a"]
+        assert [(item.index, item.reason) for item in checked.rejected] == [
+            (2, "1 columns, where the header has 6"),
+            (3, "id: not UTF-8"),
+            (4, "2 columns, where the header has 6"),
+            (5, "count: 'bad' is not a whole number"),
+            (7, "at: missing, and an event needs its timestamp"),
+            (8, "7 columns, where the header has 6"),
+        ]
+        assert [(item.line, item.text) for item in checked.rejected] == [
+            (6, "short"),
+            (7, "l\\xe9on,1,2,true,,2013-03-11T12:00:00Z"),
+            (8, "l\\xe9on,1"),
+            (9, '"x\ny",bad,2,true,,2013-03-11T12:00:00Z'),
+            (12, "a,1,2,true,,"),
+            (13, "a,1,2,true,,2013-03-11T12:00:00Z,more"),
+        ]
+
+    def test_an_unclosed_quote_loses_nothing(self):
+        checked = read(HEADER + ROW + b'\n"open,1,2\n' + b"%d,x\n" * 5000 % tuple(range(5000)))
+        assert checked.table["id"].to_pylist() == ["a"]
+        (rejected,) = checked.rejected
+        assert rejected.text.startswith('"open,1,2\n0,x')
+        assert rejected.text.endswith("4999,x\n")
+
+    def test_a_quote_that_swallows_too_much(self, monkeypatch):
+        monkeypatch.setattr(blocks, "MOST_RECORD", 10_000)
+        with pytest.raises(DataError, match="the row that starts on line 3 has more than 10,000 bytes: is a quote"):
+            read(HEADER + ROW + b'\n"open,1,2\n' + b"x" * 30_000, piece=1000)
+
+    def test_a_row_that_does_not_end_where_there_are_no_quotes(self, monkeypatch):
+        monkeypatch.setattr(blocks, "MOST_RECORD", 10_000)
+        with pytest.raises(DataError, match="more than 10,000 bytes: write each row on a line of its own"):
+            read(HEADER + ROW + b"\n" + b"x" * 30_000, piece=1000, quote=None)
+
+    @pytest.mark.parametrize(
+        ("content", "says"),
+        [
+            (b"", "empty: a header"),
+            (b"\n\n", "empty: a header"),
+            (b"id,count\na,1\n", r"its header lacks at \(it has: id, count\)"),
+            (b"at\n2013-03-11T12:00:00Z\n", "its header lacks id"),
+            (b"id,at,id\n", "two columns of one name: id"),
+        ],
+    )
+    def test_files_that_are_no_csv_of_this_source(self, content, says):
+        with pytest.raises(DataError, match=f"^f: {says}"):
+            read(content)
+
+    def test_a_header_that_lacks_the_partner_s_name_for_a_field(self):
+        source = a_source(fields={"at": {"type": "timestamp", "from": "When"}})
+        with pytest.raises(DataError, match=r"its header lacks When \(it has: at\)"):
+            read(b"at\n", source)
+
+
+_FORMS = st.builds(
+    Csv,
+    delimiter=st.sampled_from([",", ";"]),
+    quote=st.sampled_from(['"', "'", None]),
+)
+_TEXT = st.text(st.sampled_from("ab,;\"'\n\r é"), max_size=6)
+
+
+def by_python(content: str, form: Csv) -> list[list[str]]:
+    """Rows as Python's csv module reads them."""
+    quoted = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
+    return [row for row in csv.reader(io.StringIO(content, newline=""), delimiter=form.delimiter, **quoted) if row]
+
+
+@settings(deadline=None, max_examples=400)
+@given(text=st.lists(_TEXT, max_size=12).map("".join), form=_FORMS)
+@example(text='"a""b"c"d,"\n"\r\n,"open\n', form=Csv())
+def test_records_are_those_of_python_s_csv_module(text, form):
+    data, dialect = text.encode(), Dialect(form)
+    found = [data[start:end].decode() for start, end in dialect.records(data)]
+    assert [by_python(record, form) for record in found] == [[row] for row in by_python(text, form)]
+    whole = dialect.whole(data)
+    assert by_python(text, form) == [
+        *by_python(data[:whole].decode(), form),
+        *by_python(data[whole:].decode(), form),
+    ]
+    assert len(list(dialect.records(data[whole:]))) <= 1
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    rows=st.lists(st.lists(_TEXT, min_size=1, max_size=4).map(",".join), max_size=8),
+    ending=st.sampled_from(["\n", "\r\n", "\r"]),
+    piece=st.integers(1, 40),
+)
+def test_a_file_is_read_as_python_s_csv_module_does(rows, ending, piece):
+    content = ending.join(["x,y,at", *rows, ""])
+    expected, lines = by_python(content, Csv())[1:], re.findall(r"[^\r\n]*(?:\r\n|\r|\n|$)", content)
+    checked = read(content.encode(), TEXTS, piece=piece)
+    places = {item.index: item for item in checked.rejected}
+    assert sorted(places) == [place for place, row in enumerate(expected) if len(row) != 3 or row[2] != AT]
+    for place, item in places.items():
+        assert by_python(item.text, Csv()) == [expected[place]]
+        assert "".join(lines[item.line - 1 :]).startswith(item.text)
+    kept = [tuple(row[:2]) for place, row in enumerate(expected) if place not in places]
+    assert (rows_of(checked, "x", "y") if checked.table is not None else []) == kept
+
+
+_NUMERALS = st.text(st.sampled_from("0123456789+-.eExX_ \tinfaNA"), max_size=8)
+_NUMBERS = st.one_of(
+    _NUMERALS,
+    st.integers(-(2**65), 2**65).map(str),
+    st.floats().map(repr),
+    st.integers(0, 99).map(lambda number: f"{'0' * 58}{number}"),
+    st.sampled_from(
+        ["0x1F", "-0x1F", " 5", "5 ", "+5", "5.0", "-0", "nan", "inf", "1e999", "1.e5", ".5", "-", ".", ""]
+    ),
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(texts=st.lists(_NUMBERS, min_size=1, max_size=5), kind=st.sampled_from(["int64", "double"]))
+@example(texts=["0" * 59 + "5"], kind="int64")
+@example(texts=["0" * 39 + "1"], kind="int64")
+@example(texts=["-9223372036854775808", "9223372036854775807"], kind="int64")
+def test_numbers_read_at_once_are_those_read_as_texts(texts, kind):
+    source = a_source(fields={"at": "timestamp", "n": kind}, null_values=[])
+    at = pa.array([AT] * len(texts))
+    column = pa.array(texts, pa.string())
+    quick = read_numerals(column, FieldDefinition(type=kind))
+    assert check_table(pa.table({"at": at, "n": quick}), source, received_at=RECEIVED) == check_table(
+        pa.table({"at": at, "n": column}), source, received_at=RECEIVED
+    )
+    assert quick is column or not quick.null_count

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackwater.errors import DataError
+from slackwater.receiver.events import Checked, check_events
+from slackwater.receiver.formats import json_file
+from slackwater.receiver.formats.json_file import read_json
+from slackwater.receiver.schema import event_schema
+from slackwater.receiver.source import Source
+from tests.fakes_receiver import RECEIVED, a_source
+
+pytestmark = pytest.mark.unit
+
+AT = "2013-03-08T12:00:00Z"
+NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
+SOURCE = a_source()
+
+
+def read(content: str | bytes, source: Source = SOURCE) -> list[Checked]:
+    raw = content.encode() if isinstance(content, str) else content
+    return list(read_json(io.BytesIO(raw), source, name="things.json", received_at=RECEIVED))
+
+
+def accepted(found: Sequence[Checked]) -> list[dict[str, object]]:
+    return [row for block in found for row in block.table.to_pylist()]
+
+
+def rejected(found: Sequence[Checked]) -> list[tuple[int, str, str | None]]:
+    return [(item.index, str(item.rule), item.text) for block in found for item in block.rejected]
+
+
+@pytest.mark.parametrize("content", ["[]", " [ \n] \n", "\ufeff[]"])
+def test_an_empty_array_has_no_events(content):
+    assert read(content) == []
+
+
+def test_one_event_with_a_value_of_every_type():
+    event = {"id": "ä", "count": -(2**63), "size": 5, "good": False, "day": "2013-03-08", "at": AT}
+    [block] = read(json.dumps([event], ensure_ascii=False))
+    assert block.table.schema == event_schema(SOURCE)
+    own = {**event, "day": date(2013, 3, 8), "at": NOON}
+    assert block.table.to_pylist() == [{**own, "_event_time": NOON, "_extra": None}]
+
+
+def test_what_is_no_event_is_rejected_as_it_stands_in_the_file():
+    texts = [
+        '{"id": "a",\n "at": "2013-03-08T12:00:00Z"}',
+        "null",
+        '"],[{"',
+        '{"id": "b", "at": "2013-03-08T12:00:00Z", "count": 9223372036854775808}',
+        '{"id": "c", "at": "2013-03-08T12:00:00Z", "size": NaN}',
+        '{"id": "\\ud800", "at": "2013-03-08T12:00:00Z"}',
+        '{"at"  : "2013-03-08T12:00:00Z"}',
+        '{"id": "ü"}',
+        "-1.5e+3",
+    ]
+    found = read("[" + " ,\r\n\t".join(texts) + "]")
+    assert [row["id"] for row in accepted(found)] == ["a"]
+    rules = ["not_an_object", "not_an_object", "wrong_type", "wrong_type", "wrong_type", "missing", "missing"]
+    rules.append("not_an_object")
+    assert rejected(found) == [(place, rules[place - 1], texts[place]) for place in range(1, len(texts))]
+    assert all(item.line is None for block in found for item in block.rejected)
+
+
+@pytest.mark.parametrize("block", [1, 2, 7, 64])
+def test_places_go_on_from_block_to_block(monkeypatch, block):
+    monkeypatch.setattr(json_file, "BLOCK", block)
+    events = [{"id": str(number), "at": AT if number % 3 else None} for number in range(20)]
+    found = read(json.dumps(events))
+    assert len(found) > 5
+    assert [row["id"] for row in accepted(found)] == [event["id"] for event in events if event["at"]]
+    assert rejected(found) == [(place, "missing", json.dumps(events[place])) for place in range(0, 20, 3)]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "a JSON array is expected"),
+        (b'{"id": "a"}', "a JSON array is expected"),
+        (b'{"id": "a"}\n{"id": "b"}\n', "name the format ndjson"),
+        (b"[", "not JSON: Expecting value"),
+        (b"[1", "a comma or the end of the array"),
+        (b"[1,]", "not JSON: Expecting value"),
+        (b"[1 2]", "a comma or the end of the array"),
+        (b"[1.5.2]", "a comma or the end of the array"),
+        (b'[{"id": "a]', "not JSON: Unterminated string"),
+        (b"[{'id': 1}]", "not JSON: Expecting property name"),
+        (b"[1] [2]", "something stands behind the array"),
+        (b'["\xff"]', "not UTF-8"),
+        (b'["\xc3', "not UTF-8"),
+        pytest.param(b"[" * 100_000, "not JSON that can be read", id="deep"),
+    ],
+)
+@pytest.mark.parametrize("block", [1, 2**21])
+def test_what_is_no_array_is_refused(monkeypatch, content, reason, block):
+    monkeypatch.setattr(json_file, "BLOCK", block)
+    with pytest.raises(DataError, match=rf"^things\.json: .*{reason}"):
+        read(content)
+
+
+@pytest.mark.parametrize("bad", ["x" * 500, 'x", y'])
+def test_an_event_does_not_take_all_memory(monkeypatch, bad):
+    monkeypatch.setattr(json_file, "BLOCK", 16)
+    monkeypatch.setattr(json_file, "MOST_RECORD", 200)
+    stream = io.BytesIO(b'[{"id": "' + bad.encode() + b'"}' + b" " * 10_000 + b"]")
+    with pytest.raises(DataError, match=r"things\.json: not JSON: .*, or an event of more than 200 characters"):
+        list(read_json(stream, SOURCE, name="things.json", received_at=RECEIVED))
+    assert stream.tell() < 1000
+
+
+@pytest.mark.parametrize(
+    ("unknown", "extra", "rules"),
+    [("keep", ['{"x":{"y":[1,null]}}'], []), ("ignore", [None], []), ("reject", [], ["unknown_field"])],
+)
+def test_unknown_fields(unknown, extra, rules):
+    found = read(json.dumps([{"id": "a", "at": AT, "x": {"y": [1, None]}}]), a_source(unknown_fields=unknown))
+    assert [row["_extra"] for row in accepted(found)] == extra
+    assert [rule for _, rule, _ in rejected(found)] == rules
+
+
+def test_fields_go_by_the_partner_s_names_and_naive_times_by_the_source_s_zone():
+    source = a_source(
+        fields={"id": {"type": "string", "from": "Order No."}, "at": {"type": "timestamp", "from": "Booked"}},
+        timestamp={"field": "at", "timezone": "America/New_York"},
+    )
+    found = read(json.dumps([{"Order No.": "a", "Booked": "2013-03-08T07:00:00"}]), source)
+    assert [(row["id"], row["at"]) for row in accepted(found)] == [("a", NOON)]
+
+
+NUMBERS = st.integers(-(10**25), 10**25) | st.floats() | st.sampled_from([1e100, 1.5e-7])
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+EVENTS = st.fixed_dictionaries({"id": st.text(max_size=3), "at": st.sampled_from([AT, None])}, optional={"x": VALUES})
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(EVENTS | VALUES, max_size=8), st.integers(1, 40), st.booleans(), st.sampled_from([None, 1]))
+def test_it_is_read_as_it_would_be_at_once(values, size, ascii_only, indent):
+    content = json.dumps(values, ensure_ascii=ascii_only, indent=indent)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_file, "BLOCK", size)
+        found = read(content.encode(errors="surrogatepass"))
+    whole = check_events(json.loads(content), SOURCE, received_at=RECEIVED)
+    assert accepted(found) == whole.table.to_pylist()
+    places = [(item.index, item.reason, item.rule) for block in found for item in block.rejected]
+    assert places == [(item.index, item.reason, item.rule) for item in whole.rejected]
+    for item in (item for block in found for item in block.rejected):
+        assert repr(json.loads(item.text or "")) == repr(values[item.index])

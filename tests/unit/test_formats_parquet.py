@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from uuid import UUID
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+import pytest
+
+from slackwater.errors import DataError
+from slackwater.receiver.events import Checked
+from slackwater.receiver.formats import parquet_file
+from slackwater.receiver.formats.parquet_file import read_parquet
+from slackwater.receiver.schema import event_schema
+from slackwater.receiver.source import Source
+from tests.fakes_receiver import RECEIVED, a_source
+
+pytestmark = pytest.mark.unit
+
+NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
+ONE = {"id": pa.array(["a"]), "at": pa.array([NOON], pa.timestamp("us", "UTC"))}
+SOURCE = a_source()
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    return tmp_path / "file"
+
+
+def read(file: Path, source: Source = SOURCE) -> list[Checked]:
+    return list(read_parquet(file, source, name="things.parquet", received_at=RECEIVED))
+
+
+def accepted(found: Sequence[Checked]) -> list[dict[str, object]]:
+    return [row for block in found for row in block.table.to_pylist()]
+
+
+def rejected(found: Sequence[Checked]) -> list[tuple[int, str, object]]:
+    return [(item.index, str(item.rule), json.loads(item.text or "")) for block in found for item in block.rejected]
+
+
+def test_a_file_without_rows_has_none(file):
+    pq.write_table(pa.table(ONE).slice(0, 0), file)
+    assert read(file) == []
+
+
+def test_a_file_that_another_program_wrote(file):
+    duckdb.sql(
+        f"""COPY (SELECT 'ä' AS id, 9223372036854775807 AS count, 1.25::DECIMAL(9, 2) AS size, true AS good,
+                  DATE '2013-03-08' AS day, TIMESTAMPTZ '2013-03-08 07:00:00-05' AS at, INTERVAL 3 DAY AS span,
+                  [1, NULL] AS list, {{'t': TIMESTAMP_NS '2013-03-08 12:00:00.123456789'}} AS nest, NULL AS nothing
+            UNION ALL SELECT NULL, 1, 1, false, NULL, NULL, NULL, NULL, NULL, NULL)
+            TO '{file}' (FORMAT parquet)"""
+    )
+    found = read(file, a_source(unknown_fields="ignore"))
+    [row] = accepted(found)
+    own = {"id": "ä", "count": 2**63 - 1, "size": 1.25, "good": True, "day": date(2013, 3, 8), "at": NOON}
+    assert row == {**own, "_event_time": NOON, "_extra": None}
+    assert found[0].table.schema == event_schema(SOURCE)
+    [(index, rule, text)] = rejected(found)
+    assert (index, rule) == (1, "missing")
+    assert text == {
+        **dict.fromkeys([*own, "span", "list", "nest", "nothing"]),
+        "count": 1,
+        "size": "1.00",
+        "good": False,
+    }
+
+
+UTF8 = ["a", "ü", "日本"]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array(UTF8),
+        pa.array(UTF8, pa.large_string()),
+        pa.array(UTF8, pa.string_view()),
+        pa.array([text.encode() for text in UTF8], pa.binary()),
+        pa.array([text.encode() for text in UTF8], pa.binary_view()),
+        pa.array(UTF8).dictionary_encode(),
+    ],
+    ids=lambda ids: str(ids.type.__class__.__name__),
+)
+def test_texts_of_any_type(file, ids):
+    pq.write_table(pa.table({"id": ids, "at": [NOON] * 3}), file)
+    assert [row["id"] for row in accepted(read(file))] == UTF8
+
+
+def test_a_uuid_is_its_text(file):
+    ids = ["f47ac10b-58cc-4372-a567-0e02b2c3d479", None]
+    values = pa.array([UUID(ids[0]).bytes, None], pa.uuid())
+    pq.write_table(pa.table({"id": values, "at": [NOON] * 2}), file)
+    found = read(file)
+    assert [row["id"] for row in accepted(found)] == ids[:1]
+    assert rejected(found) == [(1, "missing", {"id": None, "at": "2013-03-08T12:00:00Z"})]
+
+
+def test_bytes_of_a_fixed_width_are_a_text_if_they_are_utf8(file):
+    pq.write_table(pa.table({"id": pa.array([b"ab", b"\xff\xfe"], pa.binary(2)), "at": [NOON] * 2}), file)
+    found = read(file)
+    assert [row["id"] for row in accepted(found)] == ["ab"]
+    assert rejected(found) == [(1, "not_utf8", {"id": "\\xff\\xfe", "at": "2013-03-08T12:00:00Z"})]
+
+
+def test_values_that_do_not_fit_are_rejected_one_by_one(file):
+    table = pa.table(
+        {
+            "id": ["a", "b", "c", "d", "e"],
+            "at": [NOON] * 5,
+            "count": pa.array([1, 2**63, 3, 4, 5], pa.uint64()),
+            "size": [1.5, 1.0, float("nan"), float("-inf"), 5.0],
+            "good": [[True], None, None, None, None],
+            "day": [None, None, None, None, datetime(2013, 3, 8, 1)],
+        }
+    )
+    pq.write_table(table, file)
+    found = read(file)
+    assert accepted(found) == []
+    reasons = [item.reason for block in found for item in block.rejected]
+    assert [rule for _, rule, _ in rejected(found)] == ["wrong_type"] * 5
+    assert [reason.partition(":")[0] for reason in reasons] == ["good", "count", "size", "size", "day"]
+    assert "not list<" in reasons[0]
+    assert found[0].rejected[2].text == (
+        '{"id":"c","at":"2013-03-08T12:00:00Z","count":3,"size":NaN,"good":null,"day":null}'
+    )
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_naive_timestamps_are_local_in_the_source_s_zone(file, unit):
+    naive = pa.array([datetime(2013, 3, 8, 7), datetime(2013, 3, 10, 2, 30)], pa.timestamp(unit))
+    pq.write_table(pa.table({"id": ["a", "b"], "at": naive}), file)
+    found = read(file, a_source(timestamp={"field": "at", "timezone": "America/New_York"}))
+    assert [row["at"] for row in accepted(found)] == [NOON]
+    [(_, rule, _)] = rejected(found)
+    assert rule == "wrong_type"
+    assert "never was" in found[0].rejected[0].reason
+    assert [rule for _, rule, _ in rejected(read(file))] == ["wrong_type"] * 2
+
+
+def test_timestamps_of_96_bits_do_not_wrap_around(file):
+    far = [datetime(1, 1, 1, tzinfo=UTC), datetime(2500, 1, 1, tzinfo=UTC)]
+    naive = [moment.replace(tzinfo=None) for moment in far]
+    pq.write_table(pa.table({"id": ["a", "b"], "at": naive}), file, use_deprecated_int96_timestamps=True)
+    assert [row["at"] for row in accepted(read(file, a_source(timestamp={"field": "at", "timezone": "UTC"})))] == far
+
+
+def test_fields_go_by_the_partner_s_names(file):
+    source = a_source(
+        fields={"id": {"type": "string", "from": "Order No."}, "at": {"type": "timestamp", "from": "Booked"}}
+    )
+    pq.write_table(pa.table({"Order No.": ["a"], "Booked": [NOON]}), file)
+    assert [(row["id"], row["at"]) for row in accepted(read(file, source))] == [("a", NOON)]
+
+
+NESTS = {
+    "n": ([{"x": [1, None], "t": NOON}], pa.struct({"x": pa.list_(pa.int8()), "t": pa.timestamp("ns", "Asia/Tokyo")})),
+    "m": ([[("k", 3_723_000_000_001)]], pa.map_(pa.string(), pa.time64("ns"))),
+    "v": ([[{"s": "ü"}]], pa.large_list(pa.struct({"s": pa.string_view()}))),
+    "p": ([[timedelta(seconds=90)]], pa.list_(pa.duration("ns"), 1)),
+    "d": ([Decimal("1.50")], pa.decimal128(9, 2)),
+}
+EXTRA = {
+    "n": {"x": [1, None], "t": "2013-03-08T12:00:00+00:00"},
+    "m": {"k": "01:02:03"},
+    "v": [{"s": "ü"}],
+    "p": ["0:01:30"],
+    "d": "1.50",
+}
+
+
+@pytest.mark.parametrize(
+    ("unknown", "extra", "rules"), [("keep", EXTRA, []), ("ignore", None, []), ("reject", None, ["unknown_field"])]
+)
+def test_unknown_fields(file, unknown, extra, rules):
+    nests = {name: pa.array(*nest) for name, nest in NESTS.items()}
+    pq.write_table(pa.table({**ONE, **nests}), file)
+    found = read(file, a_source(unknown_fields=unknown))
+    kept = [row["_extra"] for row in accepted(found)]
+    assert [text and json.loads(text) for text in kept] == ([] if rules else [extra])
+    assert [rule for _, rule, _ in rejected(found)] == rules
+
+
+def test_nested_nanoseconds_are_cut_off(file):  # Only pandas could hold them, which functions do not have.
+    nest = pa.array([{"t": 1_234}] * 2, pa.struct({"t": pa.timestamp("ns")}))
+    pq.write_table(pa.table({"id": ["a", None], "at": [NOON] * 2, "nest": nest}), file)
+    found = read(file)
+    assert [json.loads(row["_extra"]) for row in accepted(found)] == [{"nest": {"t": "1970-01-01T00:00:00.000001"}}]
+    assert rejected(found)[0][2]["nest"] == {"t": "1970-01-01 00:00:00.000001"}
+
+
+@pytest.mark.parametrize(
+    ("nest", "shown"),
+    [
+        (pa.list_(pa.timestamp("us")), "[[<value out of range: 4611686018427387904>]]"),
+        (pa.list_(pa.timestamp("us", "UTC")), "[[<value out of range: 4611686018427387904>]]"),
+        (pa.list_(pa.date32()), "[[<value out of range: 1073741824>]]"),
+    ],
+    ids=str,
+)
+def test_a_nested_moment_that_no_calendar_has_is_rejected_alone(file, nest, shown):
+    bits = nest.value_type.bit_width
+    counts = pa.array([[0], [2 ** (bits - 2)], None], pa.list_(pa.int32() if bits == 32 else pa.int64()))
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "at": [NOON] * 3, "nest": counts.cast(nest)}), file)
+    [block] = found = read(file)
+    assert [row["id"] for row in accepted(found)] == ["a", "c"]
+    assert block.rejected[0].reason == "nest: holds a date or a time outside of the years 1 to 9999"
+    [(place, rule, text)] = rejected(found)
+    assert (place, rule, text["nest"]) == (1, "wrong_type", shown)
+
+
+def test_a_nested_text_that_is_not_utf8_is_rejected_alone(file):
+    nest = pa.array([[b"\xff"], [b"a"]], pa.list_(pa.binary())).view(pa.list_(pa.string()))
+    pq.write_table(pa.table({"id": ["a", "b"], "at": [NOON] * 2, "nest": nest}), file)
+    found = read(file)
+    assert [row["id"] for row in accepted(found)] == ["b"]
+    assert [(place, rule) for place, rule, _ in rejected(found)] == [(0, "not_utf8")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "kept"),
+    [
+        (pa.map_(pa.string(), pa.int64()), [("k", 1), ("l", None)], {"k": 1, "l": None}),
+        (pa.map_(pa.string(), pa.int64()), [], {}),
+        (pa.map_(pa.string(), pa.int64()), None, None),
+        (pa.map_(pa.int64(), pa.int64()), [(1, 2)], [[1, 2]]),
+    ],
+    ids=["texts", "empty", "none", "numbers"],
+)
+def test_a_map_is_an_object_if_its_keys_are_texts(file, kind, value, kept):
+    pq.write_table(pa.table({**ONE, "m": pa.array([value], kind)}), file)
+    assert [json.loads(row["_extra"]) for row in accepted(read(file))] == [{"m": kept}]
+
+
+@pytest.mark.parametrize("key", [pa.string(), pa.int64()], ids=str)
+def test_a_map_with_nan_is_no_json(file, key):
+    name = "k" if key == pa.string() else 1
+    pq.write_table(pa.table({**ONE, "m": pa.array([[(name, float("nan"))]], pa.map_(key, pa.float64()))}), file)
+    assert [rule for _, rule, _ in rejected(read(file))] == ["not_json"]
+
+
+@pytest.mark.parametrize(("rows", "groups"), [(1, 100), (7, 3), (7, 100), (64, 5)])
+def test_places_go_on_from_block_to_block(file, monkeypatch, rows, groups):
+    monkeypatch.setattr(parquet_file, "_ROWS", rows)
+    table = pa.table({"id": [None if place % 5 == 3 else str(place) for place in range(23)], "at": [NOON] * 23})
+    pq.write_table(table, file, row_group_size=groups)
+    found = read(file)
+    assert max(block.table.num_rows + len(block.rejected) for block in found) <= rows
+    assert [row["id"] for row in accepted(found)] == [str(place) for place in range(23) if place % 5 != 3]
+    assert [index for index, _, _ in rejected(found)] == [3, 8, 13, 18]
+
+
+def test_wide_rows_come_in_smaller_blocks(file, monkeypatch):
+    monkeypatch.setattr(parquet_file, "_BATCH", 10_000)
+    wide = [f"{place:05}" * 200 for place in range(50)]
+    pq.write_table(pa.table({"id": wide, "at": [NOON] * 50}), file, use_dictionary=False)
+    found = read(file)
+    assert [row["id"] for row in accepted(found)] == wide
+    assert max(block.table.num_rows for block in found) < 12
+
+
+def test_a_file_without_what_every_event_needs_is_refused(file):
+    pq.write_table(pa.table({"ID": ["a"], "at": [NOON]}), file)
+    with pytest.raises(DataError, match=r"^things\.parquet: its schema lacks id \(it has: ID, at\)$"):
+        read(file)
+
+
+def test_two_columns_of_one_name_are_refused(file):
+    table = pa.table([pa.array(["a"]), ONE["at"], pa.array([1]), pa.array([2])], names=["id", "at", "x", "x"])
+    pq.write_table(table, file)
+    with pytest.raises(DataError, match=r"^things\.parquet: two columns of one name: x$"):
+        read(file)
+
+
+@pytest.mark.parametrize("content", [b"", b"id,at\n1,2\n", b"PAR1 and nothing else PAR1"])
+def test_what_is_no_parquet_is_refused(file, content):
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"^things\.parquet: not readable as Parquet: .*: send it again"):
+        read(file)
+
+
+def test_a_file_that_is_broken_in_the_middle_is_refused(file):
+    pq.write_table(pa.table({"id": [str(place) for place in range(5_000)], "at": [NOON] * 5_000}), file)
+    content = bytearray(file.read_bytes())
+    content[100:4_000] = bytes(3_900)
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"^things\.parquet: not readable as Parquet: "):
+        read(file)
+    file.write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match=r"^things\.parquet: not readable as Parquet: "):
+        read(file)
+
+
+class _NoKeys(pe.KmsClient):
+    def wrap_key(self, key_bytes, master_key_identifier):
+        return key_bytes
+
+    def unwrap_key(self, wrapped_key, master_key_identifier):
+        raise AssertionError("nobody asks for a key")
+
+
+def test_an_encrypted_file_is_refused(file):
+    factory = pe.CryptoFactory(lambda _: _NoKeys())
+    properties = factory.file_encryption_properties(
+        pe.KmsConnectionConfig(), pe.EncryptionConfiguration(footer_key="k", column_keys={"k": ["id"]})
+    )
+    with pq.ParquetWriter(file, pa.table(ONE).schema, encryption_properties=properties) as writer:
+        writer.write_table(pa.table(ONE))
+    with pytest.raises(DataError, match=r"^things\.parquet: not readable as Parquet: "):
+        read(file)

@@ -1,0 +1,106 @@
+"""The way into all formats: by the definition's name, however the file is compressed."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import zipfile
+from datetime import UTC, datetime
+
+import openpyxl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from slackwater.errors import DataError, DefinitionError
+from slackwater.receiver.formats.read import read_file
+from tests.fakes_receiver import RECEIVED, a_source
+
+pytestmark = pytest.mark.unit
+
+AT = datetime(2013, 3, 11, 12, tzinfo=UTC)
+ROW = {"id": "a", "count": 1, "at": "2013-03-11T12:00:00Z"}
+LIMITED = {"field": "at", "max_age_days": 1}
+
+
+def zipped(content: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("data", content)
+    return made.getvalue()
+
+
+def parquet() -> bytes:
+    made = io.BytesIO()
+    pq.write_table(pa.table({name: [value] for name, value in ROW.items()}), made)
+    return made.getvalue()
+
+
+def xlsx() -> bytes:
+    made, workbook = io.BytesIO(), openpyxl.Workbook()
+    for row in (list(ROW), list(ROW.values())):
+        workbook.active.append(row)
+    workbook.save(made)
+    return made.getvalue()
+
+
+CONTENTS = {
+    "csv": lambda: b"id,count,at\na,1,2013-03-11T12:00:00Z\n",
+    "tsv": lambda: b"id\tcount\tat\na\t1\t2013-03-11T12:00:00Z\n",
+    "json": lambda: json.dumps([ROW]).encode(),
+    "ndjson": lambda: json.dumps(ROW).encode(),
+    "parquet": parquet,
+    "xlsx": xlsx,
+}
+WAYS = {
+    "plain": bytes,
+    "gzip": gzip.compress,
+    "bz2": bz2.compress,
+    "zstd": lambda content: pa.compress(content, "zstd", asbytes=True),
+    "zip": zipped,
+}
+
+
+def source_of(form: str, **changes: object):
+    return a_source(pull={"url": "http://x/y", "files": "{date}", "format": form}, **changes)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("form", CONTENTS)
+def test_every_format_in_every_compression(tmp_path, form, way):
+    path = tmp_path / "file"
+    path.write_bytes(WAYS[way](CONTENTS[form]()))
+    (block,) = read_file(path, source_of(form), name="f", received_at=RECEIVED)
+    assert block.table.select(["id", "count", "at"]).to_pylist() == [{**ROW, "at": AT}]
+    assert block.rejected == []
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("form", CONTENTS)
+def test_ages_are_judged_by_the_moment_that_is_given(tmp_path, form):
+    path = tmp_path / "file"
+    path.write_bytes(CONTENTS[form]())
+    (block,) = read_file(
+        path, source_of(form, timestamp=LIMITED), name="f", received_at=datetime(2013, 3, 12, 12, 1, tzinfo=UTC)
+    )
+    assert (block.table.num_rows, [(item.index, item.rule) for item in block.rejected]) == (0, [(0, "too_old")])
+    assert all(ROW["at"] in str(item.text) for item in block.rejected)
+
+
+@pytest.mark.parametrize("form", CONTENTS)
+def test_a_file_of_another_format_is_refused_by_name(tmp_path, form):
+    path = tmp_path / "file"
+    path.write_bytes(b"{" if form == "json" else b"\x00\x01nothing")
+    if form == "ndjson":
+        (block,) = read_file(path, source_of(form), name="f.x", received_at=RECEIVED)
+        assert [item.rule for item in block.rejected] == ["not_json"]
+        return
+    with pytest.raises(DataError, match=r"^f\.x: "):
+        list(read_file(path, source_of(form), name="f.x", received_at=RECEIVED))
+
+
+def test_a_source_that_is_not_pulled_has_no_format(tmp_path):
+    with pytest.raises(DefinitionError, match="no `pull`"):
+        list(read_file(tmp_path / "file", a_source(pull=None), name="f", received_at=RECEIVED))

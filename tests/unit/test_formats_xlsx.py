@@ -1,0 +1,408 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import struct
+import zipfile
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+
+import openpyxl
+import pytest
+
+from slackwater.errors import DataError
+from slackwater.receiver.events import Checked
+from slackwater.receiver.file_format import Xlsx
+from slackwater.receiver.formats import xlsx_file
+from slackwater.receiver.formats.xlsx_file import read_xlsx
+from slackwater.receiver.schema import event_schema
+from slackwater.receiver.source import Source
+from tests.fakes_receiver import RECEIVED, a_source
+
+pytestmark = pytest.mark.unit
+
+AT = "2013-03-08T12:00:00Z"
+NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
+SOURCE = a_source()
+SHEET, SHARED = "xl/worksheets/sheet1.xml", "xl/sharedStrings.xml"
+NAMESPACE = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    return tmp_path / "file"
+
+
+def write(file: Path, *rows: Sequence[object], more: Callable[[openpyxl.Workbook], object] = lambda _: None) -> None:
+    workbook = openpyxl.Workbook()
+    for row in rows:
+        workbook.active.append(row)
+    more(workbook)
+    workbook.save(file)
+
+
+def rewrite(file: Path, part: str, change: Callable[[str], str]) -> None:
+    """Change a part of a workbook, as no program of good will would write it."""
+    with zipfile.ZipFile(file) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    changed = change(parts[part].decode())
+    assert changed != parts[part].decode()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**parts, part: changed.encode()}.items():
+            archive.writestr(name, content)
+
+
+def share_texts(file: Path) -> None:
+    """Let the cells share their texts, as Excel's do."""
+    with zipfile.ZipFile(file) as archive:
+        texts = sorted(set(re.findall("<is><t>(.*?)</t></is>", archive.read(SHEET).decode())))
+    held = "".join(f"<si><t>{text}</t></si>" for text in texts)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr(SHARED, f'<sst xmlns="{NAMESPACE}" count="{len(texts)}">{held}</sst>')
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"
+    override = f'<Override PartName="/{SHARED}" ContentType="{kind}"/></Types>'
+    rewrite(file, "[Content_Types].xml", lambda text: text.replace("</Types>", override))
+    inline = re.compile(r't="inlineStr"><is><t>(.*?)</t></is>')
+    rewrite(file, SHEET, lambda text: inline.sub(lambda cell: f't="s"><v>{texts.index(cell[1])}</v>', text))
+
+
+def read(file: Path, source: Source = SOURCE, *, sheet: str | None = None) -> list[Checked]:
+    return list(read_xlsx(file, Xlsx(sheet=sheet), source, name="things.xlsx", received_at=RECEIVED))
+
+
+def accepted(found: Sequence[Checked]) -> list[dict[str, object]]:
+    return [row for block in found for row in block.table.to_pylist()]
+
+
+def rejected(found: Sequence[Checked]) -> list[tuple[int, int | None, str, object]]:
+    return [
+        (item.index, item.line, str(item.rule), json.loads(item.text or ""))
+        for block in found
+        for item in block.rejected
+    ]
+
+
+def test_a_header_alone_has_no_rows(file):
+    write(file, ["id", "at"])
+    assert read(file) == []
+
+
+def test_one_row_with_a_value_of_every_type(file):
+    names = ["id", "count", "size", "good", "day", "at"]
+    write(file, names, ["ä", 2**31, 1.25, True, date(2013, 3, 8), AT])
+    [block] = read(file)
+    assert block.table.schema == event_schema(SOURCE)
+    own = dict(zip(names, ["ä", 2**31, 1.25, True, date(2013, 3, 8), NOON], strict=True))
+    assert block.table.to_pylist() == [{**own, "_event_time": NOON, "_extra": None}]
+    assert block.rejected == []
+
+
+def test_cells_are_what_they_are_however_the_fields_are_typed(file):
+    write(
+        file,
+        ["id", "at", "count", "size", "day", "x"],
+        [5, AT, 7.0, 7, "2013-03-08", 7.0],
+        [1.5, AT],
+        [datetime(2013, 3, 8), AT, None, None, datetime(2013, 3, 8), datetime(2013, 3, 8, 1)],
+        ["#N/A", AT, "=1/0"],
+        ["a", AT, 7.5],
+        ["b", AT, "#DIV/0!"],
+        ["c", AT, None, True],
+        ["d", AT, None, None, datetime(2013, 3, 8, 1)],
+        [time(12, 30), AT, None, None, time(12, 30)],
+        [timedelta(days=1, hours=2, seconds=3), AT],
+        ["e", date(2013, 3, 8)],
+    )
+    found = read(file)
+    assert [(row["id"], row["count"], row["size"], row["day"], row["_extra"]) for row in accepted(found)] == [
+        ("5", 7, 7.0, date(2013, 3, 8), '{"x":7}'),
+        ("2013-03-08T00:00:00", None, None, date(2013, 3, 8), '{"x":"2013-03-08T01:00:00"}'),
+        ("#N/A", None, None, None, '{"x":null}'),
+        ("26:00:03", None, None, None, '{"x":null}'),
+    ]
+    assert [(index, rule) for index, _, rule, _ in rejected(found)] == [
+        (place, "wrong_type") for place in (1, 4, 5, 6, 7, 8, 10)
+    ]
+    texts = [text for _, _, _, text in rejected(found)]
+    assert [(text["id"], text["count"], text["day"]) for text in texts] == [
+        (1.5, None, None),
+        ("a", 7.5, None),
+        ("b", "#DIV/0!", None),
+        ("c", None, None),
+        ("d", None, "2013-03-08T01:00:00"),
+        ("12:30:00", None, "12:30:00"),
+        ("e", None, None),
+    ]
+
+
+def test_texts_that_cells_share(file):
+    write(file, ["id", "at"], ["ü", AT], ["a", AT], ["ü", AT])
+    share_texts(file)
+    assert [row["id"] for row in accepted(read(file))] == ["ü", "a", "ü"]
+
+
+def test_numbers_as_excel_writes_large_ones(file):
+    write(file, ["id", "at", "count", "size"], [1, AT, 1, 1], [2, AT, 3, 2], ["a", AT, 2])
+    rewrite(file, SHEET, lambda text: text.replace("<v>1</v>", "<v>1.23E+15</v>").replace("<v>2</v>", "<v>1E+300</v>"))
+    found = read(file)
+    assert [(row["id"], row["count"], row["size"]) for row in accepted(found)] == [
+        ("1230000000000000", 123 * 10**13, 1.23e15)
+    ]
+    assert [item.reason for item in found[0].rejected] == [
+        "id: a string is expected, not 1e+300",
+        "count: 1e+300 is outside what 64 bits hold",
+    ]
+
+
+@pytest.mark.parametrize("formats", [[], ["%d/%m/%Y %H:%M"], ["epoch_s"]])
+def test_dates_are_local_in_the_source_s_zone_whatever_texts_would_look_like(file, formats):
+    source = a_source(
+        fields={"id": "string", "at": {"type": "timestamp", "formats": formats}},
+        timestamp={"field": "at", "timezone": "America/New_York"},
+    )
+    cells = [
+        datetime(2013, 3, 8, 7),
+        datetime(2013, 3, 8),
+        datetime(2013, 3, 10, 2, 30),
+        datetime(2013, 7, 1, 12, 0, 0, 500_000),
+    ]
+    write(file, ["id", "at"], *([str(place), cell] for place, cell in enumerate(cells)))
+    found = read(file, source)
+    assert [row["at"] for row in accepted(found)] == [
+        NOON,
+        datetime(2013, 3, 8, 5, tzinfo=UTC),
+        datetime(2013, 7, 1, 16, 0, 0, 500_000, tzinfo=UTC),
+    ]
+    [(index, line, rule, text)] = rejected(found)
+    assert (index, line, rule, text) == (2, 4, "wrong_type", {"id": "2", "at": "2013-03-10T02:30:00"})
+
+
+def test_dates_have_no_offset_of_their_own(file):
+    write(file, ["id", "at"], ["a", datetime(2013, 3, 8, 7)])
+    assert [item.reason for item in read(file)[0].rejected] == [
+        "at: 2013-03-08T07:00:00 has no offset, and the source names no time zone for it"
+    ]
+
+
+def test_a_date_that_excel_does_not_have_is_an_error(file):
+    write(file, ["id", "at", "day"], ["a", AT, date(2013, 3, 8)])
+    rewrite(file, SHEET, lambda text: text.replace("<v>41341</v>", "<v>99999999</v>"))
+    [(_, _, rule, text)] = rejected(read(file))
+    assert (rule, text["day"]) == ("wrong_type", "#VALUE!")
+
+
+def test_formulas_have_their_last_value_or_none(file):
+    write(file, ["id", "at", "count"], ["a", AT, "=1+1"], ["b", AT, "=2+2"])
+    rewrite(
+        file,
+        SHEET,
+        lambda text: text.replace("<f>2+2</f><v></v>", "<f>2+2</f><v>4</v>").replace(
+            "<f>2+2</f><v />", "<f>2+2</f><v>4</v>"
+        ),
+    )
+    assert [row["count"] for row in accepted(read(file))] == [None, 4]
+
+
+def test_empty_rows_count_as_lines_and_not_as_rows(file):
+    write(
+        file, [], [None, " "], [" id", "at ", None], [], ["a", AT], [None, None], ["", " ", ""], [None, AT], ["b", AT]
+    )
+    found = read(file)
+    assert [row["id"] for row in accepted(found)] == ["a", "b"]
+    assert rejected(found) == [(1, 8, "missing", {"id": None, "at": AT})]
+
+
+def test_a_value_without_a_name_makes_its_row_one_of_a_wrong_width(file):
+    write(
+        file,
+        ["id", None, "at"],
+        ["a", None, AT],
+        ["b", 5, AT],
+        ["c", None, AT, None, " "],
+        [None, None, AT],
+        ["d", None, AT, None, datetime(2013, 3, 8)],
+        ["e", None, AT],
+        ["f"],
+    )
+    found = read(file)
+    assert [row["id"] for row in accepted(found)] == ["a", "c", "e"]
+    assert [(index, line, rule) for index, line, rule, _ in rejected(found)] == [
+        (1, 3, "wrong_width"),
+        (3, 5, "missing"),
+        (4, 6, "wrong_width"),
+        (6, 8, "missing"),
+    ]
+    assert [item.reason for item in found[0].rejected if item.rule == "wrong_width"] == [
+        "column B holds 5, and the header has no name for that column",
+        "column E holds '2013-03-08T00:00:00', and the header has no name for that column",
+    ]
+    assert rejected(found)[2][3] == {"id": "d", "at": AT, "E": "2013-03-08T00:00:00"}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 100])
+def test_places_go_on_from_block_to_block(file, monkeypatch, rows):
+    monkeypatch.setattr(xlsx_file, "_ROWS", rows)
+    cells = [[None if place % 5 == 3 else str(place), AT, *(["x"] if place % 7 == 6 else [])] for place in range(23)]
+    write(file, ["id", "at"], *cells)
+    found = read(file)
+    assert max(block.table.num_rows + len(block.rejected) for block in found) <= rows
+    wrong = {3, 6, 8, 13, 18, 20}
+    assert [row["id"] for row in accepted(found)] == [str(place) for place in range(23) if place not in wrong]
+    assert [(index, line) for index, line, _, _ in rejected(found)] == [(place, place + 2) for place in sorted(wrong)]
+
+
+@pytest.mark.parametrize(
+    ("unknown", "extra", "rules"),
+    [("keep", ['{"x":"ü","5":1.5}'], []), ("ignore", [None], []), ("reject", [], ["unknown_field"])],
+)
+def test_unknown_fields(file, unknown, extra, rules):
+    write(file, ["id", "at", "x", 5], ["a", AT, "ü", 1.5])
+    found = read(file, a_source(unknown_fields=unknown))
+    assert [row["_extra"] for row in accepted(found)] == extra
+    assert [rule for _, _, rule, _ in rejected(found)] == rules
+
+
+def test_fields_go_by_the_partner_s_names(file):
+    source = a_source(
+        fields={"id": {"type": "string", "from": "Order No."}, "at": {"type": "timestamp", "from": "Booked"}},
+        timestamp={"field": "at", "timezone": "America/New_York"},
+    )
+    write(file, ["Order No.", "Booked"], ["a", datetime(2013, 3, 8, 7)])
+    assert [(row["id"], row["at"]) for row in accepted(read(file, source))] == [("a", NOON)]
+
+
+def sheets(workbook: openpyxl.Workbook) -> None:
+    workbook.active.sheet_state = "hidden"
+    for title in ("Mai", "Juni"):
+        sheet = workbook.create_sheet(title)
+        sheet.append(["id", "at"])
+        sheet.append([title, AT])
+
+
+@pytest.mark.parametrize(("sheet", "ids"), [(None, ["Mai"]), ("Juni", ["Juni"]), ("Sheet", ["hidden"])])
+def test_the_sheet_is_the_named_one_or_the_first_that_is_not_hidden(file, sheet, ids):
+    write(file, ["id", "at"], ["hidden", AT], more=sheets)
+    assert [row["id"] for row in accepted(read(file, sheet=sheet))] == ids
+
+
+def test_a_sheet_that_is_not_there_is_refused_with_those_that_are(file):
+    write(file, ["id", "at"], more=sheets)
+    with pytest.raises(DataError, match=r"^things\.xlsx: no sheet 'mai' \(it has: Sheet, Mai, Juni\)"):
+        read(file, sheet="mai")
+
+
+def test_a_workbook_of_hidden_sheets_is_refused_until_one_is_named(file):
+    write(file, ["id", "at"])
+    rewrite(file, "xl/workbook.xml", lambda text: text.replace('state="visible"', 'state="hidden"'))
+    with pytest.raises(DataError, match=r"no sheet that is not hidden \(it has: Sheet\): name one"):
+        read(file)
+    assert read(file, sheet="Sheet") == []
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ([], "empty: a header with the names of its columns is expected"),
+        (["ID", "at"], r"its header lacks id \(it has: ID, at\)"),
+        (["id", "at", "x", " x"], "two columns of one name: x"),
+    ],
+)
+def test_a_sheet_without_a_useful_header_is_refused(file, header, reason):
+    write(file, header)
+    with pytest.raises(DataError, match=rf"^things\.xlsx: {reason}$"):
+        read(file)
+
+
+def test_the_size_that_a_sheet_claims_is_not_believed(file):
+    write(file, ["id", "at"], ["a", AT], ["b", AT])
+    rewrite(file, SHEET, lambda text: re.sub(r'<dimension ref="[^"]*"', '<dimension ref="A1"', text))
+    assert [row["id"] for row in accepted(read(file))] == ["a", "b"]
+
+
+def test_rows_that_no_sheet_has_are_not_waited_for(file):
+    write(file, ["id", "at"], ["a", AT], ["b", AT])
+    rewrite(file, SHEET, lambda text: text.replace('<row r="3"', '<row r="999999999999"'))
+    assert [row["id"] for row in accepted(read(file))] == ["a"]
+
+
+def old_workbook() -> bytes:
+    return bytes.fromhex("d0cf11e0a1b11ae1") + bytes(504)
+
+
+def archive(**files: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as written:
+        for name, content in files.items():
+            written.writestr(zipfile.ZipInfo(name.replace("__", ".")), content)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"id,at\n", old_workbook(), b"PK\x03\x04", archive(a__txt=b"x"), archive(**{"[Content_Types].xml": b"<x/>"})],
+    ids=["nothing", "csv", "xls", "cut off", "another archive", "no workbook in it"],
+)
+def test_what_is_no_workbook_is_refused(file, content):
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"^things\.xlsx: not readable as an Excel workbook \(.*\): save it as \.xlsx"):
+        read(file)
+
+
+def test_a_workbook_that_is_broken_in_the_middle_is_refused(file):
+    write(file, ["id", "at"], *(["a", AT] for _ in range(20)))
+    rewrite(file, SHEET, lambda text: text[: len(text) // 2])
+    with pytest.raises(DataError, match=r"^things\.xlsx: not readable as an Excel workbook"):
+        read(file)
+
+
+@pytest.mark.parametrize("part", [SHEET, SHARED, "xl/workbook.xml", "xl/styles.xml", "[Content_Types].xml"])
+def test_entities_are_not_expanded(file, part):
+    write(file, ["id", "at"], ["a", AT])
+    share_texts(file)
+    bomb = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
+    rewrite(file, part, lambda text: re.sub(r"^(<\?xml[^>]*\?>)?", lambda found: (found[1] or "") + bomb, text))
+    with pytest.raises(DataError, match="EntitiesForbidden"):
+        read(file)
+
+
+@pytest.mark.parametrize("limit", ["_MOST_EXPANDED", "_MOST_TEXTS"])
+def test_a_workbook_that_would_not_fit_is_refused(file, monkeypatch, limit):
+    write(file, ["id", "at"], ["a", AT])
+    share_texts(file)
+    monkeypatch.setattr(xlsx_file, limit, 100)
+    with pytest.raises(
+        DataError, match=r"^things\.xlsx: a workbook too large to be read: send it as csv, or in parts$"
+    ):
+        read(file)
+
+
+def test_an_archive_that_lies_about_its_sizes_is_not_read_beyond_them(file):
+    write(file, ["id", "at"], ["a", AT])
+    rewrite(file, SHEET, lambda text: text.replace("</sheetData>", f"</sheetData>{' ' * 5_000_000}"))
+    content, name = bytearray(file.read_bytes()), SHEET.encode()
+    entry = content.rindex(b"PK\x01\x02", 0, content.rindex(name))
+    content[entry + 24 : entry + 28] = struct.pack("<I", 2_000)
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"^things\.xlsx: not readable as an Excel workbook"):
+        read(file)
+
+
+def zipped(content: bytes) -> bytes:
+    return archive(things__xlsx=content)
+
+
+@pytest.mark.parametrize(
+    "wrap", [gzip.compress, zipped, lambda content: zipped(zipped(content))], ids=["gzip", "zip", "zip of zip"]
+)
+def test_what_is_around_a_workbook_is_taken_off_once(file, wrap):
+    write(file, ["id", "at"], ["a", AT])
+    file.write_bytes(wrap(file.read_bytes()))
+    if wrap(b"") == zipped(zipped(b"")):
+        with pytest.raises(DataError, match="not readable as an Excel workbook"):
+            read(file)
+    else:
+        assert [row["id"] for row in accepted(read(file))] == ["a"]
+    assert [path.name for path in file.parent.iterdir()] == ["file"]

@@ -1,0 +1,128 @@
+"""Events gathered by partition on disk: whatever their hours and however little memory, each one once and in order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackwater.errors import DataError
+from slackwater.receiver import spill
+from slackwater.receiver.schema import EVENT_TIME, MOMENT
+from slackwater.receiver.spill import PartitionFiles
+
+pytestmark = pytest.mark.unit
+
+START = datetime(2013, 3, 11, tzinfo=UTC)
+
+
+def block(rows: list[tuple[int, str]]) -> pa.Table:
+    """Rows of hour and id."""
+    moments = [START + timedelta(hours=hour, minutes=number % 60) for number, (hour, _) in enumerate(rows)]
+    return pa.table({"id": pa.array([name for _, name in rows], pa.string()), EVENT_TIME: pa.array(moments, MOMENT)})
+
+
+def gathered(folder: Path, blocks: list[pa.Table], **options: object) -> dict[tuple[str, str], list[str]]:
+    """Return the ids in each partition's file; the file says how many there are."""
+    with PartitionFiles(folder, lambda table: table, name="f", **options) as parts:
+        for table in blocks:
+            parts.add(table)
+        files = parts.finish()
+    assert [file.partition for file in files] == sorted(file.partition for file in files)
+    found = {tuple(file.partition): pq.read_table(file.path)["id"].to_pylist() for file in files}
+    assert [file.rows for file in files] == [len(ids) for ids in found.values()]
+    return found
+
+
+def by_hour(rows: list[tuple[int, str]]) -> dict[tuple[str, str], list[str]]:
+    found = defaultdict(list)
+    for hour, name in rows:
+        found[f"2013-03-{11 + hour // 24}", f"{hour % 24:02d}"].append(name)
+    return dict(found)
+
+
+_ROWS = st.lists(st.tuples(st.sampled_from([0, 1, 2, 30]), st.sampled_from("abcde")), max_size=12)
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    blocks=st.lists(_ROWS, max_size=8),
+    budget=st.sampled_from([0, 100, 400, 10**6]),
+    row_group=st.sampled_from([1, 3, 5]),
+    once=st.booleans(),
+)
+def test_every_event_once_and_in_order(tmp_path_factory, blocks, budget, row_group, once):
+    rows = [row for rows in blocks for row in rows]
+    expected = by_hour(rows)
+    if once:
+        expected = {partition: list(dict.fromkeys(ids)) for partition, ids in expected.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spill, "BUDGET", budget)
+        patch.setattr(spill, "ROW_GROUP", row_group)
+        folder = tmp_path_factory.mktemp("spill")
+        assert gathered(folder, [block(rows) for rows in blocks], id_column="id" if once else None) == expected
+
+
+def test_a_little_of_many_hours_waits_until_it_is_a_good_row_group(tmp_path, monkeypatch):
+    monkeypatch.setattr(spill, "BUDGET", 0)
+    monkeypatch.setattr(spill, "ROW_GROUP", 10)
+    hours = 50
+    blocks = [block([(hour, str(turn)) for hour in range(hours)]) for turn in range(25)]
+    found = gathered(tmp_path, blocks)
+    assert found == by_hour([(hour, str(turn)) for turn in range(25) for hour in range(hours)])
+    groups = [pq.ParquetFile(path).metadata for path in tmp_path.glob("*.parquet")]
+    assert {tuple(one.row_group(n).num_rows for n in range(one.num_row_groups)) for one in groups} == {(10, 10, 5)}
+
+
+def test_much_of_an_hour_does_not_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(spill, "BUDGET", 0)
+    monkeypatch.setattr(spill, "ROW_GROUP", 10)
+    with PartitionFiles(tmp_path, lambda table: table, name="f") as parts:
+        for _ in range(2):
+            parts.add(block([(0, "a")] * 10))
+        assert [path.name for path in tmp_path.iterdir()] == ["2013-03-11-00.parquet"]
+        (file,) = parts.finish()
+    assert pq.ParquetFile(file.path).num_row_groups == 2
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are listed by Linux only")
+def test_few_files_are_open_however_many_hours_there_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(spill, "BUDGET", 0)
+    monkeypatch.setattr(spill, "ROW_GROUP", 1)
+    before = open_files()
+    with PartitionFiles(tmp_path, lambda table: table, name="f") as parts:
+        parts.add(block([(hour, "a") for hour in range(300)]))
+        assert len(list(tmp_path.glob("*.parquet"))) == 300
+        assert open_files() <= before + 2
+        parts.finish()
+
+
+def test_too_many_hours_are_told_before_any_file_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(spill, "MAX_PARTITIONS", 20)
+    with pytest.raises(DataError, match=r"^f: its rows are of more than 20 hours: send it in parts"):
+        gathered(tmp_path, [block([(hour, "a") for hour in range(21)])])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_breaks_off_leaves_nothing_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(spill, "BUDGET", 0)
+    monkeypatch.setattr(spill, "ROW_GROUP", 2)
+    monkeypatch.setattr(spill, "MAX_PARTITIONS", 2)
+    with pytest.raises(DataError):
+        gathered(tmp_path, [block([(0, "a"), (0, "b"), (1, "c")]), block([(2, "d")])])
+    assert pq.read_table(tmp_path / "2013-03-11-00.parquet").num_rows == 2
+
+
+def test_no_events_make_no_files(tmp_path):
+    assert gathered(tmp_path, []) == {}
+    assert list(tmp_path.iterdir()) == []
