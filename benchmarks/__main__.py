@@ -1,0 +1,66 @@
+"""Measure the receiver, on one core: `python -m benchmarks [--json] [--rounds N] [--megabytes N] [--only PART]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+
+from benchmarks import pull, push
+
+PARTS = {"push": push, "pull": pull}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the receiver, on one core.")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--rounds", type=int, default=5, help="of which the median counts")
+    parser.add_argument("--megabytes", type=int, default=pull.MEGABYTES, help="of the file that is pulled")
+    parser.add_argument("--only", choices=PARTS, help="measure this alone")
+    wanted = parser.parse_args()
+    machine = _machine()
+    _keep_to_one_core()
+    sizes = {"pull": {"megabytes": wanted.megabytes}}
+    names = [wanted.only] if wanted.only else list(PARTS)
+    found = {name: PARTS[name].run(wanted.rounds, **sizes.get(name, {})) for name in names}
+    if wanted.json:
+        print(json.dumps({"machine": machine, **found}))
+        return
+    console = Console()
+    console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    for name, measured in found.items():
+        PARTS[name].show(measured, console)
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+        "pyarrow": pa.__version__,
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _keep_to_one_core() -> None:
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+if __name__ == "__main__":
+    main()

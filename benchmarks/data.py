@@ -1,0 +1,56 @@
+"""Events to measure with: the flights that left New York on one day, repeated until there are enough of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from examples.nyc_flights import feed
+from slackwater.receiver.fields import FieldType
+from slackwater.receiver.source import Source
+
+EVENTS, BATCH, HOURS = 100_000, 10_000, 24
+_DAY = date(2013, 3, 8)
+_DEFINITION = Path(feed.__file__).parent / "sources" / "flights.yaml"
+_NUMBERS = {FieldType.INT64: int, FieldType.DOUBLE: float}
+
+
+def source() -> Source:
+    """Return the example's source of flights, taking pushed events."""
+    definition = yaml.safe_load(_DEFINITION.read_text(encoding="utf-8"))
+    return Source.model_validate({**definition, "push": {"max_events": BATCH}})
+
+
+def bodies(*, in_order: bool) -> list[bytes]:
+    """Return one day's events as NDJSON in batches: in order of their hour, or each batch with events of every hour."""
+    events = [json.dumps(event, separators=(",", ":")) for event in _events(in_order=in_order)]
+    return ["".join(f"{event}\n" for event in events[n : n + BATCH]).encode() for n in range(0, EVENTS, BATCH)]
+
+
+def _events(*, in_order: bool) -> Iterator[dict[str, Any]]:
+    flights = list(_flights())
+    for number in range(EVENTS):
+        time, event = divmod(number, len(flights))
+        event = flights[event]
+        hour = number * HOURS // EVENTS if in_order else number % HOURS
+        delay = event["dep_delay"]
+        yield event | {
+            "flight": event["flight"] + time,
+            "dep_delay": None if delay is None else delay + time % 10,
+            "time_hour": f"{_DAY}T{hour:02d}:00:00Z",
+        }
+
+
+def _flights() -> Iterator[dict[str, Any]]:
+    """Yield the real flights of the day, numbers as JSON has them and null for what is missing."""
+    kinds = {name: _NUMBERS.get(kind, str) for name, kind in source().columns.items()}
+    for text in feed.flights_files(_DAY).values():
+        for row in csv.DictReader(io.StringIO(text)):
+            yield {name: None if value == "NA" else kinds[name](value) for name, value in row.items()}

@@ -1,0 +1,221 @@
+"""Pull: a large CSV file's way into partitions, beside a mere conversion of the same file to Parquet.
+
+- `pull` is all that the function does for a file but the network: `Fetcher.fetch`, from a partner that is a file to a
+  store that is a folder.
+- `convert` is Arrow's own way from CSV to Parquet, block by block: `pyarrow.csv.open_csv` into `ParquetWriter`.
+
+Each runs in a process of its own, whose largest memory is taken, on one core, with one thread of Arrow's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from itertools import cycle
+from pathlib import Path
+from statistics import median
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv as arrow_csv
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import data
+from examples.nyc_flights import feed
+from slackwater.receiver.deliver import Delivery
+from slackwater.receiver.fetch import Fetcher
+from slackwater.receiver.file_cache import Content, Decision, FileEntry
+from slackwater.receiver.partition import Partition
+from slackwater.receiver.partner import Download
+from slackwater.receiver.pull import WorkItem
+from slackwater.storage import split_uri
+
+MEGABYTES = 1_000
+_NOW = datetime(2013, 3, 9, 12, tzinfo=UTC)
+_TARGET, _MEMORY = 0.6, 1_769
+"""What is asked for: of the speed of `convert`, and MB that a function has."""
+_CHUNK = 2**20
+_DAY = date(2013, 3, 8)
+_DELAY, _FLIGHT = 5, 10
+"""Places in a line of what differs each time."""
+
+
+class _FilePartner:
+    """Sends the one file that there is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def fetch(self, name: str, into: BinaryIO) -> Download:  # noqa: ARG002
+        digest = hashlib.sha256()
+        with self._path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+                into.write(chunk)
+        into.flush()
+        return Download(sha256=digest.hexdigest(), size=self._path.stat().st_size, etag=None)
+
+
+class _FolderStore:
+    """Keeps objects as files of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put_new_file(self, uri: str, path: Path, *, metadata: Mapping[str, str] | None = None) -> bool:
+        assert metadata is None or metadata["rows"]
+        bucket, key = split_uri(uri)
+        made = self._folder / bucket / key
+        made.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, made)
+        return True
+
+
+class _Cache:
+    """A file cache of one file."""
+
+    def __init__(self) -> None:
+        self._entry: FileEntry | None = None
+        self._content: Content | None = None
+
+    def get(self, source: str, path: str) -> FileEntry | None:  # noqa: ARG002
+        return self._entry
+
+    def save(self, entry: FileEntry) -> FileEntry:
+        self._entry = entry.model_copy(update={"revision": entry.revision + 1})
+        return self._entry
+
+    def content(self, source: str, content_sha256: str) -> Content | None:  # noqa: ARG002
+        return self._content
+
+    def save_content(self, content: Content) -> Content:
+        self._content = content.model_copy(update={"revision": content.revision + 1})
+        return self._content
+
+
+class _NoPartitions:
+    def register(self, source: str, partitions: Iterable[Partition]) -> None:
+        pass
+
+
+def run(rounds: int, *, megabytes: int = MEGABYTES) -> dict[str, Any]:
+    """Return MB/s and peak MB of both ways: each round's and their medians, and the ratio of speeds."""
+    found: dict[str, list[dict[str, float]]] = {"pull": [], "pull, in order": [], "convert": []}
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        spread, in_order = (Path(folder) / name for name in ("spread.csv", "in-order.csv"))
+        rows = _make(spread, megabytes, in_order=False)
+        _make(in_order, megabytes, in_order=True)
+        for _ in range(rounds):
+            found["pull"].append(_measured("pull", spread))
+            found["pull, in order"].append(_measured("pull", in_order))
+            found["convert"].append(_measured("convert", spread))
+        size = spread.stat().st_size
+    speeds = {name: [size / 1e6 / one["seconds"] for one in each] for name, each in found.items()}
+    ratios = [ours / theirs for ours, theirs in zip(speeds["pull"], speeds["convert"], strict=True)]
+    return {
+        "bytes": size,
+        "rows": rows,
+        "rounds": speeds,
+        "megabytes_per_second": {name: median(each) for name, each in speeds.items()},
+        "peak_megabytes": {name: max(one["peak"] for one in each) for name, each in found.items()},
+        "ratio": median(ratios),
+    }
+
+
+def show(found: Mapping[str, Any], console: Console) -> None:
+    """Print what `run` returned."""
+    table = Table(title=f"A CSV file of {found['bytes'] / 1e6:,.0f} MB, {found['rows']:,} rows of 24 hours")
+    for column in ("", "MB/s", "slowest", "fastest", "peak MB"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, speed in found["megabytes_per_second"].items():
+        each, peak = found["rounds"][name], found["peak_megabytes"][name]
+        table.add_row(name, f"{speed:.0f}", f"{min(each):.0f}", f"{max(each):.0f}", f"{peak:,.0f}")
+    console.print(table)
+    console.print(f"pull / convert: {found['ratio']:.2f} (at least {_TARGET} is asked for, in {_MEMORY:,} MB)")
+
+
+def _make(path: Path, megabytes: int, *, in_order: bool) -> int:
+    """Write a day's flights over and over, each time a little different; return how many rows there are."""
+    header, *lines = "".join(feed.flights_files(_DAY).values()).splitlines(keepends=True)
+    flights = [line.rstrip("\n").split(",") for line in lines if line != header]
+    rows = megabytes * 1_000_000 // (sum(map(len, lines)) // len(lines))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(header)
+        for number, flight in zip(range(rows), cycle(flights), strict=False):
+            hour = number * 24 // rows if in_order else number % 24
+            file.write(_line(flight, number // len(flights), hour))
+    return rows
+
+
+def _line(flight: Sequence[str], time: int, hour: int) -> str:
+    delay = flight[_DELAY] if flight[_DELAY] == "NA" else f"{int(flight[_DELAY]) + time % 10}"
+    before, between = ",".join(flight[:_DELAY]), ",".join(flight[_DELAY + 1 : _FLIGHT])
+    after = ",".join(flight[_FLIGHT + 1 : -1])
+    return f"{before},{delay},{between},{int(flight[_FLIGHT]) + time},{after},{_DAY}T{hour:02d}:00:00Z\n"
+
+
+def _measured(what: str, path: Path) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=path.parent) as folder:
+        words = [sys.executable, "-m", "benchmarks.pull", what, str(path), folder]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def _pull(path: Path, folder: Path) -> None:
+    fetcher = Fetcher(
+        source=data.source(),
+        partner=_FilePartner(path),
+        cache=_Cache(),
+        delivery=Delivery(store=_FolderStore(folder), partitions=_NoPartitions(), raw_bucket="raw"),
+        now=lambda: _NOW,
+        owner="benchmark",
+    )
+    fetched = fetcher.fetch(WorkItem(path=path.name, decision=Decision.NEW, listed=None))
+    assert (fetched.state, fetched.rejected) == ("taken", 0), fetched
+
+
+def _convert(path: Path, folder: Path) -> None:
+    options = {
+        "read_options": arrow_csv.ReadOptions(use_threads=False),
+        "convert_options": arrow_csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True),
+    }
+    with (
+        arrow_csv.open_csv(path, **options) as reader,
+        pq.ParquetWriter(folder / "all.parquet", reader.schema) as writer,
+    ):
+        for batch in reader:
+            writer.write_batch(batch)
+
+
+def _peak() -> float:
+    """Return the largest memory that this process has had, in MB."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        (line,) = (line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024 / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # On macOS in bytes.
+
+
+def main() -> None:
+    """Do one of the two, in this process."""
+    what, path, folder = sys.argv[1:]
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    start = time.perf_counter()
+    {"pull": _pull, "convert": _convert}[what](Path(path), Path(folder))
+    print(json.dumps({"seconds": time.perf_counter() - start, "peak": _peak()}))
+
+
+if __name__ == "__main__":
+    main()
