@@ -56,7 +56,7 @@ class _FilePartner:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def fetch(self, name: str, into: BinaryIO) -> Download:  # noqa: ARG002
+    def fetch(self, name: str, into: BinaryIO) -> Download:
         digest = hashlib.sha256()
         with self._path.open("rb") as file:
             while chunk := file.read(_CHUNK):
@@ -88,14 +88,14 @@ class _Cache:
         self._entry: FileEntry | None = None
         self._content: Content | None = None
 
-    def get(self, source: str, path: str) -> FileEntry | None:  # noqa: ARG002
+    def get(self, source: str, path: str) -> FileEntry | None:
         return self._entry
 
     def save(self, entry: FileEntry) -> FileEntry:
         self._entry = entry.model_copy(update={"revision": entry.revision + 1})
         return self._entry
 
-    def content(self, source: str, content_sha256: str) -> Content | None:  # noqa: ARG002
+    def content(self, source: str, content_sha256: str) -> Content | None:
         return self._content
 
     def save_content(self, content: Content) -> Content:

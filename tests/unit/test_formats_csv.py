@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from slackwater.errors import DataError
 from slackwater.receiver.events import Checked, Rejected, check_table
@@ -81,6 +82,12 @@ class TestForms:
     def test_delimiters(self, delimiter):
         content = (HEADER + ROW.replace(b"2.5", b"2")).replace(b",", delimiter.encode())
         assert rows_of(read(content, delimiter=delimiter), "id", "size", "at") == [("a", 2.0, MOMENT)]
+
+    @pytest.mark.parametrize("mark", ["§", "\n", "\r", "\0", "\x7f", "\u2028", ""])
+    def test_what_parts_no_cells(self, mark):
+        for name in ("delimiter", "quote"):
+            with pytest.raises(ValidationError):
+                Csv.model_validate({name: mark})
 
     def test_tsv(self):
         pull = {"url": "http://x/y", "files": "{date}", "format": "tsv"}

@@ -9,7 +9,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from slackwater.model import Model
 
-OneCharacter = Annotated[str, StringConstraints(min_length=1, max_length=1)]
+
+def _mark(value: str) -> str:
+    if value != "\t" and not (value.isascii() and value.isprintable()):
+        raise ValueError(f"{value!r} cannot part cells: use a tab, or a character of ASCII that can be seen")
+    return value
+
+
+OneCharacter = Annotated[str, StringConstraints(min_length=1, max_length=1), AfterValidator(_mark)]
 
 
 def _encoding(value: str) -> str:
@@ -35,8 +42,8 @@ class Csv(Model):
 
     @model_validator(mode="after")
     def _is_readable(self) -> Csv:
-        if self.delimiter in {"\n", "\r", self.quote}:
-            raise ValueError(f"delimiter {self.delimiter!r}: a line's end and the quote cannot part cells")
+        if self.delimiter == self.quote:
+            raise ValueError(f"delimiter {self.delimiter!r}: the quote cannot part cells")
         twice = {name for name in self.columns if self.columns.count(name) > 1}
         if twice:
             raise ValueError(f"columns: two of one name: {', '.join(sorted(twice))}")
