@@ -48,6 +48,8 @@ publish: {step: wrong, key: [date]}
 
 TOGETHER = {"cloud": "cloud", "airflow": "cloud", "spark": "spark", "infra": "infra"}
 """Tests by folder that share what is made once for all of them."""
+APART = {"tests/cloud/test_emr_serverless.py"}
+"""Files that do not: they bring a cloud of their own."""
 
 
 class ByGroup(LoadScopeScheduling):
@@ -55,7 +57,7 @@ class ByGroup(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return TOGETHER.get(Path(file).parent.name, file)
+        return file if file in APART else TOGETHER.get(Path(file).parent.name, file)
 
 
 @pytest.hookimpl(optionalhook=True)
