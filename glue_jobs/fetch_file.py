@@ -9,12 +9,11 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from slackwater.aws.clients import client
+from slackwater.aws.delivery import raw_delivery
 from slackwater.aws.file_cache import DynamoFileCache
 from slackwater.aws.objects import s3_store
-from slackwater.aws.partitions import PartitionRegistry
 from slackwater.aws.partners import partner_of
 from slackwater.project import Project
-from slackwater.receiver.deliver import Delivery
 from slackwater.receiver.fetch import Fetched, Fetcher
 from slackwater.receiver.pull import read_item
 from slackwater.runs.record import failure_uri
@@ -44,14 +43,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def fetch_file(options: argparse.Namespace) -> Fetched:
     """Take the file and leave the answer."""
     store = s3_store()
-    registry = PartitionRegistry(client("glue"), database=options.raw_database, raw_bucket=options.raw_bucket)
     source = Project.model_validate_json(store.get(options.project)).source(options.source)
     with partner_of(source, allow=options.outbound_allow, max_file_bytes=_LARGEST_FILE) as partner:
         fetcher = Fetcher(
             source=source,
             partner=partner,
             cache=DynamoFileCache(client("dynamodb"), options.file_table),
-            delivery=Delivery(store=store, partitions=registry, raw_bucket=options.raw_bucket),
+            delivery=raw_delivery(store, raw_bucket=options.raw_bucket, raw_database=options.raw_database),
             now=lambda: datetime.now(UTC),
             owner=f"{options.correlation_id}/{uuid4()}",
             lease=_LEASE,

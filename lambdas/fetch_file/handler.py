@@ -13,10 +13,10 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field
 
 from slackwater.aws.clients import client
+from slackwater.aws.delivery import raw_delivery
 from slackwater.aws.emf import put_metric
 from slackwater.aws.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.partitions import PartitionRegistry
 from slackwater.aws.partners import partner_of
 from slackwater.errors import CloudError, FileTooLarge, ObjectMissing, PartnerError
 from slackwater.metrics import Metric
@@ -68,10 +68,9 @@ class Wiring:
 def _wiring() -> Wiring:
     environment = Environment.model_validate(dict(os.environ))
     store = S3ObjectStore(client("s3"))
-    registry = PartitionRegistry(client("glue"), database=environment.raw_database, raw_bucket=environment.raw_bucket)
     return Wiring(
         cache=DynamoFileCache(client("dynamodb"), environment.file_table),
-        delivery=Delivery(store=store, partitions=registry, raw_bucket=environment.raw_bucket),
+        delivery=raw_delivery(store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database),
         project=Project.model_validate_json(store.get(environment.project_uri)),
         outbound_allow=environment.outbound_allow,
     )

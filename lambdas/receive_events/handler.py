@@ -14,16 +14,15 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field
 
 from slackwater.aws.clients import client
+from slackwater.aws.delivery import raw_delivery
 from slackwater.aws.emf import put_metric
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.partitions import PartitionRegistry
 from slackwater.aws.queue import SqsEventBuffer
 from slackwater.aws.tokens import TokenTable
 from slackwater.errors import CloudError, PartnerError, SlackwaterError
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.api import Answer, EventsApi, Request, error
-from slackwater.receiver.deliver import Delivery
 from slackwater.receiver.receive import Receiver
 from slackwater.receiver.tokens import KeptTokens, Tokens
 
@@ -54,8 +53,7 @@ def _now() -> datetime:
 def _api() -> EventsApi:
     environment = Environment.model_validate(dict(os.environ))
     store = S3ObjectStore(client("s3"))
-    registry = PartitionRegistry(client("glue"), database=environment.raw_database, raw_bucket=environment.raw_bucket)
-    delivery = Delivery(store=store, partitions=registry, raw_bucket=environment.raw_bucket)
+    delivery = raw_delivery(store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database)
     return EventsApi(
         tokens=_tokens(environment),
         source=Project.model_validate_json(store.get(environment.project_uri)).source,

@@ -12,11 +12,10 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field
 
 from slackwater.aws.clients import client
+from slackwater.aws.delivery import raw_delivery
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.partitions import PartitionRegistry
 from slackwater.project import Project
 from slackwater.receiver.buffer import Outcome, store_messages
-from slackwater.receiver.deliver import Delivery
 from slackwater.receiver.receive import Receiver
 
 logger = Logger()
@@ -42,8 +41,7 @@ class Wiring:
 def _wiring() -> Wiring:
     environment = Environment.model_validate(dict(os.environ))
     store = S3ObjectStore(client("s3"))
-    registry = PartitionRegistry(client("glue"), database=environment.raw_database, raw_bucket=environment.raw_bucket)
-    delivery = Delivery(store=store, partitions=registry, raw_bucket=environment.raw_bucket)
+    delivery = raw_delivery(store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database)
     return Wiring(
         project=Project.model_validate_json(store.get(environment.project_uri)),
         receiver=Receiver(delivery=delivery, now=lambda: datetime.now(UTC)),

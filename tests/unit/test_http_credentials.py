@@ -31,19 +31,6 @@ TOKEN = Credentials(token="hush-hush")
 BASIC = Credentials(username="partner", password="hush:hüsh")
 
 
-@pytest.fixture
-def web():
-    with Web() as web:
-        yield web
-
-
-@pytest.fixture
-def other():
-    """Another origin."""
-    with Web() as other:
-        yield other
-
-
 def names(partner: HttpPartner) -> list[str]:
     return [file.name for file in partner.list(FilePattern("flights-{date}*.csv"), [date(2013, 3, 8)])]
 

@@ -20,19 +20,6 @@ DAYS = (date(2013, 3, 8), date(2013, 3, 9))
 
 
 @pytest.fixture
-def web():
-    with Web() as web:
-        yield web
-
-
-@pytest.fixture
-def other():
-    """Another origin."""
-    with Web() as other:
-        yield other
-
-
-@pytest.fixture
 def partner(web):
     with partner_of(f"{web.url}/files") as partner:
         yield partner

@@ -25,24 +25,6 @@ RANGES = {"Accept-Ranges": "bytes", "ETag": '"one"'}
 
 
 @pytest.fixture
-def web():
-    with Web() as web:
-        yield web
-
-
-@pytest.fixture
-def other():
-    """Another origin."""
-    with Web() as other:
-        yield other
-
-
-@pytest.fixture
-def waits():
-    return []
-
-
-@pytest.fixture
 def partner(web, waits):
     with partner_of(f"{web.url}/files", waits=waits) as partner:
         yield partner

@@ -24,17 +24,6 @@ RANGES = {"Accept-Ranges": "bytes", "ETag": '"one"'}
 
 
 @pytest.fixture
-def web():
-    with Web() as web:
-        yield web
-
-
-@pytest.fixture
-def waits():
-    return []
-
-
-@pytest.fixture
 def partner(web, waits):
     with partner_of(f"{web.url}/files", waits=waits) as partner:
         yield partner

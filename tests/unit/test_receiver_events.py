@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.batch import Unparsed
-from slackwater.receiver.events import Fault, Rejected, check_events, check_table, check_texts
-from slackwater.receiver.rules import Rule
+from slackwater.receiver.events import Rejected, check_events, check_table
+from slackwater.receiver.rules import Fault, Rule
 from slackwater.receiver.schema import event_schema, wire_schema
 from slackwater.receiver.source import Source
 from slackwater.receiver.unknown_fields import MAX_DEPTH
@@ -260,11 +260,11 @@ class TestUnknownFields:
 
     def test_columns_of_a_text_file(self):
         table = pa.table({"id": ["a", "b"], "at": [AT, AT], "gate": ["7", None], "\u00e9": ["", "x"]})
-        kept = check_texts(table, SOURCE, received_at=RECEIVED).table["_extra"].to_pylist()
+        kept = check_table(table, SOURCE, received_at=RECEIVED).table["_extra"].to_pylist()
         assert kept == ['{"gate":"7","\u00e9":""}', '{"gate":null,"\u00e9":"x"}']
-        ignored = check_texts(table, a_source(unknown_fields="ignore"), received_at=RECEIVED)
+        ignored = check_table(table, a_source(unknown_fields="ignore"), received_at=RECEIVED)
         assert ignored.table["_extra"].to_pylist() == [None, None]
-        rejected = check_texts(table, a_source(unknown_fields="reject"), received_at=RECEIVED).rejected
+        rejected = check_table(table, a_source(unknown_fields="reject"), received_at=RECEIVED).rejected
         assert [item.rule for item in rejected] == [Rule.UNKNOWN_FIELD] * 2
 
     def test_columns_of_a_typed_file(self):
@@ -304,7 +304,7 @@ class TestUnknownFields:
 class TestFiles:
     def test_texts(self):
         table = pa.table({"id": ["a", "b", "c", None], "at": [AT, "NA", AT, AT], "count": ["5", "6", "x", "7"]})
-        checked = check_texts(table, SOURCE, received_at=RECEIVED)
+        checked = check_table(table, SOURCE, received_at=RECEIVED)
         (row,) = checked.table.to_pylist()
         assert (row["id"], row["at"], row["count"], row["size"], row["day"]) == ("a", NOON, 5, None, None)
         assert [(item.index, item.rule) for item in checked.rejected] == [
@@ -316,7 +316,7 @@ class TestFiles:
     def test_faults_that_are_known_before_come_first(self):
         table = pa.table({"id": ["a", "b", ""], "at": [AT, AT, AT]})
         faults = {0: Fault(Rule.NOT_UTF8, "id: not UTF-8"), 2: Fault(Rule.NOT_UTF8, "day: not UTF-8")}
-        checked = check_texts(table, SOURCE, received_at=RECEIVED, faults=faults)
+        checked = check_table(table, SOURCE, received_at=RECEIVED, faults=faults)
         assert checked.table["id"].to_pylist() == ["b"]
         assert checked.rejected == [
             Rejected(0, "id: not UTF-8", Rule.NOT_UTF8),
@@ -398,7 +398,7 @@ def test_texts_are_checked_as_events_of_texts_are(source, data):
     names = [*wire_schema(source).names, *data.draw(st.sampled_from([[], ["gate", "\u00e9"]]))]
     rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(names, _texts)), max_size=8))
     table = pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in names})
-    assert check_texts(table, source, received_at=RECEIVED) == check(table.to_pylist(), source)
+    assert check_table(table, source, received_at=RECEIVED) == check(table.to_pylist(), source)
 
 
 @settings(deadline=None, max_examples=40)

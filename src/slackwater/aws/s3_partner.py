@@ -15,7 +15,7 @@ from slackwater.errors import FileTooLarge, FileVanished, PartnerError
 from slackwater.receiver.file_pattern import FilePattern
 from slackwater.receiver.partner import Download, ListedFile, bucket_folder, listed_file, plain_etag
 from slackwater.receiver.pulling import Pull
-from slackwater.receiver.resuming import Partial, Transient, attempts
+from slackwater.receiver.resuming import Partial, Transient, resumed
 
 _BLOCK = 2**20
 _GONE = frozenset({"NoSuchKey", "404"})
@@ -47,13 +47,8 @@ class S3Partner:
 
         Raises `FileVanished`, `FileTooLarge`, or `PartnerError` for all else.
         """
-        partial = Partial(into)
-        for attempt in attempts(self._sleep):
-            with attempt:
-                for block in self._rest(name, partial):
-                    partial.add(block)
-                return partial.download(etag=plain_etag(str(partial.version)))
-        raise AssertionError("the last attempt raises")
+        there = resumed(lambda partial: self._rest(name, partial), into, sleep=self._sleep)
+        return there.download(etag=plain_etag(str(there.version)))
 
     def _under(self, prefix: str, pattern: FilePattern, days: Sequence[date]) -> Iterator[ListedFile]:
         with self._told(f"list {self._url}/{prefix}"):

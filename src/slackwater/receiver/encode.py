@@ -98,11 +98,21 @@ def first_of_each(found: Split, column: str) -> Split:
     hours = pc.run_end_decode(
         pa.RunEndEncodedArray.from_arrays(pa.array(found.bounds[1:], pa.int32()), range(len(found.partitions)))
     )
-    keyed = pa.table({"hour": hours, "id": ids, "place": range(len(ids))})
-    first = keyed.group_by(["hour", "id"], use_threads=False).aggregate([("place", "min")])["place_min"]
-    places = first.take(pc.sort_indices(first))
-    bounds = [0, *pc.run_end_encode(hours.take(places.combine_chunks())).run_ends.to_pylist()]
+    places = first_places(pa.table({"hour": hours, "id": ids}))
+    bounds = [0, *pc.run_end_encode(hours.take(places)).run_ends.to_pylist()]
     return Split(found.table.take(places).combine_chunks(), found.partitions, bounds)
+
+
+def places_of(rows: int) -> pa.Array:
+    """Return 0, 1, 2 ... for so many rows."""
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows)), 1)
+
+
+def first_places(keys: pa.Table) -> pa.Array:
+    """Return, in order, the places of the rows that no earlier row is equal to."""
+    placed = keys.append_column("place", places_of(keys.num_rows))
+    found = placed.group_by(keys.column_names, use_threads=False).aggregate([("place", "min")])["place_min"]
+    return found.take(pc.sort_indices(found)).combine_chunks()
 
 
 def encode(table: pa.Table) -> bytes:

@@ -17,7 +17,7 @@ from slackwater.receiver.columns import NOT_UTF8, Column, Reader
 from slackwater.receiver.enrichment import as_texts, derive
 from slackwater.receiver.fields import FieldDefinition
 from slackwater.receiver.reasons import shown
-from slackwater.receiver.rules import Rule
+from slackwater.receiver.rules import Fault, Rule
 from slackwater.receiver.schema import EVENT_TIME, EXTRA, event_schema, wire_schema
 from slackwater.receiver.source import Source
 from slackwater.receiver.unknown_fields import Unknown, unknown_of_objects, unknown_of_table
@@ -41,13 +41,6 @@ class Rejected:
     """The line on which it starts, from 1, in a text file; in a sheet, the row's number there."""
     text: str | None = None
     """As it came; None while the batch or the file still has to be asked for it."""
-
-
-class Fault(NamedTuple):
-    """Why one event is rejected."""
-
-    rule: Rule
-    reason: str
 
 
 class Checked(NamedTuple):
@@ -74,22 +67,13 @@ def check_events(events: Sequence[object] | pa.Table, source: Source, *, receive
     return _checked(read, unknown, source, received_at=received_at, faults=faults)
 
 
-def check_texts(
-    table: pa.Table, source: Source, *, received_at: datetime, faults: Mapping[int, Fault] = _NO_FAULTS
-) -> Checked:
-    """Check the rows of a text file: columns of strings, by the partner's names; a missing one is null throughout.
-
-    `faults` are of rows that are known to be of no use, by their place.
-    """
-    return check_table(table, source, received_at=received_at, faults=faults)
-
-
 def check_table(
     table: pa.Table, source: Source, *, received_at: datetime, faults: Mapping[int, Fault] = _NO_FAULTS
 ) -> Checked:
-    """Check the rows of a typed file: columns of any type, by the partner's names; a missing one is null throughout.
+    """Check the rows of a file: columns of any type, by the partner's names; a missing one is null throughout.
 
     A number or a moment is taken as it is where it fits its field exactly; a text is read as one in a text file.
+    `faults` are of rows that are known to be of no use, by their place.
     """
     reader, rows = _reader(source), table.num_rows
     read = [
@@ -122,7 +106,7 @@ def _checked(
     moments = columns[source.timestamp.field].array
     reasons = dict(faults)
     for index, fault in unknown.faults.items():
-        reasons.setdefault(index, Fault(*fault))
+        reasons.setdefault(index, fault)
     for name, column in columns.items():
         _add_unread(reasons, column, name, source)
     if source.timestamp.is_limited:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -35,6 +35,19 @@ def attempts(sleep: Callable[[float], None]) -> Retrying:
         sleep=sleep,
         reraise=True,
     )
+
+
+def resumed(rest: Callable[[Partial], Iterable[bytes]], into: BinaryIO, *, sleep: Callable[[float], None]) -> Partial:
+    """Write a file to the beginning of `into`, over as many attempts as there are, and return what is there.
+
+    `rest` gives what is lacking of the version that is there, after `Partial.begin` or `Partial.forget`.
+    """
+    partial = Partial(into)
+    for attempt in attempts(sleep):
+        with attempt:
+            for block in rest(partial):
+                partial.add(block)
+    return partial
 
 
 def _wait(state: RetryCallState) -> float:

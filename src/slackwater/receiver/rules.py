@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Rule(StrEnum):
@@ -19,3 +20,10 @@ class Rule(StrEnum):
     UNKNOWN_FIELD = "unknown_field"
     TOO_OLD = "too_old"
     IN_THE_FUTURE = "in_the_future"
+
+
+class Fault(NamedTuple):
+    """Why one event is rejected."""
+
+    rule: Rule
+    reason: str

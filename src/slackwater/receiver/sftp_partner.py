@@ -22,7 +22,7 @@ from slackwater.receiver.file_pattern import FilePattern
 from slackwater.receiver.outbound import Outbound
 from slackwater.receiver.partner import Download, ListedFile, listed_file
 from slackwater.receiver.pulling import Pull
-from slackwater.receiver.resuming import Partial, Transient, attempts
+from slackwater.receiver.resuming import Partial, Transient, attempts, resumed
 from slackwater.receiver.sftp_session import SftpSession, open_session
 
 _BLOCK = 32 * 2**10
@@ -91,13 +91,7 @@ class SftpPartner:
 
         Raises `FileVanished`, `FileTooLarge`, or `PartnerError` for all else.
         """
-        partial = Partial(into)
-        for attempt in attempts(self._sleep):
-            with attempt:
-                for block in self._rest(name, partial):
-                    partial.add(block)
-                return partial.download()
-        raise AssertionError("the last attempt raises")
+        return resumed(lambda partial: self._rest(name, partial), into, sleep=self._sleep).download()
 
     def _expect_folder(self, files: SFTPClient) -> None:
         try:

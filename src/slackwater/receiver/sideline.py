@@ -30,7 +30,7 @@ class SidelineRecord(BaseModel):
 
 
 def sideline_uri(bucket: str, source: str, *, received_at: datetime, batch_id: str) -> str:
-    """Return the address of a batch's rejected records: the same for a batch sent again on the same day."""
+    """Return the address of a batch's rejected records, by the day on which it was first received."""
     date = received_at.astimezone(UTC).date().isoformat()
     return f"{sideline_prefix(bucket, source, date)}{batch_id}.jsonl"
 

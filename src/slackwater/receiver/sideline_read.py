@@ -47,7 +47,7 @@ class RejectedDay:
     """Events by rule."""
 
 
-class RejectedEvent(NamedTuple):
+class SidelinedEvent(NamedTuple):
     """A rejected event, and the UTC day on which it came."""
 
     date: str
@@ -72,21 +72,21 @@ class Sideline:
                         source=source, date=date, events=rules.total(), batches=len(addresses), rules=rules
                     )
 
-    def events(self, source: str, dates: Iterable[str]) -> Iterator[RejectedEvent]:
+    def events(self, source: str, dates: Iterable[str]) -> Iterator[SidelinedEvent]:
         """Read what was rejected on each of the days: of a day the latest batch first, of a batch in its order."""
         for date in dates:
             yield from self._events(self.store.list(sideline_prefix(self.raw_bucket, source, date)))
 
-    def events_of_batch(self, source: str, batch_id: str) -> Iterator[RejectedEvent]:
+    def events_of_batch(self, source: str, batch_id: str) -> Iterator[SidelinedEvent]:
         """Read what was rejected of one batch, whenever it came."""
         every = self.store.list(sideline_prefix(self.raw_bucket, source))
         return self._events(item for item in every if item.uri.endswith(f"/{batch_id}.jsonl"))
 
-    def _events(self, objects: Iterable[StoredObject]) -> Iterator[RejectedEvent]:
+    def _events(self, objects: Iterable[StoredObject]) -> Iterator[SidelinedEvent]:
         for item in sorted(objects, key=lambda item: item.modified, reverse=True):
             date = item.uri.rpartition("/date=")[2].partition("/")[0]
             for record in self._records(item.uri):
-                yield RejectedEvent(date, record)
+                yield SidelinedEvent(date, record)
 
     def _rules(self, uri: str) -> Counter[str]:
         return Counter(record.rule for record in self._records(uri))

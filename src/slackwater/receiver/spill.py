@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slackwater.errors import DataError
-from slackwater.receiver.encode import PARQUET, Part, split
+from slackwater.receiver.encode import PARQUET, Part, first_places, places_of, split
 from slackwater.receiver.partition import Partition
 
 MAX_PARTITIONS = 4_000
@@ -134,10 +134,8 @@ def _keep_first(path: Path, id_column: str) -> int:
     distinct: int = pc.count_distinct(ids).as_py()
     if distinct == len(ids):
         return distinct
-    places = pc.subtract(pc.cumulative_sum(pa.repeat(1, len(ids))), 1)
-    keyed = pa.table({"id": ids, "place": places})
-    first = keyed.group_by("id", use_threads=False).aggregate([("place", "min")])["place_min"].combine_chunks()
-    is_first, start, made = pc.is_in(places, value_set=first), 0, path.with_suffix(".first")
+    first = first_places(pa.table({"id": ids}))
+    is_first, start, made = pc.is_in(places_of(len(ids)), value_set=first), 0, path.with_suffix(".first")
     with pq.ParquetFile(path) as file, pq.ParquetWriter(made, file.schema_arrow, **PARQUET) as writer:
         for group in range(file.num_row_groups):
             table = file.read_row_group(group)

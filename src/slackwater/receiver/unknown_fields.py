@@ -15,7 +15,7 @@ from slackwater.receiver.columns import NOT_UTF8, decoded, is_text
 from slackwater.receiver.enrichment import as_texts
 from slackwater.receiver.nested import python_values
 from slackwater.receiver.reasons import named
-from slackwater.receiver.rules import Rule
+from slackwater.receiver.rules import Fault, Rule
 from slackwater.receiver.schema import wire_schema
 from slackwater.receiver.source import Source, UnknownFields
 
@@ -31,7 +31,7 @@ class Unknown(NamedTuple):
 
     extra: pa.Array
     """As JSON, null where an event has none."""
-    faults: Mapping[int, tuple[Rule, str]]
+    faults: Mapping[int, Fault]
     """Why the event in that place cannot be used."""
 
 
@@ -49,7 +49,7 @@ def unknown_of_table(table: pa.Table, source: Source) -> Unknown:
     names = [name for name in table.column_names if name not in known]
     if source.unknown_fields is UnknownFields.IGNORE or not names:
         return _none(table.num_rows)
-    faults: dict[int, tuple[Rule, str]] = {}
+    faults: dict[int, Fault] = {}
     columns = [_json_values(table[name].combine_chunks(), name, faults) for name in names]
     found = _judged((dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)), source)
     return Unknown(found.extra, {**found.faults, **faults})
@@ -61,7 +61,7 @@ def _none(events: int) -> Unknown:
 
 def _judged(unknown: Iterable[Mapping[str, object]], source: Source) -> Unknown:
     extra: list[str | None] = []
-    faults: dict[int, tuple[Rule, str]] = {}
+    faults: dict[int, Fault] = {}
     refusal = _refusal(source)
     for index, fields in enumerate(unknown):
         fault = _fault(fields, refusal) if fields else None
@@ -80,22 +80,22 @@ def _refusal(source: Source) -> str | None:
     return f"no field of this source (it has: {listed})"
 
 
-def _fault(fields: Mapping[str, object], refusal: str | None) -> tuple[Rule, str] | None:
+def _fault(fields: Mapping[str, object], refusal: str | None) -> Fault | None:
     if refusal is not None:
-        return Rule.UNKNOWN_FIELD, f"{named(next(iter(fields)))}: {refusal}"
+        return Fault(Rule.UNKNOWN_FIELD, f"{named(next(iter(fields)))}: {refusal}")
     for name, value in fields.items():
         if type(value) in _FLAT:
             continue
         values = [value]
         for _ in range(MAX_DEPTH):
             if any(isinstance(inner, float) and not math.isfinite(inner) for inner in values):
-                return Rule.NOT_JSON, "an unknown field holds NaN or Infinity, which JSON does not have"
+                return Fault(Rule.NOT_JSON, "an unknown field holds NaN or Infinity, which JSON does not have")
             nests = [inner for inner in values if isinstance(inner, dict | list | tuple)]
             if not nests:
                 break
             values = [inner for nest in nests for inner in (nest.values() if isinstance(nest, dict) else nest)]
         else:
-            return Rule.TOO_DEEP, f"{named(name)}: nested more than {MAX_DEPTH} levels deep"
+            return Fault(Rule.TOO_DEEP, f"{named(name)}: nested more than {MAX_DEPTH} levels deep")
     return None
 
 
@@ -106,18 +106,19 @@ def _json(fields: Mapping[str, object]) -> str:
         return json.dumps(fields, default=str, separators=(",", ":"))
 
 
-def _json_values(array: pa.Array, name: str, faults: dict[int, tuple[Rule, str]]) -> list[object]:
+def _json_values(array: pa.Array, name: str, faults: dict[int, Fault]) -> list[object]:
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if is_text(array.type):
         array, broken = decoded(array)
         for index in broken:
-            faults.setdefault(index, (Rule.NOT_UTF8, f"{named(name)}: {NOT_UTF8}"))
+            faults.setdefault(index, Fault(Rule.NOT_UTF8, f"{named(name)}: {NOT_UTF8}"))
     elif types.is_temporal(array.type) or types.is_decimal(array.type):
         array = as_texts(array)
     values, unreadable = python_values(array)
     for index, reason in unreadable.items():
-        faults.setdefault(index, (Rule.NOT_UTF8 if reason == NOT_UTF8 else Rule.WRONG_TYPE, f"{named(name)}: {reason}"))
+        rule = Rule.NOT_UTF8 if reason == NOT_UTF8 else Rule.WRONG_TYPE
+        faults.setdefault(index, Fault(rule, f"{named(name)}: {reason}"))
     if types.is_map(array.type) and is_text(array.type.key_type):
         return [dict(value) if isinstance(value, list) else value for value in values]
     return values

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from slackwater.errors import DataError
-from slackwater.receiver.events import Checked, Fault, Rejected, check_table
+from slackwater.receiver.events import Checked, Rejected, check_table
 from slackwater.receiver.fields import FieldType
 from slackwater.receiver.file_format import Csv
 from slackwater.receiver.formats.blocks import Block
@@ -27,7 +27,7 @@ from slackwater.receiver.formats.csv_records import Dialect, Records
 from slackwater.receiver.formats.numerals import read_numerals
 from slackwater.receiver.formats.tables import expect_usable
 from slackwater.receiver.formats.text import Text
-from slackwater.receiver.rules import Rule
+from slackwater.receiver.rules import Fault, Rule
 from slackwater.receiver.source import Source
 from slackwater.receiver.values import BLANKS
 

@@ -1,0 +1,207 @@
+"""The API, and the function that it calls."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from lambdas.receive_events import handler as receive_events
+from slackwater.errors import AccessDenied, CloudError, DefinitionError, PartnerError, Throttled, UnknownName
+from slackwater.receiver.api import EventsApi, Request
+from slackwater.receiver.source import Source
+from tests.fakes_receiver import (
+    RECEIVED,
+    Crash,
+    MemoryBuffer,
+    MemoryTokens,
+    a_source,
+)
+from tests.pushing import NDJSON, SOURCE, Setup, event
+
+pytestmark = pytest.mark.unit
+
+
+class TestApi:
+    def api(self, setup: Setup) -> EventsApi:
+        sources = {
+            "things": SOURCE,
+            "others": a_source(source="others"),
+            "pulled": a_source(source="pulled", push=None),
+        }
+
+        def source(name: str) -> Source:
+            if name not in sources:
+                raise UnknownName(name)
+            return sources[name]
+
+        tokens = MemoryTokens({"good": ["things"], "all": ["*"]})
+        return EventsApi(tokens=tokens, source=source, receiver=setup.receiver, buffer=MemoryBuffer(), now=setup.clock)
+
+    def post(
+        self,
+        body: bytes,
+        *,
+        source: str = "things",
+        token: str | None = "good",  # noqa: S107
+        setup: Setup | None = None,
+        **headers: str,
+    ):
+        sent = {"content-type": NDJSON, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        if token:
+            sent["authorization"] = f"Bearer {token}"
+        return self.api(setup or Setup()).post(Request(source=source, headers=sent, body=body))
+
+    def test_accepted(self):
+        answer = self.post(f"{json.dumps(event())}\n7".encode())
+        assert answer.status == 202
+        body = json.loads(answer.text())
+        assert set(body) == {"batch_id", "accepted", "duplicates", "rejected"}
+        assert (body["accepted"], body["duplicates"]) == (1, 0)
+        assert body["rejected"] == [{"index": 1, "reason": "an event is a JSON object, not a number (7)"}]
+
+    @pytest.mark.parametrize(
+        ("body", "more", "status", "code"),
+        [
+            (b"{}", {"token": None}, 401, "unauthorized"),
+            (b"{}", {"token": "wrong"}, 401, "unauthorized"),
+            (b"{}", {"token": "wrong", "source": "nowhere"}, 401, "unauthorized"),
+            (b"{}", {"token": None, "authorization": "Basic good"}, 401, "unauthorized"),
+            (b"{}", {"token": None, "authorization": "Bearer "}, 401, "unauthorized"),
+            (b"{}", {"source": "nowhere"}, 404, "no_such_source"),
+            (b"{}", {"source": "others"}, 403, "forbidden"),
+            (b"{}", {"source": "pulled"}, 403, "forbidden"),
+            (b"{}", {"source": "pulled", "token": "all"}, 404, "no_such_source"),
+            (b"", {}, 400, "unreadable_body"),
+            (b"hello", {}, 400, "unreadable_body"),
+            (b"{}", {"content_type": "text/csv"}, 415, "unsupported_media"),
+            (b"{}", {"content_encoding": "br"}, 415, "unsupported_media"),
+            (b"[1]" * 10, {"content_type": "text/csv"}, 415, "unsupported_media"),
+        ],
+    )
+    def test_refused(self, body, more, status, code):
+        setup = Setup()
+        answer = self.post(body, setup=setup, **more)
+        assert answer.status == status
+        found = json.loads(answer.text())
+        assert set(found) == {"error"}
+        assert found["error"]["code"] == code
+        assert found["error"]["message"]
+        assert setup.store.objects == {}
+
+    def test_too_large(self):
+        assert self.post(b"[" + b" " * 100, setup=Setup(body_bytes=100)).status == 413
+        assert self.post(b"1\n" * 10_001).status == 413
+        bomb = pa.compress(b"\n" * 40_000_000, codec="zstd", asbytes=True)
+        answer = self.post(bomb, content_encoding="zstd")
+        assert (answer.status, answer.body["error"]["code"]) == (413, "too_large")
+
+    @pytest.mark.parametrize("codec", ["gzip", "zstd"])
+    def test_compressed(self, codec):
+        body = pa.compress(json.dumps(event()).encode(), codec=codec, asbytes=True)
+        assert self.post(body, content_encoding=codec).body["accepted"] == 1
+        assert self.post(body[:-1], content_encoding=codec).status == 400
+
+    def test_every_event_rejected(self):
+        setup = Setup()
+        answer = self.post(b'{"id":"x"}\n{"id":"y"}', setup=setup)
+        assert answer.status == 422
+        assert answer.body["error"]["code"] == "all_rejected"
+        assert len(answer.body["rejected"]) == 2
+        assert len(setup.sidelined()) == 2
+
+    def test_an_empty_array_is_no_fault(self):
+        answer = self.post(b"[]", content_type="application/json")
+        assert (answer.status, answer.body["accepted"], answer.body["rejected"]) == (202, 0, [])
+
+    def test_tokens_that_are_over(self):
+        setup = Setup()
+        for more in ({"revoked": True}, {"expires_at": RECEIVED}):
+            api = EventsApi(
+                tokens=MemoryTokens({"old": ["*"]}, **more),
+                source=lambda _: SOURCE,
+                receiver=setup.receiver,
+                buffer=MemoryBuffer(),
+                now=setup.clock,
+            )
+            assert api.post(Request(source="things", headers={"authorization": "bearer old"}, body=b"[]")).status == 401
+        later = MemoryTokens({"new": ["*"]}, expires_at=RECEIVED + timedelta(seconds=1))
+        api = EventsApi(
+            tokens=later, source=lambda _: SOURCE, receiver=setup.receiver, buffer=MemoryBuffer(), now=setup.clock
+        )
+        sent = {"authorization": "bearer new", "content-type": "application/json"}
+        assert api.post(Request(source="things", headers=sent, body=b"[]")).status == 202
+
+
+class TestHandler:
+    @pytest.fixture
+    def handler(self, monkeypatch):
+        self.setup = Setup()
+        self.logs = io.StringIO()
+        monkeypatch.setattr(receive_events.logger.registered_handler, "stream", self.logs)
+        monkeypatch.setattr(receive_events, "_api", lambda: TestApi().api(self.setup))
+        return receive_events.handler
+
+    def call(self, handler, body, *, encoded=False, **headers):
+        event = {
+            "version": "2.0",
+            "headers": {"Content-Type": NDJSON, "Authorization": "Bearer good", **headers},
+            "pathParameters": {"source": "things"},
+            "requestContext": {"requestId": "request-1"},
+            "isBase64Encoded": encoded,
+        }
+        if body is not None:
+            event["body"] = body
+        return handler(event, None)
+
+    def test_answers(self, handler):
+        answer = self.call(handler, json.dumps(event()), **{"X-Correlation-Id": "mine"})
+        assert answer["statusCode"] == 202
+        assert answer["headers"] == {"content-type": "application/json", "x-correlation-id": "mine"}
+        logged = [json.loads(line) for line in self.logs.getvalue().splitlines()]
+        assert [line["correlation_id"] for line in logged] == ["mine"]
+        assert logged[0]["accepted"] == 1
+
+    def test_binary_bodies_come_as_base64(self, handler):
+        body = base64.b64encode(gzip.compress(json.dumps(event()).encode())).decode()
+        answer = self.call(handler, body, encoded=True, **{"content-encoding": "gzip"})
+        assert json.loads(answer["body"])["accepted"] == 1
+        assert self.call(handler, "%%%=", encoded=True)["statusCode"] == 400
+
+    def test_no_body(self, handler):
+        answer = self.call(handler, None)
+        assert answer["statusCode"] == 400
+        assert answer["headers"]["x-correlation-id"] == "request-1"
+
+    def test_the_cloud_failing_is_said_to_be_worth_a_retry(self, handler):
+        self.setup.fuse.left = 0
+        answer = self.call(handler, json.dumps(event()))
+        assert answer["statusCode"] == 503
+        assert json.loads(answer["body"])["error"]["code"] == "try_again"
+        assert "Crash" in self.logs.getvalue()
+        assert issubclass(Crash, CloudError)
+
+    @pytest.mark.parametrize(
+        ("failure", "status", "code"),
+        [
+            (Throttled, 503, "try_again"),
+            (PartnerError, 503, "try_again"),
+            (AccessDenied, 500, "internal"),
+            (DefinitionError, 500, "internal"),
+        ],
+    )
+    def test_only_what_may_pass_is_said_to_be_worth_a_retry(self, handler, monkeypatch, failure, status, code):
+        def fail() -> None:
+            raise failure("why")
+
+        monkeypatch.setattr(receive_events, "_api", fail)
+        answer = self.call(handler, json.dumps(event()))
+        assert answer["statusCode"] == status
+        assert json.loads(answer["body"])["error"]["code"] == code
+        assert "why" in self.logs.getvalue()
+        assert "why" not in answer["body"]
