@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from examples.nyc_flights import feed
-from slackwater.receiver.fields import FieldType
-from slackwater.receiver.source import Source
+from slackwater.sources.definition import Source
+from slackwater.sources.fields import FieldType
 
 EVENTS, BATCH, HOURS = 100_000, 10_000, 24
 _DAY = date(2013, 3, 8)

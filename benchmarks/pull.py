@@ -1,6 +1,6 @@
 """Pull: a large CSV file's way into partitions, beside a mere conversion of the same file to Parquet.
 
-- `pull` is all that the function does for a file but the network: `Fetcher.fetch`, from a partner that is a file to a
+- `pull` is all that the function does for a file but the network: `FileFetcher.fetch`, from a partner that is a file to a
   store that is a folder.
 - `convert` is Arrow's own way from CSV to Parquet, block by block: `pyarrow.csv.open_csv` into `ParquetWriter`.
 
@@ -32,12 +32,12 @@ from rich.table import Table
 
 from benchmarks import data
 from examples.nyc_flights import feed
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.fetch import Fetcher
-from slackwater.receiver.file_cache import Content, Decision, FileEntry
-from slackwater.receiver.partition import Partition
-from slackwater.receiver.partner import Download
-from slackwater.receiver.pull import WorkItem
+from slackwater.receiver.partners.partner import Download
+from slackwater.receiver.pull.fetch import FileFetcher
+from slackwater.receiver.pull.file_cache import Content, FileDecision, FileEntry
+from slackwater.receiver.pull.plan import WorkItem
+from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.sources.partitions import Partition
 from slackwater.storage import split_uri
 
 MEGABYTES = 1_000
@@ -173,15 +173,15 @@ def _measured(what: str, path: Path) -> dict[str, float]:
 
 
 def _pull(path: Path, folder: Path) -> None:
-    fetcher = Fetcher(
+    fetcher = FileFetcher(
         source=data.source(),
         partner=_FilePartner(path),
         cache=_Cache(),
-        delivery=Delivery(store=_FolderStore(folder), partitions=_NoPartitions(), raw_bucket="raw"),
+        delivery=RawWriter(store=_FolderStore(folder), partitions=_NoPartitions(), raw_bucket="raw"),
         now=lambda: _NOW,
         owner="benchmark",
     )
-    fetched = fetcher.fetch(WorkItem(path=path.name, decision=Decision.NEW, listed=None))
+    fetched = fetcher.fetch(WorkItem(path=path.name, decision=FileDecision.NEW, listed=None))
     assert (fetched.state, fetched.rejected) == ("taken", 0), fetched
 
 

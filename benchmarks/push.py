@@ -29,9 +29,9 @@ from rich.table import Table
 
 from benchmarks import data
 from slackwater.receiver import deliver, receive
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.partition import Partition
-from slackwater.receiver.receive import Receiver
+from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.sources.partitions import Partition
 
 _ROOT = Path(__file__).parents[1]
 _DLT = _ROOT / ".venv-bench" / "bin" / "python"
@@ -122,7 +122,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
 
 def _push(bodies: Iterable[bytes]) -> None:
     store = _Store()
-    delivery = Delivery(store=store, partitions=_NoPartitions(), raw_bucket="raw")
+    delivery = RawWriter(store=store, partitions=_NoPartitions(), raw_bucket="raw")
     receiver = Receiver(delivery=delivery, now=lambda: _NOW)
     for body in bodies:
         answer = receiver.receive(

@@ -27,14 +27,14 @@ from slackwater.late.comparison import (
     Comparison,
     MetricChange,
     Mover,
+    PublishedVersion,
     RowChange,
     RowCounts,
     Totals,
     Value,
-    Version,
     comparison_uri,
 )
-from slackwater.late.versions import Pair, job_failure_uri, pair_uri
+from slackwater.late.versions import VersionPair, job_failure_uri, pair_uri
 from slackwater.project import Project
 from slackwater.runs.difference import Change, SourceDifference, difference
 from slackwater.runs.manifest import InputManifest
@@ -102,7 +102,7 @@ def _held(paired: Paired) -> Iterator[Paired]:
         paired.frame.unpersist()
 
 
-def read_version(spark: SparkSession, table: str, version: Version, day: date) -> DataFrame:
+def read_version(spark: SparkSession, table: str, version: PublishedVersion, day: date) -> DataFrame:
     """Return the day's rows as one version of the table has them, with the columns that it had then.
 
     Raises `CloudError` if the table or the version's tag is not there.
@@ -115,11 +115,11 @@ def read_version(spark: SparkSession, table: str, version: Version, day: date) -
     return _at(spark, table, version).where(sf.col(_DAY) == sf.lit(day))
 
 
-def _at(spark: SparkSession, table: str, version: Version) -> DataFrame:
+def _at(spark: SparkSession, table: str, version: PublishedVersion) -> DataFrame:
     return spark.sql(f"SELECT * FROM {table} VERSION AS OF '{version.tag}'")  # noqa: S608 - tags are made by us
 
 
-def _bytes(spark: SparkSession, table: str, pair: Pair) -> int:
+def _bytes(spark: SparkSession, table: str, pair: VersionPair) -> int:
     """Return the size of the day's files in both versions."""
     day = sf.col(f"partition.{_DAY}") == sf.lit(pair.date).cast("date")
     before, after = (
@@ -130,8 +130,8 @@ def _bytes(spark: SparkSession, table: str, pair: Pair) -> int:
     return int(found[0] or 0) if found else 0
 
 
-def _pair(store: ObjectStore, options: argparse.Namespace) -> Pair:
-    pair = Pair.model_validate_json(store.get(pair_uri(options.prefix)))
+def _pair(store: ObjectStore, options: argparse.Namespace) -> VersionPair:
+    pair = VersionPair.model_validate_json(store.get(pair_uri(options.prefix)))
     if (pair.pipeline, pair.date) != (options.pipeline, str(options.date)):
         raise InputError(
             f"{pair_uri(options.prefix)} names versions of {pair.pipeline} {pair.date}, "
@@ -140,7 +140,7 @@ def _pair(store: ObjectStore, options: argparse.Namespace) -> Pair:
     return pair
 
 
-def _totals(paired: Paired, pair: Pair) -> Row:
+def _totals(paired: Paired, pair: VersionPair) -> Row:
     found = totals(paired).first()
     if found is None:
         raise CloudError(f"comparing the versions of {pair.date} gave no answer")
@@ -213,7 +213,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _keep(
-    differing: Paired, pair: Pair, options: argparse.Namespace, *, stores: StoreFactory, size: int
+    differing: Paired, pair: VersionPair, options: argparse.Namespace, *, stores: StoreFactory, size: int
 ) -> ArrowReference:
     """Write all rows that differ as Arrow files; `size` is that of both versions in bytes."""
     began, prefix = time.monotonic(), f"{options.prefix}rows/"
@@ -223,7 +223,7 @@ def _keep(
     return store_dataset(manifest, prefix, store=stores(), seconds=time.monotonic() - began)
 
 
-def _inputs(store: ObjectStore, pair: Pair, sources: Sequence[str]) -> tuple[SourceDifference, ...]:
+def _inputs(store: ObjectStore, pair: VersionPair, sources: Sequence[str]) -> tuple[SourceDifference, ...]:
     """Return what has become of the day's inputs between the two; nothing when a manifest is gone."""
     try:
         before, after = (

@@ -14,8 +14,8 @@ from slackwater.aws.file_cache import DynamoFileCache
 from slackwater.aws.objects import s3_store
 from slackwater.aws.partners import partner_of
 from slackwater.project import Project
-from slackwater.receiver.fetch import Fetched, Fetcher
-from slackwater.receiver.pull import read_item
+from slackwater.receiver.pull.fetch import FetchResult, FileFetcher
+from slackwater.receiver.pull.plan import read_item
 from slackwater.runs.record import failure_uri
 from slackwater.steps.spark.job import log, run_job
 
@@ -40,12 +40,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def fetch_file(options: argparse.Namespace) -> Fetched:
+def fetch_file(options: argparse.Namespace) -> FetchResult:
     """Take the file and leave the answer."""
     store = s3_store()
     source = Project.model_validate_json(store.get(options.project)).source(options.source)
     with partner_of(source, allow=options.outbound_allow, max_file_bytes=_LARGEST_FILE) as partner:
-        fetcher = Fetcher(
+        fetcher = FileFetcher(
             source=source,
             partner=partner,
             cache=DynamoFileCache(client("dynamodb"), options.file_table),

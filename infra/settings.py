@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from slackwater.errors import DefinitionError
 from slackwater.project import describe
-from slackwater.receiver.outbound import Outbound
+from slackwater.receiver.partners.outbound import Outbound
 
 _CONTEXT = "slackwater:"
 Whole = Annotated[int, Field(gt=0)]

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from slackwater.late.check import Checker
-from slackwater.late.decision import CheckReport, Rule
+from slackwater.late.decision import CheckReport, DecisionRule
 from slackwater.pipeline.definition import Late
 from slackwater.project import load_project
-from slackwater.receiver.file_cache import FileEntry
-from slackwater.receiver.source import LateThresholds
+from slackwater.receiver.pull.file_cache import FileEntry
 from slackwater.runs.freeze import Freezer
 from slackwater.runs.inputs import InputListing
 from slackwater.runs.outcome import Recorder
 from slackwater.runs.record import Publication, Run
+from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 
 PIPELINE, NOW = "daily_delays", datetime(2013, 3, 13, 18, tzinfo=UTC)
@@ -93,7 +93,7 @@ class World:
     def check(self, as_of: str | None = None) -> CheckReport:
         return self.checker.check(pipeline=PIPELINE, as_of=as_of)
 
-    def rules(self, as_of: str | None = None) -> dict[str, Rule]:
+    def rules(self, as_of: str | None = None) -> dict[str, DecisionRule]:
         return {day.date: day.rule for day in self.check(as_of).days}
 
 

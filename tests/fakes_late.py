@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from slackwater.late.comparison import Comparison, MetricChange, Mover, RowChange, RowCounts, Totals, Version
+from slackwater.late.comparison import Comparison, MetricChange, Mover, PublishedVersion, RowChange, RowCounts, Totals
 from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
 
 FROZEN = datetime(2013, 3, 11, 6, 0, 12, tzinfo=UTC)
 
 
-def version(attempt: int, frozen_at: datetime = FROZEN) -> Version:
+def version(attempt: int, frozen_at: datetime = FROZEN) -> PublishedVersion:
     """A version that was published 70 seconds after it had listed its inputs."""
-    return Version(
+    return PublishedVersion(
         attempt=attempt, run_id="ab" * 16, tag=f"2013-03-10-abababababab-{attempt}", snapshot_id=str(attempt),
         published_at=frozen_at + timedelta(seconds=70), frozen_at=frozen_at, manifest=f"s3://exchange/{attempt}.json",
     )  # fmt: skip

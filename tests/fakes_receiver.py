@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from slackwater.errors import CloudError, FileVanished, ObjectMissing, PartnerError
-from slackwater.receiver.file_cache import Content, EntryChanged, FileEntry
-from slackwater.receiver.file_pattern import FilePattern
-from slackwater.receiver.partition import Partition
-from slackwater.receiver.partner import Download, ListedFile
-from slackwater.receiver.source import Source
-from slackwater.receiver.tokens import Token, token_hash
+from slackwater.receiver.partners.partner import Download, ListedFile
+from slackwater.receiver.pull.file_cache import Content, EntryChanged, FileEntry
+from slackwater.receiver.push.tokens import Token, token_hash
+from slackwater.sources.definition import Source
+from slackwater.sources.file_pattern import FilePattern
+from slackwater.sources.partitions import Partition
 from slackwater.storage import StoredObject
 
 RECEIVED = datetime(2013, 3, 12, 9, 30, tzinfo=UTC)

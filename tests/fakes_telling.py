@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from slackwater.late.comparison import Comparison, MetricChange, Mover, RowChange, RowCounts, Totals, Version
+from slackwater.late.comparison import Comparison, MetricChange, Mover, PublishedVersion, RowChange, RowCounts, Totals
 from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.manifest import InputManifest, InputObject
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run
@@ -151,9 +151,9 @@ def a_day(attempt: int = 1, **more: Any) -> DayRecord:
     return DayRecord(**{**known, **more})
 
 
-def a_version(attempt: int) -> Version:
+def a_version(attempt: int) -> PublishedVersion:
     run = a_run(attempt)
-    return Version(
+    return PublishedVersion(
         attempt=attempt,
         run_id=run.run_id,
         tag=run.tag,

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from slackwater.receiver.credentials import Credentials
-from slackwater.receiver.http_partner import HttpPartner
-from slackwater.receiver.outbound import Outbound
-from slackwater.receiver.pulling import Pull
+from slackwater.receiver.partners.credentials import Credentials
+from slackwater.receiver.partners.http_partner import HttpPartner
+from slackwater.receiver.partners.outbound import Outbound
+from slackwater.sources.pull_config import PullConfig
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def partner_of(
 ) -> Iterator[HttpPartner]:
     """The connector to `url`, to which it may connect, and to what `allow` says; `waits` is what it would sleep."""
     partner = HttpPartner(
-        Pull(url=url, files=files, **pull),
+        PullConfig(url=url, files=files, **pull),
         outbound=Outbound.of([urlsplit(url).netloc, *allow]),
         credentials=credentials,
         max_file_bytes=max_file_bytes,

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from slackwater.errors import SlackwaterError
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.fetch import Fetched, Fetcher
-from slackwater.receiver.file_cache import FileEntry
-from slackwater.receiver.pull import WorkItem, plan_pull
-from slackwater.receiver.source import Source
+from slackwater.receiver.pull.fetch import FetchResult, FileFetcher
+from slackwater.receiver.pull.file_cache import FileEntry
+from slackwater.receiver.pull.plan import WorkItem, plan_pull
+from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.sources.definition import Source
 from tests.fakes_receiver import Clock, Fuse, MemoryFileCache, MemoryPartitions, MemoryPartner, MemoryStore, a_source
 
 SOURCE = a_source()
@@ -48,14 +48,14 @@ class Setup:
     def plan(self, as_of: date | None = TODAY):
         return plan_pull(self.source, as_of=as_of, partner=self.partner, cache=self.cache, now=self.clock())
 
-    def fetch(self, item: WorkItem, using: Callable[[Any], Any] = lambda port: port) -> Fetched:
+    def fetch(self, item: WorkItem, using: Callable[[Any], Any] = lambda port: port) -> FetchResult:
         """Take one file; `using` returns a store, a catalogue or a cache as the process sees it."""
         self.pulls += 1
-        return Fetcher(
+        return FileFetcher(
             source=self.source,
             partner=self.partner,
             cache=using(self.cache),
-            delivery=Delivery(store=using(self.store), partitions=using(self.partitions), raw_bucket="raw"),
+            delivery=RawWriter(store=using(self.store), partitions=using(self.partitions), raw_bucket="raw"),
             now=self.clock,
             owner=f"pull-{self.pulls}",
         ).fetch(item)

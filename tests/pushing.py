@@ -9,10 +9,10 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slackwater.receiver.batch import Limits
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.receive import Received, Receiver, Stamped
-from slackwater.receiver.source import Source
+from slackwater.receiver.push.batch import Limits
+from slackwater.receiver.push.receive import PreparedEvents, ReceivedBatch, Receiver
+from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.sources.definition import Source
 from tests.fakes_receiver import (
     RECEIVED,
     Clock,
@@ -35,7 +35,7 @@ class Setup:
         self.store = MemoryStore(self.fuse)
         self.partitions = MemoryPartitions(self.fuse)
         self.clock = Clock()
-        delivery = Delivery(store=self.store, partitions=self.partitions, raw_bucket="raw")
+        delivery = RawWriter(store=self.store, partitions=self.partitions, raw_bucket="raw")
         self.receiver = Receiver(delivery=delivery, now=self.clock, limits=Limits(**limits))
 
     def push(self, events: list[object] | bytes, content_type: str = NDJSON, encoding: str | None = None):
@@ -58,7 +58,7 @@ class Setup:
             if line
         ]
 
-    def check(self, *events: object, received_at: datetime | None = None) -> Received:
+    def check(self, *events: object, received_at: datetime | None = None) -> ReceivedBatch:
         return self.receiver.check(
             "\n".join(map(json.dumps, events)).encode(),
             source=self.source,
@@ -68,7 +68,7 @@ class Setup:
             received_at=received_at,
         )
 
-    def stamped(self, *events: object, received_at: datetime = RECEIVED) -> Stamped:
+    def stamped(self, *events: object, received_at: datetime = RECEIVED) -> PreparedEvents:
         return self.check(*events, received_at=received_at).stamped(self.source)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from slackwater.receiver.file_cache import FileEntry, unsettled_objects
-from slackwater.receiver.source import Source
+from slackwater.receiver.pull.file_cache import FileEntry, unsettled_objects
+from slackwater.sources.definition import Source
 from slackwater.storage import ObjectStore
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import Partner
-from slackwater.cli.board import Board, Mark
 from slackwater.cli.commands import deploy as deploying
 from slackwater.cli.commands import monitor, pull, push, run
 from slackwater.cli.context import Place
 from slackwater.cli.deploy import deploy
 from slackwater.cli.events import read_events
 from slackwater.cli.output import remark, say, table
+from slackwater.cli.progress import PartState, ProgressBoard
 from slackwater.cli.session import Session
 from slackwater.errors import PartnerError, RunFailed, SlackwaterError
 from slackwater.local import cloud
@@ -63,10 +63,10 @@ class Parts:
 
 def start_cloud() -> None:
     """Start the local cloud, and send everything that follows to it, whatever this shell's AWS settings are."""
-    with Board() as board:
+    with ProgressBoard() as board:
         board.update("local cloud")
         found = cloud.up(ROOT)
-        board.update("local cloud", Mark.DONE, note=found.endpoint)
+        board.update("local cloud", PartState.DONE, note=found.endpoint)
     os.environ.update(found.environment())
 
 
@@ -83,7 +83,7 @@ def run_days(session: Session) -> None:
     runner = session.runner
     days = {runner.start(PIPELINE, date): date for date in DATES}
     failures = []
-    with Board() as board:
+    with ProgressBoard() as board:
         for view in session.machines.follow(list(days)):
             date = days[view.arn]
             if not view.over:
@@ -93,9 +93,11 @@ def run_days(session: Session) -> None:
                 outcome = runner.outcome(view)
             except RunFailed as error:
                 failures.append(f"{date}: {error} (its log: {command(f'logs {PIPELINE} --date {date}')})")
-                board.update(date, Mark.FAILED, seconds=view.seconds)
+                board.update(date, PartState.FAILED, seconds=view.seconds)
                 continue
-            board.update(date, Mark.DONE, note=f"{outcome.outcome}{run.split(outcome.seconds)}", seconds=view.seconds)
+            board.update(
+                date, PartState.DONE, note=f"{outcome.outcome}{run.split(outcome.seconds)}", seconds=view.seconds
+            )
     if failures:
         raise RunFailed("\n  ".join(["some days failed:", *failures]))
 

@@ -13,7 +13,7 @@ from aws_cdk import aws_sqs as sqs
 
 from infra.constructs.common import accept_wildcards, states_arn
 from slackwater.project import Project
-from slackwater.receiver.partner import bucket_folder
+from slackwater.receiver.partners.partner import bucket_folder
 
 
 def read_objects(role: iam.IRole, bucket: s3.IBucket, *prefixes: str) -> None:

@@ -8,8 +8,8 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from slackwater.project import Project
-from slackwater.receiver.fields import FieldType
-from slackwater.receiver.source import OWN_ID, Source
+from slackwater.sources.definition import GENERATED_ID, Source
+from slackwater.sources.fields import FieldType
 
 PARTITION_KEYS = ("date", "hour")
 _TYPES = {
@@ -68,7 +68,7 @@ class RawTables(Construct):
 def _columns(source: Source) -> list[glue.CfnTable.ColumnProperty]:
     """The columns of the files, but for those that a partition key hides: no table may name a column twice."""
     fields = {name: _TYPES[kind] for name, kind in source.columns.items() if name not in PARTITION_KEYS}
-    own_id = {OWN_ID: "string"} if source.id_column == OWN_ID else {}
+    own_id = {GENERATED_ID: "string"} if source.id_column == GENERATED_ID else {}
     return [_column(name, type_) for name, type_ in {**fields, **_OURS, **own_id}.items()]
 
 

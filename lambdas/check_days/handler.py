@@ -18,7 +18,7 @@ from slackwater.aws.inputs import input_listing
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.run_table import DynamoRunTable
 from slackwater.late.check import Checker, actions, today, window_start
-from slackwater.late.decision import CheckReport, Decision
+from slackwater.late.decision import CheckReport, LateDecision
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.runs.day import HOUR
@@ -84,17 +84,17 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
 def _put_metrics(report: CheckReport, project: Project) -> None:
     """Count what was found; levels are put of the present day only, since a check of the past must ring no alarm."""
     definition = project.pipeline(report.pipeline)
-    late = dict.fromkeys(Decision, 0)
+    late = dict.fromkeys(LateDecision, 0)
     for day in report.days:
         late[day.decision] += sum(source.late.bytes for source in day.sources)
     days = Counter(day.decision for day in report.days)
-    put_metric(Metric.DAYS_RERUN, days[Decision.RERUN], pipeline=report.pipeline)
-    put_metric(Metric.LATE_BYTES, late[Decision.RERUN] + late[Decision.HOLD], pipeline=report.pipeline)
+    put_metric(Metric.DAYS_RERUN, days[LateDecision.RERUN], pipeline=report.pipeline)
+    put_metric(Metric.LATE_BYTES, late[LateDecision.RERUN] + late[LateDecision.HOLD], pipeline=report.pipeline)
     if report.as_of != today(definition, report.checked_at).isoformat():
         return
-    put_metric(Metric.LATE_BYTES_UNPROCESSED, late[Decision.HOLD], pipeline=report.pipeline)
-    put_metric(Metric.LATE_BYTES_IGNORED, late[Decision.IGNORE], pipeline=report.pipeline)
-    put_metric(Metric.DAYS_ON_HOLD, days[Decision.HOLD], pipeline=report.pipeline)
+    put_metric(Metric.LATE_BYTES_UNPROCESSED, late[LateDecision.HOLD], pipeline=report.pipeline)
+    put_metric(Metric.LATE_BYTES_IGNORED, late[LateDecision.IGNORE], pipeline=report.pipeline)
+    put_metric(Metric.DAYS_ON_HOLD, days[LateDecision.HOLD], pipeline=report.pipeline)
     put_metric(Metric.DAYS_OVERDUE, len(report.overdue), pipeline=report.pipeline)
     for name, arrived in report.last_arrivals.items():
         # Without an arrival it has been silent at least as far back as the check has looked.

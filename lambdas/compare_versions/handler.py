@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from slackwater.aws.clients import client
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.run_table import DynamoRunTable
-from slackwater.late.versions import Since, Versions
+from slackwater.late.versions import CompareSince, Versions
 
 logger = Logger()
 
@@ -30,7 +30,7 @@ class Asked(BaseModel):
     event: Literal["asked"]
     pipeline: str
     date: str
-    since: Since
+    since: CompareSince
     execution: str
     correlation_id: str
 
@@ -70,7 +70,7 @@ def _versions() -> Versions:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Answer with `slackwater.late.versions.Chosen`, a comparison's reference, or the reason of a failure."""
+    """Answer with `slackwater.late.versions.ChosenVersions`, a comparison's reference, or the reason of a failure."""
     request = _REQUEST.validate_python(event)
     logger.set_correlation_id(request.correlation_id)
     answer = _answer(request)

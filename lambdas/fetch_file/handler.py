@@ -21,12 +21,12 @@ from slackwater.aws.partners import partner_of
 from slackwater.errors import CloudError, FileTooLarge, ObjectMissing, PartnerError
 from slackwater.metrics import Metric
 from slackwater.project import Project
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.fetch import Fetched, Fetcher
-from slackwater.receiver.file_cache import FileState
-from slackwater.receiver.pull import pull_of, read_item
-from slackwater.receiver.source import Source
+from slackwater.receiver.pull.fetch import FetchResult, FileFetcher
+from slackwater.receiver.pull.file_cache import FileState
+from slackwater.receiver.pull.plan import pull_of, read_item
+from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.record import failure_uri
+from slackwater.sources.definition import Source
 
 logger = Logger()
 
@@ -59,7 +59,7 @@ class Wiring:
     """What one process needs, made once."""
 
     cache: DynamoFileCache
-    delivery: Delivery
+    delivery: RawWriter
     project: Project
     outbound_allow: str
 
@@ -77,7 +77,7 @@ def _wiring() -> Wiring:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Answer with `slackwater.receiver.fetch.Fetched` as JSON; a file that cannot be taken is an error."""
+    """Answer with `slackwater.receiver.pull.fetch.FetchResult` as JSON; a file that cannot be taken is an error."""
     request = Request.model_validate(event)
     logger.set_correlation_id(request.correlation_id)
     wiring = _wiring()
@@ -94,12 +94,12 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     return answer
 
 
-def _fetch(wiring: Wiring, source: Source, request: Request) -> Fetched:
+def _fetch(wiring: Wiring, source: Source, request: Request) -> FetchResult:
     item, most = read_item(wiring.delivery.store, request.work, request.index), pull_of(source).function_mb * 10**6
     if item.listed and (item.listed.size or 0) > most:
         raise FileTooLarge(f"{item.path}: {item.listed.size:,} bytes")
     with partner_of(source, allow=wiring.outbound_allow, max_file_bytes=most) as partner:
-        fetcher = Fetcher(
+        fetcher = FileFetcher(
             source=source,
             partner=partner,
             cache=wiring.cache,
@@ -117,11 +117,11 @@ def _large(request: Request) -> dict[str, Any]:
     return {**told, "state": "large", "job": job, "answer": f"{request.work.removesuffix('.json')}/{job}.json"}
 
 
-def _answer_of_job(wiring: Wiring, request: Request) -> Fetched:
+def _answer_of_job(wiring: Wiring, request: Request) -> FetchResult:
     """Read what the job has left. Raises `PartnerError` with the reason of its failure, or `CloudError` without."""
     store, answer = wiring.delivery.store, request.answer or ""
     try:
-        return Fetched.model_validate_json(store.get(answer))
+        return FetchResult.model_validate_json(store.get(answer))
     except ObjectMissing:
         pass
     try:
@@ -131,7 +131,7 @@ def _answer_of_job(wiring: Wiring, request: Request) -> Fetched:
     raise PartnerError(reason)
 
 
-def _count(source: str, fetched: Fetched) -> None:
+def _count(source: str, fetched: FetchResult) -> None:
     """Count a file that was taken, and its events; asked for again, it is unchanged and counts no more."""
     counted = {
         Metric.FILES_TAKEN: int(fetched.state == FileState.TAKEN),

@@ -16,8 +16,8 @@ from slackwater.aws.file_cache import DynamoFileCache
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partners import partner_of
 from slackwater.project import Project
-from slackwater.receiver.partner import MAX_FILE_BYTES
-from slackwater.receiver.pull import plan_pull, work_address, write_plan
+from slackwater.receiver.partners.partner import MAX_FILE_BYTES
+from slackwater.receiver.pull.plan import plan_pull, work_list_uri, write_plan
 
 logger = Logger()
 
@@ -62,14 +62,14 @@ def _wiring() -> Wiring:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Answer with `slackwater.receiver.pull.Listed` as JSON."""
+    """Answer with `slackwater.receiver.pull.plan.PlanSummary` as JSON."""
     request = Request.model_validate(event)
     logger.set_correlation_id(request.correlation_id)
     wiring = _wiring()
     source = wiring.project.source(request.source)
     with partner_of(source, allow=wiring.environment.outbound_allow, max_file_bytes=MAX_FILE_BYTES) as partner:
         plan = plan_pull(source, as_of=request.as_of, partner=partner, cache=wiring.cache, now=datetime.now(UTC))
-    address = work_address(wiring.environment.exchange_bucket, source.source, request.correlation_id)
+    address = work_list_uri(wiring.environment.exchange_bucket, source.source, request.correlation_id)
     answer = write_plan(plan, store=wiring.store, address=address).model_dump(mode="json")
     logger.info("files listed", extra={"source": source.source, **answer})
     return answer

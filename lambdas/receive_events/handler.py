@@ -22,9 +22,9 @@ from slackwater.aws.tokens import TokenTable
 from slackwater.errors import CloudError, PartnerError, SlackwaterError
 from slackwater.metrics import Metric
 from slackwater.project import Project
-from slackwater.receiver.api import Answer, EventsApi, Request, error
-from slackwater.receiver.receive import Receiver
-from slackwater.receiver.tokens import KeptTokens, Tokens
+from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.push.request import ApiResponse, EventsApi, PushRequest, error_response
+from slackwater.receiver.push.tokens import KeptTokens, Tokens
 
 logger = Logger()
 CORRELATION = "x-correlation-id"
@@ -68,8 +68,8 @@ def _tokens(environment: Environment) -> Tokens:
     if environment.oidc_issuer is None:
         return own
     # What these import is 0.2 s of a cold start, and without an issuer nobody needs it.
-    from slackwater.receiver.jwt_tokens import IssuerKeys, JwtTokens, TokensByForm  # noqa: PLC0415
-    from slackwater.receiver.outbound import GuardedTransport, Outbound  # noqa: PLC0415
+    from slackwater.receiver.partners.outbound import GuardedTransport, Outbound  # noqa: PLC0415
+    from slackwater.receiver.push.jwt_tokens import IssuerKeys, JwtTokens, TokensByForm  # noqa: PLC0415
 
     outbound = Outbound.of(filter(None, environment.outbound_allow.split(",")))
     keys = IssuerKeys(environment.oidc_issuer, transport=GuardedTransport(outbound))
@@ -103,22 +103,24 @@ def _correlation_id(event: dict[str, Any], headers: dict[str, str]) -> str:
     return theirs if _PRINTABLE.fullmatch(theirs) else str(event["requestContext"]["requestId"])
 
 
-def _answer(event: dict[str, Any], headers: dict[str, str], correlation_id: str) -> Answer:
+def _answer(event: dict[str, Any], headers: dict[str, str], correlation_id: str) -> ApiResponse:
     try:
         source = event["pathParameters"]["source"]
-        request = Request(source=source, headers=headers, body=_body(event), correlation_id=correlation_id)
+        request = PushRequest(source=source, headers=headers, body=_body(event), correlation_id=correlation_id)
         return _api().post(request)
     except binascii.Error:
-        return error(400, "unreadable_body", "the body could not be decoded")
+        return error_response(400, "unreadable_body", "the body could not be decoded")
     except (CloudError, PartnerError):  # the partner that issues tokens among them
         logger.exception("batch not confirmed")
-        return error(503, "try_again", "the batch could not be stored in full: send the same batch again")
+        return error_response(503, "try_again", "the batch could not be stored in full: send the same batch again")
     except SlackwaterError:
         logger.exception("batch not confirmed: to send it again will not help")
-        return error(500, "internal", "the receiver has a fault: keep the batch, tell its operators x-correlation-id")
+        return error_response(
+            500, "internal", "the receiver has a fault: keep the batch, tell its operators x-correlation-id"
+        )
 
 
-def _count(source: str, answer: Answer) -> None:
+def _count(source: str, answer: ApiResponse) -> None:
     """Count what became of a batch's events. One that was not read as events of the source is none of its events."""
     if "accepted" not in answer.body:
         return

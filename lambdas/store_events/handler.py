@@ -15,8 +15,8 @@ from slackwater.aws.clients import client
 from slackwater.aws.delivery import raw_delivery
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.project import Project
-from slackwater.receiver.buffer import Outcome, store_messages
-from slackwater.receiver.receive import Receiver
+from slackwater.receiver.push.queue import MessageResult, store_messages
+from slackwater.receiver.push.receive import Receiver
 
 logger = Logger()
 
@@ -63,7 +63,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     return {"batchItemFailures": failed}
 
 
-def _log(outcome: Outcome) -> None:
+def _log(outcome: MessageResult) -> None:
     """Write a line by the correlation id of the request that brought the batch."""
     batch = outcome.batch
     logger.set_correlation_id(batch.correlation_id if batch else outcome.message_id)

@@ -16,7 +16,7 @@ from slackwater.aws.executions import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.run_table import DynamoRunTable
 from slackwater.aws.topic import SnsTopic
-from slackwater.late.tell import Teller
+from slackwater.late.notify import Notifier
 from slackwater.metrics import Metric
 
 logger = Logger()
@@ -41,9 +41,9 @@ class Request(BaseModel):
 
 
 @cache
-def _teller() -> Teller:
+def _teller() -> Notifier:
     environment = Environment.model_validate(dict(os.environ))
-    return Teller(
+    return Notifier(
         store=S3ObjectStore(client("s3")),
         table=DynamoRunTable(client("dynamodb"), environment.run_table),
         executions=StepFunctionsExecutions(client("stepfunctions")),
@@ -54,7 +54,7 @@ def _teller() -> Teller:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Answer with `slackwater.late.tell.Told` as JSON."""
+    """Answer with `slackwater.late.notify.NotificationResult` as JSON."""
     request = Request.model_validate(event)
     logger.set_correlation_id(request.correlation_id)
     told = _teller().tell(**request.model_dump(exclude={"correlation_id"}))

@@ -13,7 +13,7 @@ from slackwater.errors import DefinitionError, UnknownName
 from slackwater.model import Model
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
-from slackwater.receiver.source import Source
+from slackwater.sources.definition import Source
 
 _Definition = TypeVar("_Definition", Source, Pipeline)
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from slackwater.aws.run_table import DynamoRunTable
-from slackwater.runs.record import Telling
+from slackwater.runs.record import NotificationClaim
 from tests.cloud.conftest import ended, start
 from tests.fakes_late import comparison, version
 
@@ -220,7 +220,7 @@ def test_a_message_that_may_have_been_sent_rings(cloud, published, metric, state
     outputs, before = cloud.outputs(), metric("TellingsUnsure", pipeline=PIPELINE)
     table = DynamoRunTable(cloud.client("dynamodb"), outputs["RunTable"])
     attempt = table.day(PIPELINE, DAY).published.run.attempt
-    cut_off = Telling(execution="arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:cut-off",
+    cut_off = NotificationClaim(execution="arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:cut-off",
                       attempt=attempt, since=datetime.now(UTC) - timedelta(hours=1))  # fmt: skip
     table.save_day(table.day(PIPELINE, DAY).model_copy(update={"told": attempt - 1, "telling": cut_off}))
     document = comparison(date=DAY, before=version(attempt - 1), after=version(attempt)).model_dump_json()

@@ -123,7 +123,7 @@ def test_every_spark_job_finds_all_it_needs_in_the_archive(environment: Path, tm
     jobs = sorted((ROOT / "glue_jobs").glob("*.py"))
     assert {job.stem for job in jobs} == {"run_stage", "publish_day", "compare_day", "fetch_file"}
     late = tmp_path / "late.py"
-    late.write_text("import slackwater.receiver.sftp_partner\n")
+    late.write_text("import slackwater.receiver.partners.sftp_partner\n")
     found = imported(
         path=[environment, only(tmp_path / "image", _IMAGE)],
         packages=tuple(

@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 
 from infra.app import ROOT
 from slackwater.aws.deployment import STACKS, Deployment, bootstrap_version, read_deployment
-from slackwater.cli.board import Board
 from slackwater.cli.deploy import Cdk, Watch
+from slackwater.cli.progress import ProgressBoard
 from slackwater.errors import CloudError, InputError, NotDeployed
 
 pytestmark = pytest.mark.infra
@@ -71,7 +71,7 @@ def deployed(**changes: str) -> dict[str, tuple[str, dict[str, str]]]:
 def watched(text: str) -> tuple[Watch, str]:
     """What is known and shown after some output."""
     shown = io.StringIO()
-    watch = Watch(board=Board(stream=shown, quiet=0), at="synthesis")
+    watch = Watch(board=ProgressBoard(stream=shown, quiet=0), at="synthesis")
     for line in text.splitlines():
         watch.see(line)
     return watch, shown.getvalue()
@@ -86,7 +86,7 @@ def cdk(root: Path, script: str) -> Iterator[tuple[Cdk, io.StringIO]]:
     program.chmod(0o755)
     shown = io.StringIO()
     with (root / "deploy.log").open("w") as log:
-        yield Cdk(root=root, log=log, board=Board(stream=shown, quiet=0)), shown
+        yield Cdk(root=root, log=log, board=ProgressBoard(stream=shown, quiet=0)), shown
 
 
 def test_what_is_deployed_is_read_from_all_stacks() -> None:
@@ -131,12 +131,12 @@ def test_the_bootstrap_tells_its_version(stacks: dict[str, Any], version: int) -
 
 
 def test_the_installed_cdk_tells_the_version_that_it_would_make() -> None:
-    assert Cdk(root=ROOT, log=io.StringIO(), board=Board(stream=io.StringIO())).bundled_version() >= 28
+    assert Cdk(root=ROOT, log=io.StringIO(), board=ProgressBoard(stream=io.StringIO())).bundled_version() >= 28
 
 
 def test_a_cdk_that_is_not_installed_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the CDK is not installed"):
-        Cdk(root=tmp_path, log=io.StringIO(), board=Board(stream=io.StringIO())).bundled_version()
+        Cdk(root=tmp_path, log=io.StringIO(), board=ProgressBoard(stream=io.StringIO())).bundled_version()
 
 
 def test_progress_is_one_line_for_each_thing_that_moves() -> None:

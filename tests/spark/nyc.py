@@ -17,9 +17,9 @@ from slackwater.arrow.exchange import StoreFactory
 from slackwater.arrow.reference import ArrowReference
 from slackwater.pipeline.graph import stages
 from slackwater.project import Project, load_project
-from slackwater.receiver.fields import FieldType
 from slackwater.runs.day import day_of
 from slackwater.runs.manifest import InputManifest, InputObject
+from slackwater.sources.fields import FieldType
 from tests.fakes_spark import FolderStore
 from tests.independent import database
 

@@ -19,8 +19,16 @@ import pytest
 from glue_jobs import compare_day, publish_day
 from slackwater.arrow.exchange import load_manifest, read_frame
 from slackwater.errors import CloudError, DataError, InputError
-from slackwater.late.comparison import MAX_MOVERS, MAX_ROWS, MAX_TEXT, Comparison, Totals, Version, comparison_uri
-from slackwater.late.versions import Pair, job_failure_uri, pair_uri
+from slackwater.late.comparison import (
+    MAX_MOVERS,
+    MAX_ROWS,
+    MAX_TEXT,
+    Comparison,
+    PublishedVersion,
+    Totals,
+    comparison_uri,
+)
+from slackwater.late.versions import VersionPair, job_failure_uri, pair_uri
 from slackwater.project import load_project
 from slackwater.runs.difference import Change
 from slackwater.runs.manifest import InputManifest, InputObject
@@ -51,9 +59,9 @@ class Day:
     stores: Any
     table: str
     key: tuple[str, ...] = ("date", "origin", "carrier")
-    versions: list[Version] = field(default_factory=list)
+    versions: list[PublishedVersion] = field(default_factory=list)
 
-    def publish(self, rows: Any, schema: str = SCHEMA) -> Version:
+    def publish(self, rows: Any, schema: str = SCHEMA) -> PublishedVersion:
         attempt = len(self.versions) + 1
         frame = publish_day.with_date(self.spark.createDataFrame(rows, schema), DAY)
         prepare_table(self.spark, self.table, frame)
@@ -65,7 +73,7 @@ class Day:
         commit = find_commit(self.spark, self.table, identity)
         name = version_tag(date=str(DAY), run_id="r" * 32, attempt=attempt)
         tag(self.spark, self.table, name, commit.snapshot_id)
-        version = Version(
+        version = PublishedVersion(
             attempt=attempt, run_id="r" * 32, tag=name, snapshot_id=commit.snapshot_id, published_at=NOON,
             frozen_at=NOON, manifest=f"s3://exchange/manifests/{attempt}.json",
         )  # fmt: skip
@@ -79,7 +87,7 @@ class Day:
         keyed = pipeline.model_copy(update={"publish": pipeline.publish.model_copy(update={"key": self.key})})
         project = project.model_copy(update={"pipelines": {"daily_delays": keyed}})
         self.store.put(PROJECT_URI, project.model_dump_json(by_alias=True).encode())
-        pair = Pair(pipeline="daily_delays", date=str(DAY), before=before, after=after)
+        pair = VersionPair(pipeline="daily_delays", date=str(DAY), before=before, after=after)
         self.store.put(pair_uri(PREFIX), pair.model_dump_json().encode())
         return compare_day.compare_day(self.spark, self.options(), stores=self.stores)
 

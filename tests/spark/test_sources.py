@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import functions as sf
 
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.receive import Receiver
+from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.steps.spark.sources import read_source
 from tests.fakes_receiver import Clock, MemoryPartitions, a_source
 from tests.reading import counted_events, stored_events
@@ -29,7 +29,7 @@ class Partitions:
 
     def push(self, *events):
         """Take one batch; the next one is received a minute later."""
-        delivery = Delivery(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        delivery = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         Receiver(delivery=delivery, now=self.clock).receive(
             "\n".join(map(json.dumps, events)).encode(),
             source=self.source,

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from lambdas.store_events import handler as store_events
 from slackwater.errors import CloudError, UnknownName
-from slackwater.receiver import buffer
-from slackwater.receiver.api import Answer, EventsApi, Request
-from slackwater.receiver.batch import Limits
-from slackwater.receiver.buffer import MAX_MESSAGE_BYTES, BufferedBatch, store_messages
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.receive import Receiver
-from slackwater.receiver.source import OWN_ID, Source
+from slackwater.receiver.push import queue
+from slackwater.receiver.push.batch import Limits
+from slackwater.receiver.push.queue import MAX_MESSAGE_BYTES, BufferedBatch, store_messages
+from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.push.request import ApiResponse, EventsApi, PushRequest
+from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.sources.definition import GENERATED_ID, Source
 from tests.fakes_receiver import (
     RECEIVED,
     Clock,
@@ -52,7 +52,7 @@ class Setup:
         self.partitions = MemoryPartitions(self.fuse)
         self.queue = MemoryBuffer(self.fuse)
         self.clock = Clock()
-        delivery = Delivery(store=self.store, partitions=self.partitions, raw_bucket="raw")
+        delivery = RawWriter(store=self.store, partitions=self.partitions, raw_bucket="raw")
         self.receiver = Receiver(delivery=delivery, now=self.clock, limits=Limits(**limits))
         self.api = EventsApi(
             tokens=MemoryTokens({"good": ["*"]}),
@@ -67,11 +67,11 @@ class Setup:
             raise UnknownName(f"no source {name!r}")
         return self.sources[name]
 
-    def post(self, *events: object, source: str = "things", body: bytes | None = None, **headers: str) -> Answer:
+    def post(self, *events: object, source: str = "things", body: bytes | None = None, **headers: str) -> ApiResponse:
         sent = {"authorization": "Bearer good", "content-type": NDJSON}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         body = "\n".join(map(json.dumps, events)).encode() if body is None else body
-        return self.api.post(Request(source=source, headers=sent, body=body, correlation_id="mine"))
+        return self.api.post(PushRequest(source=source, headers=sent, body=body, correlation_id="mine"))
 
     def deliver(self, *places: int) -> dict[int, str]:
         """Store these messages, all without places; return why which of them failed."""
@@ -203,7 +203,7 @@ class TestStore:
         setup = Setup()
         batch = setup.post(event(), 7, event()).body["batch_id"]
         setup.deliver()
-        assert sorted(row[OWN_ID] for row in setup.counted()) == [f"{batch}-0", f"{batch}-2"]
+        assert sorted(row[GENERATED_ID] for row in setup.counted()) == [f"{batch}-0", f"{batch}-2"]
 
     def test_a_message_that_is_none_fails_by_itself(self):
         setup = Setup()
@@ -270,7 +270,7 @@ class TestStore:
         fields = {**FIELDS, "good": {"type": "boolean"}}
         setup.sources["things"] = a_source(push=QUEUE, fields=fields)
         assert setup.deliver() == {}
-        assert [(row["count"], row[OWN_ID]) for row in setup.counted()] == [(2, f"{batch}-1"), (4, f"{batch}-4")]
+        assert [(row["count"], row[GENERATED_ID]) for row in setup.counted()] == [(2, f"{batch}-1"), (4, f"{batch}-4")]
         [uri] = setup.store.uris("/sideline/")
         assert [json.loads(line)["index"] for line in setup.store.get(uri).splitlines()] == [0, 2, 3]
 
@@ -307,7 +307,7 @@ class TestStore:
         setup = Setup()
         for number in range(9):
             setup.post(event(number, note="x" * 1000))
-        monkeypatch.setattr(buffer, "_TOGETHER_BYTES", 6000)
+        monkeypatch.setattr(queue, "_TOGETHER_BYTES", 6000)
         setup.deliver()
         assert len(setup.objects()) == 3
         assert sorted(row["count"] for row in setup.counted()) == list(range(9))
@@ -318,7 +318,7 @@ class TestStore:
         for number in range(9):
             body = json.dumps(event(number, note="x" * 2000)).encode()
             setup.post(body=gzip.compress(body), content_encoding="gzip")
-        monkeypatch.setattr(buffer, "_TOGETHER_BYTES", 6000)
+        monkeypatch.setattr(queue, "_TOGETHER_BYTES", 6000)
         setup.deliver()
         assert len(setup.objects()) == 3
 

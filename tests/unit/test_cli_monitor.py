@@ -13,7 +13,7 @@ from slackwater.aws.machines import ExecutionView, StateView
 from slackwater.cli.commands.monitor import described, show, show_decisions
 from slackwater.cli.monitoring import Monitor
 from slackwater.errors import RunFailed
-from slackwater.late.decision import CheckReport, DayDecision, Decision, Rule
+from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.late.message import compose
 from slackwater.runs.record import DayRecord
 from tests.fakes_cli import BEGIN, FakeObjects
@@ -29,10 +29,18 @@ REPORT = CheckReport(
     seconds=0.2,
     days=(
         DayDecision(
-            pipeline="daily_delays", date="2013-03-10", decision=Decision.RERUN, rule=Rule.GROWN, reason=REASON
+            pipeline="daily_delays",
+            date="2013-03-10",
+            decision=LateDecision.RERUN,
+            rule=DecisionRule.GROWN,
+            reason=REASON,
         ),
         DayDecision(
-            pipeline="daily_delays", date="2013-03-12", decision=Decision.IGNORE, rule=Rule.CURRENT, reason="current"
+            pipeline="daily_delays",
+            date="2013-03-12",
+            decision=LateDecision.IGNORE,
+            rule=DecisionRule.CURRENT,
+            reason="current",
         ),
     ),
 )

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from slackwater.cli import output
-from slackwater.cli.board import Board, Mark
-from slackwater.words import counted
+from slackwater.cli.progress import PartState, ProgressBoard
+from slackwater.formatting import counted
 from tests.fakes_cli import Terminal
 
 pytestmark = pytest.mark.unit
@@ -104,13 +104,13 @@ def test_counted(count, text):
 
 
 def test_progress_in_a_pipe_is_a_line_for_each_change(capsys):
-    with Board() as board:
+    with ProgressBoard() as board:
         board.update("freeze")
         board.update("freeze")
-        board.update("freeze", Mark.DONE, seconds=1.25)
-        board.update("freeze", Mark.DONE, seconds=1.25)
+        board.update("freeze", PartState.DONE, seconds=1.25)
+        board.update("freeze", PartState.DONE, seconds=1.25)
         board.update("spark", note="a\x1bb")
-        board.update("spark", Mark.FAILED, note="why", seconds=2)
+        board.update("spark", PartState.FAILED, note="why", seconds=2)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
@@ -122,11 +122,11 @@ def test_progress_in_a_pipe_is_a_line_for_each_change(capsys):
 
 
 def test_progress_in_a_pipe_does_not_tell_every_note(capsys):
-    with Board() as board:
+    with ProgressBoard() as board:
         for note in "abc":
             board.update("deploy", note=note)
-        board.update("deploy", Mark.DONE, note="d", seconds=1)
-    with Board(quiet=0) as board:
+        board.update("deploy", PartState.DONE, note="d", seconds=1)
+    with ProgressBoard(quiet=0) as board:
         for note in "aabc":
             board.update("deploy", note=note)
     assert capsys.readouterr().err.splitlines() == [
@@ -141,9 +141,9 @@ def test_progress_in_a_pipe_does_not_tell_every_note(capsys):
 def test_progress_on_a_terminal_ends_with_every_part(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     terminal = Terminal()
-    with Board(terminal) as board:
-        board.update("freeze", Mark.DONE, seconds=1.25)
-        board.update("spark", Mark.FAILED, seconds=2, note="[red]why")
+    with ProgressBoard(terminal) as board:
+        board.update("freeze", PartState.DONE, seconds=1.25)
+        board.update("spark", PartState.FAILED, seconds=2, note="[red]why")
     last = terminal.getvalue().rpartition("freeze")[2]
     assert "1.2 s" in last
     assert "✗" in last

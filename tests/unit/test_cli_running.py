@@ -11,7 +11,7 @@ import pytest
 from slackwater.arrow.reference import ArrowReference
 from slackwater.aws.job_logs import JobLogs
 from slackwater.aws.machines import Machines
-from slackwater.cli.board import Board
+from slackwater.cli.progress import ProgressBoard
 from slackwater.cli.running import Runner, Seconds, show_states, start_pull
 from slackwater.errors import CloudError, RunFailed
 from slackwater.runs.record import Publication, Run, RunRecord, RunState, StageRecord
@@ -125,7 +125,7 @@ def test_a_failed_run_says_why_in_one_line(status, error, cause, told):
 def test_states_are_shown_as_they_pass_and_the_failed_one_as_failed(capsys):
     failed = [*STATES[:2], "Run joined!", "Record failure", "Failed…"]
     states = FakeStates({"arn:e": [("RUNNING", ["Freeze inputs…"]), ("FAILED", failed)]})
-    with Board() as board:
+    with ProgressBoard() as board:
         for view in Machines(states).follow(["arn:e"], sleep=lambda _: None):
             show_states(board, view)
     assert capsys.readouterr().err.splitlines() == [
@@ -139,7 +139,7 @@ def test_states_are_shown_as_they_pass_and_the_failed_one_as_failed(capsys):
 def test_a_state_entered_again_is_shown_again(capsys):
     waited = ["Freeze inputs", "Wait for the other execution", "Freeze inputs"]
     states = FakeStates({"arn:e": [("SUCCEEDED", waited)]})
-    with Board() as board:
+    with ProgressBoard() as board:
         show_states(board, followed(states)[0][-1])
     assert "Freeze inputs (2): done 9.0 s" in capsys.readouterr().err
 

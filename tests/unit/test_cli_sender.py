@@ -18,7 +18,7 @@ from slackwater.cli.session import Session
 from slackwater.cli.tokens import TokenFile
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, UnknownName
 from slackwater.project import load_project
-from slackwater.receiver.source import Push
+from slackwater.sources.definition import PushConfig
 
 pytestmark = pytest.mark.unit
 
@@ -231,7 +231,7 @@ def test_a_source_that_takes_fewer_events_at_once_gets_smaller_batches(session):
     session.push("weather", [b"{}"] * 10_001, token="token2", progress=lambda now: batches.append(now.events))
     assert batches == [5_000, 10_000, 10_001]
     source = session.project.sources["weather"]
-    session.project.sources["weather"] = source.model_copy(update={"push": Push(max_events=4_000)})
+    session.project.sources["weather"] = source.model_copy(update={"push": PushConfig(max_events=4_000)})
     batches.clear()
     session.push("weather", [b"{}"] * 5_000, token="token2", progress=lambda now: batches.append(now.events))
     assert batches == [4_000, 5_000]

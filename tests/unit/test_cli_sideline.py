@@ -13,9 +13,9 @@ import pytest
 from slackwater.cli.commands.sideline import read_days
 from slackwater.cli.main import run
 from slackwater.cli.session import Session
-from slackwater.receiver.rules import Rule
-from slackwater.receiver.sideline import SidelineRecord, sideline_uri, to_jsonl
-from slackwater.receiver.sideline_read import Sideline
+from slackwater.receiver.parsing.rejections import RejectionRule
+from slackwater.receiver.writing.rejects import RejectRecord, rejects_uri, to_jsonl
+from slackwater.receiver.writing.rejects_reader import RejectsReader
 from slackwater.storage import StoredObject
 from tests.fakes_cli import Terminal
 from tests.fakes_receiver import MemoryStore
@@ -36,9 +36,9 @@ class Store(MemoryStore):
             yield StoredObject(*item[:3], TODAY + timedelta(minutes=order.index(item.uri)))
 
 
-def record(index, rule=Rule.MISSING, *, batch=PUSHED, origin="push:acme", text='{"temp": "x"}', **more):
+def record(index, rule=RejectionRule.MISSING, *, batch=PUSHED, origin="push:acme", text='{"temp": "x"}', **more):
     reason = "temp: a number is expected"
-    return SidelineRecord(index=index, rule=rule, reason=reason, batch_id=batch, origin=origin, text=text, **more)
+    return RejectRecord(index=index, rule=rule, reason=reason, batch_id=batch, origin=origin, text=text, **more)
 
 
 def day(back: int) -> datetime:
@@ -52,7 +52,7 @@ def iso(back: int) -> str:
 @pytest.fixture
 def store(monkeypatch):
     store = Store()
-    session = SimpleNamespace(sideline=Sideline(store=store, raw_bucket="raw"))
+    session = SimpleNamespace(sideline=RejectsReader(store=store, raw_bucket="raw"))
     monkeypatch.setattr(Session, "open", lambda *_: session)
     monkeypatch.setattr("slackwater.cli.commands.sideline._today", TODAY.date)
     return store
@@ -63,7 +63,7 @@ def keep(store):
     """Put records into the side-line, as the receiver does."""
 
     def keep(*records, source="weather", back=0):
-        uri = sideline_uri("raw", source, received_at=day(back), batch_id=records[0].batch_id)
+        uri = rejects_uri("raw", source, received_at=day(back), batch_id=records[0].batch_id)
         store.put(uri, to_jsonl(records))
 
     return keep
@@ -81,8 +81,8 @@ def text(capsys, *words):
 
 class TestList:
     def test_events_are_counted_by_day_source_and_rule_the_latest_day_first(self, capsys, keep):
-        keep(record(0), record(3, Rule.WRONG_TYPE), record(4))
-        keep(record(0, Rule.TOO_OLD, batch=PULLED))
+        keep(record(0), record(3, RejectionRule.WRONG_TYPE), record(4))
+        keep(record(0, RejectionRule.TOO_OLD, batch=PULLED))
         keep(record(0), source="flights", back=0)
         keep(record(7), back=2)
         assert answer(capsys, "sideline", "list")["days"] == [
@@ -124,7 +124,7 @@ class TestList:
 class TestShow:
     def test_records_come_whole_the_latest_batch_first(self, capsys, keep):
         keep(record(0, text="x" * 500), record(3, line=4))
-        keep(record(2, Rule.WRONG_TYPE, batch=PULLED, origin="pull:a.csv", line=3))
+        keep(record(2, RejectionRule.WRONG_TYPE, batch=PULLED, origin="pull:a.csv", line=3))
         keep(record(1, batch="3" * 32), back=1)
         found = answer(capsys, "sideline", "show", "weather")
         assert (found["source"], found["more"]) == ("weather", False)
@@ -171,7 +171,7 @@ class TestShow:
         assert capsys.readouterr().err == "these are the first 2: --limit shows more\n"
 
     def test_people_read_a_table_for_each_batch(self, capsys, keep):
-        keep(record(0), record(12, Rule.WRONG_TYPE, line=13, text="a\x1b[2J\nb"))
+        keep(record(0), record(12, RejectionRule.WRONG_TYPE, line=13, text="a\x1b[2J\nb"))
         assert text(capsys, "sideline", "show", "weather").splitlines() == [
             f"weather {iso(0)}: 2 events of batch {PUSHED}, push:acme",
             "index  line  rule        reason                      text",
@@ -188,7 +188,7 @@ class TestShow:
 
     def test_what_was_kept_before_rules_were_is_shown(self, capsys, store):
         old = {"index": 0, "reason": "id: missing", "batch_id": PUSHED, "origin": "push:acme", "text": "{}"}
-        uri = sideline_uri("raw", "weather", received_at=TODAY, batch_id=PUSHED)
+        uri = rejects_uri("raw", "weather", received_at=TODAY, batch_id=PUSHED)
         store.put(uri, f"{json.dumps(old)}\n".encode())
         assert answer(capsys, "sideline", "list", "weather")["days"][0]["rules"] == {"unknown": 1}
         assert answer(capsys, "sideline", "show", "weather")["events"][0]["rule"] == "unknown"
@@ -200,7 +200,7 @@ class TestShow:
         assert [event["text"] for event in events] == [odd, '{"temp": "x"}']
 
     def test_an_object_that_is_no_side_line_is_named(self, capsys, store):
-        uri = sideline_uri("raw", "weather", received_at=TODAY, batch_id=PUSHED)
+        uri = rejects_uri("raw", "weather", received_at=TODAY, batch_id=PUSHED)
         store.put(uri, b"hello\n")
         assert run(["sideline", "show", "weather", *PROJECT]) == 2
         assert f"error: {uri}: line 1 is no rejected event: " in capsys.readouterr().err

@@ -17,10 +17,10 @@ from slackwater.aws.warehouse import Warehouse
 from slackwater.cli.sql import ask
 from slackwater.cli.tables import CloudTables
 from slackwater.project import Project
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.file_cache import FileEntry, Version
-from slackwater.receiver.partition import Partition
-from slackwater.receiver.receive import Receiver
+from slackwater.receiver.pull.file_cache import FileEntry, FileVersion
+from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.sources.partitions import Partition
 from slackwater.storage import StoredObject
 from tests.fakes_receiver import Clock, MemoryFileCache, MemoryPartitions, a_source
 from tests.fakes_spark import FolderStore
@@ -98,7 +98,7 @@ class Cloud:
         vars(self.tables).update(_warehouse=warehouse, _files=self.files)
 
     def push(self, events):
-        delivery = Delivery(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        delivery = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         Receiver(delivery=delivery, now=self.clock).receive(
             json.dumps(events).encode(),
             source=self.source,
@@ -134,7 +134,7 @@ def test_a_query_finds_of_each_id_what_was_received_first(tmp_path):
 def test_a_query_finds_a_file_s_one_content_while_it_is_replaced(tmp_path):
     cloud = Cloud(tmp_path)
     hour = Partition("2013-03-08", "12")
-    contents = [Version(content_sha256=name, partitions=(hour,)) for name in ("before", "after", "next")]
+    contents = [FileVersion(content_sha256=name, partitions=(hour,)) for name in ("before", "after", "next")]
     for number, version in enumerate(contents):
         (uri,) = version.objects("raw", "things")
         sink = io.BytesIO()

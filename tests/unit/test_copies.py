@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.errors import CloudError
-from slackwater.late.check import DayAction, actions
-from slackwater.late.decision import Rule
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.file_cache import FileEntry, Version
-from slackwater.receiver.partition import Partition
-from slackwater.receiver.receive import Receiver
+from slackwater.late.check import DayToHandle, actions
+from slackwater.late.decision import DecisionRule
+from slackwater.receiver.pull.file_cache import FileEntry, FileVersion
+from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs import inputs
-from slackwater.runs.copies import read_ids, without_copies
 from slackwater.runs.day import day_of
 from slackwater.runs.difference import Change, difference
+from slackwater.runs.duplicates import read_ids, without_duplicates
 from slackwater.runs.manifest import InputObject
+from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_receiver import Clock, MemoryPartitions, a_source
 
@@ -50,7 +50,7 @@ class WithIds(World):
     def push(self, *ids, hour=16):
         """Have the receiver take one batch; every event of an id is the same."""
         events = [{"id": name, "at": f"{TODAY}T{hour:02}:{ord(name[-1]) % 60:02}:00Z"} for name in ids]
-        delivery = Delivery(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        delivery = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         return Receiver(delivery=delivery, now=self.clock).receive(
             "\n".join(map(json.dumps, events)).encode(),
             source=self.source,
@@ -61,7 +61,7 @@ class WithIds(World):
 
     def take(self, path, content, *ids, column="id"):
         """Store a file's content as a pull does, in place of what the file had."""
-        version = Version(content_sha256=content, partitions=(NOON,))
+        version = FileVersion(content_sha256=content, partitions=(NOON,))
         (uri,) = version.objects("raw", "flights")
         self.store.put(uri, parquet(ids, column), metadata={"rows": str(len(ids)), "file": path})
         self.drop(path)
@@ -109,7 +109,11 @@ class TestPushed:
         before = world.publish(TODAY)
         world.push("b", "a", "d")
         world.push("f")
-        assert world.decided() == ((), Rule.UNCHANGED, "nothing has come since the published run listed its inputs")
+        assert world.decided() == (
+            (),
+            DecisionRule.UNCHANGED,
+            "nothing has come since the published run listed its inputs",
+        )
         assert world.freeze(TODAY) == before
 
     def test_new_events_among_copies_are_late_data_and_the_copies_are_not(self, world):
@@ -117,11 +121,11 @@ class TestPushed:
         world.publish(TODAY)
         world.push("b", "x", "a", "y")
         decided, rule, reason = world.decided()
-        assert decided == (DayAction(date=TODAY, action="rerun"),)
-        assert rule is Rule.GROWN
+        assert decided == (DayToHandle(date=TODAY, action="rerun"),)
+        assert rule is DecisionRule.GROWN
         assert reason.startswith("flights grew by 2 rows (66.7 %), 1 object")
         assert world.publish(TODAY).rows == 5
-        assert world.decided()[1] is Rule.UNCHANGED
+        assert world.decided()[1] is DecisionRule.UNCHANGED
 
     def test_an_id_of_two_hours_is_two_events(self, world):
         world.push("a", hour=16)
@@ -177,7 +181,7 @@ class TestReading:
         world.add("flights", TODAY, "16")
         with pytest.raises(CloudError, match=r"hour=16/a.parquet is no Parquet .*not written by the receiver"):
             world.listed()
-        assert world.decided()[1] is Rule.UNREADABLE
+        assert world.decided()[1] is DecisionRule.UNREADABLE
 
 
 class TestOlderObjects:
@@ -272,7 +276,7 @@ def test_whole_numbers_are_ids_too():
     assert read_ids(parquet([1, 2]), "id", uri="x").to_pylist() == [1, 2]
     objects = [an_object(number) for number in range(2)]
     ids = [pa.chunked_array([[1, 2]]), pa.chunked_array([[2**62, 2]])]
-    assert [item.rows for item in without_copies(objects, known=[], ids=lambda found: ids)] == [2, 1]
+    assert [item.rows for item in without_duplicates(objects, known=[], ids=lambda found: ids)] == [2, 1]
 
 
 def an_object(number, *, moment=0, hour="16"):
@@ -305,7 +309,7 @@ def test_rows_add_up_to_the_ids_and_what_was_published_keeps_its_own(stored, com
         rows = {item.uri: len(ids[item.uri]) for item in objects} | {item.uri: item.rows for item in known}
         given_rows = [item.model_copy(update={"rows": rows[item.uri]}) for item in objects]
         read = lambda wanted: [pa.chunked_array([pa.array(ids[item.uri], pa.string())]) for item in wanted]  # noqa: E731
-        return sorted(without_copies(given_rows, known=known, ids=read), key=lambda item: item.uri)
+        return sorted(without_duplicates(given_rows, known=known, ids=read), key=lambda item: item.uri)
 
     def events(objects):
         found = [(item.hour, name) for item in objects for name in ids[item.uri]]

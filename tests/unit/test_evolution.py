@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater.errors import DefinitionError
-from slackwater.receiver.evolution import check_evolution
+from slackwater.sources.evolution import check_evolution
 from tests.fakes_receiver import a_source
 
 pytestmark = pytest.mark.unit

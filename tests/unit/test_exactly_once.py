@@ -23,9 +23,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.buffer import receive_buffered, store_messages
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.receive import Receiver
+from slackwater.receiver.push.queue import receive_buffered, store_messages
+from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.writing.raw_writer import RawWriter
 from tests.fakes_receiver import RECEIVED, Clock, Crash, MemoryPartitions, MemoryStore, a_source
 from tests.fakes_trouble import KINDS, Process, Trouble
 from tests.reading import Place, read_once, sidelined
@@ -159,7 +159,7 @@ class World:
 
     def receiver(self, process: Process) -> Receiver:
         store, partitions = process.using(self.store), process.using(self.partitions)
-        return Receiver(delivery=Delivery(store=store, partitions=partitions, raw_bucket="raw"), now=self.clock)
+        return Receiver(delivery=RawWriter(store=store, partitions=partitions, raw_bucket="raw"), now=self.clock)
 
     def send(self, batch: Batch, process: Process, encoding: str | None = None) -> None:
         """Send the batch once; what is answered is durable."""

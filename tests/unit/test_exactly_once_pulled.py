@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.errors import SlackwaterError
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.fetch import Fetcher
-from slackwater.receiver.file_cache import unsettled_objects
-from slackwater.receiver.partner import Download
-from slackwater.receiver.pull import plan_pull
+from slackwater.receiver.partners.partner import Download
+from slackwater.receiver.pull.fetch import FileFetcher
+from slackwater.receiver.pull.file_cache import unsettled_objects
+from slackwater.receiver.pull.plan import plan_pull
+from slackwater.receiver.writing.raw_writer import RawWriter
 from tests.fakes_receiver import (
     RECEIVED,
     Clock,
@@ -154,11 +154,11 @@ class World:
         """Pull as the state machine does, where a file's failure stops no other; return how many files it looked at."""
         self.pulls += 1
         store, partitions = process.using(self.store), process.using(self.partitions)
-        fetcher = Fetcher(
+        fetcher = FileFetcher(
             source=self.source,
             partner=self.partner,
             cache=process.using(self.cache),
-            delivery=Delivery(store=store, partitions=partitions, raw_bucket="raw"),
+            delivery=RawWriter(store=store, partitions=partitions, raw_bucket="raw"),
             now=self.clock,
             owner=f"pull-{self.pulls}",
         )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.receiver.file_pattern import FilePattern
+from slackwater.sources.file_pattern import FilePattern
 
 pytestmark = pytest.mark.unit
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from slackwater.errors import DataError
-from slackwater.receiver.formats import compression
-from slackwater.receiver.formats.compression import expanded, expanded_file
+from slackwater.receiver.parsing.formats import compression
+from slackwater.receiver.parsing.formats.compression import expanded, expanded_file
 
 pytestmark = pytest.mark.unit
 

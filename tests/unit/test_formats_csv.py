@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from slackwater.errors import DataError
-from slackwater.receiver.events import Checked, Rejected, check_table
-from slackwater.receiver.fields import FieldDefinition
-from slackwater.receiver.file_format import Csv
-from slackwater.receiver.formats import blocks
-from slackwater.receiver.formats.csv_file import read_csv
-from slackwater.receiver.formats.csv_records import Dialect
-from slackwater.receiver.formats.numerals import read_numerals
-from slackwater.receiver.source import Source
+from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, check_table
+from slackwater.receiver.parsing.formats import blocks
+from slackwater.receiver.parsing.formats.csv_file import read_csv
+from slackwater.receiver.parsing.formats.csv_numbers import read_numerals
+from slackwater.receiver.parsing.formats.csv_records import Dialect
+from slackwater.sources.definition import Source
+from slackwater.sources.fields import FieldDefinition
+from slackwater.sources.file_format import Csv
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit
@@ -45,18 +45,18 @@ class Pieces:
         return self._file.read(min(size, self._size))
 
 
-def read(content: bytes, source: Source | None = None, *, piece: int = 2**20, **form: object) -> Checked:
+def read(content: bytes, source: Source | None = None, *, piece: int = 2**20, **form: object) -> CheckedEvents:
     """Read a whole file."""
     found = list(
         read_csv(Pieces(content, piece), Csv.model_validate(form), source or a_source(), name="f", received_at=RECEIVED)
     )
-    return Checked(
+    return CheckedEvents(
         pa.concat_tables(block.table for block in found) if found else None,
         [item for block in found for item in block.rejected],
     )
 
 
-def rows_of(checked: Checked, *names: str) -> list[tuple[object, ...]]:
+def rows_of(checked: CheckedEvents, *names: str) -> list[tuple[object, ...]]:
     return list(zip(*(checked.table[name].to_pylist() for name in names), strict=True))
 
 
@@ -172,7 +172,7 @@ class TestEncodings:
         row = f",y,{AT}".encode()
         checked = read(b"x,y,at\nb" + row + b"\n" + bad + row + b"\nc" + row + b"\n", TEXTS, encoding=encoding)
         assert checked.table["x"].to_pylist() == ["b", "c"]
-        assert checked.rejected == [Rejected(1, reason, "not_utf8", line=3, text=f"{shown},y,{AT}")]
+        assert checked.rejected == [RejectedEvent(1, reason, "not_utf8", line=3, text=f"{shown},y,{AT}")]
 
     def test_half_a_character_at_the_end(self):
         content = f"x,y,at\na,b,{AT}\n".encode("utf-16-le") + b"c"

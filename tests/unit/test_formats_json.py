@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.errors import DataError
-from slackwater.receiver.events import Checked, check_events
-from slackwater.receiver.formats import json_file
-from slackwater.receiver.formats.json_file import read_json
-from slackwater.receiver.schema import event_schema
-from slackwater.receiver.source import Source
+from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
+from slackwater.receiver.parsing.formats import json_file
+from slackwater.receiver.parsing.formats.json_file import read_json
+from slackwater.sources.definition import Source
+from slackwater.sources.event_schema import event_schema
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit
@@ -24,16 +24,16 @@ NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
 SOURCE = a_source()
 
 
-def read(content: str | bytes, source: Source = SOURCE) -> list[Checked]:
+def read(content: str | bytes, source: Source = SOURCE) -> list[CheckedEvents]:
     raw = content.encode() if isinstance(content, str) else content
     return list(read_json(io.BytesIO(raw), source, name="things.json", received_at=RECEIVED))
 
 
-def accepted(found: Sequence[Checked]) -> list[dict[str, object]]:
+def accepted(found: Sequence[CheckedEvents]) -> list[dict[str, object]]:
     return [row for block in found for row in block.table.to_pylist()]
 
 
-def rejected(found: Sequence[Checked]) -> list[tuple[int, str, str | None]]:
+def rejected(found: Sequence[CheckedEvents]) -> list[tuple[int, str, str | None]]:
     return [(item.index, str(item.rule), item.text) for block in found for item in block.rejected]
 
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.errors import DataError
-from slackwater.receiver.events import Checked
-from slackwater.receiver.formats import blocks
-from slackwater.receiver.formats.ndjson_file import read_ndjson
-from slackwater.receiver.schema import event_schema
-from slackwater.receiver.source import Source
+from slackwater.receiver.parsing.event_checks import CheckedEvents
+from slackwater.receiver.parsing.formats import blocks
+from slackwater.receiver.parsing.formats.ndjson_file import read_ndjson
+from slackwater.sources.definition import Source
+from slackwater.sources.event_schema import event_schema
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit
@@ -25,15 +25,15 @@ NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
 SOURCE = a_source()
 
 
-def read(content: bytes, source: Source = SOURCE) -> list[Checked]:
+def read(content: bytes, source: Source = SOURCE) -> list[CheckedEvents]:
     return list(read_ndjson(io.BytesIO(content), source, name="things.ndjson", received_at=RECEIVED))
 
 
-def accepted(found: Sequence[Checked]) -> list[dict[str, object]]:
+def accepted(found: Sequence[CheckedEvents]) -> list[dict[str, object]]:
     return [row for block in found for row in block.table.to_pylist()]
 
 
-def rejected(found: Sequence[Checked]) -> list[tuple[int, int | None, str, str | None]]:
+def rejected(found: Sequence[CheckedEvents]) -> list[tuple[int, int | None, str, str | None]]:
     return [(item.index, item.line, str(item.rule), item.text) for block in found for item in block.rejected]
 
 

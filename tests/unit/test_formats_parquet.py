@@ -14,11 +14,11 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from slackwater.errors import DataError
-from slackwater.receiver.events import Checked
-from slackwater.receiver.formats import parquet_file
-from slackwater.receiver.formats.parquet_file import read_parquet
-from slackwater.receiver.schema import event_schema
-from slackwater.receiver.source import Source
+from slackwater.receiver.parsing.event_checks import CheckedEvents
+from slackwater.receiver.parsing.formats import parquet_file
+from slackwater.receiver.parsing.formats.parquet_file import read_parquet
+from slackwater.sources.definition import Source
+from slackwater.sources.event_schema import event_schema
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit
@@ -33,15 +33,15 @@ def file(tmp_path) -> Path:
     return tmp_path / "file"
 
 
-def read(file: Path, source: Source = SOURCE) -> list[Checked]:
+def read(file: Path, source: Source = SOURCE) -> list[CheckedEvents]:
     return list(read_parquet(file, source, name="things.parquet", received_at=RECEIVED))
 
 
-def accepted(found: Sequence[Checked]) -> list[dict[str, object]]:
+def accepted(found: Sequence[CheckedEvents]) -> list[dict[str, object]]:
     return [row for block in found for row in block.table.to_pylist()]
 
 
-def rejected(found: Sequence[Checked]) -> list[tuple[int, str, object]]:
+def rejected(found: Sequence[CheckedEvents]) -> list[tuple[int, str, object]]:
     return [(item.index, str(item.rule), json.loads(item.text or "")) for block in found for item in block.rejected]
 
 

@@ -14,12 +14,12 @@ import openpyxl
 import pytest
 
 from slackwater.errors import DataError
-from slackwater.receiver.events import Checked
-from slackwater.receiver.file_format import Xlsx
-from slackwater.receiver.formats import xlsx_file
-from slackwater.receiver.formats.xlsx_file import read_xlsx
-from slackwater.receiver.schema import event_schema
-from slackwater.receiver.source import Source
+from slackwater.receiver.parsing.event_checks import CheckedEvents
+from slackwater.receiver.parsing.formats import xlsx_file
+from slackwater.receiver.parsing.formats.xlsx_file import read_xlsx
+from slackwater.sources.definition import Source
+from slackwater.sources.event_schema import event_schema
+from slackwater.sources.file_format import Xlsx
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit
@@ -69,15 +69,15 @@ def share_texts(file: Path) -> None:
     rewrite(file, SHEET, lambda text: inline.sub(lambda cell: f't="s"><v>{texts.index(cell[1])}</v>', text))
 
 
-def read(file: Path, source: Source = SOURCE, *, sheet: str | None = None) -> list[Checked]:
+def read(file: Path, source: Source = SOURCE, *, sheet: str | None = None) -> list[CheckedEvents]:
     return list(read_xlsx(file, Xlsx(sheet=sheet), source, name="things.xlsx", received_at=RECEIVED))
 
 
-def accepted(found: Sequence[Checked]) -> list[dict[str, object]]:
+def accepted(found: Sequence[CheckedEvents]) -> list[dict[str, object]]:
     return [row for block in found for row in block.table.to_pylist()]
 
 
-def rejected(found: Sequence[Checked]) -> list[tuple[int, int | None, str, object]]:
+def rejected(found: Sequence[CheckedEvents]) -> list[tuple[int, int | None, str, object]]:
     return [
         (item.index, item.line, str(item.rule), json.loads(item.text or ""))
         for block in found

@@ -7,13 +7,13 @@ import pytest
 from slackwater.arrow.reference import ArrowReference
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
 from slackwater.project import load_project
-from slackwater.receiver.file_cache import FileEntry, Version
-from slackwater.receiver.partition import Partition
-from slackwater.runs.freeze import Action, Freezer
+from slackwater.receiver.pull.file_cache import FileEntry, FileVersion
+from slackwater.runs.freeze import FreezeAction, Freezer
 from slackwater.runs.inputs import InputListing
 from slackwater.runs.manifest import InputManifest
 from slackwater.runs.outcome import Recorder, reason
 from slackwater.runs.record import Publication, RunState, failure_uri
+from slackwater.sources.partitions import Partition
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 
 pytestmark = pytest.mark.unit
@@ -147,14 +147,14 @@ def test_the_same_execution_gets_the_same_answer_again(freezer):
 
 def test_a_second_execution_waits_while_the_first_runs(freezer):
     freeze(freezer, "one")
-    assert freeze(freezer, "two").action is Action.WAIT
+    assert freeze(freezer, "two").action is FreezeAction.WAIT
 
 
 def test_of_two_claims_at_once_one_waits(freezer, table):
     stale = table.day(PIPELINE, DATE)
-    assert freeze(freezer, "one").action is Action.RUN
+    assert freeze(freezer, "one").action is FreezeAction.RUN
     table.day = lambda pipeline, date: stale  # "two" had read the day before "one" claimed it
-    assert freeze(freezer, "two").action is Action.WAIT
+    assert freeze(freezer, "two").action is FreezeAction.WAIT
     assert [record.execution for record in table.runs(PIPELINE)] == ["one"]
 
 
@@ -162,7 +162,7 @@ def test_a_published_day_with_the_same_inputs_is_not_run_again(freezer, recorder
     run = freeze(freezer, "one").run
     publish(recorder, run)
     again = freeze(freezer, "two")
-    assert (again.action, again.run, again.publication) == (Action.UNCHANGED, run, PUBLICATION)
+    assert (again.action, again.run, again.publication) == (FreezeAction.UNCHANGED, run, PUBLICATION)
     assert freeze(freezer, "two", force=True).run.attempt == 2
 
 
@@ -172,7 +172,7 @@ def test_a_new_object_makes_a_new_run_and_only_it_is_asked_for_its_rows(freezer,
     store.asked_metadata.clear()
     add(store, source="flights", date="2013-03-10", hour="12", name="late", rows=7)
     second = freeze(freezer, "two")
-    assert second.action is Action.RUN
+    assert second.action is FreezeAction.RUN
     assert second.run.run_id != first.run_id
     assert second.run.rows == first.rows + 7
     assert store.asked_metadata == ["s3://raw/raw/source=flights/date=2013-03-10/hour=12/late.parquet"]
@@ -183,29 +183,29 @@ def test_a_published_run_whose_manifest_is_gone_can_be_run_again_by_hand(freezer
     publish(recorder, first)
     store.delete([first.manifest])
     again = freeze(freezer, "two", force=True)
-    assert (again.action, again.run.attempt, again.run.manifest) == (Action.RUN, 2, first.manifest)
+    assert (again.action, again.run.attempt, again.run.manifest) == (FreezeAction.RUN, 2, first.manifest)
     assert InputManifest.model_validate_json(store.get(first.manifest)).digest == first.manifest[-69:-5]
     publish(recorder, again.run)
-    assert freeze(freezer, "one").action is Action.UNCHANGED
+    assert freeze(freezer, "one").action is FreezeAction.UNCHANGED
 
 
 def test_an_object_outside_the_day_changes_nothing(freezer, recorder, store):
     publish(recorder, freeze(freezer, "one").run)
     add(store, source="flights", date="2013-03-11", hour="04", name="tomorrow")
-    assert freeze(freezer, "two").action is Action.UNCHANGED
+    assert freeze(freezer, "two").action is FreezeAction.UNCHANGED
 
 
 def test_new_code_makes_a_new_run(freezer, recorder, project):
     publish(recorder, freeze(freezer, "one").run)
     newer = replace(freezer, project=project.model_copy(update={"code": "newer"}))
-    assert freeze(newer, "two").action is Action.RUN
+    assert freeze(newer, "two").action is FreezeAction.RUN
 
 
 def test_the_day_of_an_execution_that_was_lost_is_taken_over_and_its_run_closed(freezer, executions, table, lost):
     freeze(freezer, "one")
     executions.running.remove("one")
     taken = freeze(freezer, "two")
-    assert (taken.action, taken.run.attempt) == (Action.RUN, 2)
+    assert (taken.action, taken.run.attempt) == (FreezeAction.RUN, 2)
     closed, running = table.runs(PIPELINE)
     assert (closed.state, running.state) == (RunState.FAILED, RunState.RUNNING)
     assert "without recording" in closed.error
@@ -220,10 +220,10 @@ def test_of_two_that_close_a_lost_run_at_once_only_the_one_that_gets_the_day_tel
     executions.running.remove("one")
     with monkeypatch.context() as late:
         late.setattr(table, "save", outrun(table.save))
-        assert freeze(freezer, "two").action is Action.WAIT
+        assert freeze(freezer, "two").action is FreezeAction.WAIT
     closed = table.run(PIPELINE, DATE, 1)
     assert (closed.state, lost) == (RunState.FAILED, [])
-    assert freeze(freezer, "two").action is Action.RUN
+    assert freeze(freezer, "two").action is FreezeAction.RUN
     assert lost == [PIPELINE]
 
 
@@ -247,9 +247,9 @@ def test_a_run_that_ended_by_itself_is_not_lost(freezer, recorder, lost):
 def test_an_execution_that_is_not_known_yet_is_waited_for(freezer, executions, table):
     executions.known = {"two"}
     freeze(freezer, "one")
-    assert freeze(freezer, "two").action is Action.WAIT
+    assert freeze(freezer, "two").action is FreezeAction.WAIT
     later = replace(freezer, now=lambda: NOW + timedelta(minutes=3))
-    assert freeze(later, "two").action is Action.RUN
+    assert freeze(later, "two").action is FreezeAction.RUN
 
 
 def test_after_a_run_that_may_have_published_nothing_is_taken_for_unchanged(freezer, recorder, store, project):
@@ -258,14 +258,14 @@ def test_after_a_run_that_may_have_published_nothing_is_taken_for_unchanged(free
     newer = replace(freezer, project=project.model_copy(update={"code": "newer"}))
     recorder.failed(freeze(newer, "two").run, error="E", cause="after the commit, say")
     again = freeze(freezer, "one")
-    assert (again.action, again.run.run_id, again.run.attempt) == (Action.RUN, first.run_id, 3)
+    assert (again.action, again.run.run_id, again.run.attempt) == (FreezeAction.RUN, first.run_id, 3)
     publish(recorder, again.run)
-    assert freeze(freezer, "two").action is Action.UNCHANGED
+    assert freeze(freezer, "two").action is FreezeAction.UNCHANGED
 
 
 def test_half_replaced_files_are_read_as_their_entry_says(freezer, store, files):
     hour = Partition("2013-03-10", "12")
-    old, new = (Version(content_sha256=name, partitions=(hour,)) for name in ("old", "new"))
+    old, new = (FileVersion(content_sha256=name, partitions=(hour,)) for name in ("old", "new"))
     for version in (old, new):
         (uri,) = version.objects("raw", "flights")
         store.put(uri, b"x", metadata={"rows": "1"})
@@ -284,7 +284,7 @@ def test_half_replaced_files_are_read_as_their_entry_says(freezer, store, files)
 
 
 def content(name):
-    return Version(content_sha256=name, partitions=())
+    return FileVersion(content_sha256=name, partitions=())
 
 
 def test_files_that_never_rest_are_told_and_tried_again_later(freezer, files):
@@ -372,7 +372,7 @@ def test_inputs_that_vanished_are_refused_unless_that_is_allowed(freezer, record
         f"1 objects (10 events) that the published run of {DATE} has read are gone, such as those of pushed events of "
         f"{gone.source} in {gone.date} {gone.hour}:00 UTC: if that is right, run the day with --allow-fewer"
     )
-    assert freeze(freezer, "two", allow_fewer=True).action is Action.RUN
+    assert freeze(freezer, "two", allow_fewer=True).action is FreezeAction.RUN
 
 
 def test_a_changed_file_has_not_vanished(freezer, recorder, store):
@@ -380,7 +380,7 @@ def test_a_changed_file_has_not_vanished(freezer, recorder, store):
     publish(recorder, freeze(freezer, "one").run)
     store.delete([uri for uri in store.objects if uri.endswith("/first.parquet")])
     add(store, source="flights", date="2013-03-10", hour="14", name="second", file="day.csv")
-    assert freeze(freezer, "two").action is Action.RUN
+    assert freeze(freezer, "two").action is FreezeAction.RUN
 
 
 def test_a_changed_file_of_which_one_object_was_overwritten_has_not_vanished(freezer, recorder, store):
@@ -389,4 +389,4 @@ def test_a_changed_file_of_which_one_object_was_overwritten_has_not_vanished(fre
     publish(recorder, freeze(freezer, "one").run)
     store.delete([uri for uri in store.objects if uri.endswith("hour=14/first.parquet")])
     add(store, source="flights", date="2013-03-10", hour="13", name="first", file="day.csv", rows=11)
-    assert freeze(freezer, "two").action is Action.RUN
+    assert freeze(freezer, "two").action is FreezeAction.RUN

@@ -9,8 +9,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from slackwater.receiver.html_index import index_names
-from slackwater.receiver.http_listing import MAX_INDEX_BYTES
+from slackwater.receiver.partners.html_index import index_names
+from slackwater.receiver.partners.http_listing import MAX_INDEX_BYTES
 
 pytestmark = pytest.mark.unit
 

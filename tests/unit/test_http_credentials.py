@@ -14,11 +14,11 @@ from cryptography.x509.oid import NameOID
 from pydantic import SecretStr
 
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
-from slackwater.receiver.credentials import Credentials
-from slackwater.receiver.file_pattern import FilePattern
-from slackwater.receiver.http_partner import HttpPartner
-from slackwater.receiver.outbound import GuardedTransport, Outbound
-from slackwater.receiver.pulling import Pull
+from slackwater.receiver.partners.credentials import Credentials
+from slackwater.receiver.partners.http_partner import HttpPartner
+from slackwater.receiver.partners.outbound import GuardedTransport, Outbound
+from slackwater.sources.file_pattern import FilePattern
+from slackwater.sources.pull_config import PullConfig
 from tests.fakes_web import Reply, Web, fetched, partner_of, rest
 
 pytestmark = pytest.mark.unit
@@ -105,7 +105,7 @@ class TestCredentials:
     def test_a_username_that_http_would_cut(self):
         with pytest.raises(DefinitionError, match="holds a colon") as refused:
             HttpPartner(
-                Pull(url="https://files.example/x", files="{date}"),
+                PullConfig(url="https://files.example/x", files="{date}"),
                 outbound=Outbound.of([]),
                 credentials=Credentials(username="hush:hush", password="hush"),
                 max_file_bytes=1,

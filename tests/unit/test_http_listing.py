@@ -7,11 +7,11 @@ import pytest
 
 from examples.nyc_flights.partner import Partner
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
-from slackwater.receiver import http_listing
-from slackwater.receiver.credentials import Credentials
-from slackwater.receiver.file_pattern import FilePattern
-from slackwater.receiver.http_partner import HttpPartner
-from slackwater.receiver.partner import ListedFile
+from slackwater.receiver.partners import http_listing
+from slackwater.receiver.partners.credentials import Credentials
+from slackwater.receiver.partners.http_partner import HttpPartner
+from slackwater.receiver.partners.partner import ListedFile
+from slackwater.sources.file_pattern import FilePattern
 from tests.fakes_web import Reply, Web, partner_of
 
 pytestmark = pytest.mark.unit

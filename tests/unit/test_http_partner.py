@@ -12,8 +12,8 @@ import pytest
 
 from examples.nyc_flights.partner import Partner
 from slackwater.errors import FileTooLarge, FileVanished, OutboundRefused, PartnerError
-from slackwater.receiver.file_pattern import FilePattern
-from slackwater.receiver.http_partner import HttpPartner
+from slackwater.receiver.partners.http_partner import HttpPartner
+from slackwater.sources.file_pattern import FilePattern
 from tests.fakes_web import Reply, Web, fetched, partner_of, rest
 
 pytestmark = pytest.mark.unit

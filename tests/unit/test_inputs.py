@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from slackwater.receiver.file_cache import FileEntry, FileState, Lease, Version
-from slackwater.receiver.partition import Partition
+from slackwater.receiver.pull.file_cache import FileEntry, FileState, FileVersion, Lease
 from slackwater.runs.day import day_of
 from slackwater.runs.difference import Change, difference
+from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, World
 
 pytestmark = pytest.mark.unit
@@ -25,7 +25,7 @@ def world():
 
 
 def content(name, *partitions):
-    return Version(content_sha256=name, partitions=partitions or (NOON,))
+    return FileVersion(content_sha256=name, partitions=partitions or (NOON,))
 
 
 def entry(path, version=None, **more):

@@ -19,10 +19,10 @@ from jwt.algorithms import RSAAlgorithm
 
 from lambdas.receive_events import handler as receive_events
 from slackwater.errors import OutboundRefused, PartnerError
-from slackwater.receiver.api import EventsApi, Request
-from slackwater.receiver.jwt_tokens import IssuerKeys, JwtTokens, TokensByForm
-from slackwater.receiver.outbound import GuardedTransport, Outbound
-from slackwater.receiver.receive import BatchResult
+from slackwater.receiver.partners.outbound import GuardedTransport, Outbound
+from slackwater.receiver.push.jwt_tokens import IssuerKeys, JwtTokens, TokensByForm
+from slackwater.receiver.push.receive import BatchResult
+from slackwater.receiver.push.request import EventsApi, PushRequest
 from tests.fakes_receiver import MemoryTokens, a_source
 from tests.oidc_issuer import Issuer, private_key, public_jwk
 
@@ -436,7 +436,7 @@ class TestApi:
 
         def post(token, source="things"):
             headers = {"authorization": f"Bearer {token}"}
-            return api.post(Request(source=source, headers=headers, body=b"[]"))
+            return api.post(PushRequest(source=source, headers=headers, body=b"[]"))
 
         return post
 

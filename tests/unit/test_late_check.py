@@ -3,11 +3,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from slackwater.errors import DayChanged, InputError, UnknownName
-from slackwater.late.check import Action, actions, report_uri, today, window_start
-from slackwater.late.decision import CheckReport, Decision, Rule
+from slackwater.late.check import DayAction, actions, report_uri, today, window_start
+from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late, Pipeline
-from slackwater.receiver.file_cache import FileEntry, Version
-from slackwater.receiver.source import LateThresholds
+from slackwater.receiver.pull.file_cache import FileEntry, FileVersion
+from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_check import NOW, PIPELINE, World, five_days
 
 pytestmark = pytest.mark.unit
@@ -22,9 +22,9 @@ def test_all_days_of_the_window_and_the_current_one_are_decided_over_in_order(wo
     report = world.check("2013-03-13")
     assert [day.date for day in report.days] == [f"2013-03-{number:02}" for number in range(6, 14)]
     assert [day.rule for day in report.days] == [
-        *[Rule.NEVER_PUBLISHED] * 2,
-        *[Rule.UNCHANGED] * 5,
-        Rule.CURRENT,
+        *[DecisionRule.NEVER_PUBLISHED] * 2,
+        *[DecisionRule.UNCHANGED] * 5,
+        DecisionRule.CURRENT,
     ]
     assert (report.pipeline, report.as_of, report.checked_at) == (PIPELINE, "2013-03-13", NOW)
     assert actions(report) == ()
@@ -33,7 +33,7 @@ def test_all_days_of_the_window_and_the_current_one_are_decided_over_in_order(wo
 def test_late_data_past_a_threshold_has_its_day_run_again_and_no_other(world):
     world.add("flights", "2013-03-10", "20", name="late", rows=10)
     report = world.check()
-    assert [(action.date, action.action) for action in actions(report)] == [("2013-03-10", Action.RERUN)]
+    assert [(action.date, action.action) for action in actions(report)] == [("2013-03-10", DayAction.RERUN)]
     (day,) = [day for day in report.days if day.date == "2013-03-10"]
     assert (
         day.reason == "flights grew by 10 rows (1 %), 1 object, 10 bytes: reaches percent 1 and rows 10 of its source"
@@ -43,9 +43,9 @@ def test_late_data_past_a_threshold_has_its_day_run_again_and_no_other(world):
 
 def test_late_data_below_the_thresholds_is_ignored_until_it_adds_up(world):
     world.add("flights", "2013-03-10", "20", name="one", rows=9)
-    assert world.rules()["2013-03-10"] is Rule.BELOW
+    assert world.rules()["2013-03-10"] is DecisionRule.BELOW
     world.add("flights", "2013-03-10", "21", name="two", rows=1)
-    assert world.rules()["2013-03-10"] is Rule.GROWN
+    assert world.rules()["2013-03-10"] is DecisionRule.GROWN
 
 
 def test_the_pipelines_own_thresholds_go_before_the_sources(world):
@@ -54,7 +54,7 @@ def test_the_pipelines_own_thresholds_go_before_the_sources(world):
     definition = world.project.pipelines[PIPELINE].model_copy(update={"late": own})
     world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
     (day,) = [day for day in world.check().days if day.date == "2013-03-10"]
-    assert day.rule is Rule.BELOW
+    assert day.rule is DecisionRule.BELOW
     assert day.reason.endswith("below rows 21 of pipeline daily_delays")
 
 
@@ -62,9 +62,9 @@ def test_a_day_that_has_been_run_again_is_no_longer_late_but_owed(world):
     world.add("weather", "2013-03-10", "20", name="late", rows=1)
     world.publish("2013-03-10")
     report = world.check()
-    assert [(action.date, action.action) for action in actions(report)] == [("2013-03-10", Action.TELL)]
+    assert [(action.date, action.action) for action in actions(report)] == [("2013-03-10", DayAction.TELL)]
     (day,) = [day for day in report.days if day.date == "2013-03-10"]
-    assert (day.rule, day.attempt, day.owes_telling) == (Rule.UNCHANGED, 2, True)
+    assert (day.rule, day.attempt, day.notification_due) == (DecisionRule.UNCHANGED, 2, True)
 
 
 def test_the_current_day_is_not_told_however_often_it_was_published(world):
@@ -72,7 +72,7 @@ def test_the_current_day_is_not_told_however_often_it_was_published(world):
         world.add("weather", "2013-03-13", "17", name=name)
         world.publish("2013-03-13")
     (day,) = [day for day in world.check().days if day.date == "2013-03-13"]
-    assert (day.rule, day.owes_telling) == (Rule.CURRENT, True)
+    assert (day.rule, day.notification_due) == (DecisionRule.CURRENT, True)
     assert actions(world.check()) == ()
 
 
@@ -85,8 +85,8 @@ def test_a_day_before_the_window_that_was_run_again_by_hand_is_told_and_nothing_
     report = world.check()
     assert (report.days[0].date, report.owed) == ("2013-03-10", ("2013-03-08", "2013-03-09"))
     assert [(one.date, one.action) for one in actions(report)][:2] == [
-        ("2013-03-08", Action.TELL),
-        ("2013-03-09", Action.TELL),
+        ("2013-03-08", DayAction.TELL),
+        ("2013-03-09", DayAction.TELL),
     ]
 
 
@@ -123,7 +123,7 @@ def test_a_late_day_that_people_are_owed_too_is_run_again_before_they_are_told(w
         world.add("weather", "2013-03-10", "20", name=name, rows=1)
         if name == "one":
             world.publish("2013-03-10")
-    assert [action.action for action in actions(world.check())] == [Action.RERUN]
+    assert [action.action for action in actions(world.check())] == [DayAction.RERUN]
 
 
 def test_a_held_day_that_people_are_owed_is_told_and_not_run(world):
@@ -131,8 +131,8 @@ def test_a_held_day_that_people_are_owed_is_told_and_not_run(world):
     world.publish("2013-03-10")
     world.store.delete([uri])
     report = world.check()
-    assert [day.decision for day in report.days if day.date == "2013-03-10"] == [Decision.HOLD]
-    assert [(action.date, action.action) for action in actions(report)] == [("2013-03-10", Action.TELL)]
+    assert [day.decision for day in report.days if day.date == "2013-03-10"] == [LateDecision.HOLD]
+    assert [(action.date, action.action) for action in actions(report)] == [("2013-03-10", DayAction.TELL)]
 
 
 def test_a_day_that_is_running_is_left_alone_even_if_people_are_owed_something(world):
@@ -140,7 +140,7 @@ def test_a_day_that_is_running_is_left_alone_even_if_people_are_owed_something(w
     world.publish("2013-03-10")
     world.add("weather", "2013-03-10", "20", name="later", rows=1)
     world.freeze("2013-03-10")
-    assert world.rules()["2013-03-10"] is Rule.RUNNING
+    assert world.rules()["2013-03-10"] is DecisionRule.RUNNING
     assert actions(world.check()) == ()
 
 
@@ -148,28 +148,28 @@ def test_a_run_that_was_lost_does_not_keep_its_day_from_being_run_again(world):
     world.add("weather", "2013-03-10", "20", name="late", rows=1)
     world.freeze("2013-03-10")
     world.executions.running.clear()
-    assert world.rules()["2013-03-10"] is Rule.GROWN
+    assert world.rules()["2013-03-10"] is DecisionRule.GROWN
 
 
 def test_a_run_that_step_functions_does_not_know_yet_is_running_while_it_is_young(world):
     world.add("weather", "2013-03-10", "20", name="late", rows=1)
     world.freeze("2013-03-10")
     world.executions.known.clear()
-    assert world.rules()["2013-03-10"] is Rule.RUNNING
+    assert world.rules()["2013-03-10"] is DecisionRule.RUNNING
     world.time += timedelta(minutes=3)
-    assert world.rules()["2013-03-10"] is Rule.GROWN
+    assert world.rules()["2013-03-10"] is DecisionRule.GROWN
 
 
 def test_a_first_run_is_running_and_not_never_published(world):
     world.add("weather", "2013-03-07", "20")
     world.freeze("2013-03-07")
-    assert world.rules()["2013-03-07"] is Rule.RUNNING
+    assert world.rules()["2013-03-07"] is DecisionRule.RUNNING
 
 
 def test_the_day_with_23_hours_is_held_against_its_own_hours(world):
     world.add("weather", "2013-03-10", "04", name="of-the-ninth", rows=1)
     world.add("weather", "2013-03-11", "04", name="of-the-eleventh", rows=1)
-    late = {date for date, rule in world.rules().items() if rule is Rule.GROWN}
+    late = {date for date, rule in world.rules().items() if rule is DecisionRule.GROWN}
     assert late == {"2013-03-09", "2013-03-11"}
     world.add("weather", "2013-03-10", "05", name="first-hour", rows=1)
     world.add("weather", "2013-03-11", "03", name="last-hour", rows=1)
@@ -184,10 +184,10 @@ def test_the_day_with_25_hours_is_held_against_its_own_hours(world):
         world.publish(date)
     world.add("weather", "2013-11-03", "04", name="first-hour", rows=1)
     world.add("weather", "2013-11-04", "04", name="last-hour", rows=1)
-    assert {date for date, rule in world.rules().items() if rule is Rule.GROWN} == {"2013-11-03"}
+    assert {date for date, rule in world.rules().items() if rule is DecisionRule.GROWN} == {"2013-11-03"}
     world.add("weather", "2013-11-03", "03", name="of-the-second", rows=1)
     world.add("weather", "2013-11-04", "05", name="of-the-fourth", rows=1)
-    late = {date for date, rule in world.rules().items() if rule is Rule.GROWN}
+    late = {date for date, rule in world.rules().items() if rule is DecisionRule.GROWN}
     assert late == {"2013-11-02", "2013-11-03", "2013-11-04"}
 
 
@@ -211,10 +211,10 @@ def test_a_manifest_that_is_gone_holds_the_day_and_names_the_remedy(world):
     run = world.table.day(PIPELINE, "2013-03-10").published.run
     world.store.delete([run.manifest])
     (day,) = [day for day in world.check().days if day.date == "2013-03-10"]
-    assert (day.decision, day.rule, day.sources) == (Decision.HOLD, Rule.MANIFEST_GONE, ())
+    assert (day.decision, day.rule, day.sources) == (LateDecision.HOLD, DecisionRule.MANIFEST_GONE, ())
     assert f"slackwater run {PIPELINE} --date 2013-03-10 --force" in day.reason
     world.publish("2013-03-10", force=True)
-    assert world.rules()["2013-03-10"] is Rule.UNCHANGED
+    assert world.rules()["2013-03-10"] is DecisionRule.UNCHANGED
 
 
 def test_when_the_inputs_were_listed_is_told_of_the_run_and_not_of_an_equal_manifest(world):
@@ -226,7 +226,7 @@ def test_when_the_inputs_were_listed_is_told_of_the_run_and_not_of_an_equal_mani
 
 def test_a_pipeline_that_was_never_run_has_nothing_to_check():
     report = World().check()
-    assert {day.rule for day in report.days[:-1]} == {Rule.NEVER_PUBLISHED}
+    assert {day.rule for day in report.days[:-1]} == {DecisionRule.NEVER_PUBLISHED}
     assert (report.overdue, report.last_arrivals) == ((), {"flights": None, "weather": None})
     assert actions(report) == ()
 
@@ -258,7 +258,7 @@ def test_files_that_never_rest_are_left_to_be_tried_again(world):
     count = iter(range(1000))
 
     def entries(source):
-        version = Version(content_sha256=str(next(count)), partitions=())
+        version = FileVersion(content_sha256=str(next(count)), partitions=())
         return [FileEntry(source=source, path="f.csv", writing=version)]
 
     world.files.entries = entries

@@ -6,7 +6,7 @@ from lambdas.check_days import handler as check_days
 from lambdas.tell_change import handler as tell_change
 from slackwater.late.check import report_uri
 from slackwater.late.decision import CheckReport
-from slackwater.late.tell import Told
+from slackwater.late.notify import NotificationResult
 from slackwater.metrics import Metric
 from tests.fakes_check import NOW, PIPELINE, World, five_days
 
@@ -121,8 +121,8 @@ class Teller:
 @pytest.mark.parametrize(
     ("told", "counted"),
     [
-        (Told(told=True, message="s3://exchange/m.json"), {(Metric.CHANGES_TOLD, PIPELINE): 1}),
-        (Told(told=False, why="already told"), {}),
+        (NotificationResult(told=True, message="s3://exchange/m.json"), {(Metric.CHANGES_TOLD, PIPELINE): 1}),
+        (NotificationResult(told=False, why="already told"), {}),
     ],
 )
 def test_the_answer_of_telling_is_what_became_of_it(monkeypatch, metrics, told, counted):

@@ -3,10 +3,10 @@ from datetime import timedelta
 import pytest
 
 from slackwater.arrow.reference import ArrowReference
+from slackwater.formatting import counted, share, size, span
 from slackwater.late.comparison import RowChange, RowCounts
 from slackwater.late.message import Message, compose
 from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
-from slackwater.words import counted, share, size, span
 from tests.fakes_telling import DATE, FROZEN, a_comparison, late_flights
 
 pytestmark = pytest.mark.unit

@@ -8,8 +8,8 @@ import pytest
 from slackwater.errors import AnswerLost, CloudError, DayChanged, InputError, ObjectMissing, Throttled
 from slackwater.late.comparison import RowCounts
 from slackwater.late.message import Message
-from slackwater.late.tell import Teller, message_uri
-from slackwater.runs.record import ActiveRun, Telling
+from slackwater.late.notify import Notifier, message_uri
+from slackwater.runs.record import ActiveRun, NotificationClaim
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 from tests.fakes_telling import (
     DATE,
@@ -44,7 +44,7 @@ class World:
 
     def teller(self, points=None):
         points = points or Points()
-        return Teller(
+        return Notifier(
             store=PointedStore(self.store, points),
             table=PointedTable(self.table, points),
             executions=self.executions,
@@ -95,7 +95,7 @@ def test_people_are_told_once_and_what_they_were_told_is_kept(world):
     assert (kept.subject, kept.body) == (sent["subject"], sent["body"])
     assert (kept.message_id, kept.sent_at) == ("message-1", NOW)
     assert sent["attributes"] == {"pipeline": PIPELINE, "date": DATE}
-    assert (world.day.told, world.day.telling, world.day.owes_telling) == (2, None, False)
+    assert (world.day.told, world.day.telling, world.day.notification_due) == (2, None, False)
     assert world.alarms == []
 
 
@@ -127,7 +127,7 @@ def test_a_comparison_with_an_older_version_than_people_know_is_left_to_the_next
 def test_an_output_that_did_not_change_is_known_without_a_message(world):
     told = world.tell(rows=RowCounts(before=42, after=42, added=0, removed=0, changed=0))
     assert (told.told, told.why, told.message) == (False, "the output did not change", "")
-    assert (world.outbox.sent, world.day.told, world.day.owes_telling) == ([], 2, False)
+    assert (world.outbox.sent, world.day.told, world.day.notification_due) == ([], 2, False)
 
 
 def test_a_day_that_no_longer_stands_published_is_not_told(world):
@@ -200,7 +200,7 @@ def test_a_crash_between_any_two_writes_ends_in_one_message_or_in_an_alarm(world
     assert sent == (0 if at == 2 else 1)  # claimed and not sent: nobody can know
     assert bool(world.alarms) is not sure
     assert told.told is (at < 2 or (at == 4 and retried_by == "one"))
-    assert (world.day.told, world.day.telling, world.day.owes_telling) == (2, None, False)
+    assert (world.day.told, world.day.telling, world.day.notification_due) == (2, None, False)
     assert world.tell("two").why == "already told"
     assert len(world.outbox.sent) == sent
 
@@ -225,7 +225,7 @@ def test_a_crash_while_a_crash_is_settled_changes_nothing_about_it(world, at):
     world.tell("three")
     assert len(world.outbox.sent) <= 1
     assert world.outbox.sent or world.alarms
-    assert not world.day.owes_telling
+    assert not world.day.notification_due
 
 
 @pytest.mark.parametrize("other", ["one", "two"])
@@ -313,7 +313,7 @@ def test_a_version_published_meanwhile_is_compared_by_the_next_monitoring(world,
     told = world.tell(points=Points(at=at, do=lambda: world.publish(3)))
     assert told.told is (at >= 2)
     assert told.told or "overtaken by attempt 3" in told.why
-    assert world.day.owes_telling
+    assert world.day.notification_due
     assert world.tell("two", before=world.day.told, after=3).told
     assert (world.day.told, world.alarms) == (3, [])
 
@@ -327,7 +327,7 @@ def test_a_claim_on_an_earlier_version_is_settled_before_a_later_one_is_told(wor
     told = world.tell("two", before=1, after=3)
     assert not told.told
     assert (len(world.alarms), len(world.outbox.sent)) == (alarms, sent)
-    assert (world.day.told, world.day.telling, world.day.owes_telling) == (2, None, True)
+    assert (world.day.told, world.day.telling, world.day.notification_due) == (2, None, True)
     assert world.tell("two", before=2, after=3).told
 
 
@@ -388,7 +388,7 @@ def test_the_message_stands_beside_its_comparison():
 
 def test_another_ones_claim_is_not_taken_away_when_telling_ends(world):
     """A claim that was taken for dead was settled: the day may belong to the next telling by now."""
-    theirs = Telling(execution="two", attempt=3, since=NOW, call="theirs")
+    theirs = NotificationClaim(execution="two", attempt=3, since=NOW, call="theirs")
 
     def settle():
         update = {"told": 2, "telling": theirs, "published": published(3)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from slackwater.errors import AccessDenied, CloudError, DayChanged, ObjectMissing, Throttled
-from slackwater.late.check import Action, actions
-from slackwater.late.decision import Decision, Rule
+from slackwater.late.check import DayAction, actions
+from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.runs.outcome import Recorder
 from slackwater.runs.record import RunRecord
 from tests.fakes_check import PIPELINE, five_days
@@ -40,12 +40,12 @@ def fail(world, *, times=1, error="AuditFailed: a key stands twice"):
 def test_an_object_that_nobody_knows_holds_its_own_day_only(world):
     world.store.put(f"s3://raw/raw/source=flights/date={DATE}/hour=17/stray.parquet", b"?")
     day = decided(world)
-    assert (day.decision, day.rule, day.attempt) == (Decision.HOLD, Rule.UNREADABLE, 1)
+    assert (day.decision, day.rule, day.attempt) == (LateDecision.HOLD, DecisionRule.UNREADABLE, 1)
     assert day.reason == (
         f"cannot be looked at: s3://raw/raw/source=flights/date={DATE}/hour=17/stray.parquet does not say how many "
         "events it holds: it was not written by the receiver"
     )
-    assert others(world) == {Rule.UNCHANGED}
+    assert others(world) == {DecisionRule.UNCHANGED}
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_a_manifest_that_cannot_be_read_holds_its_day_and_names_the_remedy(world
     uri = world.table.day(PIPELINE, DATE).published.run.manifest
     world.store.put(uri, body)
     day = decided(world)
-    assert (day.decision, day.rule) == (Decision.HOLD, Rule.UNREADABLE)
+    assert (day.decision, day.rule) == (LateDecision.HOLD, DecisionRule.UNREADABLE)
     assert day.reason.startswith(f"cannot be looked at: {uri} is not readable as an input manifest ({words}")
     assert day.reason.endswith(
         f"remove it, and run the day again by hand (slackwater run {PIPELINE} --date {DATE} --force)"
     )
     assert "\n" not in day.reason
-    assert others(world) == {Rule.UNCHANGED}
+    assert others(world) == {DecisionRule.UNCHANGED}
     world.store.delete([uri])
     world.publish(DATE, force=True)
-    assert decided(world).rule is Rule.UNCHANGED
+    assert decided(world).rule is DecisionRule.UNCHANGED
 
 
 def test_a_run_that_cannot_be_read_holds_its_day(world):
@@ -78,7 +78,7 @@ def test_a_run_that_cannot_be_read_holds_its_day(world):
 
     asked, world.table.run = world.table.run, run
     assert decided(world).reason == "cannot be looked at: RunRecord: run: Field required"
-    assert others(world) == {Rule.UNCHANGED}
+    assert others(world) == {DecisionRule.UNCHANGED}
 
 
 def test_when_a_held_days_inputs_came_is_still_seen(world):
@@ -90,7 +90,7 @@ def test_when_a_held_days_inputs_came_is_still_seen(world):
 def test_people_are_told_of_a_day_that_cannot_be_looked_at_if_they_are_owed_that(world):
     world.publish(DATE, force=True)
     world.store.put(f"s3://raw/raw/source=flights/date={DATE}/hour=17/stray.parquet", b"?")
-    assert [(one.date, one.action) for one in actions(world.check())] == [(DATE, Action.TELL)]
+    assert [(one.date, one.action) for one in actions(world.check())] == [(DATE, DayAction.TELL)]
 
 
 @pytest.mark.parametrize("error", [DayChanged, Throttled, ObjectMissing])
@@ -114,13 +114,16 @@ def test_what_does_not_pass_by_itself_holds_the_day(world, error):
     assert decided(world).reason == f"cannot be looked at: no {uri}"
 
 
-@pytest.mark.parametrize(("times", "rule"), [(1, Rule.GROWN), (2, Rule.GROWN), (3, Rule.FAILED), (4, Rule.FAILED)])
+@pytest.mark.parametrize(
+    ("times", "rule"),
+    [(1, DecisionRule.GROWN), (2, DecisionRule.GROWN), (3, DecisionRule.FAILED), (4, DecisionRule.FAILED)],
+)
 def test_a_late_day_is_run_again_until_that_has_failed_three_times(world, times, rule):
     world.add("flights", DATE, "20", name="late", rows=30)
     fail(world, times=times)
     day = decided(world)
     assert day.rule is rule
-    assert day.decision is (Decision.HOLD if rule is Rule.FAILED else Decision.RERUN)
+    assert day.decision is (LateDecision.HOLD if rule is DecisionRule.FAILED else LateDecision.RERUN)
     assert [source.late.rows for source in day.sources] == [30, 0]
 
 
@@ -135,7 +138,7 @@ def test_a_day_whose_runs_fail_is_held_with_the_last_ones_error_and_told_nobody(
         f"(slackwater run {PIPELINE} --date {DATE})"
     )
     assert actions(world.check()) == ()
-    assert others(world) == {Rule.UNCHANGED}
+    assert others(world) == {DecisionRule.UNCHANGED}
 
 
 def test_more_late_data_or_another_definition_is_tried_again(world):
@@ -143,11 +146,11 @@ def test_more_late_data_or_another_definition_is_tried_again(world):
     fail(world, times=3)
     project = world.project
     world.project = project.model_copy(update={"code": "newer"})
-    assert decided(world).rule is Rule.GROWN
+    assert decided(world).rule is DecisionRule.GROWN
     world.project = project
-    assert decided(world).rule is Rule.FAILED
+    assert decided(world).rule is DecisionRule.FAILED
     world.add("flights", DATE, "20", name="later", rows=1)
-    assert decided(world).rule is Rule.GROWN
+    assert decided(world).rule is DecisionRule.GROWN
 
 
 def test_failures_at_other_inputs_in_between_start_the_count_anew(world):
@@ -157,45 +160,45 @@ def test_failures_at_other_inputs_in_between_start_the_count_anew(world):
     fail(world)
     world.store.delete([uri])
     fail(world, times=2)
-    assert decided(world).rule is Rule.GROWN
+    assert decided(world).rule is DecisionRule.GROWN
     fail(world)
-    assert decided(world).rule is Rule.FAILED
+    assert decided(world).rule is DecisionRule.FAILED
 
 
 def test_a_day_on_which_nothing_has_grown_is_run_again_if_a_run_may_have_published(world):
     fail(world)
     day = decided(world)
-    assert (day.decision, day.rule) == (Decision.RERUN, Rule.UNSURE)
+    assert (day.decision, day.rule) == (LateDecision.RERUN, DecisionRule.UNSURE)
     assert day.reason == (
         "attempt 2 has ended without saying whether it had published: what stands may not be what is recorded"
     )
     world.publish(DATE)
-    assert decided(world).rule is Rule.UNCHANGED
+    assert decided(world).rule is DecisionRule.UNCHANGED
 
 
 def test_a_day_with_late_data_below_its_thresholds_is_run_again_if_a_run_may_have_published(world):
     world.add("flights", DATE, "20", name="late", rows=1)
-    assert decided(world).rule is Rule.BELOW
+    assert decided(world).rule is DecisionRule.BELOW
     fail(world)
-    assert decided(world).rule is Rule.UNSURE
+    assert decided(world).rule is DecisionRule.UNSURE
 
 
 def test_a_day_whose_run_was_lost_is_run_again_once_that_is_known(world):
     world.freeze(DATE, force=True)
-    assert decided(world).rule is Rule.RUNNING
+    assert decided(world).rule is DecisionRule.RUNNING
     world.executions.running.clear()
-    assert decided(world).rule is Rule.UNSURE
+    assert decided(world).rule is DecisionRule.UNSURE
 
 
 def test_a_day_that_is_unsure_is_held_when_its_runs_keep_failing(world):
     fail(world, times=3)
-    assert decided(world).rule is Rule.FAILED
+    assert decided(world).rule is DecisionRule.FAILED
 
 
 def test_inputs_that_are_gone_hold_an_unsure_day(world):
     fail(world)
     world.store.delete([f"s3://raw/raw/source=flights/date={DATE}/hour=17/a.parquet"])
-    assert decided(world).rule is Rule.VANISHED
+    assert decided(world).rule is DecisionRule.VANISHED
 
 
 def test_attempts_are_asked_for_only_where_some_came_after_the_published_one(world):

@@ -13,7 +13,7 @@ import pytest
 from lambdas.compare_versions import handler as compare_versions
 from slackwater.errors import InputError, ObjectMissing
 from slackwater.late.comparison import ComparisonReference, comparison_uri
-from slackwater.late.versions import Action, Pair, Since, Versions, job_failure_uri, pair_uri
+from slackwater.late.versions import CompareAction, CompareSince, VersionPair, Versions, job_failure_uri, pair_uri
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
 from tests.fakes_late import comparison, version
 from tests.fakes_runs import DictRunTable, DictStore
@@ -65,20 +65,20 @@ def versions(store, table):
     return Versions(store=store, table=table, exchange_bucket="exchange")
 
 
-def choose(versions, since=Since.PREVIOUS, execution="arn:one"):
+def choose(versions, since=CompareSince.PREVIOUS, execution="arn:one"):
     return versions.choose(pipeline=PIPELINE, date=DATE, since=since, execution=execution)
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        ((PUBLISHED, PUBLISHED), 1, Since.PREVIOUS, (1, 2)),
-        ((PUBLISHED, PUBLISHED, FAILED, PUBLISHED, RUNNING), 1, Since.PREVIOUS, (2, 4)),
-        ((PUBLISHED, PUBLISHED, PUBLISHED), 1, Since.TOLD, (1, 3)),
-        ((PUBLISHED, PUBLISHED, PUBLISHED), 2, Since.TOLD, (2, 3)),
-        ((FAILED, PUBLISHED, PUBLISHED, PUBLISHED), 0, Since.TOLD, (2, 4)),
-        ((FAILED, PUBLISHED, PUBLISHED), 1, Since.TOLD, (2, 3)),
-        ((PUBLISHED, PUBLISHED), 2, Since.PREVIOUS, (1, 2)),
+        ((PUBLISHED, PUBLISHED), 1, CompareSince.PREVIOUS, (1, 2)),
+        ((PUBLISHED, PUBLISHED, FAILED, PUBLISHED, RUNNING), 1, CompareSince.PREVIOUS, (2, 4)),
+        ((PUBLISHED, PUBLISHED, PUBLISHED), 1, CompareSince.TOLD, (1, 3)),
+        ((PUBLISHED, PUBLISHED, PUBLISHED), 2, CompareSince.TOLD, (2, 3)),
+        ((FAILED, PUBLISHED, PUBLISHED, PUBLISHED), 0, CompareSince.TOLD, (2, 4)),
+        ((FAILED, PUBLISHED, PUBLISHED), 1, CompareSince.TOLD, (2, 3)),
+        ((PUBLISHED, PUBLISHED), 2, CompareSince.PREVIOUS, (1, 2)),
     ],
 )
 def test_the_published_version_is_compared_with_the_one_before_or_the_one_that_people_know(
@@ -89,9 +89,9 @@ def test_the_published_version_is_compared_with_the_one_before_or_the_one_that_p
     chosen = choose(versions, since)
     before, after = pair
     prefix = f"s3://exchange/comparisons/{PIPELINE}/{DATE}/{before}-{after}/"
-    assert (chosen.action, chosen.before, chosen.after, chosen.prefix) == (Action.COMPARE, before, after, prefix)
+    assert (chosen.action, chosen.before, chosen.after, chosen.prefix) == (CompareAction.COMPARE, before, after, prefix)
     assert chosen.comparison is None
-    kept = Pair.model_validate_json(store.get(pair_uri(prefix)))
+    kept = VersionPair.model_validate_json(store.get(pair_uri(prefix)))
     assert (kept.pipeline, kept.date, kept.before.attempt, kept.after.attempt) == (PIPELINE, DATE, before, after)
     record = table.run(PIPELINE, DATE, after)
     assert kept.after.tag == record.run.tag
@@ -102,16 +102,16 @@ def test_the_published_version_is_compared_with_the_one_before_or_the_one_that_p
 @pytest.mark.parametrize(
     "case",
     [
-        ((FAILED, PUBLISHED, FAILED), 2, Since.PREVIOUS, "published once: there is no earlier version"),
-        ((PUBLISHED,), 1, Since.TOLD, "published once: there is no earlier version"),
-        ((PUBLISHED, PUBLISHED), 2, Since.TOLD, "people know the published version of 2013-03-10 already"),
+        ((FAILED, PUBLISHED, FAILED), 2, CompareSince.PREVIOUS, "published once: there is no earlier version"),
+        ((PUBLISHED,), 1, CompareSince.TOLD, "published once: there is no earlier version"),
+        ((PUBLISHED, PUBLISHED), 2, CompareSince.TOLD, "people know the published version of 2013-03-10 already"),
     ],
 )
 def test_without_two_versions_there_is_nothing_to_compare(versions, table, store, case):
     states, told, since, why = case
     table.have(*states, told=told)
     chosen = choose(versions, since)
-    assert (chosen.action, chosen.comparison.uri, chosen.comparison.differing) == (Action.NOTHING, "", 0)
+    assert (chosen.action, chosen.comparison.uri, chosen.comparison.differing) == (CompareAction.NOTHING, "", 0)
     assert why in chosen.comparison.why
     assert not store.objects
 
@@ -130,16 +130,16 @@ def test_a_pair_is_compared_once(versions, table, store):
     store.put(comparison_uri(prefix), comparison().model_dump_json().encode())
     chosen = choose(versions)
     reference = ComparisonReference(uri=comparison_uri(prefix), before=1, after=2, differing=1)
-    assert (chosen.action, chosen.comparison) == (Action.KNOWN, reference)
+    assert (chosen.action, chosen.comparison) == (CompareAction.KNOWN, reference)
     assert versions.compared(prefix) == reference
     table.have(PUBLISHED, PUBLISHED, PUBLISHED)
-    assert choose(versions).action is Action.COMPARE
+    assert choose(versions).action is CompareAction.COMPARE
 
 
 def test_a_comparison_of_an_earlier_form_is_made_again(versions, table, store):
     table.have(PUBLISHED, PUBLISHED)
     store.put(comparison_uri(choose(versions).prefix), b'{"pipeline": "daily_delays"}')
-    assert choose(versions).action is Action.COMPARE
+    assert choose(versions).action is CompareAction.COMPARE
 
 
 def test_what_passes_through_the_orchestrator_is_small(versions, table):

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.late.decision import Decision, Rule
-from slackwater.late.weigh import Standard, rule_at_sight, weigh
-from slackwater.receiver.source import LateThresholds
+from slackwater.late.decision import DecisionRule, LateDecision
+from slackwater.late.evaluate_day import SourceThresholds, early_rule, evaluate_day
 from slackwater.runs.difference import Amount, Change, difference
 from slackwater.runs.record import ActiveRun, DayRecord
+from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_telling import DATE, FROZEN, PIPELINE, a_day, a_manifest, a_run, an_object
 
 pytestmark = pytest.mark.unit
@@ -17,12 +17,12 @@ SOURCES = ("flights", "weather")
 
 
 def standards(place="its source", **thresholds):
-    return {source: Standard(LateThresholds(**(thresholds or {"rows": 0})), place) for source in SOURCES}
+    return {source: SourceThresholds(LateThresholds(**(thresholds or {"rows": 0})), place) for source in SOURCES}
 
 
 def decide(before, now, place="its source", **thresholds):
     found = difference(a_manifest(*before), a_manifest(*now), sources=SOURCES)
-    return weigh(a_day(), found, standards=standards(place, **thresholds), frozen_at=FROZEN)
+    return evaluate_day(a_day(), found, standards=standards(place, **thresholds), frozen_at=FROZEN)
 
 
 def late(rows, **more):
@@ -33,7 +33,7 @@ def test_what_reaches_a_threshold_is_run_again_and_the_reason_has_its_numbers():
     before = [an_object(rows=924)]
     more = [an_object(name="b", hour="13", rows=90, size=8_000), an_object(name="c", hour="14", rows=7, size=6_200)]
     found = decide(before, [*before, *more], percent=1)
-    assert (found.decision, found.rule) == (Decision.RERUN, Rule.GROWN)
+    assert (found.decision, found.rule) == (LateDecision.RERUN, DecisionRule.GROWN)
     assert found.reason == "flights grew by 97 rows (10.5 %), 2 objects, 14.2 kB: reaches percent 1 of its source"
     assert (found.attempt, found.run_id, found.frozen_at) == (1, a_run(1).run_id, FROZEN)
 
@@ -41,7 +41,7 @@ def test_what_reaches_a_threshold_is_run_again_and_the_reason_has_its_numbers():
 def test_what_stays_below_every_threshold_is_ignored_and_the_reason_names_them_all():
     before = [an_object(rows=1000)]
     found = decide(before, [*before, late(9)], percent=1, rows=10, place="pipeline daily_delays")
-    assert (found.decision, found.rule) == (Decision.IGNORE, Rule.BELOW)
+    assert (found.decision, found.rule) == (LateDecision.IGNORE, DecisionRule.BELOW)
     assert found.reason == (
         "flights grew by 9 rows (0.9 %), 1 object, 900 bytes: below percent 1 and rows 10 of pipeline daily_delays"
     )
@@ -50,19 +50,19 @@ def test_what_stays_below_every_threshold_is_ignored_and_the_reason_names_them_a
 @pytest.mark.parametrize(
     ("rows", "thresholds", "rule"),
     [
-        (10, {"rows": 10}, Rule.GROWN),
-        (9, {"rows": 10}, Rule.BELOW),
-        (10, {"bytes": 1000}, Rule.GROWN),
-        (10, {"bytes": 1001}, Rule.BELOW),
-        (11, {"percent": 1.1}, Rule.GROWN),  # 1.1 * 1000 is more than 1100 in floating point
-        (10, {"percent": 1.1}, Rule.BELOW),
-        (10, {"percent": 50, "rows": 10}, Rule.GROWN),
-        (1, {"rows": 0}, Rule.GROWN),
-        (1, {"bytes": 0}, Rule.GROWN),
-        (1, {"percent": 0}, Rule.GROWN),
-        (0, {"rows": 0}, Rule.GROWN),  # an object without rows is late data too
-        (0, {"percent": 1}, Rule.BELOW),
-        (0, {"rows": 1}, Rule.BELOW),
+        (10, {"rows": 10}, DecisionRule.GROWN),
+        (9, {"rows": 10}, DecisionRule.BELOW),
+        (10, {"bytes": 1000}, DecisionRule.GROWN),
+        (10, {"bytes": 1001}, DecisionRule.BELOW),
+        (11, {"percent": 1.1}, DecisionRule.GROWN),  # 1.1 * 1000 is more than 1100 in floating point
+        (10, {"percent": 1.1}, DecisionRule.BELOW),
+        (10, {"percent": 50, "rows": 10}, DecisionRule.GROWN),
+        (1, {"rows": 0}, DecisionRule.GROWN),
+        (1, {"bytes": 0}, DecisionRule.GROWN),
+        (1, {"percent": 0}, DecisionRule.GROWN),
+        (0, {"rows": 0}, DecisionRule.GROWN),  # an object without rows is late data too
+        (0, {"percent": 1}, DecisionRule.BELOW),
+        (0, {"rows": 1}, DecisionRule.BELOW),
     ],
 )
 def test_a_threshold_is_reached_exactly_at_its_value(rows, thresholds, rule):
@@ -73,7 +73,7 @@ def test_a_threshold_is_reached_exactly_at_its_value(rows, thresholds, rule):
 @pytest.mark.parametrize("thresholds", [{"rows": 0}, {"bytes": 0}, {"percent": 0}])
 def test_no_late_data_is_never_enough(thresholds):
     found = decide([an_object()], [an_object()], **thresholds)
-    assert (found.decision, found.rule) == (Decision.IGNORE, Rule.UNCHANGED)
+    assert (found.decision, found.rule) == (LateDecision.IGNORE, DecisionRule.UNCHANGED)
     assert found.reason == "nothing has come since the published run listed its inputs"
 
 
@@ -83,7 +83,7 @@ def test_a_zero_threshold_is_told_as_any_late_data():
     )
 
 
-@pytest.mark.parametrize(("rows", "rule"), [(1, Rule.GROWN), (0, Rule.BELOW)])
+@pytest.mark.parametrize(("rows", "rule"), [(1, DecisionRule.GROWN), (0, DecisionRule.BELOW)])
 def test_where_nothing_was_before_any_row_reaches_any_percentage(rows, rule):
     assert decide([], [late(rows)], percent=10_000).rule is rule
 
@@ -92,7 +92,7 @@ def test_a_changed_file_counts_whole_and_is_told_as_such():
     before = [an_object(name="x", rows=600, file="f.csv"), an_object(name="y", hour="13", rows=325, file="f.csv")]
     now = [an_object(name="z", rows=608, file="f.csv"), an_object(name="w", hour="13", rows=325, file="f.csv")]
     found = decide(before, now, percent=100)
-    assert found.rule is Rule.GROWN
+    assert found.rule is DecisionRule.GROWN
     assert found.reason == (
         "flights has 1 changed file, 925 -> 933 rows (100.9 %), 2 objects, 93.3 kB: reaches percent 100 of its source"
     )
@@ -111,7 +111,7 @@ def test_a_changed_file_with_fewer_rows_of_the_day_is_held():
     before = [an_object(name="x", rows=60, file="f.csv"), an_object(name="y", hour="13", rows=40, file="f.csv")]
     now = [an_object(name="z", rows=99, file="f.csv"), late(1000)]
     found = decide(before, now, rows=0)
-    assert (found.decision, found.rule) == (Decision.HOLD, Rule.SHRANK)
+    assert (found.decision, found.rule) == (LateDecision.HOLD, DecisionRule.SHRANK)
     assert found.reason == (
         "flights: f.csv was changed and has 99 rows of this day, not 100: find out why; "
         f"`slackwater run {PIPELINE} --date {DATE} --allow-fewer` publishes what is there"
@@ -120,13 +120,13 @@ def test_a_changed_file_with_fewer_rows_of_the_day_is_held():
 
 def test_a_changed_file_whose_rows_moved_to_another_hour_is_no_shrinking():
     before, now = [an_object(name="x", rows=60, file="f")], [an_object(name="y", hour="15", rows=60, file="f")]
-    assert decide(before, now, rows=0).rule is Rule.GROWN
+    assert decide(before, now, rows=0).rule is DecisionRule.GROWN
 
 
 def test_objects_that_are_gone_are_held_even_when_others_have_come():
     before = [an_object(rows=10), an_object("weather", name="w", rows=3), an_object("weather", name="v", hour="13")]
     found = decide(before, [*before[:1], late(1000)], rows=0)
-    assert (found.decision, found.rule) == (Decision.HOLD, Rule.VANISHED)
+    assert (found.decision, found.rule) == (LateDecision.HOLD, DecisionRule.VANISHED)
     assert found.reason == (
         "weather has lost 2 objects with 13 rows that the published run has read, of 2013-03-10 12:00 to 14:00 UTC, "
         "and nothing has taken their place: find out why; "
@@ -136,7 +136,7 @@ def test_objects_that_are_gone_are_held_even_when_others_have_come():
 
 def test_an_overwritten_object_with_fewer_rows_is_held():
     found = decide([an_object(rows=10)], [an_object(rows=9, etag="other")], rows=0)
-    assert found.rule is Rule.SHRANK
+    assert found.rule is DecisionRule.SHRANK
     assert "what was pushed of 2013-03-10 12:00 to 13:00 UTC was changed" in found.reason
 
 
@@ -144,7 +144,7 @@ def test_one_source_past_its_threshold_is_enough_and_only_it_is_named():
     before = [an_object(rows=1000), an_object("weather", rows=10)]
     now = [*before, late(1), an_object("weather", name="late", rows=5)]
     found = decide(before, now, percent=10)
-    assert found.rule is Rule.GROWN
+    assert found.rule is DecisionRule.GROWN
     assert found.reason.startswith("weather grew by 5 rows (50.0 %)")
     assert "flights" not in found.reason
     assert [source.late.rows for source in found.sources] == [1, 5]
@@ -157,43 +157,47 @@ def active():
 @pytest.mark.parametrize(
     ("record", "rule", "words"),
     [
-        (DayRecord(pipeline=PIPELINE, date=DATE), Rule.NEVER_PUBLISHED, "never run"),
-        (DayRecord(pipeline=PIPELINE, date=DATE, attempts=1), Rule.NEVER_PUBLISHED, "never published, in 1 attempt"),
-        (a_day(active=active()), Rule.RUNNING, "attempt 2 is running, since 2013-03-11 07:02 UTC"),
-        (a_day(), Rule.CURRENT, "the current day"),
-        (a_day(), Rule.MANIFEST_GONE, f"slackwater run {PIPELINE} --date {DATE} --force"),
+        (DayRecord(pipeline=PIPELINE, date=DATE), DecisionRule.NEVER_PUBLISHED, "never run"),
+        (
+            DayRecord(pipeline=PIPELINE, date=DATE, attempts=1),
+            DecisionRule.NEVER_PUBLISHED,
+            "never published, in 1 attempt",
+        ),
+        (a_day(active=active()), DecisionRule.RUNNING, "attempt 2 is running, since 2013-03-11 07:02 UTC"),
+        (a_day(), DecisionRule.CURRENT, "the current day"),
+        (a_day(), DecisionRule.MANIFEST_GONE, f"slackwater run {PIPELINE} --date {DATE} --force"),
     ],
 )
 def test_a_rule_that_needs_no_listing_has_its_reason(record, rule, words):
-    found = weigh(record, rule, standards={})
+    found = evaluate_day(record, rule, standards={})
     assert words in found.reason
-    assert found.decision is (Decision.HOLD if rule is Rule.MANIFEST_GONE else Decision.IGNORE)
+    assert found.decision is (LateDecision.HOLD if rule is DecisionRule.MANIFEST_GONE else LateDecision.IGNORE)
     assert found.attempt == (1 if record.published else None)
 
 
 def test_a_rule_that_needs_a_listing_is_refused_without_one():
     with pytest.raises(ValueError, match="grown does not decide"):
-        weigh(a_day(), Rule.GROWN, standards={})
+        evaluate_day(a_day(), DecisionRule.GROWN, standards={})
 
 
 @pytest.mark.parametrize(
     ("day", "current", "running", "rule"),
     [
         (a_day(), False, False, None),
-        (a_day(), True, False, Rule.CURRENT),
-        (a_day(), True, True, Rule.RUNNING),
-        (a_day(), False, True, Rule.RUNNING),
-        (DayRecord(pipeline=PIPELINE, date=DATE), False, False, Rule.NEVER_PUBLISHED),
-        (DayRecord(pipeline=PIPELINE, date=DATE), True, False, Rule.CURRENT),
+        (a_day(), True, False, DecisionRule.CURRENT),
+        (a_day(), True, True, DecisionRule.RUNNING),
+        (a_day(), False, True, DecisionRule.RUNNING),
+        (DayRecord(pipeline=PIPELINE, date=DATE), False, False, DecisionRule.NEVER_PUBLISHED),
+        (DayRecord(pipeline=PIPELINE, date=DATE), True, False, DecisionRule.CURRENT),
     ],
 )
 def test_some_days_are_decided_at_sight(day, current, running, rule):
-    assert rule_at_sight(day, current=current, running=running) is rule
+    assert early_rule(day, current=current, running=running) is rule
 
 
 def test_a_version_that_people_do_not_know_is_owed_to_them():
-    assert weigh(a_day(2), Rule.CURRENT, standards={}).owes_telling
-    assert not weigh(a_day(2, told=2), Rule.CURRENT, standards={}).owes_telling
+    assert evaluate_day(a_day(2), DecisionRule.CURRENT, standards={}).notification_due
+    assert not evaluate_day(a_day(2, told=2), DecisionRule.CURRENT, standards={}).notification_due
 
 
 # -- properties -----------------------------------------------------------------------------------------------------
@@ -251,31 +255,37 @@ def test_nothing_differs_from_itself_however_it_is_ordered(now):
 @given(before=objects, now=objects, thresholds=levels)
 def test_any_two_listings_are_decided_over(before, now, thresholds):
     found = difference(a_manifest(*before), a_manifest(*now), sources=SOURCES)
-    decision = weigh(a_day(), found, standards={source: Standard(thresholds, "its source") for source in SOURCES})
+    decision = evaluate_day(
+        a_day(), found, standards={source: SourceThresholds(thresholds, "its source") for source in SOURCES}
+    )
     assert decision.reason
     gone = any(item.change is Change.REMOVED for source in found for item in source.changes)
-    assert (decision.rule is Rule.VANISHED) is gone
-    assert (decision.rule is Rule.UNCHANGED) is not any(source.changes for source in found)
+    assert (decision.rule is DecisionRule.VANISHED) is gone
+    assert (decision.rule is DecisionRule.UNCHANGED) is not any(source.changes for source in found)
 
 
 @given(before=objects, rows=st.integers(0, 200), more=st.integers(0, 200), thresholds=levels)
 def test_more_late_rows_never_make_a_day_less_late(before, rows, more, thresholds):
     def decided(count):
         found = difference(a_manifest(*before), a_manifest(*before, late(count)), sources=SOURCES)
-        return weigh(a_day(), found, standards={source: Standard(thresholds, "") for source in SOURCES}).decision
+        return evaluate_day(
+            a_day(), found, standards={source: SourceThresholds(thresholds, "") for source in SOURCES}
+        ).decision
 
-    assert (decided(rows), decided(rows + more)) != (Decision.RERUN, Decision.IGNORE)
+    assert (decided(rows), decided(rows + more)) != (LateDecision.RERUN, LateDecision.IGNORE)
 
 
 @given(before=objects, rows=st.integers(0, 200), one=levels, other=levels)
 def test_of_two_thresholds_either_is_enough(before, rows, one, other):
     def rule(thresholds):
         found = difference(a_manifest(*before), a_manifest(*before, late(rows)), sources=SOURCES)
-        return weigh(a_day(), found, standards={source: Standard(thresholds, "") for source in SOURCES}).rule
+        return evaluate_day(
+            a_day(), found, standards={source: SourceThresholds(thresholds, "") for source in SOURCES}
+        ).rule
 
     given_both = one.model_copy(update={name: value for name, value in other if value is not None})
     alone = {rule(LateThresholds(**{name: value})) for name, value in given_both if value is not None}
-    assert (rule(given_both) is Rule.GROWN) is (Rule.GROWN in alone)
+    assert (rule(given_both) is DecisionRule.GROWN) is (DecisionRule.GROWN in alone)
 
 
 def test_what_a_source_of_the_pipeline_never_had_is_all_added():

@@ -16,8 +16,8 @@ from slackwater.aws.emf import put_metric
 from slackwater.local.emf import data
 from slackwater.metrics import NAMESPACE, Dimension, Metric, Unit
 from slackwater.project import load_project
-from slackwater.receiver.api import Answer, error
-from slackwater.receiver.fetch import Fetched
+from slackwater.receiver.pull.fetch import FetchResult
+from slackwater.receiver.push.request import ApiResponse, error_response
 from slackwater.runs.record import Publication, Run, RunRecord, RunState
 
 pytestmark = pytest.mark.unit
@@ -74,25 +74,25 @@ def test_the_page_for_operators_names_every_metric_with_unit_and_dimension(metri
 
 def test_a_batch_is_counted_by_what_became_of_its_events(capsys):
     answer = {"batch_id": "b", "accepted": 3, "duplicates": 0, "rejected": [{"index": 0, "reason": "r"}]}
-    receive_events._count("weather", Answer(status=202, body=answer))
+    receive_events._count("weather", ApiResponse(status=202, body=answer))
     of = {"source": "weather"}
     assert put(capsys) == [("EventsAccepted", of, (3.0,)), ("EventsRejected", of, (1.0,))]
 
 
 def test_a_batch_that_was_refused_counts_for_no_source(capsys):
-    receive_events._count("no such source", error(404, "no_such_source", "there is none"))
+    receive_events._count("no such source", error_response(404, "no_such_source", "there is none"))
     assert put(capsys) == []
 
 
 def test_a_file_that_was_taken_is_counted_with_its_events(capsys):
-    fetch_file._count("flights", Fetched(path="f.csv", state="taken", rows=7, rejected=2))
+    fetch_file._count("flights", FetchResult(path="f.csv", state="taken", rows=7, rejected=2))
     of = {"source": "flights"}
     assert put(capsys) == [("FilesTaken", of, (1.0,)), ("EventsAccepted", of, (7.0,)), ("EventsRejected", of, (2.0,))]
 
 
 @pytest.mark.parametrize("state", ["unchanged", "duplicate", "vanished", "busy"])
 def test_a_file_that_was_not_taken_is_not_counted(capsys, state):
-    fetch_file._count("flights", Fetched(path="f.csv", state=state, bytes=10))
+    fetch_file._count("flights", FetchResult(path="f.csv", state=state, bytes=10))
     assert put(capsys) == []
 
 

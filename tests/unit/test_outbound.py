@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import DefinitionError, OutboundRefused
-from slackwater.receiver.addresses import special
-from slackwater.receiver.outbound import GuardedTransport, Outbound
+from slackwater.receiver.partners.ip_addresses import special
+from slackwater.receiver.partners.outbound import GuardedTransport, Outbound
 from tests.fakes_web import Reply, Web
 from tests.unit.outbound_cases import DNS, DNS_OF_PASSES, PASSES, PUBLIC, REFUSED
 

@@ -6,10 +6,10 @@ from slackwater.aws import partners
 from slackwater.aws.partners import open_partner
 from slackwater.aws.s3_partner import S3Partner
 from slackwater.errors import DefinitionError
-from slackwater.receiver.credentials import Credentials
-from slackwater.receiver.http_partner import HttpPartner
-from slackwater.receiver.outbound import Outbound
-from slackwater.receiver.sftp_partner import SftpPartner
+from slackwater.receiver.partners.credentials import Credentials
+from slackwater.receiver.partners.http_partner import HttpPartner
+from slackwater.receiver.partners.outbound import Outbound
+from slackwater.receiver.partners.sftp_partner import SftpPartner
 from tests.fakes_receiver import a_source
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHk2sL++5mySabi+ODUdHJUi/kpIlwq+KFPdtRylkMtc"

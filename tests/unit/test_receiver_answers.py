@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lambdas.receive_events import handler as receive_events
-from slackwater.receiver.api import EventsApi
-from slackwater.receiver.batch import Limits
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.reasons import cut, named, shown
-from slackwater.receiver.receive import Receiver
-from slackwater.receiver.source import Source
+from slackwater.receiver.parsing.rejections import quote_name, quote_value, truncate
+from slackwater.receiver.push.batch import Limits
+from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.push.request import EventsApi
+from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.sources.definition import Source
 from tests.fakes_receiver import Clock, MemoryBuffer, MemoryPartitions, MemoryStore, MemoryTokens, a_source
 
 pytestmark = pytest.mark.unit
@@ -31,7 +31,7 @@ class World:
 
     def __init__(self, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
         self.source, self.store, self.queue, clock = source, MemoryStore(), MemoryBuffer(), Clock()
-        delivery = Delivery(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        delivery = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         api = EventsApi(
             tokens=MemoryTokens({"good": ["*"]}),
             source=lambda _: self.source,
@@ -113,10 +113,10 @@ def test_ten_thousand_rejected_events_fit_the_answer(monkeypatch):
 
 @given(st.text(alphabet=st.characters(exclude_categories=())))
 def test_what_is_quoted_is_short_in_json_and_utf8(text):
-    for quoted in (shown(text), named(text)):
+    for quoted in (quote_value(text), quote_name(text)):
         assert len(json.dumps(quoted)) <= len('""...') + 60
         quoted.encode()
-    assert named(text).removesuffix("...") in text.encode(errors="backslashreplace").decode()
+    assert quote_name(text).removesuffix("...") in text.encode(errors="backslashreplace").decode()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_what_is_quoted_is_short_in_json_and_utf8(text):
     ],
 )
 def test_cut(text, most, kept):
-    assert cut(text, most) == kept
+    assert truncate(text, most) == kept
 
 
 ANY = st.text(alphabet=st.characters(exclude_categories=()))

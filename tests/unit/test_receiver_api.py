@@ -13,8 +13,8 @@ import pytest
 
 from lambdas.receive_events import handler as receive_events
 from slackwater.errors import AccessDenied, CloudError, DefinitionError, PartnerError, Throttled, UnknownName
-from slackwater.receiver.api import EventsApi, Request
-from slackwater.receiver.source import Source
+from slackwater.receiver.push.request import EventsApi, PushRequest
+from slackwater.sources.definition import Source
 from tests.fakes_receiver import (
     RECEIVED,
     Crash,
@@ -55,7 +55,7 @@ class TestApi:
         sent = {"content-type": NDJSON, **{name.replace("_", "-"): value for name, value in headers.items()}}
         if token:
             sent["authorization"] = f"Bearer {token}"
-        return self.api(setup or Setup()).post(Request(source=source, headers=sent, body=body))
+        return self.api(setup or Setup()).post(PushRequest(source=source, headers=sent, body=body))
 
     def test_accepted(self):
         answer = self.post(f"{json.dumps(event())}\n7".encode())
@@ -129,13 +129,16 @@ class TestApi:
                 buffer=MemoryBuffer(),
                 now=setup.clock,
             )
-            assert api.post(Request(source="things", headers={"authorization": "bearer old"}, body=b"[]")).status == 401
+            assert (
+                api.post(PushRequest(source="things", headers={"authorization": "bearer old"}, body=b"[]")).status
+                == 401
+            )
         later = MemoryTokens({"new": ["*"]}, expires_at=RECEIVED + timedelta(seconds=1))
         api = EventsApi(
             tokens=later, source=lambda _: SOURCE, receiver=setup.receiver, buffer=MemoryBuffer(), now=setup.clock
         )
         sent = {"authorization": "bearer new", "content-type": "application/json"}
-        assert api.post(Request(source="things", headers=sent, body=b"[]")).status == 202
+        assert api.post(PushRequest(source="things", headers=sent, body=b"[]")).status == 202
 
 
 class TestHandler:

@@ -8,8 +8,8 @@ from botocore.exceptions import ClientError
 from slackwater.aws.file_cache import DynamoFileCache
 from slackwater.aws.partitions import PartitionRegistry
 from slackwater.errors import CloudError
-from slackwater.receiver.file_cache import Content, EntryChanged, FileEntry, Lease, Version
-from slackwater.receiver.partition import Partition
+from slackwater.receiver.pull.file_cache import Content, EntryChanged, FileEntry, FileVersion, Lease
+from slackwater.sources.partitions import Partition
 
 pytestmark = pytest.mark.unit
 
@@ -71,7 +71,7 @@ class Glue:
 class TestFileCache:
     def test_an_entry_is_read_as_it_was_saved(self):
         cache = DynamoFileCache(Dynamo("source", "path"), "files")
-        version = Version(content_sha256="s", partitions=(Partition("2013-03-08", "05"),))
+        version = FileVersion(content_sha256="s", partitions=(Partition("2013-03-08", "05"),))
         saved = cache.save(FileEntry(source="a", path="x", version=version))
         assert saved.revision == 1
         assert cache.get("a", "x") == saved

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.receiver.batch import Limits, TooLarge, Unparsed, UnreadableBody, UnsupportedMedia, decode
+from slackwater.receiver.parsing.json_lines import InvalidJson
+from slackwater.receiver.push.batch import BatchTooLarge, Limits, UnreadableBody, UnsupportedMedia, decode
 
 pytestmark = pytest.mark.unit
 
@@ -77,9 +78,9 @@ def test_bodies_that_are_refused_whole(body, content_type, says):
 def test_a_broken_line_spoils_no_other():
     body = b'{"a":1}\n{"a":\n\n{"a":"\xff"}\n[1\n2]\n{"a":3},{"a":4}\n{"a":5}'
     batch = read(body)
-    assert [event for event in batch.events if not isinstance(event, Unparsed)] == [{"a": 1}, {"a": 5}]
+    assert [event for event in batch.events if not isinstance(event, InvalidJson)] == [{"a": 1}, {"a": 5}]
     assert list(batch.lines or []) == [1, 2, 4, 5, 6, 7, 8]
-    assert isinstance(batch.events[2], Unparsed)
+    assert isinstance(batch.events[2], InvalidJson)
     assert batch.events[2].reason == "not UTF-8"
     assert batch.texts([1, 2, 5]) == ['{"a":', '{"a":"\\xff"}', '{"a":3},{"a":4}']
 
@@ -87,7 +88,7 @@ def test_a_broken_line_spoils_no_other():
 def test_lines_that_only_together_make_json_are_broken_lines():
     # Joined with commas these three lines are three values, too.
     batch = read(b'{"a":1},{"a":2}\n{"a":[1\n2]}\n{"ok":true}')
-    assert [isinstance(event, Unparsed) for event in batch.events] == [True, True, True, False]
+    assert [isinstance(event, InvalidJson) for event in batch.events] == [True, True, True, False]
 
 
 def test_texts_of_an_array_are_as_they_were_sent():
@@ -242,7 +243,7 @@ def test_a_bomb_is_cut_off_while_it_expands(encoding):
     assert len(bomb) < 100_000
     tracemalloc.start()
     try:
-        with pytest.raises(TooLarge, match="expands to more than 1,000 bytes"):
+        with pytest.raises(BatchTooLarge, match="expands to more than 1,000 bytes"):
             read(bomb, JSON, encoding, expanded_bytes=1000)
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
@@ -259,14 +260,14 @@ def test_limits():
     assert len(read(b"[1,2,3]", JSON, events=3).events) == 3
     assert len(read(b"1\n\n2\n\n3\n\n", events=3).events) == 3
     for body, content_type in ((b"[1,2,3,4]", JSON), (b"1\n2\n3\n4", NDJSON)):
-        with pytest.raises(TooLarge, match="more than 3 events"):
+        with pytest.raises(BatchTooLarge, match="more than 3 events"):
             read(body, content_type, events=3)
     assert read(b"[1,2,3]", JSON, body_bytes=7)
-    with pytest.raises(TooLarge, match="8 bytes: at most 7"):
+    with pytest.raises(BatchTooLarge, match="8 bytes: at most 7"):
         read(b"[1,2,3] ", JSON, body_bytes=7)
     for encoding, pack in PACK.items():
         assert read(pack(b"[1,2,3]"), JSON, encoding, expanded_bytes=7)
-        with pytest.raises(TooLarge, match="expands to more than 7 bytes"):
+        with pytest.raises(BatchTooLarge, match="expands to more than 7 bytes"):
             read(pack(b"[1,2,3] "), JSON, encoding, expanded_bytes=7)
 
 
@@ -278,7 +279,7 @@ def test_nests_are_counted_before_they_are_parsed(content_type, separator):
     body = separator.join(items).join(frame)
     most = body.count(b"{") + body.count(b"[")
     assert len(read(body, content_type, nests=most).events) == 3
-    with pytest.raises(TooLarge, match=rf"{most} of {{ and \[: at most {most - 1} are taken in one batch"):
+    with pytest.raises(BatchTooLarge, match=rf"{most} of {{ and \[: at most {most - 1} are taken in one batch"):
         read(body, content_type, nests=most - 1)
 
 
@@ -287,7 +288,7 @@ def test_a_bomb_of_empty_objects_is_never_parsed():
     assert len(bomb) < 10_000
     tracemalloc.start()
     try:
-        with pytest.raises(TooLarge, match=r"2,000,002 of \{ and"):
+        with pytest.raises(BatchTooLarge, match=r"2,000,002 of \{ and"):
             read(bomb, JSON, "gzip")
         assert tracemalloc.get_traced_memory()[1] < 40_000_000  # parsed they would take 140 MB
     finally:
@@ -347,4 +348,4 @@ def test_what_json_does_not_have_is_left_to_the_check():
 def test_reasons_of_lines(line, reason):
     first, second = read(b"1\n" + line + b"\n").events
     assert first == 1
-    assert second == (Unparsed(reason) if reason else {"a": 1})
+    assert second == (InvalidJson(reason) if reason else {"a": 1})

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.columns import Reader
-from slackwater.receiver.fields import FieldDefinition
-from slackwater.receiver.reasons import Unreadable
-from slackwater.receiver.schema import ARROW_TYPES
-from slackwater.receiver.texts import read_texts
-from slackwater.receiver.values import read_value
-from slackwater.receiver.zones import clocks_at, moments_at
+from slackwater.receiver.parsing.columns import Reader
+from slackwater.receiver.parsing.rejections import InvalidValue
+from slackwater.receiver.parsing.string_columns import read_texts
+from slackwater.receiver.parsing.timezones import clocks_at, moments_at
+from slackwater.receiver.parsing.values import read_value
+from slackwater.sources.event_schema import ARROW_TYPES
+from slackwater.sources.fields import FieldDefinition
 
 pytestmark = pytest.mark.unit
 
@@ -192,7 +192,7 @@ def test_numbers_are_read_as_one_by_one(definition, array):
     for index, (value, found) in enumerate(zip(array.to_pylist(), plain.to_pylist(), strict=True)):
         try:
             expected = read_value(value, field, None), None
-        except Unreadable as error:
+        except InvalidValue as error:
             expected = None, str(error)
         assert (found, column.faults.get(index)) == expected
 

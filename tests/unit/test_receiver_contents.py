@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.receiver.contents import Contents
-from slackwater.receiver.file_cache import EntryChanged, FileEntry, Lease, Version
-from slackwater.receiver.partition import Partition
+from slackwater.receiver.pull.contents import Contents
+from slackwater.receiver.pull.file_cache import EntryChanged, FileEntry, FileVersion, Lease
+from slackwater.sources.partitions import Partition
 from tests.fakes_receiver import RECEIVED, Clock, MemoryFileCache, MemoryStore
 
 pytestmark = pytest.mark.unit
 
-VERSION = Version(content_sha256="x", partitions=(Partition("2013-03-11", "12"), Partition("2013-03-11", "13")))
+VERSION = FileVersion(content_sha256="x", partitions=(Partition("2013-03-11", "12"), Partition("2013-03-11", "13")))
 UNTIL = RECEIVED + timedelta(minutes=1)
 
 
@@ -24,7 +24,7 @@ class World:
         for uri in VERSION.objects("raw", "s"):
             self.store.put(uri, b"")
 
-    def need(self, path: str, **which: Version) -> None:
+    def need(self, path: str, **which: FileVersion) -> None:
         self.cache.save(FileEntry(source="s", path=path, **which))
 
     def sweeps(self) -> tuple[Lease, ...]:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.fetch import LEASE
+from slackwater.receiver.pull.fetch import LEASE
 from tests.fakes_trouble import KINDS, Process, Trouble
 from tests.fakes_turns import take_turns
 from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row

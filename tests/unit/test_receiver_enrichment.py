@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.enrichment import derive
-from slackwater.receiver.events import check_events
-from slackwater.receiver.fields import Constant, Mapping, Part, Template
-from slackwater.receiver.schema import ARROW_TYPES, MOMENT, event_schema
+from slackwater.receiver.parsing.derived_columns import derive
+from slackwater.receiver.parsing.event_checks import check_events
+from slackwater.sources.enrichment import ConstantColumn, DatePartColumn, LookupColumn, TemplateColumn
+from slackwater.sources.event_schema import ARROW_TYPES, TIMESTAMP, event_schema
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit
@@ -25,7 +25,7 @@ EVENTS = pa.table(
         "size": [3.0, 1e16, None, 1e-7],
         "good": [True, False, None, True],
         "day": [date(2013, 3, 8), date(1, 2, 3), None, date(2013, 3, 8)],
-        "at": pa.array([NOON, NOON + timedelta(microseconds=250_000), None, datetime(1, 1, 1, tzinfo=UTC)], MOMENT),
+        "at": pa.array([NOON, NOON + timedelta(microseconds=250_000), None, datetime(1, 1, 1, tzinfo=UTC)], TIMESTAMP),
     }
 )
 
@@ -38,7 +38,7 @@ def derived(definition, table: pa.Table = EVENTS) -> list[object]:
 
 @pytest.mark.parametrize("value", ["EU", "", 7, 2.5, True])
 def test_a_constant_is_the_same_in_every_event(value):
-    assert derived(Constant(constant=value)) == [value] * 4
+    assert derived(ConstantColumn(constant=value)) == [value] * 4
 
 
 @pytest.mark.parametrize(
@@ -54,24 +54,27 @@ def test_a_constant_is_the_same_in_every_event(value):
     ],
 )
 def test_a_template_is_filled(template, texts):
-    assert derived(Template(template=template)) == texts
+    assert derived(TemplateColumn(template=template)) == texts
 
 
 @given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False)))
 def test_numbers_stand_in_a_template_as_in_json(numbers):
-    texts = derived(Template(template="{n}"), pa.table({"n": pa.array(numbers, pa.float64())}))
+    texts = derived(TemplateColumn(template="{n}"), pa.table({"n": pa.array(numbers, pa.float64())}))
     assert texts == [json.dumps(number) for number in numbers]
 
 
 @pytest.mark.parametrize(
     ("mapping", "texts"),
     [
-        (Mapping(of="id", values={"EWR": "Newark", "LGA": "La Guardia"}), ["Newark", None, None, "La Guardia"]),
-        (Mapping(of="id", values={"EWR": "Newark"}, default="elsewhere"), ["Newark", "elsewhere", None, "elsewhere"]),
-        (Mapping(of="count", values={"1545": "a", "-1": "b"}), ["a", "b", None, None]),
-        (Mapping(of="good", values={"true": "yes"}, default="no"), ["yes", "no", None, "yes"]),
-        (Mapping(of="day", values={"2013-03-08": "Friday"}), ["Friday", None, None, "Friday"]),
-        (Mapping(of="size", values={"3.0": "three"}), ["three", None, None, None]),
+        (LookupColumn(of="id", values={"EWR": "Newark", "LGA": "La Guardia"}), ["Newark", None, None, "La Guardia"]),
+        (
+            LookupColumn(of="id", values={"EWR": "Newark"}, default="elsewhere"),
+            ["Newark", "elsewhere", None, "elsewhere"],
+        ),
+        (LookupColumn(of="count", values={"1545": "a", "-1": "b"}), ["a", "b", None, None]),
+        (LookupColumn(of="good", values={"true": "yes"}, default="no"), ["yes", "no", None, "yes"]),
+        (LookupColumn(of="day", values={"2013-03-08": "Friday"}), ["Friday", None, None, "Friday"]),
+        (LookupColumn(of="size", values={"3.0": "three"}), ["three", None, None, None]),
     ],
     ids=str,
 )
@@ -95,7 +98,7 @@ _moments = st.lists(st.one_of(_near_changes, st.datetimes(timezones=st.just(UTC)
 @given(moments=_moments)
 @example(moments=[datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)])
 def test_a_part_is_what_a_clock_of_the_zone_shows(zone, part, moments):
-    found = derived(Part(part=part, of="at", timezone=zone), pa.table({"at": pa.array(moments, MOMENT)}))
+    found = derived(DatePartColumn(part=part, of="at", timezone=zone), pa.table({"at": pa.array(moments, TIMESTAMP)}))
     assert found == [_part(moment, part, ZoneInfo(zone)) for moment in moments]
 
 

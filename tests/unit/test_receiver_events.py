@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.batch import Unparsed
-from slackwater.receiver.events import Rejected, check_events, check_table
-from slackwater.receiver.rules import Fault, Rule
-from slackwater.receiver.schema import event_schema, wire_schema
-from slackwater.receiver.source import Source
-from slackwater.receiver.unknown_fields import MAX_DEPTH
+from slackwater.receiver.parsing.event_checks import RejectedEvent, check_events, check_table
+from slackwater.receiver.parsing.json_lines import InvalidJson
+from slackwater.receiver.parsing.rejections import Rejection, RejectionRule
+from slackwater.receiver.parsing.unknown_fields import MAX_DEPTH
+from slackwater.sources.definition import Source
+from slackwater.sources.event_schema import event_schema, partner_schema
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit
@@ -151,14 +151,16 @@ class TestFields:
             "id: missing, and it is required"
         ]
         found = check([an_event(count="x", new=math.nan)]).rejected
-        assert [item.rule for item in found] == [Rule.NOT_JSON]
+        assert [item.rule for item in found] == [RejectionRule.NOT_JSON]
 
     def test_what_is_no_json_or_no_utf8(self):
-        found = check([Unparsed("not UTF-8"), Unparsed("not JSON: Expecting value at column 1"), an_event()]).rejected
-        assert [item.rule for item in found] == [Rule.NOT_UTF8, Rule.NOT_JSON]
+        found = check(
+            [InvalidJson("not UTF-8"), InvalidJson("not JSON: Expecting value at column 1"), an_event()]
+        ).rejected
+        assert [item.rule for item in found] == [RejectionRule.NOT_UTF8, RejectionRule.NOT_JSON]
 
     def test_nothing(self):
-        for found in (check([]), check(pa.Table.from_pylist([], wire_schema(SOURCE)))):
+        for found in (check([]), check(pa.Table.from_pylist([], partner_schema(SOURCE)))):
             assert found.table.schema == event_schema(SOURCE)
             assert (found.table.num_rows, found.rejected) == (0, [])
 
@@ -178,7 +180,7 @@ class TestTimeLimits:
 
     def test_another_fault_comes_first(self):
         found = check([an_event(at="1970-01-01T00:00:00Z", count="x"), {"id": "a"}], self.SOURCE).rejected
-        assert [item.rule for item in found] == [Rule.WRONG_TYPE, Rule.MISSING]
+        assert [item.rule for item in found] == [RejectionRule.WRONG_TYPE, RejectionRule.MISSING]
 
     def test_the_time_of_receipt_decides(self):
         for seconds, rejected in ((0, 0), (1, 1)):
@@ -198,7 +200,10 @@ class TestTimeLimits:
     def test_the_ends_of_time(self):
         source = a_source(timestamp={"field": "at", "max_age_days": 36_500, "max_future_hours": 876_000})
         events = [an_event(at="0001-01-01T00:00:00Z"), an_event(at="9999-12-31T23:59:59.999999Z")]
-        assert [item.rule for item in check(events, source).rejected] == [Rule.TOO_OLD, Rule.IN_THE_FUTURE]
+        assert [item.rule for item in check(events, source).rejected] == [
+            RejectionRule.TOO_OLD,
+            RejectionRule.IN_THE_FUTURE,
+        ]
 
 
 class TestUnknownFields:
@@ -265,7 +270,7 @@ class TestUnknownFields:
         ignored = check_table(table, a_source(unknown_fields="ignore"), received_at=RECEIVED)
         assert ignored.table["_extra"].to_pylist() == [None, None]
         rejected = check_table(table, a_source(unknown_fields="reject"), received_at=RECEIVED).rejected
-        assert [item.rule for item in rejected] == [Rule.UNKNOWN_FIELD] * 2
+        assert [item.rule for item in rejected] == [RejectionRule.UNKNOWN_FIELD] * 2
 
     def test_columns_of_a_typed_file(self):
         table = pa.table(
@@ -297,7 +302,10 @@ class TestUnknownFields:
         broken = pa.array([b"\xff", b"x", b"y"])
         table = pa.table({"id": list("abc"), "at": [NOON] * 3, "t": broken, "n": [1.5, math.nan, 2.5]})
         found = check_table(table, SOURCE, received_at=RECEIVED)
-        assert [(item.index, item.rule) for item in found.rejected] == [(0, Rule.NOT_UTF8), (1, Rule.NOT_JSON)]
+        assert [(item.index, item.rule) for item in found.rejected] == [
+            (0, RejectionRule.NOT_UTF8),
+            (1, RejectionRule.NOT_JSON),
+        ]
         assert found.table["_extra"].to_pylist() == ['{"t":"y","n":2.5}']
 
 
@@ -308,19 +316,22 @@ class TestFiles:
         (row,) = checked.table.to_pylist()
         assert (row["id"], row["at"], row["count"], row["size"], row["day"]) == ("a", NOON, 5, None, None)
         assert [(item.index, item.rule) for item in checked.rejected] == [
-            (1, Rule.MISSING),
-            (2, Rule.WRONG_TYPE),
-            (3, Rule.MISSING),
+            (1, RejectionRule.MISSING),
+            (2, RejectionRule.WRONG_TYPE),
+            (3, RejectionRule.MISSING),
         ]
 
     def test_faults_that_are_known_before_come_first(self):
         table = pa.table({"id": ["a", "b", ""], "at": [AT, AT, AT]})
-        faults = {0: Fault(Rule.NOT_UTF8, "id: not UTF-8"), 2: Fault(Rule.NOT_UTF8, "day: not UTF-8")}
+        faults = {
+            0: Rejection(RejectionRule.NOT_UTF8, "id: not UTF-8"),
+            2: Rejection(RejectionRule.NOT_UTF8, "day: not UTF-8"),
+        }
         checked = check_table(table, SOURCE, received_at=RECEIVED, faults=faults)
         assert checked.table["id"].to_pylist() == ["b"]
         assert checked.rejected == [
-            Rejected(0, "id: not UTF-8", Rule.NOT_UTF8),
-            Rejected(2, "day: not UTF-8", Rule.NOT_UTF8),
+            RejectedEvent(0, "id: not UTF-8", RejectionRule.NOT_UTF8),
+            RejectedEvent(2, "day: not UTF-8", RejectionRule.NOT_UTF8),
         ]
 
     def test_a_typed_file(self):
@@ -386,7 +397,9 @@ def test_a_table_is_checked_as_its_events_are(source, fields, data):
     body = "\n".join(map(json.dumps, events)).encode()
     table = arrow_json.read_json(
         io.BytesIO(body),
-        parse_options=arrow_json.ParseOptions(explicit_schema=wire_schema(source), unexpected_field_behavior="error"),
+        parse_options=arrow_json.ParseOptions(
+            explicit_schema=partner_schema(source), unexpected_field_behavior="error"
+        ),
     )
     assert check(table, source) == check(events, source)
 
@@ -395,7 +408,7 @@ def test_a_table_is_checked_as_its_events_are(source, fields, data):
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_texts_are_checked_as_events_of_texts_are(source, data):
-    names = [*wire_schema(source).names, *data.draw(st.sampled_from([[], ["gate", "\u00e9"]]))]
+    names = [*partner_schema(source).names, *data.draw(st.sampled_from([[], ["gate", "\u00e9"]]))]
     rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(names, _texts)), max_size=8))
     table = pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in names})
     assert check_table(table, source, received_at=RECEIVED) == check(table.to_pylist(), source)

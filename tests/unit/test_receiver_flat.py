@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.batch import Batch, Limits, TooLarge, UnreadableBody, decode
-from slackwater.receiver.encode import encode, split
-from slackwater.receiver.events import Checked, check_events
-from slackwater.receiver.flat import count_flat_lines, read_flat_lines
-from slackwater.receiver.schema import wire_schema
+from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
+from slackwater.receiver.parsing.json_lines import count_flat_lines, read_flat_lines
+from slackwater.receiver.push.batch import Batch, BatchTooLarge, Limits, UnreadableBody, decode
+from slackwater.receiver.writing.partitioning import encode_parquet, split_by_hour
+from slackwater.sources.event_schema import partner_schema
 from tests.fakes_receiver import RECEIVED, a_source
 
 pytestmark = pytest.mark.unit
@@ -43,11 +43,11 @@ def read(body: bytes, source=SOURCES["plain"], *, at_once: bool = True) -> Batch
         content_type="application/x-ndjson",
         content_encoding=None,
         limits=Limits(),
-        wanted=wire_schema(source) if at_once else None,
+        wanted=partner_schema(source) if at_once else None,
     )
 
 
-def outcome(body: bytes, source, *, at_once: bool) -> tuple[Checked, list[str], list[str]] | str:
+def outcome(body: bytes, source, *, at_once: bool) -> tuple[CheckedEvents, list[str], list[str]] | str:
     """Return all that a body comes to: what is accepted, to the bit, and what is rejected, or why it is refused."""
     try:
         batch = read(body, source, at_once=at_once)
@@ -56,7 +56,11 @@ def outcome(body: bytes, source, *, at_once: bool) -> tuple[Checked, list[str], 
     checked = check_events(batch.events, source, received_at=RECEIVED)
     places = range(len(batch.events))
     assert [batch.lines[place] for place in places] == list(batch.lines)
-    return checked, [encode(part.table) for part in split(checked.table).parts()], batch.texts(list(places))
+    return (
+        checked,
+        [encode_parquet(part.table) for part in split_by_hour(checked.table).parts()],
+        batch.texts(list(places)),
+    )
 
 
 def agree(body: bytes, source) -> None:
@@ -154,7 +158,7 @@ PARTLY = [
 
 @pytest.mark.parametrize("body", PARTLY, ids=range(len(PARTLY)))
 def test_bodies_that_are_left_to_the_reader_of_lines(body):
-    assert not (count_flat_lines(body) and read_flat_lines(body, wire_schema(SOURCES["plain"])))
+    assert not (count_flat_lines(body) and read_flat_lines(body, partner_schema(SOURCES["plain"])))
     agree(body, SOURCES["plain"])
 
 
@@ -167,8 +171,8 @@ def test_arrow_never_sees_a_null_beside_an_object(body):
 
 
 def test_too_many_lines_are_not_even_read(monkeypatch):
-    monkeypatch.setattr("slackwater.receiver.batch.read_flat_lines", None)
-    with pytest.raises(TooLarge, match="more than 10,000 events"):
+    monkeypatch.setattr("slackwater.receiver.parsing.json_lines.read_flat_lines", None)
+    with pytest.raises(BatchTooLarge, match="more than 10,000 events"):
         read(b"{}\n" * 10_001)
 
 

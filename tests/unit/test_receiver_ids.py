@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.receipts import first_received, receipt_uri
-from slackwater.receiver.rules import Rule
-from slackwater.receiver.schema import raw_schema
+from slackwater.receiver.parsing.rejections import RejectionRule
+from slackwater.receiver.writing.receipts import first_received, receipt_uri
+from slackwater.sources.event_schema import raw_schema
 from tests.fakes_receiver import (
     RECEIVED,
     Crash,
@@ -208,7 +208,7 @@ class TestReceipts:
         early = RECEIVED - timedelta(days=20)
         received = setup.check(event("2013-02-20T00:00:00Z"), event(), received_at=early)
         assert (received.received_at, received.checked.table.num_rows) == (early, 1)
-        assert [item.rule for item in received.checked.rejected] == [Rule.IN_THE_FUTURE]
+        assert [item.rule for item in received.checked.rejected] == [RejectionRule.IN_THE_FUTURE]
         assert setup.store.objects == {}
         setup.receiver.sideline(setup.source, received)
         assert setup.store.uris("/sideline/source=things/date=2013-02-20/")

@@ -15,8 +15,8 @@ from lambdas.fetch_file import handler as fetch_file
 from lambdas.list_files import handler as list_files
 from slackwater.errors import DataError, UnknownName
 from slackwater.project import load_project
-from slackwater.receiver.deliver import Delivery
-from slackwater.receiver.pull import MAX_ITEMS
+from slackwater.receiver.pull.plan import MAX_ITEMS
+from slackwater.receiver.writing.raw_writer import RawWriter
 from tests.fakes_receiver import MemoryFileCache, MemoryPartitions, MemoryStore
 
 pytestmark = pytest.mark.unit
@@ -182,7 +182,7 @@ class TestFunctions:
             PROJECT_URI="s3://x/project.json",
             OUTBOUND_ALLOW="127.0.0.1",
         )
-        delivery = Delivery(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        delivery = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         wiring = {"cache": self.cache, "project": project}
         listing = lister.Wiring(environment=environment, store=self.store, **wiring)
         monkeypatch.setattr(lister, "_wiring", lambda: listing)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.patterns import Pattern
+from slackwater.sources.strptime_format import StrptimeFormat
 
 pytestmark = pytest.mark.unit
 
@@ -31,10 +31,10 @@ PATTERNS = [
 def test_reads_what_strptime_reads(text, moment, minutes):
     written = moment.replace(tzinfo=timezone(timedelta(minutes=minutes))).strftime(text)
     expected = datetime.strptime(written, text)  # noqa: DTZ007  # most patterns have no offset
-    found = Pattern(text).read(written)
+    found = StrptimeFormat(text).read(written)
     assert found.local == expected.replace(tzinfo=None)
     assert found.offset == expected.utcoffset()
-    assert Pattern(text).read(written.upper()) == Pattern(text).read(written.lower()) == found
+    assert StrptimeFormat(text).read(written.upper()) == StrptimeFormat(text).read(written.lower()) == found
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_reads_what_strptime_reads(text, moment, minutes):
     ],
 )
 def test_reads(text, written, local):
-    assert Pattern(text).read(written).local == local
+    assert StrptimeFormat(text).read(written).local == local
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_reads(text, written, local):
     ],
 )
 def test_is_of_another_form(text, written):
-    assert Pattern(text).read(written) is None
+    assert StrptimeFormat(text).read(written) is None
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_is_of_another_form(text, written):
 )
 def test_no_day_or_no_time(text, written):
     with pytest.raises(ValueError, match=r".+"):
-        Pattern(text).read(written)
+        StrptimeFormat(text).read(written)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_no_day_or_no_time(text, written):
 )
 def test_patterns_that_cannot_be(text, says):
     with pytest.raises(ValueError, match=re.escape(says)):
-        Pattern(text)
+        StrptimeFormat(text)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_patterns_that_cannot_be(text, says):
     ],
 )
 def test_rewriting_moves_digits_about(text, written, day, moment):
-    form, to_day, to_moment = Pattern(text).rewriting
+    form, to_day, to_moment = StrptimeFormat(text).rewriting
     assert re.fullmatch(form, written)
     assert re.sub(form, to_day, written) == day
     assert re.sub(form, to_moment, written) == moment
@@ -132,4 +132,4 @@ def test_rewriting_moves_digits_about(text, written, day, moment):
 
 @pytest.mark.parametrize("text", ["%d/%m/%y", "%d %b %Y", "%Y-%j", "%d/%m/%Y %I %p"])
 def test_what_takes_more_than_moving_digits_about(text):
-    assert Pattern(text).rewriting is None
+    assert StrptimeFormat(text).rewriting is None

@@ -8,10 +8,18 @@ from itertools import pairwise
 import pytest
 
 from slackwater.errors import DefinitionError, InputError, PartnerError
-from slackwater.receiver.file_cache import Decision, FileEntry, FileState, Lease, Version
-from slackwater.receiver.partition import Partition
-from slackwater.receiver.partner import ListedFile, bucket_folder, listed_file
-from slackwater.receiver.pull import MAX_ITEMS, plan_pull, pull_of, read_item, window, work_address, write_plan
+from slackwater.receiver.partners.partner import ListedFile, bucket_folder, listed_file
+from slackwater.receiver.pull.file_cache import FileDecision, FileEntry, FileState, FileVersion, Lease
+from slackwater.receiver.pull.plan import (
+    MAX_ITEMS,
+    lookback_dates,
+    plan_pull,
+    pull_of,
+    read_item,
+    work_list_uri,
+    write_plan,
+)
+from slackwater.sources.partitions import Partition
 from tests.fakes_receiver import RECEIVED, MemoryFileCache, MemoryPartner, MemoryStore, a_source
 
 pytestmark = pytest.mark.unit
@@ -19,7 +27,7 @@ pytestmark = pytest.mark.unit
 SOURCE = a_source()
 TODAY = date(2013, 3, 12)
 BEFORE, FIRST, SECOND, THIRD = (f"things-2013-03-{day}.csv" for day in ("09", "10", "11", "12"))
-TAKEN = Version(content_sha256="ab" * 32, partitions=(Partition("2013-03-10", "05"),))
+TAKEN = FileVersion(content_sha256="ab" * 32, partitions=(Partition("2013-03-10", "05"),))
 
 
 def pulling(**changes: object):
@@ -53,13 +61,13 @@ def plan(*listing: ListedFile | str, known: tuple[FileEntry, ...] = (), as_of: d
     return plan_pull(source, as_of=as_of, partner=Listing(*listing), cache=cache, now=RECEIVED)
 
 
-def decided(of) -> dict[str, Decision]:
+def decided(of) -> dict[str, FileDecision]:
     return {item.path: item.decision for item in of.items}
 
 
 class TestWindow:
     def test_it_ends_with_the_date_that_is_asked_for(self):
-        assert [day.day for day in window(pull_of(SOURCE), TODAY, RECEIVED)] == [10, 11, 12]
+        assert [day.day for day in lookback_dates(pull_of(SOURCE), TODAY, RECEIVED)] == [10, 11, 12]
 
     @pytest.mark.parametrize(
         ("zone", "now", "today"),
@@ -73,11 +81,11 @@ class TestWindow:
     )
     def test_today_is_of_the_source_s_calendar(self, zone, now, today):
         _, pull = pulling(timezone=zone, lookback_days=1)
-        assert list(window(pull, None, now)) == [today]
+        assert list(lookback_dates(pull, None, now)) == [today]
 
     def test_days_follow_one_another_whatever_the_clocks_do(self):
         _, pull = pulling(timezone="America/New_York", lookback_days=366)
-        days = list(window(pull, date(2012, 12, 31), RECEIVED))
+        days = list(lookback_dates(pull, date(2012, 12, 31), RECEIVED))
         assert (days[0], days[-1]) == (date(2012, 1, 1), date(2012, 12, 31))
         assert {later - earlier for earlier, later in pairwise(days)} == {timedelta(days=1)}
 
@@ -89,7 +97,7 @@ class TestWindow:
 class TestWanted:
     def test_files_outside_the_window_and_others_are_let_be(self):
         found = plan(BEFORE, FIRST, "readme.txt", THIRD, "old/" + SECOND)
-        assert decided(found) == {FIRST: Decision.NEW, THIRD: Decision.NEW}
+        assert decided(found) == {FIRST: FileDecision.NEW, THIRD: FileDecision.NEW}
         assert (found.listed, found.unchanged, found.busy, found.removed) == (2, 0, 0, 0)
 
     def test_as_if_on_another_day(self):
@@ -130,12 +138,14 @@ class TestDecisions:
         until = Lease(owner="o", until=RECEIVED + timedelta(seconds=1))
         found = plan(FIRST, known=(taken(lease=until),))
         assert (decided(found), found.busy) == ({}, 1)
-        assert decided(plan(FIRST, known=(taken(lease=Lease(owner="o", until=RECEIVED)),))) == {FIRST: Decision.REPAIR}
+        assert decided(plan(FIRST, known=(taken(lease=Lease(owner="o", until=RECEIVED)),))) == {
+            FIRST: FileDecision.REPAIR
+        }
 
     @pytest.mark.parametrize("left", [{"writing": TAKEN}, {"superseded": (TAKEN,)}], ids=["half written", "superseded"])
     def test_what_a_crash_left_is_repaired_also_outside_the_window_and_when_the_file_is_gone(self, left):
         found = plan(known=(taken(BEFORE, **left), taken(FIRST, **left)))
-        assert decided(found) == {BEFORE: Decision.REPAIR, FIRST: Decision.REPAIR}
+        assert decided(found) == {BEFORE: FileDecision.REPAIR, FIRST: FileDecision.REPAIR}
         assert [item.listed for item in found.items] == [None, None]
 
     def test_what_failed_or_vanished_is_tried_again(self):
@@ -145,9 +155,9 @@ class TestDecisions:
             taken(THIRD, state=FileState.VANISHED, version=None),
         )
         assert decided(plan(FIRST, SECOND, THIRD, known=entries)) == {
-            FIRST: Decision.CHANGED,
-            SECOND: Decision.NEW,
-            THIRD: Decision.NEW,
+            FIRST: FileDecision.CHANGED,
+            SECOND: FileDecision.NEW,
+            THIRD: FileDecision.NEW,
         }
 
 
@@ -175,7 +185,11 @@ class TestMost:
         known = (taken(later, writing=TAKEN), taken(gone, superseded=(TAKEN,)))
         found = plan(*self.DAY, later, known=known, source=source)
         assert [item.path for item in found.items] == [later, gone, *self.DAY[:-2]]
-        assert [item.decision for item in found.items[:3]] == [Decision.REPAIR, Decision.REPAIR, Decision.NEW]
+        assert [item.decision for item in found.items[:3]] == [
+            FileDecision.REPAIR,
+            FileDecision.REPAIR,
+            FileDecision.NEW,
+        ]
         assert found.left == 2
 
 
@@ -208,13 +222,13 @@ AT = datetime(2013, 3, 10, tzinfo=UTC)
 )
 def test_a_file_has_changed_as_far_as_its_listing_tells(entry, listed, same):
     found = plan(ListedFile(name=FIRST, **listed), known=(taken(**entry),))
-    assert decided(found) == ({} if same else {FIRST: Decision.CHANGED})
+    assert decided(found) == ({} if same else {FIRST: FileDecision.CHANGED})
     assert found.unchanged == int(same)
 
 
 class TestWorkList:
     def test_it_stays_in_the_store(self):
-        store, address = MemoryStore(), work_address("exchange", "things", "c-1")
+        store, address = MemoryStore(), work_list_uri("exchange", "things", "c-1")
         found = plan(FIRST, ListedFile(name=THIRD, size=5, modified=AT), known=(taken(SECOND, writing=TAKEN),))
         answer = write_plan(found, store=store, address=address)
         assert answer.model_dump() == {

@@ -18,9 +18,9 @@ import yaml
 
 from examples.nyc_flights import feed
 from slackwater.errors import DataError, FileTooLarge
-from slackwater.receiver.fetch import LEASE
-from slackwater.receiver.file_cache import Decision, EntryChanged, FileState
-from slackwater.receiver.source import Source
+from slackwater.receiver.pull.fetch import LEASE
+from slackwater.receiver.pull.file_cache import EntryChanged, FileDecision, FileState
+from slackwater.sources.definition import Source
 from tests.fakes_receiver import RECEIVED, Crash, a_source, listed
 from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row
 
@@ -36,7 +36,7 @@ class TestFetch:
         setup.pull()
         assert setup.plan().unchanged == 1
         times["modified"] += timedelta(seconds=1)
-        assert [item.decision for item in setup.plan().items] == [Decision.CHANGED]
+        assert [item.decision for item in setup.plan().items] == [FileDecision.CHANGED]
         assert setup.pull() == {FIRST: "unchanged"}
         assert setup.plan().unchanged == 1
 
@@ -105,7 +105,7 @@ class TestFetch:
         setup = Setup({FIRST: csv_of(row("a"), row("b", "2013-03-11T13:00:00Z"))})
         setup.pull()
         setup.partner.files[FIRST] = csv_of(row("a"), row("c"))
-        assert [item.decision for item in setup.plan().items] == [Decision.CHANGED]
+        assert [item.decision for item in setup.plan().items] == [FileDecision.CHANGED]
         assert setup.pull() == {FIRST: "taken"}
         assert setup.ids() == ["a", "c"]
         assert len(setup.store.uris("/landing/")) == 2
@@ -214,7 +214,7 @@ class TestFetch:
         assert (list(setup.plan().items), setup.plan().busy) == ([], 1)
         assert setup.fetch(item).state == "busy"
         setup.clock.pass_by(seconds=LEASE.total_seconds())
-        assert [item.decision for item in setup.plan().items] == [Decision.REPAIR]
+        assert [item.decision for item in setup.plan().items] == [FileDecision.REPAIR]
         assert setup.pull() == {FIRST: "taken"}
 
     def test_who_loses_the_lease_commits_nothing(self):
@@ -253,7 +253,7 @@ class TestFetch:
         assert setup.ids() == ["a", "b"]
 
     def test_a_file_of_too_many_hours_is_refused(self, monkeypatch):
-        monkeypatch.setattr("slackwater.receiver.spill.MAX_PARTITIONS", 1)
+        monkeypatch.setattr("slackwater.receiver.writing.partition_writer.MAX_PARTITIONS", 1)
         setup = Setup({FIRST: csv_of(row("a"), row("b", "2013-03-11T13:00:00Z"))})
         with pytest.raises(DataError, match="of more than 1 hours"):
             setup.fetch(setup.plan().items[0])

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples.nyc_flights import feed
-from slackwater.receiver.encode import encode, split
-from slackwater.receiver.events import check_events
-from slackwater.receiver.rules import Rule
-from slackwater.receiver.schema import event_schema, raw_schema
-from slackwater.receiver.source import Source
+from slackwater.receiver.parsing.event_checks import check_events
+from slackwater.receiver.parsing.rejections import RejectionRule
+from slackwater.receiver.writing.partitioning import encode_parquet, split_by_hour
+from slackwater.sources.definition import Source
+from slackwater.sources.event_schema import event_schema, raw_schema
 from tests.fakes_receiver import (
     RECEIVED,
     Crash,
@@ -97,7 +97,7 @@ class TestEvents:
         assert result.accepted == 1
         assert [(item.index, item.reason) for item in result.rejected] == [(1, reason)]
         (record,) = setup.sidelined()
-        assert record.pop("rule") in set(Rule)
+        assert record.pop("rule") in set(RejectionRule)
         assert record == {
             "index": 1,
             "line": 2,
@@ -173,13 +173,13 @@ class TestPartitions:
     @given(st.permutations(range(6)))
     def test_events_of_an_hour_keep_their_order(self, places):
         events = [event(f"2013-03-08T{12 + place % 2}:00:00Z", id=str(place)) for place in places]
-        found = split(check_events(events, SOURCE, received_at=RECEIVED).table)
+        found = split_by_hour(check_events(events, SOURCE, received_at=RECEIVED).table)
         ids = [part.table["id"].to_pylist() for part in found.parts()]
         assert ids == [[str(place) for place in places if place % 2 == hour] for hour in (0, 1)]
         assert [partition.hour for partition in found.partitions] == ["12", "13"]
 
     def test_nothing_accepted_makes_no_partition(self):
-        found = split(check_events([], SOURCE, received_at=RECEIVED).table)
+        found = split_by_hour(check_events([], SOURCE, received_at=RECEIVED).table)
         assert (list(found.partitions), list(found.parts())) == ([], [])
         assert found.table.schema == event_schema(SOURCE)
 
@@ -190,8 +190,10 @@ class TestPartitions:
         assert one.store.objects == other.store.objects
 
     def test_an_object_tells_its_readers_when_its_events_happened(self):
-        table = split(check_events([event(), event("2013-03-08T12:30:00Z")], SOURCE, received_at=RECEIVED).table).table
-        footer = pq.read_metadata(io.BytesIO(encode(table)))
+        table = split_by_hour(
+            check_events([event(), event("2013-03-08T12:30:00Z")], SOURCE, received_at=RECEIVED).table
+        ).table
+        footer = pq.read_metadata(io.BytesIO(encode_parquet(table)))
         assert footer.num_row_groups == 1
         found = footer.row_group(0).column(table.column_names.index("_event_time")).statistics
         assert (found.min, found.max) == (

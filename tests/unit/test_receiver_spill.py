@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.errors import DataError
-from slackwater.receiver import spill
-from slackwater.receiver.schema import EVENT_TIME, MOMENT
-from slackwater.receiver.spill import PartitionFiles
+from slackwater.receiver.writing import partition_writer
+from slackwater.receiver.writing.partition_writer import PartitionWriter
+from slackwater.sources.event_schema import EVENT_TIME, TIMESTAMP
 
 pytestmark = pytest.mark.unit
 
@@ -25,12 +25,12 @@ START = datetime(2013, 3, 11, tzinfo=UTC)
 def block(rows: list[tuple[int, str]]) -> pa.Table:
     """Rows of hour and id."""
     moments = [START + timedelta(hours=hour, minutes=number % 60) for number, (hour, _) in enumerate(rows)]
-    return pa.table({"id": pa.array([name for _, name in rows], pa.string()), EVENT_TIME: pa.array(moments, MOMENT)})
+    return pa.table({"id": pa.array([name for _, name in rows], pa.string()), EVENT_TIME: pa.array(moments, TIMESTAMP)})
 
 
 def gathered(folder: Path, blocks: list[pa.Table], **options: object) -> dict[tuple[str, str], list[str]]:
     """Return the ids in each partition's file; the file says how many there are."""
-    with PartitionFiles(folder, lambda table: table, name="f", **options) as parts:
+    with PartitionWriter(folder, lambda table: table, name="f", **options) as parts:
         for table in blocks:
             parts.add(table)
         files = parts.finish()
@@ -63,15 +63,15 @@ def test_every_event_once_and_in_order(tmp_path_factory, blocks, budget, row_gro
     if once:
         expected = {partition: list(dict.fromkeys(ids)) for partition, ids in expected.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spill, "BUDGET", budget)
-        patch.setattr(spill, "ROW_GROUP", row_group)
+        patch.setattr(partition_writer, "BUDGET", budget)
+        patch.setattr(partition_writer, "ROW_GROUP", row_group)
         folder = tmp_path_factory.mktemp("spill")
         assert gathered(folder, [block(rows) for rows in blocks], id_column="id" if once else None) == expected
 
 
 def test_a_little_of_many_hours_waits_until_it_is_a_good_row_group(tmp_path, monkeypatch):
-    monkeypatch.setattr(spill, "BUDGET", 0)
-    monkeypatch.setattr(spill, "ROW_GROUP", 10)
+    monkeypatch.setattr(partition_writer, "BUDGET", 0)
+    monkeypatch.setattr(partition_writer, "ROW_GROUP", 10)
     hours = 50
     blocks = [block([(hour, str(turn)) for hour in range(hours)]) for turn in range(25)]
     found = gathered(tmp_path, blocks)
@@ -81,9 +81,9 @@ def test_a_little_of_many_hours_waits_until_it_is_a_good_row_group(tmp_path, mon
 
 
 def test_much_of_an_hour_does_not_wait(tmp_path, monkeypatch):
-    monkeypatch.setattr(spill, "BUDGET", 0)
-    monkeypatch.setattr(spill, "ROW_GROUP", 10)
-    with PartitionFiles(tmp_path, lambda table: table, name="f") as parts:
+    monkeypatch.setattr(partition_writer, "BUDGET", 0)
+    monkeypatch.setattr(partition_writer, "ROW_GROUP", 10)
+    with PartitionWriter(tmp_path, lambda table: table, name="f") as parts:
         for _ in range(2):
             parts.add(block([(0, "a")] * 10))
         assert [path.name for path in tmp_path.iterdir()] == ["2013-03-11-00.parquet"]
@@ -97,10 +97,10 @@ def open_files() -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are listed by Linux only")
 def test_few_files_are_open_however_many_hours_there_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(spill, "BUDGET", 0)
-    monkeypatch.setattr(spill, "ROW_GROUP", 1)
+    monkeypatch.setattr(partition_writer, "BUDGET", 0)
+    monkeypatch.setattr(partition_writer, "ROW_GROUP", 1)
     before = open_files()
-    with PartitionFiles(tmp_path, lambda table: table, name="f") as parts:
+    with PartitionWriter(tmp_path, lambda table: table, name="f") as parts:
         parts.add(block([(hour, "a") for hour in range(300)]))
         assert len(list(tmp_path.glob("*.parquet"))) == 300
         assert open_files() <= before + 2
@@ -108,16 +108,16 @@ def test_few_files_are_open_however_many_hours_there_are(tmp_path, monkeypatch):
 
 
 def test_too_many_hours_are_told_before_any_file_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(spill, "MAX_PARTITIONS", 20)
+    monkeypatch.setattr(partition_writer, "MAX_PARTITIONS", 20)
     with pytest.raises(DataError, match=r"^f: its rows are of more than 20 hours: send it in parts"):
         gathered(tmp_path, [block([(hour, "a") for hour in range(21)])])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_breaks_off_leaves_nothing_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(spill, "BUDGET", 0)
-    monkeypatch.setattr(spill, "ROW_GROUP", 2)
-    monkeypatch.setattr(spill, "MAX_PARTITIONS", 2)
+    monkeypatch.setattr(partition_writer, "BUDGET", 0)
+    monkeypatch.setattr(partition_writer, "ROW_GROUP", 2)
+    monkeypatch.setattr(partition_writer, "MAX_PARTITIONS", 2)
     with pytest.raises(DataError):
         gathered(tmp_path, [block([(0, "a"), (0, "b"), (1, "c")]), block([(2, "d")])])
     assert pq.read_table(tmp_path / "2013-03-11-00.parquet").num_rows == 2

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.columns import Reader
-from slackwater.receiver.fields import FieldDefinition, FieldType
-from slackwater.receiver.reasons import Unreadable
-from slackwater.receiver.schema import ARROW_TYPES
-from slackwater.receiver.values import read_value
+from slackwater.receiver.parsing.columns import Reader
+from slackwater.receiver.parsing.rejections import InvalidValue
+from slackwater.receiver.parsing.values import read_value
+from slackwater.sources.event_schema import ARROW_TYPES
+from slackwater.sources.fields import FieldDefinition, FieldType
 
 pytestmark = pytest.mark.unit
 
@@ -105,12 +105,12 @@ def test_read(kind, value, read):
     ],
 )
 def test_unreadable(kind, value, says):
-    with pytest.raises(Unreadable, match=says):
+    with pytest.raises(InvalidValue, match=says):
         read_value(value, FieldDefinition(type=kind), None)
 
 
 def test_reasons_do_not_repeat_a_novel():
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(InvalidValue) as error:
         read_value("x" * 10_000, FieldDefinition(type="int64"), None)
     assert len(str(error.value)) < 120
 
@@ -131,7 +131,7 @@ def test_local_times_of_a_zone(local, moment):
 
 
 def test_a_local_time_that_never_was():
-    with pytest.raises(Unreadable, match=r"2013-03-10T02:30:00 never was in America/New_York"):
+    with pytest.raises(InvalidValue, match=r"2013-03-10T02:30:00 never was in America/New_York"):
         read_value("2013-03-10T02:30:00", FieldDefinition(type="timestamp"), NEW_YORK)
 
 
@@ -235,7 +235,7 @@ def test_read_as_a_field_says(field, value, read):
     ids=str,
 )
 def test_unreadable_as_a_field_says(field, value, says):
-    with pytest.raises(Unreadable, match=re.escape(says)):
+    with pytest.raises(InvalidValue, match=re.escape(says)):
         read_value(value, FieldDefinition(**field), None)
 
 
@@ -311,5 +311,5 @@ def _one(value, field, reader):
         return None, None
     try:
         return read_value(value, field, reader.zone), None
-    except Unreadable as error:
+    except InvalidValue as error:
         return None, str(error)

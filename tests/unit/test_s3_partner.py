@@ -13,9 +13,9 @@ from urllib3.exceptions import ProtocolError
 from slackwater.aws.assumed_role import role_session
 from slackwater.aws.s3_partner import S3Partner
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
-from slackwater.receiver.file_pattern import FilePattern
-from slackwater.receiver.pulling import Pull
-from slackwater.receiver.resuming import ATTEMPTS
+from slackwater.receiver.partners.download import ATTEMPTS
+from slackwater.sources.file_pattern import FilePattern
+from slackwater.sources.pull_config import PullConfig
 
 pytestmark = pytest.mark.unit
 
@@ -105,7 +105,7 @@ def failure(operation: str, code: str) -> ClientError:
 
 
 def partner(bucket: Bucket, *, url="s3://theirs/exports/acme/", role=None, most=2**30, slept=None) -> S3Partner:
-    pull = Pull(url=url, files="{date}", role=role)
+    pull = PullConfig(url=url, files="{date}", role=role)
     return S3Partner(pull, s3=bucket, max_file_bytes=most, sleep=(slept if slept is not None else []).append)
 
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from slackwater.aws.secrets import CloudSecrets
 from slackwater.errors import AccessDenied, DefinitionError, ObjectMissing
-from slackwater.receiver.credentials import Credentials
+from slackwater.receiver.partners.credentials import Credentials
 
 pytestmark = pytest.mark.unit
 

@@ -16,13 +16,13 @@ import asyncssh
 import pytest
 
 from slackwater.errors import DefinitionError, FileTooLarge, FileVanished, OutboundRefused, PartnerError
-from slackwater.receiver import sftp_session
-from slackwater.receiver.credentials import Credentials
-from slackwater.receiver.file_pattern import FilePattern
-from slackwater.receiver.host_key import HostKey
-from slackwater.receiver.outbound import Outbound
-from slackwater.receiver.pulling import Pull
-from slackwater.receiver.sftp_partner import SftpPartner
+from slackwater.receiver.partners import sftp_session
+from slackwater.receiver.partners.credentials import Credentials
+from slackwater.receiver.partners.outbound import Outbound
+from slackwater.receiver.partners.sftp_partner import SftpPartner
+from slackwater.sources.file_pattern import FilePattern
+from slackwater.sources.host_key import HostKey
+from slackwater.sources.pull_config import PullConfig
 from tests.sftp_server import PASSWORD, USER, SftpServer
 
 pytestmark = pytest.mark.unit
@@ -56,7 +56,7 @@ def open_to(server):
     opened: list[SftpPartner] = []
 
     def open_to(credentials=BY_PASSWORD, *, url=None, host_key=None, allow=("127.0.0.1",), most=2**30):
-        pull = Pull(
+        pull = PullConfig(
             url=url or server.url.replace(" ", "%20"),
             files="{date}",
             credentials="ssm:acme",
@@ -328,7 +328,7 @@ class TestSession:
     def test_keys_of_all_kinds_of_servers_and_clients(self, folder, kind):
         put(folder / NAME, b"a")
         with SftpServer(folder, host_key=kind, client_key=kind) as server:
-            pull = Pull(
+            pull = PullConfig(
                 url=server.url.replace(" ", "%20"), files="{date}", credentials="ssm:a", host_key=server.host_key
             )
             credentials = Credentials(username=USER, private_key=server.private_key)

@@ -13,9 +13,9 @@ import yaml
 from pydantic import ValidationError
 
 from slackwater.project import source_schema
-from slackwater.receiver.fields import FieldType
-from slackwater.receiver.file_format import Csv
-from slackwater.receiver.source import OWN_ID, Source
+from slackwater.sources.definition import GENERATED_ID, Source
+from slackwater.sources.fields import FieldType
+from slackwater.sources.file_format import Csv
 
 pytestmark = pytest.mark.unit
 
@@ -101,7 +101,7 @@ def test_a_constant_has_the_type_of_its_value(constant, kind):
 
 
 def test_what_a_queue_hands_over_has_an_id_also_without_the_partner_s():
-    assert Source.model_validate(changed("event_id", None)).id_column == OWN_ID
+    assert Source.model_validate(changed("event_id", None)).id_column == GENERATED_ID
 
 
 def test_without_a_queue_every_stored_event_counts_by_itself():

@@ -3,7 +3,7 @@ import yaml
 
 from slackwater.errors import DefinitionError
 from slackwater.project import load_project
-from slackwater.receiver.source import LateThresholds
+from slackwater.sources.late_thresholds import LateThresholds
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ from botocore.stub import Stubber
 
 from slackwater.aws.tokens import TokenTable
 from slackwater.errors import AccessDenied, CloudError, InputError
-from slackwater.receiver.tokens import KeptTokens, Token, TokenState, new_token, partner_name
+from slackwater.receiver.push.tokens import KeptTokens, Token, TokenState, new_token, partner_name
 from tests.fakes_dynamodb import LocalDynamoDB
 
 pytestmark = pytest.mark.unit

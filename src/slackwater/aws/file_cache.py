@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError
 
 from slackwater.aws.failures import code_of, translated
-from slackwater.receiver.file_cache import Content, EntryChanged, FileEntry
+from slackwater.receiver.pull.file_cache import Content, EntryChanged, FileEntry
 
 _Record = TypeVar("_Record", FileEntry, Content)
 
 
 class DynamoFileCache:
-    """`slackwater.receiver.file_cache.FileCache` over DynamoDB; what is kept is JSON in the attribute `record`."""
+    """`slackwater.receiver.pull.file_cache.FileCache` over DynamoDB; what is kept is JSON in the attribute `record`."""
 
     def __init__(self, dynamodb: Any, table: str) -> None:
         self._dynamodb = dynamodb

@@ -7,7 +7,7 @@ from typing import Any
 
 from slackwater.aws.failures import translated
 from slackwater.errors import CloudError
-from slackwater.receiver.partition import Partition, partition_prefix
+from slackwater.sources.partitions import Partition, partition_prefix
 
 _LIMIT = 100
 """Partitions that one BatchCreatePartition call takes."""
@@ -19,7 +19,7 @@ _PARQUET = {
 
 
 class PartitionRegistry:
-    """`slackwater.receiver.deliver.Partitions` over Glue: one table per source, partition keys date and hour."""
+    """`slackwater.receiver.writing.raw_writer.PartitionCatalog` over Glue: one table per source, partition keys date and hour."""
 
     def __init__(self, glue: Any, *, database: str, raw_bucket: str) -> None:
         self._glue = glue

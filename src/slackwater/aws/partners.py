@@ -10,16 +10,16 @@ from slackwater.aws.assumed_role import role_session
 from slackwater.aws.clients import client
 from slackwater.aws.s3_partner import S3Partner
 from slackwater.aws.secrets import CloudSecrets
-from slackwater.receiver.credentials import Credentials, Secrets
-from slackwater.receiver.http_partner import HttpPartner
-from slackwater.receiver.outbound import Outbound
-from slackwater.receiver.partner import Partner
-from slackwater.receiver.pull import pull_of
-from slackwater.receiver.pulling import Pull
-from slackwater.receiver.source import Source
+from slackwater.receiver.partners.credentials import Credentials, Secrets
+from slackwater.receiver.partners.http_partner import HttpPartner
+from slackwater.receiver.partners.outbound import Outbound
+from slackwater.receiver.partners.partner import Partner
+from slackwater.receiver.pull.plan import pull_of
+from slackwater.sources.definition import Source
+from slackwater.sources.pull_config import PullConfig
 
 if TYPE_CHECKING:
-    from slackwater.receiver.sftp_partner import SftpPartner
+    from slackwater.receiver.partners.sftp_partner import SftpPartner
 
 _LONGEST_NAME = 64
 """Of a role's session."""
@@ -53,11 +53,11 @@ def open_partner(source: Source, *, outbound: Outbound, secrets: Secrets, max_fi
 
 
 def _server(
-    pull: Pull, outbound: Outbound, credentials: Credentials | None, max_file_bytes: int
+    pull: PullConfig, outbound: Outbound, credentials: Credentials | None, max_file_bytes: int
 ) -> HttpPartner | SftpPartner:
     if pull.scheme == "sftp" and credentials is not None:  # without, it is no valid definition
         # Loads a tenth of a second of ciphers, which pulls by HTTP and S3 need not wait for.
-        from slackwater.receiver.sftp_partner import SftpPartner  # noqa: PLC0415
+        from slackwater.receiver.partners.sftp_partner import SftpPartner  # noqa: PLC0415
 
         return SftpPartner(pull, outbound=outbound, credentials=credentials, max_file_bytes=max_file_bytes)
     return HttpPartner(pull, outbound=outbound, credentials=credentials, max_file_bytes=max_file_bytes)

@@ -16,7 +16,7 @@ _WAIT_SECONDS = 2
 
 
 class SqsEventBuffer:
-    """`slackwater.receiver.buffer.EventBuffer` over SQS."""
+    """`slackwater.receiver.push.queue.EventQueue` over SQS."""
 
     def __init__(self, sqs: Any, url: str) -> None:
         self._sqs = sqs

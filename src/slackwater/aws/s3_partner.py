@@ -12,10 +12,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from slackwater.aws.failures import code_of
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
-from slackwater.receiver.file_pattern import FilePattern
-from slackwater.receiver.partner import Download, ListedFile, bucket_folder, listed_file, plain_etag
-from slackwater.receiver.pulling import Pull
-from slackwater.receiver.resuming import Partial, Transient, resumed
+from slackwater.receiver.partners.download import PartialDownload, TransientPartnerError, download_with_resume
+from slackwater.receiver.partners.partner import Download, ListedFile, bucket_folder, listed_file, plain_etag
+from slackwater.sources.file_pattern import FilePattern
+from slackwater.sources.pull_config import PullConfig
 
 _BLOCK = 2**20
 _GONE = frozenset({"NoSuchKey", "404"})
@@ -24,9 +24,11 @@ _CHANGED = frozenset({"PreconditionFailed", "412"})
 
 
 class S3Partner:
-    """`slackwater.receiver.partner.Partner` over S3; an object's version is its ETag, whatever that is made of."""
+    """`slackwater.receiver.partners.partner.Partner` over S3; an object's version is its ETag, whatever that is made of."""
 
-    def __init__(self, pull: Pull, *, s3: Any, max_file_bytes: int, sleep: Callable[[float], None] = wait_for) -> None:
+    def __init__(
+        self, pull: PullConfig, *, s3: Any, max_file_bytes: int, sleep: Callable[[float], None] = wait_for
+    ) -> None:
         self._pull = pull
         self._url = pull.url.rstrip("/")
         self._bucket, self._folder = bucket_folder(pull.url)
@@ -47,7 +49,7 @@ class S3Partner:
 
         Raises `FileVanished`, `FileTooLarge`, or `PartnerError` for all else.
         """
-        there = resumed(lambda partial: self._rest(name, partial), into, sleep=self._sleep)
+        there = download_with_resume(lambda partial: self._rest(name, partial), into, sleep=self._sleep)
         return there.download(etag=plain_etag(str(there.version)))
 
     def _under(self, prefix: str, pattern: FilePattern, days: Sequence[date]) -> Iterator[ListedFile]:
@@ -61,7 +63,7 @@ class S3Partner:
                     facts = {"size": item["Size"], "modified": item["LastModified"], "etag": plain_etag(item["ETag"])}
                     yield listed_file(self._url, name, **facts)
 
-    def _rest(self, name: str, partial: Partial) -> Iterator[bytes]:
+    def _rest(self, name: str, partial: PartialDownload) -> Iterator[bytes]:
         """Yield what is still lacking of the file, of the version that is there already or of the newest."""
         address = f"{self._url}/{name}"
         with self._told(f"read {address}"):
@@ -75,11 +77,13 @@ class S3Partner:
                 try:
                     yield from body.iter_chunks(_BLOCK)
                 except BotoCoreError as error:
-                    raise Transient(f"{address}: broke off after {partial.size:,} of {total:,} bytes") from error
+                    raise TransientPartnerError(
+                        f"{address}: broke off after {partial.size:,} of {total:,} bytes"
+                    ) from error
             finally:
                 body.close()
 
-    def _get(self, name: str, partial: Partial) -> Any:
+    def _get(self, name: str, partial: PartialDownload) -> Any:
         key = f"{self._folder}{name}"
         try:
             if partial.size:
@@ -89,7 +93,7 @@ class S3Partner:
         except ClientError as error:
             if code_of(error) in _CHANGED:
                 partial.forget()
-                raise Transient(f"{self._url}/{name}: changed while it was fetched") from error
+                raise TransientPartnerError(f"{self._url}/{name}: changed while it was fetched") from error
             if code_of(error) in _GONE or (code_of(error) in _DENIED and not self._is_there(key)):
                 raise FileVanished(f"{self._url}/{name}: listed, but gone when it was fetched") from error
             raise

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from slackwater.aws.clients import client
 from slackwater.aws.failures import code_of, translated
 from slackwater.errors import DefinitionError, ObjectMissing
-from slackwater.receiver.credentials import UNSENDABLE, Credentials
+from slackwater.receiver.partners.credentials import UNSENDABLE, Credentials
 
 _KEPT_SECONDS = 300.0
 """After a change, the old ones are used no longer than this."""
@@ -20,7 +20,7 @@ _FORM = "a JSON object with a `token`, or with a `username` and a `password` or 
 
 
 class CloudSecrets:
-    """`slackwater.receiver.credentials.Secrets` over both; what was read is kept in memory for up to five minutes."""
+    """`slackwater.receiver.partners.credentials.Secrets` over both; what was read is kept in memory for up to five minutes."""
 
     def __init__(self, *, connect: Callable[[str], Any] = client, clock: Callable[[], float] = time.monotonic) -> None:
         self._connect = connect

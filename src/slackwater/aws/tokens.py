@@ -15,14 +15,14 @@ from botocore.exceptions import ClientError
 
 from slackwater.aws.failures import code_of, translated
 from slackwater.errors import CloudError, InputError
-from slackwater.receiver.tokens import MAX_VALID, NewToken, Token, new_token, token_hash
+from slackwater.receiver.push.tokens import MAX_VALID, NewToken, Token, new_token, token_hash
 
 _ATTEMPTS = 10
 _OVERTAKEN = frozenset({"ConditionalCheckFailed", "TransactionConflict"})
 
 
 class TokenTable:
-    """`slackwater.receiver.tokens.Tokens` over DynamoDB, and what an operator does with them."""
+    """`slackwater.receiver.push.tokens.Tokens` over DynamoDB, and what an operator does with them."""
 
     def __init__(self, dynamodb: Any, table: str) -> None:
         self._dynamodb = dynamodb

@@ -42,7 +42,7 @@ def connect() -> Any:
 
 
 class SnsTopic:
-    """`slackwater.late.tell.Topic` over SNS.
+    """`slackwater.late.notify.NotificationTopic` over SNS.
 
     Each message has a connection of its own. One that has been idle may have been closed by the other side, which
     shows only when it is used, and would look like a lost answer.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from slackwater.cli.output import say, shown, table
-from slackwater.late.comparison import Comparison, MetricChange, Mover, RowChange, Value, Version
+from slackwater.formatting import counted
+from slackwater.late.comparison import Comparison, MetricChange, Mover, PublishedVersion, RowChange, Value
 from slackwater.late.effect import change, duration, largest_metric, number, pair
 from slackwater.runs.difference import Amount, Change
-from slackwater.words import counted
 
 _WIDTH = 100
 _CELL = 24
@@ -121,7 +121,7 @@ def _hours(hours: Sequence[tuple[str, str]]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _lateness(arrivals: Sequence[datetime], version: Version) -> str:
+def _lateness(arrivals: Sequence[datetime], version: PublishedVersion) -> str:
     if not arrivals:
         return "gone"
     span = arrivals[-1] - version.frozen_at
@@ -178,7 +178,7 @@ def _cut(text: str, limit: int = _CELL) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def _name(version: Version) -> str:
+def _name(version: PublishedVersion) -> str:
     return f"version {version.attempt}"
 
 

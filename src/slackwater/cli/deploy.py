@@ -21,11 +21,11 @@ from slackwater.aws.clients import client
 from slackwater.aws.deployment import Deployment, bootstrap_version, deployed_project, read_deployment
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.cli.board import Board, Mark
 from slackwater.cli.output import remark
+from slackwater.cli.progress import PartState, ProgressBoard
 from slackwater.errors import CloudError, InputError
 from slackwater.project import Project, load_project
-from slackwater.receiver.evolution import check_evolution
+from slackwater.sources.evolution import check_evolution
 
 _TOOLS = Path(".slackwater", "tools", "node_modules")
 _TEMPLATE = Path("aws-cdk", "lib", "api", "bootstrap", "bootstrap-template.yaml")
@@ -66,7 +66,7 @@ def deploy(root: Path, *, project: Path, settings: Sequence[str] = ()) -> Deploy
     chosen = read_settings([*os.environ.get("SLACKWATER_SET", "").split(), *settings])
     log = root / ".slackwater" / "deploy.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w", encoding="utf-8") as kept, Board() as board:
+    with log.open("w", encoding="utf-8") as kept, ProgressBoard() as board:
         cdk = Cdk(root=root, log=kept, board=board)
         started = time.monotonic()
         cdk.bootstrap()
@@ -102,7 +102,7 @@ def check_columns(project: Project) -> None:
 class Watch:
     """Follows the CDK's output: shows each stack's progress, and keeps what a failure's message needs."""
 
-    board: Board
+    board: ProgressBoard
     at: str
     """The part that is under way."""
     changed: list[str] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Watch:
         elif found := _ENDED.match(line):
             self._ended(found["stack"], same=bool(found["same"]))
         elif _SYNTHESISED.match(line):
-            self.board.update(_SYNTHESIS, Mark.DONE)
+            self.board.update(_SYNTHESIS, PartState.DONE)
         elif found := _BUILDING.match(line):
             self.board.update(_SYNTHESIS, note=f"building {found['what']}")
         elif found := _PUBLISHING.match(line):
@@ -128,7 +128,7 @@ class Watch:
 
     def fail(self) -> None:
         """Show that what is under way has failed."""
-        self.board.update(self.at, Mark.FAILED)
+        self.board.update(self.at, PartState.FAILED)
 
     def _event(self, found: re.Match[str]) -> None:
         self.at = found["stack"]
@@ -143,7 +143,7 @@ class Watch:
     def _ended(self, stack: str, *, same: bool) -> None:
         if not same:
             self.changed.append(stack)
-        self.board.update(stack, Mark.DONE, note="no changes" if same else "")
+        self.board.update(stack, PartState.DONE, note="no changes" if same else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ class Cdk:
 
     root: Path
     log: TextIO
-    board: Board
+    board: ProgressBoard
 
     def bootstrap(self) -> None:
         """Bootstrap account and region, unless they are at this CDK's version. Raises `CloudError`."""
@@ -165,7 +165,7 @@ class Cdk:
         # Beside the app, not in its folder: what is bootstrapped does not depend on it, and synthesis takes its time.
         where = self.root / ".slackwater"
         self._run(_BOOTSTRAP, ["bootstrap", f"aws://{account}/{cloudformation.meta.region_name}"], where=where)
-        self.board.update(_BOOTSTRAP, Mark.DONE)
+        self.board.update(_BOOTSTRAP, PartState.DONE)
 
     def deploy(self, project: Path, settings: Mapping[str, str]) -> Watch:
         """Deploy all stacks of a project, and return what was seen. Raises `CloudError` naming what failed."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.aws.machines import ExecutionView, Machines
-from slackwater.cli.board import Board, Mark
+from slackwater.cli.progress import PartState, ProgressBoard
 from slackwater.cli.running import correlation_id, reason_of
 from slackwater.errors import ObjectMissing
 from slackwater.late.check import report_uri
 from slackwater.late.comparison import Comparison
-from slackwater.late.decision import CheckReport, Decision
+from slackwater.late.decision import CheckReport, LateDecision
 from slackwater.late.message import Message
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
@@ -24,7 +24,7 @@ _COMPARING = "comparing, telling"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DealtWith:
+class DayOutcome:
     """What was done about one day."""
 
     date: str
@@ -40,11 +40,11 @@ class DealtWith:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Monitored:
+class MonitorResult:
     """What one monitoring has found and done."""
 
     report: CheckReport
-    days: tuple[DealtWith, ...]
+    days: tuple[DayOutcome, ...]
     execution: str
     failure: str = ""
     """Why it failed, if it did: one failing day does not keep the others from being dealt with."""
@@ -61,7 +61,7 @@ class Monitor:
     """ARN of the monitoring machine."""
     exchange_bucket: str
 
-    def run(self, pipeline: str, as_of: str, *, found: Callable[[CheckReport], None]) -> Monitored:
+    def run(self, pipeline: str, as_of: str, *, found: Callable[[CheckReport], None]) -> MonitorResult:
         """Monitor a pipeline as of a date; `found` is called with the check's report, before any day is run again.
 
         Raises `RunFailed` when the check itself failed.
@@ -76,7 +76,7 @@ class Monitor:
         found(report)
         view = self._until_over(execution, report)
         output = view.output if view.succeeded else self.machines.given_to(execution, _FAILED)
-        return Monitored(
+        return MonitorResult(
             report=report,
             days=tuple(map(self._dealt_with, output.get("days", ()))),
             execution=execution,
@@ -85,7 +85,7 @@ class Monitor:
 
     def _until_checked(self, execution: str, address: str) -> tuple[ExecutionView, CheckReport | None]:
         """Follow the machine until its check has ended; return its report, if the check has left one."""
-        with Board() as board:
+        with ProgressBoard() as board:
             board.update(_CHECK.lower())
             for view in self.machines.follow([execution]):
                 checked = next((state for state in view.states if state.name == _CHECK and state.exited), None)
@@ -93,7 +93,7 @@ class Monitor:
                     break
             report = self._report(address)
             seconds = checked.seconds if checked else view.seconds
-            board.update(_CHECK.lower(), Mark.DONE if report else Mark.FAILED, seconds=seconds)
+            board.update(_CHECK.lower(), PartState.DONE if report else PartState.FAILED, seconds=seconds)
         return view, report
 
     def _report(self, address: str) -> CheckReport | None:
@@ -104,15 +104,15 @@ class Monitor:
 
     def _until_over(self, execution: str, report: CheckReport) -> ExecutionView:
         """Follow the machine to its end, and show for each late day what its run is at."""
-        notes = {day.date: "starting" for day in report.days if day.decision is Decision.RERUN}
-        with Board() as board:
+        notes = {day.date: "starting" for day in report.days if day.decision is LateDecision.RERUN}
+        with ProgressBoard() as board:
             for now in self.machines.follow([execution]):
                 for date, note in notes.items():
                     notes[date] = self._note(report.pipeline, date, note)
                     if not now.over:
                         board.update(date, note=notes[date])
             for date in notes:
-                board.update(date, Mark.DONE if now.succeeded else Mark.FAILED)
+                board.update(date, PartState.DONE if now.succeeded else PartState.FAILED)
         return now
 
     def _note(self, pipeline: str, date: str, before: str) -> str:
@@ -123,9 +123,9 @@ class Monitor:
         current = self.machines.look(active.execution).current
         return current.name if current else before
 
-    def _dealt_with(self, day: Mapping[str, Any]) -> DealtWith:
+    def _dealt_with(self, day: Mapping[str, Any]) -> DayOutcome:
         comparison, message = day.get("comparison"), day.get("message")
-        return DealtWith(
+        return DayOutcome(
             date=day["date"],
             outcome=day["outcome"],
             run_id=day.get("run_id"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.aws.machines import ExecutionView, Machines
-from slackwater.cli.board import Board, Mark
+from slackwater.cli.progress import PartState, ProgressBoard
 from slackwater.errors import RunFailed
 from slackwater.runs.outcome import reason
 from slackwater.runs.record import Publication, Run
@@ -41,7 +41,7 @@ class Seconds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class RunResult:
     """How a run ended well."""
 
     outcome: str
@@ -72,12 +72,12 @@ class Runner:
         payload = {"date": date, "force": force, "allow_fewer": allow_fewer, "correlation_id": correlation}
         return self.machines.start(f"{self.prefix}{pipeline}", name=f"{date}-{correlation}", payload=payload)
 
-    def outcome(self, view: ExecutionView) -> Outcome:
+    def outcome(self, view: ExecutionView) -> RunResult:
         """Return what an execution that is over has done. Raises `RunFailed` with the driver's words."""
         output = succeeded(view)
         run, publication = Run.model_validate(output["run"]), Publication.model_validate(output["publication"])
         unchanged = output["outcome"] == "unchanged"
-        return Outcome(
+        return RunResult(
             outcome=output["outcome"],
             run=run,
             publication=publication,
@@ -128,12 +128,12 @@ def reason_of(view: ExecutionView) -> RunFailed:
     return RunFailed(reason(view.error or view.status, view.cause))
 
 
-def show_states(board: Board, view: ExecutionView) -> None:
+def show_states(board: ProgressBoard, view: ExecutionView) -> None:
     """Show each state of one execution as a part of its own."""
     entered: dict[str, int] = {}
     for state in view.states:
         entered[state.name] = times = entered.get(state.name, 0) + 1
         if state.name in _SILENT:
             continue
-        mark = Mark.RUNNING if state.exited is None else Mark.FAILED if state.failed else Mark.DONE
+        mark = PartState.RUNNING if state.exited is None else PartState.FAILED if state.failed else PartState.DONE
         board.update(f"{state.name} ({times})" if times > 1 else state.name, mark, seconds=state.seconds)

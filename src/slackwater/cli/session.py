@@ -14,22 +14,30 @@ from slackwater.aws.machines import ExecutionView, Machines
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.run_table import DynamoRunTable
 from slackwater.aws.tokens import TokenTable
-from slackwater.cli.board import Board
 from slackwater.cli.context import Place, load, reach_cloud
 from slackwater.cli.events import MAX_EVENTS, batches
-from slackwater.cli.running import Outcome, Runner, correlation_id, show_states, start_comparison, start_pull, succeeded
+from slackwater.cli.progress import ProgressBoard
+from slackwater.cli.running import (
+    Runner,
+    RunResult,
+    correlation_id,
+    show_states,
+    start_comparison,
+    start_pull,
+    succeeded,
+)
 from slackwater.cli.tokens import OPERATOR, TokenFile
 from slackwater.errors import AccessDenied
 from slackwater.project import Project
 
 if TYPE_CHECKING:
     from slackwater.aws.queue import EventQueues
-    from slackwater.cli.monitoring import Monitored
+    from slackwater.cli.monitoring import MonitorResult
     from slackwater.cli.sender import Pushed
     from slackwater.cli.sql import Answer
     from slackwater.late.comparison import Comparison
     from slackwater.late.decision import CheckReport
-    from slackwater.receiver.sideline_read import Sideline
+    from slackwater.receiver.writing.rejects_reader import RejectsReader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +82,11 @@ class Session:
         return Runner(machines=self.machines, table=self.table, prefix=self.deployment.pipeline_machine_prefix)
 
     @cached_property
-    def sideline(self) -> Sideline:
+    def sideline(self) -> RejectsReader:
         """What was rejected."""
-        from slackwater.receiver.sideline_read import Sideline
+        from slackwater.receiver.writing.rejects_reader import RejectsReader
 
-        return Sideline(store=S3ObjectStore(client("s3")), raw_bucket=self.deployment.raw_bucket)
+        return RejectsReader(store=S3ObjectStore(client("s3")), raw_bucket=self.deployment.raw_bucket)
 
     @cached_property
     def buffer(self) -> EventQueues:
@@ -100,7 +108,7 @@ class Session:
             prefix=self.deployment.log_prefix,
         )
 
-    def run(self, pipeline: str, date: str, *, force: bool = False, allow_fewer: bool = False) -> Outcome:
+    def run(self, pipeline: str, date: str, *, force: bool = False, allow_fewer: bool = False) -> RunResult:
         """Run a day and show its states as they pass. Raises `RunFailed`."""
         execution = self.runner.start(pipeline, date, force=force, allow_fewer=allow_fewer)
         return self.runner.outcome(self._followed(execution))
@@ -110,7 +118,7 @@ class Session:
         machine = self.deployment.pull_machine_arn
         return dict(succeeded(self._followed(start_pull(self.machines, machine, source=source, as_of=as_of))))
 
-    def monitor(self, pipeline: str, as_of: str, *, found: Callable[[CheckReport], None]) -> Monitored:
+    def monitor(self, pipeline: str, as_of: str, *, found: Callable[[CheckReport], None]) -> MonitorResult:
         """Monitor a pipeline as `slackwater.cli.monitoring.Monitor.run` does."""
         from slackwater.cli.monitoring import Monitor
 
@@ -138,7 +146,7 @@ class Session:
         return Comparison.model_validate_json(S3ObjectStore(client("s3")).get(reference.uri)), ""
 
     def _followed(self, execution: str) -> ExecutionView:
-        with Board() as board:
+        with ProgressBoard() as board:
             for view in self.machines.follow([execution]):
                 show_states(board, view)
         return view

@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from slackwater.cli.output import say, table
-from slackwater.receiver.sideline_read import RejectedDay, SidelinedEvent
-from slackwater.words import counted
+from slackwater.formatting import counted
+from slackwater.receiver.writing.rejects_reader import RejectedDay, RejectedEventOnDay
 
 _TEXT = 60
 """Characters of an event's text, on a terminal."""
@@ -21,7 +21,7 @@ def show_days(days: Iterable[RejectedDay]) -> None:
     table(("date (UTC)", "source", "rejected", "batches", "by rule"), rows)
 
 
-def show_events(source: str, events: Sequence[SidelinedEvent]) -> None:
+def show_events(source: str, events: Sequence[RejectedEventOnDay]) -> None:
     """Print a table for each batch or file that they came in."""
     for (date, batch, origin), found in groupby(events, lambda one: (one.date, one.record.batch_id, one.record.origin)):
         records = [one.record for one in found]
@@ -41,7 +41,7 @@ def described_day(day: RejectedDay) -> dict[str, Any]:
     }
 
 
-def described_event(event: SidelinedEvent) -> dict[str, Any]:
+def described_event(event: RejectedEventOnDay) -> dict[str, Any]:
     """Return a rejected event as its JSON document."""
     return {"date": event.date, **event.record.model_dump()}
 

@@ -99,7 +99,7 @@ def _register(
 def _add_raw(connection: duckdb.DuckDBPyConnection, name: str, found: Any, id_column: str | None) -> None:
     """Show partitions as Glue does: `hour` is the partition's, and a field of that name steps back to `_hour`.
 
-    Where there are ids, each counts once in its partition (`slackwater.runs.copies`).
+    Where there are ids, each counts once in its partition (`slackwater.runs.duplicates`).
     """
     names = [
         *(f"_{key} AS {key}" for key in _PARTITION),

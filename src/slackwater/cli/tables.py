@@ -11,7 +11,7 @@ from slackwater.project import Project
 
 if TYPE_CHECKING:
     from slackwater.aws.warehouse import Warehouse
-    from slackwater.receiver.file_cache import FileCache
+    from slackwater.receiver.pull.file_cache import FileCache
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,13 @@ class CloudTables:
 
         Raises `DayChanged` when files of the source keep changing meanwhile.
         """
-        from slackwater.receiver.schema import raw_schema
-        from slackwater.runs.settled import settled
+        from slackwater.runs.consistent_listing import consistent_listing
+        from slackwater.sources.event_schema import raw_schema
 
         definition, bucket = self.project.source(source), self.deployment.raw_bucket
-        found = settled(definition, lambda: self._warehouse.objects(source), files=self._files, bucket=bucket)
+        found = consistent_listing(
+            definition, lambda: self._warehouse.objects(source), files=self._files, bucket=bucket
+        )
         return self._warehouse.partitions([item.uri for item in found.objects], raw_schema(definition))
 
     def id_column(self, source: str) -> str | None:

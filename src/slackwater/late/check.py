@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 from pydantic import ValidationError
 
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectMissing, SlackwaterError, Throttled
-from slackwater.late.decision import CheckReport, DayDecision, Decision, Rule
-from slackwater.late.weigh import Standard, rule_at_sight, unreadable, weigh
+from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
+from slackwater.late.evaluate_day import SourceThresholds, early_rule, evaluate_day, unreadable
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import HOUR, Day, day_of
@@ -33,7 +33,7 @@ _MAX_OWED = 100
 """Days before the window that one check has told: a Map's history and answer are bounded; the next check has more."""
 
 
-class Action(StrEnum):
+class DayAction(StrEnum):
     """What the state machine has to do about a day."""
 
     RERUN = "rerun"
@@ -41,14 +41,14 @@ class Action(StrEnum):
     """It stands as it should, but people have not been told of the published version."""
 
 
-class DayAction(Record):
+class DayToHandle(Record):
     """A day that something is to be done about."""
 
     date: str
-    action: Action
+    action: DayAction
 
 
-class _Looked(NamedTuple):
+class CheckedDay(NamedTuple):
     """One day of the window, looked at."""
 
     day: Day
@@ -80,7 +80,7 @@ class Checker:
         days = _days(definition, as_of, checked_at)
         current, records = days[-1], {record.date: record for record in self.table.days(pipeline)}
 
-        def look(day: Day) -> _Looked:
+        def look(day: Day) -> CheckedDay:
             date = day.date.isoformat()
             record = records.get(date) or DayRecord(pipeline=pipeline, date=date)
             return self._look(definition, day, record, current=day is current)
@@ -104,28 +104,28 @@ class Checker:
         self.store.put(uri, report.model_dump_json().encode())
         return uri
 
-    def _look(self, definition: Pipeline, day: Day, record: DayRecord, *, current: bool) -> _Looked:
+    def _look(self, definition: Pipeline, day: Day, record: DayRecord, *, current: bool) -> CheckedDay:
         """Look at one day; what is wrong with it holds this day, and leaves the others to be decided over."""
-        rule = rule_at_sight(record, current=current, running=self._is_running(record))
+        rule = early_rule(record, current=current, running=self._is_running(record))
         try:
             return self._decide(definition, day, record, rule)
         except (DayChanged, Throttled, ObjectMissing):  # what is being replaced meanwhile: the machine checks again
             raise
         except (SlackwaterError, ValidationError) as error:
             decision, published = unreadable(record, _in_words(error)), record.published is not None
-            return _Looked(day, decision, published, self._arrivals(definition, day))
+            return CheckedDay(day, decision, published, self._arrivals(definition, day))
 
-    def _decide(self, definition: Pipeline, day: Day, record: DayRecord, rule: Rule | None) -> _Looked:
+    def _decide(self, definition: Pipeline, day: Day, record: DayRecord, rule: DecisionRule | None) -> CheckedDay:
         before = self._manifest(record.published) if rule is None and record.published else None
         frozen_at = self._frozen_at(record)
         if before is None:
-            decision = weigh(record, rule or Rule.MANIFEST_GONE, standards={}, frozen_at=frozen_at)
-            return _Looked(day, decision, record.published is not None, self._arrivals(definition, day))
+            decision = evaluate_day(record, rule or DecisionRule.MANIFEST_GONE, standards={}, frozen_at=frozen_at)
+            return CheckedDay(day, decision, record.published is not None, self._arrivals(definition, day))
         now = self.inputs.manifest(definition.pipeline, day, known=before.objects)
         found = difference(before, now, sources=definition.sources)
         standards, failed = self._standards(definition), self._failed(record, now)
-        decision = weigh(record, found, standards=standards, frozen_at=frozen_at, failed=failed)
-        return _Looked(day, decision, True, _arrivals(now, definition.sources))
+        decision = evaluate_day(record, found, standards=standards, frozen_at=frozen_at, failed=failed)
+        return CheckedDay(day, decision, True, _arrivals(now, definition.sources))
 
     def _failed(self, record: DayRecord, now: InputManifest) -> list[RunRecord]:
         """Return the latest attempts, in order, that have failed at what a run would do now."""
@@ -143,7 +143,7 @@ class Checker:
 
     def _owed(self, records: Iterable[DayRecord], first: str) -> tuple[str, ...]:
         """Return the days before the first of the window that people are owed word of, and that nobody runs now."""
-        owing = (record for record in records if record.owes_telling and record.date < first)
+        owing = (record for record in records if record.notification_due and record.date < first)
         return tuple(islice((record.date for record in owing if not self._is_running(record)), _MAX_OWED))
 
     def _arrivals(self, definition: Pipeline, day: Day) -> dict[str, datetime | None]:
@@ -172,17 +172,17 @@ class Checker:
         run = self.table.run(record.pipeline, record.date, record.published.run.attempt)
         return run.started_at if run else None
 
-    def _standards(self, definition: Pipeline) -> dict[str, Standard]:
+    def _standards(self, definition: Pipeline) -> dict[str, SourceThresholds]:
         own = definition.late.thresholds
         return {
-            name: Standard(
+            name: SourceThresholds(
                 definition.thresholds(self.project.source(name)),
                 f"pipeline {definition.pipeline}" if name in own else "its source",
             )
             for name in definition.sources
         }
 
-    def _last_arrival(self, definition: Pipeline, looked: Sequence[_Looked], source: str) -> datetime | None:
+    def _last_arrival(self, definition: Pipeline, looked: Sequence[CheckedDay], source: str) -> datetime | None:
         """The newest arrival of the days looked at; without any, of those before, as far as it may be silent."""
         if found := max((when for one in looked if (when := one.arrivals[source])), default=None):
             return found
@@ -193,11 +193,11 @@ class Checker:
         return found
 
 
-def actions(report: CheckReport) -> tuple[DayAction, ...]:
+def actions(report: CheckReport) -> tuple[DayToHandle, ...]:
     """Return what is to be done, in order of date; people are told of a day on hold too, if that is still owed."""
-    owed = ((date, Action.TELL) for date in report.owed)
+    owed = ((date, DayAction.TELL) for date in report.owed)
     found = chain(owed, ((day.date, _action(day)) for day in report.days))
-    return tuple(DayAction(date=date, action=action) for date, action in found if action)
+    return tuple(DayToHandle(date=date, action=action) for date, action in found if action)
 
 
 def report_uri(exchange_bucket: str, pipeline: str, as_of: str, execution: str) -> str:
@@ -229,14 +229,18 @@ def _days(definition: Pipeline, as_of: str | None, now: datetime) -> list[Day]:
     return days
 
 
-def _action(day: DayDecision) -> Action | None:
-    if day.decision is Decision.RERUN:
-        return Action.RERUN
-    return Action.TELL if day.owes_telling and day.rule not in {Rule.RUNNING, Rule.CURRENT} else None
+def _action(day: DayDecision) -> DayAction | None:
+    if day.decision is LateDecision.RERUN:
+        return DayAction.RERUN
+    return (
+        DayAction.TELL
+        if day.notification_due and day.rule not in {DecisionRule.RUNNING, DecisionRule.CURRENT}
+        else None
+    )
 
 
 def _overdue(
-    definition: Pipeline, window: Sequence[_Looked], records: Iterable[DayRecord], now: datetime
+    definition: Pipeline, window: Sequence[CheckedDay], records: Iterable[DayRecord], now: datetime
 ) -> tuple[str, ...]:
     deadline = definition.deadline_hours * HOUR
     first = min((record.date for record in records if record.published), default=None)

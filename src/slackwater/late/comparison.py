@@ -29,7 +29,7 @@ Dates, timestamps and decimals are text; so are NaN and the infinities, and all 
 """
 
 
-class Version(Record):
+class PublishedVersion(Record):
     """One published version of a day."""
 
     attempt: int
@@ -111,8 +111,8 @@ class Comparison(Record):
     date: str
     key: tuple[str, ...]
     """What tells rows of the day apart: the table's key without `date`."""
-    before: Version
-    after: Version
+    before: PublishedVersion
+    after: PublishedVersion
     rows: RowCounts
     metrics: tuple[MetricChange, ...]
     examples: tuple[RowChange, ...]

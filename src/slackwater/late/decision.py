@@ -9,7 +9,7 @@ from slackwater.runs.difference import SourceDifference
 from slackwater.runs.manifest import Record
 
 
-class Decision(StrEnum):
+class LateDecision(StrEnum):
     """What is to be done about a day."""
 
     RERUN = "rerun"
@@ -18,7 +18,7 @@ class Decision(StrEnum):
     IGNORE = "ignore"
 
 
-class Rule(StrEnum):
+class DecisionRule(StrEnum):
     """Why it is to be done."""
 
     GROWN = "grown"
@@ -53,8 +53,8 @@ class DayDecision(Record):
 
     pipeline: str
     date: str
-    decision: Decision
-    rule: Rule
+    decision: LateDecision
+    rule: DecisionRule
     reason: str
     """In words, with the numbers and the threshold that decided."""
     run_id: str | None = None
@@ -63,7 +63,7 @@ class DayDecision(Record):
     """Of the published run."""
     frozen_at: datetime | None = None
     """When the published run listed its inputs."""
-    owes_telling: bool = False
+    notification_due: bool = False
     """Whether the published version is one that people have not been told of."""
     sources: tuple[SourceDifference, ...] = ()
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from textwrap import wrap
 from typing import TypeGuard
 
+from slackwater.formatting import counted, moment, size, span
 from slackwater.late.comparison import Comparison, RowChange, Value
 from slackwater.late.effect import change, duration, largest_effect, largest_metric, number, pair
 from slackwater.runs.difference import Change, FileChange, SourceDifference
 from slackwater.runs.manifest import Record
-from slackwater.words import counted, moment, size, span
 
 _WIDTH = 78
 """Columns: what an e-mail shows without breaking lines."""

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pydantic import ValidationError
 
 from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing
-from slackwater.late.comparison import Comparison, ComparisonReference, Version, comparison_uri, reference_to
+from slackwater.late.comparison import Comparison, ComparisonReference, PublishedVersion, comparison_uri, reference_to
 from slackwater.runs.manifest import Record
 from slackwater.runs.outcome import reason
 from slackwater.runs.record import RunRecord, RunState, failure_uri
@@ -18,7 +18,7 @@ from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
 
 
-class Since(StrEnum):
+class CompareSince(StrEnum):
     """With which earlier version the published one is compared."""
 
     TOLD = "told"
@@ -26,7 +26,7 @@ class Since(StrEnum):
     PREVIOUS = "previous"
 
 
-class Action(StrEnum):
+class CompareAction(StrEnum):
     """What the state machine has to do after choosing."""
 
     COMPARE = "compare"
@@ -36,19 +36,19 @@ class Action(StrEnum):
     """There are no two versions to compare."""
 
 
-class Pair(Record):
+class VersionPair(Record):
     """The two versions that a job compares, as it finds them under its prefix."""
 
     pipeline: str
     date: str
-    before: Version
-    after: Version
+    before: PublishedVersion
+    after: PublishedVersion
 
 
-class Chosen(Record):
+class ChosenVersions(Record):
     """The answer of choosing: addresses and numbers only."""
 
-    action: Action
+    action: CompareAction
     comparison: ComparisonReference | None = None
     """None when it has yet to be made."""
     before: int = 0
@@ -60,7 +60,7 @@ class Chosen(Record):
 
 
 def pair_uri(prefix: str) -> str:
-    """Return the address of the `Pair` that is compared under `prefix`."""
+    """Return the address of the `VersionPair` that is compared under `prefix`."""
     return f"{prefix}pair.json"
 
 
@@ -77,7 +77,7 @@ class Versions:
     table: RunTable
     exchange_bucket: str
 
-    def choose(self, *, pipeline: str, date: str, since: Since, execution: str) -> Chosen:
+    def choose(self, *, pipeline: str, date: str, since: CompareSince, execution: str) -> ChosenVersions:
         """Choose the pair and write it down for the job of `execution`; asked again, the answer is the same.
 
         Raises `InputError` for a day that was never published.
@@ -90,10 +90,12 @@ class Versions:
         *earlier, after = [run for run in runs if run.run.attempt <= latest]
         if not earlier:
             return _nothing(after=latest, why=f"{date} was published once: there is no earlier version")
-        if since is Since.TOLD and day.told >= latest:
+        if since is CompareSince.TOLD and day.told >= latest:
             return _nothing(after=latest, why=f"people know the published version of {date} already")
-        before = _told(earlier, day.told) if since is Since.TOLD else earlier[-1]
-        return self._pair(Pair(pipeline=pipeline, date=date, before=_version(before), after=_version(after)), execution)
+        before = _told(earlier, day.told) if since is CompareSince.TOLD else earlier[-1]
+        return self._pair(
+            VersionPair(pipeline=pipeline, date=date, before=_version(before), after=_version(after)), execution
+        )
 
     def compared(self, prefix: str) -> ComparisonReference:
         """Return the reference of the comparison that a job has left. Raises `ObjectMissing` when it left none."""
@@ -106,14 +108,14 @@ class Versions:
         except (ObjectMissing, AccessDenied):  # S3 says either of an object that is not there
             return reason(error, cause)
 
-    def _pair(self, pair: Pair, execution: str) -> Chosen:
+    def _pair(self, pair: VersionPair, execution: str) -> ChosenVersions:
         before, after = pair.before.attempt, pair.after.attempt
         prefix = f"s3://{self.exchange_bucket}/comparisons/{pair.pipeline}/{pair.date}/{before}-{after}/"
         known = self._known(prefix)
         if known is None:
             self.store.put(pair_uri(prefix), pair.model_dump_json().encode())
-        return Chosen(
-            action=Action.KNOWN if known else Action.COMPARE,
+        return ChosenVersions(
+            action=CompareAction.KNOWN if known else CompareAction.COMPARE,
             comparison=known,
             before=before,
             after=after,
@@ -135,16 +137,16 @@ def _told(earlier: Sequence[RunRecord], told: int) -> RunRecord:
     return next((record for record in earlier if record.run.attempt == told), earlier[0])
 
 
-def _nothing(*, after: int, why: str) -> Chosen:
+def _nothing(*, after: int, why: str) -> ChosenVersions:
     nothing = ComparisonReference(uri="", before=0, after=after, differing=0, why=why)
-    return Chosen(action=Action.NOTHING, comparison=nothing, after=after)
+    return ChosenVersions(action=CompareAction.NOTHING, comparison=nothing, after=after)
 
 
-def _version(record: RunRecord) -> Version:
+def _version(record: RunRecord) -> PublishedVersion:
     run, publication, published_at = record.run, record.publication, record.ended_at
     if publication is None or published_at is None:
         raise CloudError(f"the run table lacks what attempt {run.attempt} of {run.pipeline} for {run.date} published")
-    return Version(
+    return PublishedVersion(
         attempt=run.attempt,
         run_id=run.run_id,
         tag=run.tag,

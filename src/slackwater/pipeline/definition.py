@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from slackwater.model import Cron, Model, Name, TimeZone
-from slackwater.receiver.source import LateThresholds, Source
+from slackwater.sources.definition import Source
+from slackwater.sources.late_thresholds import LateThresholds
 
 
 class StepUse(Model):

@@ -1,1 +1,1 @@
-"""From what partners send to partitions by source, date and hour."""
+"""From what partners send to Parquet objects in partitions by source, date and hour."""

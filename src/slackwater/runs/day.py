@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from slackwater.receiver.partition import Partition
+from slackwater.sources.partitions import Partition
 
 HOUR = timedelta(hours=1)
 

@@ -28,7 +28,7 @@ from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
 
 
-class Action(StrEnum):
+class FreezeAction(StrEnum):
     """What the state machine has to do after freezing."""
 
     RUN = "run"
@@ -43,7 +43,7 @@ class Frozen(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    action: Action
+    action: FreezeAction
     run: Run | None = None
     publication: Publication | None = None
 
@@ -81,9 +81,9 @@ class Freezer:
         day = self._day(pipeline, date)
         record = self.table.day(pipeline, date)
         if record.active and record.active.execution == execution:
-            return Frozen(action=Action.RUN, run=record.active.run)
+            return Frozen(action=FreezeAction.RUN, run=record.active.run)
         if record.active and self._is_alive(record.active):
-            return Frozen(action=Action.WAIT)
+            return Frozen(action=FreezeAction.WAIT)
         before = self._before(record)
         manifest = self.inputs.manifest(pipeline, day, known=before.objects if before else ())
         if before and not allow_fewer:
@@ -91,15 +91,17 @@ class Freezer:
         run = self._run(manifest, record, correlation_id)
         sure = not force and record.active is None and not record.unsure
         if sure and record.published and record.published.run.run_id == run.run_id:
-            return Frozen(action=Action.UNCHANGED, run=record.published.run, publication=record.published.publication)
+            return Frozen(
+                action=FreezeAction.UNCHANGED, run=record.published.run, publication=record.published.publication
+            )
         self.store.put_new(run.manifest, manifest.model_dump_json().encode())
         try:
             if record.active:
                 self._close(record.active)
             self._claim(run, record, execution, manifest.frozen_at)
         except DayChanged:
-            return Frozen(action=Action.WAIT)
-        return Frozen(action=Action.RUN, run=run)
+            return Frozen(action=FreezeAction.WAIT)
+        return Frozen(action=FreezeAction.RUN, run=run)
 
     def _day(self, pipeline: str, local_date: str) -> Day:
         try:

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from slackwater.errors import CloudError
 from slackwater.project import Project
-from slackwater.receiver.deliver import FILE, ROWS
-from slackwater.receiver.file_cache import FileCache, FileEntry
-from slackwater.receiver.partition import object_uri, source_prefix
-from slackwater.runs.copies import read_ids, without_copies
+from slackwater.receiver.pull.file_cache import FileCache, FileEntry
+from slackwater.receiver.writing.raw_writer import FILE, ROWS
+from slackwater.runs.consistent_listing import consistent_listing
 from slackwater.runs.day import Day
+from slackwater.runs.duplicates import read_ids, without_duplicates
 from slackwater.runs.manifest import InputManifest, InputObject
-from slackwater.runs.settled import settled
+from slackwater.sources.partitions import object_uri, source_prefix
 from slackwater.storage import ObjectStore, StoredObject
 
 _READERS = 16
@@ -82,10 +82,10 @@ class InputListing:
 
             return [found for load in _loads(wanted) for found in pool.map(read, load)]
 
-        return without_copies(objects, known=(item for item in known.values() if item.source == source), ids=ids)
+        return without_duplicates(objects, known=(item for item in known.values() if item.source == source), ids=ids)
 
     def _settled_objects(self, source: str, day: Day) -> list[_Listed]:
-        found = settled(
+        found = consistent_listing(
             self.project.source(source),
             lambda: self._objects(source, day),
             files=self.files,

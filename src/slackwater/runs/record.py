@@ -109,7 +109,7 @@ class PublishedRun(Record):
     at: datetime
 
 
-class Telling(Record):
+class NotificationClaim(Record):
     """Who is about to tell people of a published version, since when."""
 
     execution: str
@@ -136,9 +136,9 @@ class DayRecord(Record):
     published: PublishedRun | None = None
     told: int = 0
     """The attempt whose output people know: the first published one, then the latest that they were told of."""
-    telling: Telling | None = None
+    telling: NotificationClaim | None = None
 
     @property
-    def owes_telling(self) -> bool:
+    def notification_due(self) -> bool:
         """Whether a version stands published that people have not been told of."""
         return self.published is not None and self.told < self.published.run.attempt

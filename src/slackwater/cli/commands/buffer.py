@@ -10,7 +10,7 @@ import typer
 from slackwater.cli.context import find_place
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import document, remark, say
-from slackwater.words import counted
+from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.aws.queue import Depth
@@ -44,15 +44,15 @@ def redrive(project: ProjectFolder = None, as_json: AsJson = False) -> None:
 
     Mend first what kept them from being stored. An event that goes back twice counts once.
     """
-    from slackwater.cli.board import Board, Mark
+    from slackwater.cli.progress import PartState, ProgressBoard
     from slackwater.cli.session import Session
 
     moved, queues = 0, Session.open(find_place(project)).buffer
-    with Board() as board:
+    with ProgressBoard() as board:
         board.update("redrive")
         for moved in queues.redrive():
             board.update("redrive", note=counted(moved, "message"))
-        board.update("redrive", Mark.DONE, note=counted(moved, "message"))
+        board.update("redrive", PartState.DONE, note=counted(moved, "message"))
     if as_json:
         document({"moved": moved})
     elif moved:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from slackwater.cli.board import Board, Mark
 from slackwater.cli.context import find_place
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import document, say
+from slackwater.cli.progress import PartState, ProgressBoard
 
 if TYPE_CHECKING:
     from slackwater.local.cloud import LocalCloud
@@ -34,10 +34,10 @@ def up(
     from slackwater.local import cloud
 
     place = find_place(project)
-    with Board() as board:
+    with ProgressBoard() as board:
         board.update("local cloud")
         found = cloud.up(place.root, port=port)
-        board.update("local cloud", Mark.DONE)
+        board.update("local cloud", PartState.DONE)
     _show(found, as_json=as_json)
 
 

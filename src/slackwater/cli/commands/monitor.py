@@ -14,10 +14,10 @@ from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
 from slackwater.cli.output import document, say, table
 from slackwater.errors import InputError, RunFailed
-from slackwater.words import counted
+from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.cli.monitoring import DealtWith, Monitored
+    from slackwater.cli.monitoring import DayOutcome, MonitorResult
     from slackwater.late.decision import CheckReport, DayDecision
     from slackwater.project import Project
 
@@ -80,9 +80,9 @@ def _day(definitions: Project, pipeline: str, given: str | None) -> str:
 
 def show_decisions(report: CheckReport) -> None:
     """Print what was decided about each day, and why."""
-    from slackwater.late.decision import Decision
+    from slackwater.late.decision import LateDecision
 
-    decided = [day for day in report.days if day.decision is not Decision.IGNORE]
+    decided = [day for day in report.days if day.decision is not LateDecision.IGNORE]
     say(
         f"{report.pipeline} as of {report.as_of}: {counted(len(decided), 'late day')} "
         f"({counted(len(report.days), 'day')} checked in {report.seconds:.1f} s)",
@@ -98,13 +98,13 @@ def _rows(day: DayDecision) -> Iterator[tuple[str, str, str]]:
     yield from (("", "", other) for other in others)
 
 
-def show(monitored: Monitored) -> None:
+def show(monitored: MonitorResult) -> None:
     """Print what was done about the late days: the comparison, and the message."""
     for day in monitored.days:
         show_day(monitored.report.pipeline, day)
 
 
-def show_day(pipeline: str, day: DealtWith) -> None:
+def show_day(pipeline: str, day: DayOutcome) -> None:
     """Print one day's comparison and message."""
     from slackwater.cli.comparison import show_comparison
 
@@ -123,7 +123,7 @@ def show_day(pipeline: str, day: DealtWith) -> None:
         say(f"Nobody was told: {day.why}", style="yellow")
 
 
-def described(monitored: Monitored) -> dict[str, Any]:
+def described(monitored: MonitorResult) -> dict[str, Any]:
     """Return what was found and done as its JSON document."""
     return {
         "pipeline": monitored.report.pipeline,

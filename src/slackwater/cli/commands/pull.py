@@ -11,7 +11,7 @@ from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
 from slackwater.cli.output import document, remark, say
 from slackwater.errors import InputError
-from slackwater.words import counted
+from slackwater.formatting import counted
 
 
 def register(app: typer.Typer) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackwater.cli.board import Board, Mark
 from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import document, remark, say
+from slackwater.cli.progress import PartState, ProgressBoard
 from slackwater.errors import InputError
-from slackwater.words import counted
+from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.cli.sender import Pushed
@@ -68,7 +68,7 @@ def push(
     from slackwater.cli.session import Session
 
     session = Session.open(place, definitions)
-    with Board() as board:
+    with ProgressBoard() as board:
         board.update(f"push {source}", note=counted(len(events), "event"))
         pushed = session.push(
             source,
@@ -76,7 +76,9 @@ def push(
             token=token,
             progress=lambda now: board.update(f"push {source}", note=f"{now.events:,} of {len(events):,} events"),
         )
-        board.update(f"push {source}", Mark.DONE if pushed.ok else Mark.FAILED, note=counted(pushed.events, "event"))
+        board.update(
+            f"push {source}", PartState.DONE if pushed.ok else PartState.FAILED, note=counted(pushed.events, "event")
+        )
     if as_json:
         document(asdict(pushed))
     else:

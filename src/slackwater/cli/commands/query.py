@@ -9,7 +9,7 @@ import typer
 from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import document, remark, table
-from slackwater.words import counted
+from slackwater.formatting import counted
 
 
 def register(app: typer.Typer) -> None:

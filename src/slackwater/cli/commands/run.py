@@ -13,11 +13,11 @@ from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
 from slackwater.cli.output import document, remark, say
 from slackwater.errors import InputError, RunFailed
+from slackwater.formatting import counted
 from slackwater.runs.day import day_of
-from slackwater.words import counted
 
 if TYPE_CHECKING:
-    from slackwater.cli.running import Outcome, Seconds
+    from slackwater.cli.running import RunResult, Seconds
 
 
 def register(app: typer.Typer) -> None:
@@ -69,7 +69,7 @@ def run(
         show(outcome)
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: RunResult) -> None:
     """Print how a run ended."""
     run, publication = outcome.run, outcome.publication
     what = "published" if outcome.outcome == "published" else "unchanged, as published before:"
@@ -92,7 +92,7 @@ def split(seconds: Seconds) -> str:
     )
 
 
-def described(outcome: Outcome) -> dict[str, Any]:
+def described(outcome: RunResult) -> dict[str, Any]:
     """Return the outcome as its JSON document."""
     return {
         "pipeline": outcome.run.pipeline,

@@ -10,10 +10,10 @@ import typer
 from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import document, say, table
-from slackwater.words import counted
+from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.receiver.source import Source
+    from slackwater.sources.definition import Source
 
 group = typer.Typer(name="source", help="Definitions of sources.", no_args_is_help=True)
 

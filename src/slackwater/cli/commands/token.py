@@ -17,7 +17,7 @@ from slackwater.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
     from slackwater.project import Project
-    from slackwater.receiver.tokens import Token
+    from slackwater.receiver.push.tokens import Token
 
 _COLUMNS = ("id", "partner", "sources", "created (UTC)", "expires (UTC)", "state")
 _ID = re.compile(r"[0-9a-f]{6,64}")
@@ -64,7 +64,7 @@ def create(
     Only its hash is stored, so this is the one time that it can be read. A partner has two valid tokens at most: to
     exchange one, make the second, hand it over, and revoke the first.
     """
-    from slackwater.receiver.tokens import partner_name
+    from slackwater.receiver.push.tokens import partner_name
 
     place = find_place(project)
     definitions = load(place)
@@ -141,7 +141,7 @@ def revoke(
 
 
 def _check_sources(names: Sequence[str], definitions: Project) -> None:
-    from slackwater.receiver.tokens import ALL_SOURCES
+    from slackwater.receiver.push.tokens import ALL_SOURCES
 
     for name in names:
         if name != ALL_SOURCES and definitions.source(name).push is None:

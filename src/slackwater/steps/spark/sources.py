@@ -21,9 +21,9 @@ from pyspark.sql.types import (
 
 from slackwater.arrow.exchange import empty_frame
 from slackwater.errors import ObjectMissing
-from slackwater.receiver.fields import FieldType
-from slackwater.receiver.schema import EVENT_TIME, RECEIVED_AT
-from slackwater.receiver.source import OWN_ID, Source
+from slackwater.sources.definition import GENERATED_ID, Source
+from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT
+from slackwater.sources.fields import FieldType
 
 _TYPES: dict[FieldType, DataType] = {
     FieldType.STRING: StringType(),
@@ -49,15 +49,15 @@ def read_source(
     """Return the events of exactly those objects that happened in `[start, end)`: the declared fields, in order.
 
     The receiver's own columns (`_event_time`, `_received_at`, ...) are not what a partner sent, so steps do not see
-    them. Of a source with an id column each id counts once in its partition (`slackwater.runs.copies`). No objects make
+    them. Of a source with an id column each id counts once in its partition (`slackwater.runs.duplicates`). No objects make
     an empty frame. Raises `ObjectMissing` for an object that is gone.
     """
     schema = source_schema(source)
     if not uris:
         return empty_frame(spark, schema)
     stored = StructType(schema.fields).add(EVENT_TIME, TimestampType()).add(RECEIVED_AT, TimestampType())
-    if source.id_column == OWN_ID:
-        stored.add(OWN_ID, StringType())
+    if source.id_column == GENERATED_ID:
+        stored.add(GENERATED_ID, StringType())
     try:
         events = spark.read.schema(stored).parquet(*uris)
     except AnalysisException as error:

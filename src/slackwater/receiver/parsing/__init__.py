@@ -1,0 +1,1 @@
+"""From raw JSON values, strings and typed columns to checked events in Arrow tables."""

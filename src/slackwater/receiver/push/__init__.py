@@ -1,0 +1,1 @@
+"""Push: partners POST batches of events to the HTTP API."""

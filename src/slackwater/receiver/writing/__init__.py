@@ -1,0 +1,1 @@
+"""Writing checked events to partitions, and rejected ones to the `sideline/` prefix."""
