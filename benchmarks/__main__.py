@@ -20,22 +20,22 @@ PARTS = {"push": push, "pull": pull}
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the receiver, on one core.")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--rounds", type=int, default=5, help="of which the median counts")
-    parser.add_argument("--megabytes", type=int, default=pull.MEGABYTES, help="of the file that is pulled")
-    parser.add_argument("--only", choices=PARTS, help="measure this alone")
-    wanted = parser.parse_args()
+    parser.add_argument("--rounds", type=int, default=5, help="rounds; the median counts")
+    parser.add_argument("--megabytes", type=int, default=pull.MEGABYTES, help="size of the file to pull")
+    parser.add_argument("--only", choices=PARTS, help="measure only this part")
+    options = parser.parse_args()
     machine = _machine()
     _keep_to_one_core()
-    sizes = {"pull": {"megabytes": wanted.megabytes}}
-    names = [wanted.only] if wanted.only else list(PARTS)
-    found = {name: PARTS[name].run(wanted.rounds, **sizes.get(name, {})) for name in names}
-    if wanted.json:
-        print(json.dumps({"machine": machine, **found}))
+    sizes = {"pull": {"megabytes": options.megabytes}}
+    names = [options.only] if options.only else list(PARTS)
+    results = {name: PARTS[name].run(options.rounds, **sizes.get(name, {})) for name in names}
+    if options.json:
+        print(json.dumps({"machine": machine, **results}))
         return
     console = Console()
     console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
-    for name, measured in found.items():
-        PARTS[name].show(measured, console)
+    for name, result in results.items():
+        PARTS[name].show(result, console)
 
 
 def _machine() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Events to measure with: the flights that left New York on one day, repeated until there are enough of them."""
+"""Events for the benchmarks: the flights that left New York on one day, repeated until there are enough."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _NUMBERS = {FieldType.INT64: int, FieldType.DOUBLE: float}
 
 
 def source() -> Source:
-    """Return the example's source of flights, taking pushed events."""
+    """Return the source `flights` of the example, changed to accept pushed events."""
     definition = yaml.safe_load(_DEFINITION.read_text(encoding="utf-8"))
     return Source.model_validate({**definition, "push": {"max_events": BATCH}})
 
 
 def bodies(*, in_order: bool) -> list[bytes]:
-    """Return one day's events as NDJSON in batches: in order of their hour, or each batch with events of every hour."""
+    """Return the events of one day as NDJSON batches: in order of hour, or with events of all hours in each batch."""
     events = [json.dumps(event, separators=(",", ":")) for event in _events(in_order=in_order)]
     return ["".join(f"{event}\n" for event in events[n : n + BATCH]).encode() for n in range(0, EVENTS, BATCH)]
 
@@ -37,20 +37,20 @@ def bodies(*, in_order: bool) -> list[bytes]:
 def _events(*, in_order: bool) -> Iterator[dict[str, Any]]:
     flights = list(_flights())
     for number in range(EVENTS):
-        time, event = divmod(number, len(flights))
-        event = flights[event]
+        repetition, index = divmod(number, len(flights))
+        event = flights[index]
         hour = number * HOURS // EVENTS if in_order else number % HOURS
         delay = event["dep_delay"]
         yield event | {
-            "flight": event["flight"] + time,
-            "dep_delay": None if delay is None else delay + time % 10,
+            "flight": event["flight"] + repetition,
+            "dep_delay": None if delay is None else delay + repetition % 10,
             "time_hour": f"{_DAY}T{hour:02d}:00:00Z",
         }
 
 
 def _flights() -> Iterator[dict[str, Any]]:
-    """Yield the real flights of the day, numbers as JSON has them and null for what is missing."""
-    kinds = {name: _NUMBERS.get(kind, str) for name, kind in source().columns.items()}
-    for text in feed.flights_files(_DAY).values():
-        for row in csv.DictReader(io.StringIO(text)):
-            yield {name: None if value == "NA" else kinds[name](value) for name, value in row.items()}
+    """Yield the real flights of the day, with numbers as JSON numbers and null for missing values."""
+    converters = {name: _NUMBERS.get(type_, str) for name, type_ in source().columns.items()}
+    for content in feed.flights_files(_DAY).values():
+        for row in csv.DictReader(io.StringIO(content)):
+            yield {name: None if value == "NA" else converters[name](value) for name, value in row.items()}

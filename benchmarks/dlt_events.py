@@ -1,9 +1,9 @@
-"""Turn NDJSON into Parquet files with dlt, and print the seconds. It runs in .venv-bench, where our library is not.
+"""Convert NDJSON to Parquet files with dlt, and print the seconds. It runs in .venv-bench, without our library.
 
     python dlt_events.py EVENTS.ndjson WORK_FOLDER
 
-What is timed is `extract` and `normalize`, after which the Parquet files are there; `load` would only move them. Each
-step has one worker, and dlt's own JSON reader, orjson, reads the lines.
+The time is that of `extract` and `normalize`, which write the Parquet files; `load` would only move them. Each step
+has one worker, and dlt's own JSON reader, orjson, parses the lines.
 """
 
 from __future__ import annotations

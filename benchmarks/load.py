@@ -1,10 +1,10 @@
-"""Many clients push at once, lose connections and try again; then sent = stored + side-lined, event for event.
+"""Push from many clients at once, which lose connections and retry; then compare what was sent and what is stored.
 
     python -m benchmarks.load --clients 50 --seconds 60
 
-It starts a local cloud of its own. Each client sends batches of new events, some of them wrong, over hours of one day.
-Some requests are cut off while the body is under way, some right after it; a client tries a batch again, the same
-bytes, until it has an answer.
+It starts a local cloud of its own. Each client sends batches of new events, some of them invalid, of several hours of
+one day. Some connections are closed while the body is sent, some right after it; a client sends the same body again
+until it has an answer. Every event must then be stored or rejected exactly once.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ SOURCE = "readings"
 PROJECT = Path(__file__).parent / "load_project"
 _HOURS = 6
 _WRONG = 0.05
-"""Share of events that cannot be used."""
+"""Share of invalid events."""
 _CUT = 0.1
-"""Share of requests whose connection the client cuts."""
+"""Share of requests whose connection the client closes early."""
 _TIMEOUT = 60.0
 
 
 @dataclass
 class Sent:
-    """What one client sent and was told."""
+    """What one client sent, and the answers."""
 
-    good: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
+    valid: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
     batches: int = 0
     requests: int = 0
     cut: int = 0
     refused: Counter[int] = field(default_factory=Counter)
-    """Answers that asked for another attempt, by status."""
-    disagreed: list[str] = field(default_factory=list)
-    """Answers whose counts were not those of the batch."""
+    """Answers that asked for a retry, by status."""
+    mismatches: list[str] = field(default_factory=list)
+    """Answers whose counts are not those of the batch."""
     seconds: list[float] = field(default_factory=list)
-    """How long each answered request took."""
+    """Duration of each answered request."""
 
 
 class Client:
-    """One partner's process."""
+    """A client of the API."""
 
     def __init__(self, name: int, *, api: str, token: str, until: float) -> None:
         self._name, self._until = name, until
@@ -74,34 +74,34 @@ class Client:
         self.sent = Sent()
 
     def work(self) -> Sent:
-        """Send batches until the time is over; the last one until it is answered."""
+        """Send batches until the time is over, and the last one until it is answered."""
         with httpx.Client(timeout=_TIMEOUT) as http:
             while time.monotonic() < self._until:
                 self._send(http, self._batch())
         return self.sent
 
     def _batch(self) -> tuple[bytes, int, int]:
-        lines, good, wrong = [], 0, 0
+        lines, valid, invalid = [], 0, 0
         for _ in range(self._random.randint(1, 200)):
-            number = len(self.sent.good) + len(self.sent.wrong)
+            number = len(self.sent.valid) + len(self.sent.invalid)
             name = f"{self._run}-{self._name}-{number}"
-            event: dict[str, Any] = {"id": name, "value": self._random.random(), "at": self._moment()}
+            event: dict[str, Any] = {"id": name, "value": self._random.random(), "at": self._timestamp()}
             if self._random.random() < _WRONG:
                 event["value"] = "much"
-                self.sent.wrong.append(name)
-                wrong += 1
+                self.sent.invalid.append(name)
+                invalid += 1
             else:
-                self.sent.good.append(name)
-                good += 1
+                self.sent.valid.append(name)
+                valid += 1
             lines.append(json.dumps(event))
-        return "\n".join(lines).encode(), good, wrong
+        return "\n".join(lines).encode(), valid, invalid
 
-    def _moment(self) -> str:
+    def _timestamp(self) -> str:
         hour, second = self._random.randrange(_HOURS), self._random.randrange(3600)
         return f"2014-07-01T{hour:02d}:{second // 60:02d}:{second % 60:02d}Z"
 
     def _send(self, http: httpx.Client, batch: tuple[bytes, int, int]) -> None:
-        body, good, wrong = batch
+        body, valid, invalid = batch
         self.sent.batches += 1
         while True:
             self.sent.requests += 1
@@ -116,24 +116,24 @@ class Client:
                 continue
             self.sent.seconds.append(time.monotonic() - started)
             if answer.status_code in {202, 422}:
-                self._compare(answer.json(), good, wrong)
+                self._compare(answer.json(), valid, invalid)
                 return
             self.sent.refused[answer.status_code] += 1
             time.sleep(self._random.random())
 
-    def _compare(self, told: dict[str, Any], good: int, wrong: int) -> None:
-        if (told["accepted"] + told["duplicates"], len(told["rejected"])) != (good, wrong):
-            self.sent.disagreed.append(json.dumps(told)[:200])
+    def _compare(self, answer: dict[str, Any], valid: int, invalid: int) -> None:
+        if (answer["accepted"] + answer["duplicates"], len(answer["rejected"])) != (valid, invalid):
+            self.sent.mismatches.append(json.dumps(answer)[:200])
 
     def _cut(self, body: bytes) -> None:
-        """Send a part of the request, or all of it, and hang up without waiting for the answer."""
+        """Send a part of the request, or all of it, and close the connection without waiting for the answer."""
         self.sent.cut += 1
-        address = urlsplit(self._url)
-        head = {**self._headers, "host": address.netloc, "content-length": str(len(body))}
-        lines = [f"POST {address.path} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items()), "", ""]
+        url = urlsplit(self._url)
+        head = {**self._headers, "host": url.netloc, "content-length": str(len(body))}
+        lines = [f"POST {url.path} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items()), "", ""]
         request = "\r\n".join(lines).encode() + body
         length = len(request) if self._random.random() < 1 / 2 else self._random.randrange(1, len(request))
-        with socket.create_connection((address.hostname, address.port or 80), timeout=_TIMEOUT) as connection:
+        with socket.create_connection((url.hostname, url.port or 80), timeout=_TIMEOUT) as connection:
             connection.sendall(request[:length])
 
 
@@ -145,24 +145,24 @@ class Load:
     seconds: float
 
     @property
-    def good(self) -> Counter[str]:
-        """Every usable event's id."""
-        return Counter(name for sent in self.clients for name in sent.good)
+    def valid(self) -> Counter[str]:
+        """The ids of all valid events."""
+        return Counter(name for sent in self.clients for name in sent.valid)
 
     @property
-    def wrong(self) -> Counter[str]:
-        """Every other event's id."""
-        return Counter(name for sent in self.clients for name in sent.wrong)
+    def invalid(self) -> Counter[str]:
+        """The ids of all invalid events."""
+        return Counter(name for sent in self.clients for name in sent.invalid)
 
     @property
-    def disagreed(self) -> list[str]:
-        """Answers whose counts were not those of the batch."""
-        return [text for sent in self.clients for text in sent.disagreed]
+    def mismatches(self) -> list[str]:
+        """Answers whose counts are not those of the batch."""
+        return [answer for sent in self.clients for answer in sent.mismatches]
 
     def figures(self) -> dict[str, Any]:
         """Return the totals."""
         waits = sorted(wait for sent in self.clients for wait in sent.seconds)
-        events = self.good.total() + self.wrong.total()
+        events = self.valid.total() + self.invalid.total()
         return {
             "clients": len(self.clients),
             "seconds": round(self.seconds, 1),
@@ -178,16 +178,16 @@ class Load:
 
 
 def push_load(*, api: str, token: str, clients: int, seconds: float) -> Load:
-    """Let so many clients push for so long, each in a thread."""
+    """Let `clients` push for `seconds`, each in a thread."""
     started = time.monotonic()
-    makers = [Client(name, api=api, token=token, until=started + seconds) for name in range(clients)]
+    workers = [Client(name, api=api, token=token, until=started + seconds) for name in range(clients)]
     with ThreadPoolExecutor(clients) as pool:
-        sent = list(pool.map(lambda client: client.work(), makers))
+        sent = list(pool.map(lambda client: client.work(), workers))
     return Load(clients=sent, seconds=time.monotonic() - started)
 
 
 def count_stored(s3: Any, bucket: str) -> tuple[Counter[str], Counter[str]]:
-    """Read back the ids of all stored and of all side-lined events, each object of a partition with its own hour."""
+    """Return the ids of all stored and of all rejected events; check that each object holds events of its hour only."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix="")
     keys = [item["Key"] for page in pages for item in page.get("Contents", []) if f"source={SOURCE}/" in item["Key"]]
     with ThreadPoolExecutor(8) as pool:
@@ -196,8 +196,8 @@ def count_stored(s3: Any, bucket: str) -> tuple[Counter[str], Counter[str]]:
         )
     stored = (_ids(key, body) for key, body in bodies.items() if key.startswith("raw/"))
     lines = [line for key, body in bodies.items() if key.startswith("sideline/") for line in body.splitlines()]
-    sidelined = Counter(json.loads(json.loads(line)["text"])["id"] for line in lines)
-    return sum(stored, Counter()), sidelined
+    rejected = Counter(json.loads(json.loads(line)["text"])["id"] for line in lines)
+    return sum(stored, Counter()), rejected
 
 
 def _ids(key: str, body: bytes) -> Counter[str]:
@@ -208,8 +208,8 @@ def _ids(key: str, body: bytes) -> Counter[str]:
     return Counter(table["id"].to_pylist())
 
 
-def settled(read: Callable[[], Any], *, pause: float = 1.0) -> Any:
-    """Read until two readings agree: a request that was cut off may still be under way when its client has gone."""
+def read_until_stable(read: Callable[[], Any], *, pause: float = 1.0) -> Any:
+    """Read until two results agree: a request may still be in progress after its client has closed the connection."""
     before = read()
     while True:
         time.sleep(pause)
@@ -221,7 +221,7 @@ def settled(read: Callable[[], Any], *, pause: float = 1.0) -> Any:
 
 @contextmanager
 def deployed() -> Iterator[dict[str, str]]:
-    """A local cloud of its own with the project of this benchmark; gives the stacks' outputs, and a `Token`."""
+    """Start a local cloud with the project of this benchmark; yield the stacks' outputs and a `Token`."""
     with tempfile.TemporaryDirectory(prefix="load-") as folder:
         up = cloud.up(Path(folder))
         os.environ.update(up.environment())
@@ -242,7 +242,7 @@ def _slackwater(*words: str) -> str:
 
 
 def main() -> int:
-    """Push, count, and say whether every event is where it should be."""
+    """Push, count the events, and return 0 when each of them is stored or rejected exactly once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60)
@@ -252,9 +252,9 @@ def main() -> int:
             api=outputs["ApiUrl"], token=outputs["Token"], clients=options.clients, seconds=options.seconds
         )
         s3 = boto3.client("s3", config=Config(max_pool_connections=16))
-        stored, sidelined = settled(lambda: count_stored(s3, outputs["RawBucket"]))
-    exact = stored == load.good and sidelined == load.wrong and not load.disagreed
-    print(json.dumps({**load.figures(), "stored": stored.total(), "sidelined": sidelined.total(), "exact": exact}))
+        stored, rejected = read_until_stable(lambda: count_stored(s3, outputs["RawBucket"]))
+    exact = stored == load.valid and rejected == load.invalid and not load.mismatches
+    print(json.dumps({**load.figures(), "stored": stored.total(), "rejected": rejected.total(), "exact": exact}))
     return 0 if exact else 1
 
 

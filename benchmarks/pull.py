@@ -1,10 +1,9 @@
-"""Pull: a large CSV file's way into partitions, beside a mere conversion of the same file to Parquet.
+"""Pull: bring a large CSV file into partitions, compared with only converting the same file to Parquet.
 
-- `pull` is all that the function does for a file but the network: `FileFetcher.fetch`, from a partner that is a file to a
-  store that is a folder.
-- `convert` is Arrow's own way from CSV to Parquet, block by block: `pyarrow.csv.open_csv` into `ParquetWriter`.
+- `pull` is what the function does with a file, without the network: `FileFetcher.fetch` from a local file to a folder.
+- `convert` is the shortest way with Arrow, block by block: `pyarrow.csv.open_csv` into `ParquetWriter`.
 
-Each runs in a process of its own, whose largest memory is taken, on one core, with one thread of Arrow's.
+Each run is a process of its own on one core with one Arrow thread; its peak memory is reported.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ from slackwater.storage import split_uri
 MEGABYTES = 1_000
 _NOW = datetime(2013, 3, 9, 12, tzinfo=UTC)
 _TARGET, _MEMORY = 0.6, 1_769
-"""What is asked for: of the speed of `convert`, and MB that a function has."""
+"""The target: this share of the speed of `convert`, within the memory of a function in MB."""
 _CHUNK = 2**20
 _DAY = date(2013, 3, 8)
 _DELAY, _FLIGHT = 5, 10
-"""Places in a line of what differs each time."""
+"""Columns whose values differ from one copy of the flights to the next."""
 
 
 class _FilePartner:
-    """Sends the one file that there is."""
+    """A partner with one file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -67,7 +66,7 @@ class _FilePartner:
 
 
 class _FolderStore:
-    """Keeps objects as files of a folder."""
+    """An object store in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -75,9 +74,9 @@ class _FolderStore:
     def put_new_file(self, uri: str, path: Path, *, metadata: Mapping[str, str] | None = None) -> bool:
         assert metadata is None or metadata["rows"]
         bucket, key = split_uri(uri)
-        made = self._folder / bucket / key
-        made.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, made)
+        target = self._folder / bucket / key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
         return True
 
 
@@ -109,43 +108,43 @@ class _NoPartitions:
 
 
 def run(rounds: int, *, megabytes: int = MEGABYTES) -> dict[str, Any]:
-    """Return MB/s and peak MB of both ways: each round's and their medians, and the ratio of speeds."""
-    found: dict[str, list[dict[str, float]]] = {"pull": [], "pull, in order": [], "convert": []}
+    """Return the MB/s of both candidates, by round and as a median, their peak MB, and the ratio of their speeds."""
+    runs: dict[str, list[dict[str, float]]] = {"pull": [], "pull, in order": [], "convert": []}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         spread, in_order = (Path(folder) / name for name in ("spread.csv", "in-order.csv"))
-        rows = _make(spread, megabytes, in_order=False)
-        _make(in_order, megabytes, in_order=True)
+        rows = _write_flights(spread, megabytes, in_order=False)
+        _write_flights(in_order, megabytes, in_order=True)
         for _ in range(rounds):
-            found["pull"].append(_measured("pull", spread))
-            found["pull, in order"].append(_measured("pull", in_order))
-            found["convert"].append(_measured("convert", spread))
+            runs["pull"].append(_measured("pull", spread))
+            runs["pull, in order"].append(_measured("pull", in_order))
+            runs["convert"].append(_measured("convert", spread))
         size = spread.stat().st_size
-    speeds = {name: [size / 1e6 / one["seconds"] for one in each] for name, each in found.items()}
+    speeds = {name: [size / 1e6 / run["seconds"] for run in rounds_] for name, rounds_ in runs.items()}
     ratios = [ours / theirs for ours, theirs in zip(speeds["pull"], speeds["convert"], strict=True)]
     return {
         "bytes": size,
         "rows": rows,
         "rounds": speeds,
-        "megabytes_per_second": {name: median(each) for name, each in speeds.items()},
-        "peak_megabytes": {name: max(one["peak"] for one in each) for name, each in found.items()},
+        "megabytes_per_second": {name: median(speeds_) for name, speeds_ in speeds.items()},
+        "peak_megabytes": {name: max(run["peak"] for run in rounds_) for name, rounds_ in runs.items()},
         "ratio": median(ratios),
     }
 
 
-def show(found: Mapping[str, Any], console: Console) -> None:
+def show(result: Mapping[str, Any], console: Console) -> None:
     """Print what `run` returned."""
-    table = Table(title=f"A CSV file of {found['bytes'] / 1e6:,.0f} MB, {found['rows']:,} rows of 24 hours")
+    table = Table(title=f"A CSV file of {result['bytes'] / 1e6:,.0f} MB, {result['rows']:,} rows of 24 hours")
     for column in ("", "MB/s", "slowest", "fastest", "peak MB"):
         table.add_column(column, justify="right" if column else "left")
-    for name, speed in found["megabytes_per_second"].items():
-        each, peak = found["rounds"][name], found["peak_megabytes"][name]
-        table.add_row(name, f"{speed:.0f}", f"{min(each):.0f}", f"{max(each):.0f}", f"{peak:,.0f}")
+    for name, speed in result["megabytes_per_second"].items():
+        rounds, peak = result["rounds"][name], result["peak_megabytes"][name]
+        table.add_row(name, f"{speed:.0f}", f"{min(rounds):.0f}", f"{max(rounds):.0f}", f"{peak:,.0f}")
     console.print(table)
-    console.print(f"pull / convert: {found['ratio']:.2f} (at least {_TARGET} is asked for, in {_MEMORY:,} MB)")
+    console.print(f"pull / convert: {result['ratio']:.2f} (target: at least {_TARGET}, in {_MEMORY:,} MB)")
 
 
-def _make(path: Path, megabytes: int, *, in_order: bool) -> int:
-    """Write a day's flights over and over, each time a little different; return how many rows there are."""
+def _write_flights(path: Path, megabytes: int, *, in_order: bool) -> int:
+    """Write the flights of one day again and again, with small differences; return the number of rows."""
     header, *lines = "".join(feed.flights_files(_DAY).values()).splitlines(keepends=True)
     flights = [line.rstrip("\n").split(",") for line in lines if line != header]
     rows = megabytes * 1_000_000 // (sum(map(len, lines)) // len(lines))
@@ -164,12 +163,13 @@ def _line(flight: Sequence[str], time: int, hour: int) -> str:
     return f"{before},{delay},{between},{int(flight[_FLIGHT]) + time},{after},{_DAY}T{hour:02d}:00:00Z\n"
 
 
-def _measured(what: str, path: Path) -> dict[str, float]:
+def _measured(candidate: str, path: Path) -> dict[str, float]:
+    """Run one candidate in a process of its own; return its seconds and its peak MB."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=path.parent) as folder:
-        words = [sys.executable, "-m", "benchmarks.pull", what, str(path), folder]
-        done = subprocess.run(words, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+        command = [sys.executable, "-m", "benchmarks.pull", candidate, str(path), folder]
+        process = subprocess.run(command, check=True, capture_output=True, text=True)
+    result: dict[str, float] = json.loads(process.stdout)
+    return result
 
 
 def _pull(path: Path, folder: Path) -> None:
@@ -177,12 +177,12 @@ def _pull(path: Path, folder: Path) -> None:
         source=data.source(),
         partner=_FilePartner(path),
         cache=_Cache(),
-        delivery=RawWriter(store=_FolderStore(folder), partitions=_NoPartitions(), raw_bucket="raw"),
+        raw_writer=RawWriter(store=_FolderStore(folder), partitions=_NoPartitions(), raw_bucket="raw"),
         now=lambda: _NOW,
         owner="benchmark",
     )
     fetched = fetcher.fetch(WorkItem(path=path.name, decision=FileDecision.NEW, listed=None))
-    assert (fetched.state, fetched.rejected) == ("taken", 0), fetched
+    assert (fetched.state, fetched.rejected) == ("stored", 0), fetched
 
 
 def _convert(path: Path, folder: Path) -> None:
@@ -199,7 +199,7 @@ def _convert(path: Path, folder: Path) -> None:
 
 
 def _peak() -> float:
-    """Return the largest memory that this process has had, in MB."""
+    """Return the peak memory of this process in MB."""
     status = Path("/proc/self/status")
     if status.exists():
         (line,) = (line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM:"))
@@ -208,12 +208,12 @@ def _peak() -> float:
 
 
 def main() -> None:
-    """Do one of the two, in this process."""
-    what, path, folder = sys.argv[1:]
+    """Run one candidate in this process and print its measurements."""
+    candidate, path, folder = sys.argv[1:]
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     start = time.perf_counter()
-    {"pull": _pull, "convert": _convert}[what](Path(path), Path(folder))
+    {"pull": _pull, "convert": _convert}[candidate](Path(path), Path(folder))
     print(json.dumps({"seconds": time.perf_counter() - start, "peak": _peak()}))
 
 

@@ -1,10 +1,10 @@
-"""Push: a body's way through the receiver, beside mere reading of the same bytes and beside dlt.
+"""Push: receive bodies of events, compared with only reading the same bytes and with dlt.
 
-- `push` is all that the function does for a body but the network: `Receiver.receive` over a store in memory.
-- `read` is `pyarrow.json.read_json` of the same bytes, its types inferred, its table thrown away.
+- `push` is what the function does with a body, without the network: `Receiver.receive` with a store in memory.
+- `read` is `pyarrow.json.read_json` of the same bytes, with inferred types; its table is discarded.
 - `dlt` is `dlt_events.py`.
 
-One core, one thread; the rounds of all are interleaved, so that what else the machine does hits all alike.
+All use one core and one thread. Their rounds are interleaved, so that other load on the machine slows all of them down.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import data
-from slackwater.receiver import deliver, receive
+from slackwater.receiver.push import receive
+from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.writing import raw_writer
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition
 
@@ -38,18 +40,19 @@ _DLT = _ROOT / ".venv-bench" / "bin" / "python"
 _NOW = datetime(2013, 3, 9, 12, tzinfo=UTC)
 _SOURCE = data.source()
 _NDJSON = "application/x-ndjson"
-_PARTS = {
+_PHASES = {
     "decode": (receive, "decode"),
     "check": (receive, "check_events"),
-    "stamp": (receive, "stamp"),
-    "split": (receive, "split"),
-    "encode": (deliver, "encode"),
+    "add metadata": (raw_writer, "add_metadata"),
+    "split by hour": (raw_writer, "split_by_hour"),
+    "encode": (raw_writer, "encode_parquet"),
 }
+"""The function of each phase, and the module that calls it."""
 _TARGETS = {"push / read": 0.4, "push / dlt": 5.0}
 
 
 class _Store:
-    """Keeps what is put, at no cost."""
+    """An object store in memory."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -65,70 +68,69 @@ class _NoPartitions:
 
 
 def run(rounds: int) -> dict[str, Any]:
-    """Return events per second of all that is compared: each round's and their medians, and the ratios."""
+    """Return the events per second of each candidate, by round and as a median, and the ratios of their speeds."""
     spread, in_order = data.bodies(in_order=False), data.bodies(in_order=True)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         events = Path(folder) / "events.ndjson"
         events.write_bytes(b"".join(spread))
-        timed: dict[str, Callable[[], float]] = {
+        candidates: dict[str, Callable[[], float]] = {
             "push": lambda: _timed(lambda: _push(spread)),
             "push, in order": lambda: _timed(lambda: _push(in_order)),
             "read": lambda: _timed(lambda: _read(spread)),
             "dlt": lambda: _dlt(events)["seconds"],
         }
         _push(spread[:1])
-        seconds: dict[str, list[float]] = {name: [] for name in timed}
+        seconds: dict[str, list[float]] = {name: [] for name in candidates}
         for _ in range(rounds):
-            for name, measure in timed.items():
+            for name, measure in candidates.items():
                 seconds[name].append(measure())
-    rates = {name: data.EVENTS / median(found) for name, found in seconds.items()}
+    rates = {name: data.EVENTS / median(times) for name, times in seconds.items()}
     return {
         "events": data.EVENTS,
         "batch": data.BATCH,
         "bytes_per_event": sum(map(len, spread)) / data.EVENTS,
-        "rounds": {name: [data.EVENTS / one for one in found] for name, found in seconds.items()},
+        "rounds": {name: [data.EVENTS / time for time in times] for name, times in seconds.items()},
         "events_per_second": rates,
         "ratios": {name: _ratio(seconds, *name.split(" / ")) for name in _TARGETS},
-        "microseconds_per_event": _parts(spread, rounds),
+        "microseconds_per_event": _phases(spread, rounds),
         "dlt": _dlt_version(),
     }
 
 
-def _ratio(seconds: Mapping[str, list[float]], one: str, other: str) -> float:
-    """Return the median of each round's ratio of speeds: what slows one of a round down slows the other down, too."""
-    return median(others / ones for ones, others in zip(seconds[one], seconds[other], strict=True))
+def _ratio(seconds: Mapping[str, list[float]], candidate: str, reference: str) -> float:
+    """Return the median over the rounds of the ratio of speeds."""
+    return median(theirs / ours for ours, theirs in zip(seconds[candidate], seconds[reference], strict=True))
 
 
-def show(found: Mapping[str, Any], console: Console) -> None:
+def show(result: Mapping[str, Any], console: Console) -> None:
     """Print what `run` returned."""
     table = Table(
-        title=f"{found['events']:,} events of {found['bytes_per_event']:.0f} bytes, {found['batch']:,} a body"
+        title=f"{result['events']:,} events of {result['bytes_per_event']:.0f} bytes, {result['batch']:,} a body"
     )
     for column in ("", "events/s", "slowest", "fastest"):
         table.add_column(column, justify="right" if column else "left")
-    for name, rate in found["events_per_second"].items():
-        each = found["rounds"][name]
-        table.add_row(name, f"{rate:,.0f}", f"{min(each):,.0f}", f"{max(each):,.0f}")
+    for name, rate in result["events_per_second"].items():
+        rounds = result["rounds"][name]
+        table.add_row(name, f"{rate:,.0f}", f"{min(rounds):,.0f}", f"{max(rounds):,.0f}")
     console.print(table)
-    for name, ratio in found["ratios"].items():
-        console.print(f"{name}: {ratio:.2f} (at least {_TARGETS[name]} is asked for)")
-    parts = Table(title="Where the time of push goes")
-    parts.add_column("part")
-    parts.add_column("µs an event", justify="right")
-    for name, microseconds in found["microseconds_per_event"].items():
-        parts.add_row(name, f"{microseconds:.2f}")
-    console.print(parts)
+    for name, ratio in result["ratios"].items():
+        console.print(f"{name}: {ratio:.2f} (target: at least {_TARGETS[name]})")
+    phases = Table(title="Time of each phase of push")
+    phases.add_column("phase")
+    phases.add_column("µs per event", justify="right")
+    for name, microseconds in result["microseconds_per_event"].items():
+        phases.add_row(name, f"{microseconds:.2f}")
+    console.print(phases)
 
 
 def _push(bodies: Iterable[bytes]) -> None:
     store = _Store()
-    delivery = RawWriter(store=store, partitions=_NoPartitions(), raw_bucket="raw")
-    receiver = Receiver(delivery=delivery, now=lambda: _NOW)
+    writer = RawWriter(store=store, partitions=_NoPartitions(), raw_bucket="raw")
+    receiver = Receiver(raw_writer=writer, now=lambda: _NOW)
     for body in bodies:
-        answer = receiver.receive(
-            body, source=_SOURCE, content_type=_NDJSON, content_encoding=None, origin="push:benchmark"
-        )
-        assert answer.accepted == data.BATCH, answer
+        pushed = PushedBody(content=body, content_type=_NDJSON, content_encoding=None, origin="push:benchmark")
+        result = receiver.receive(pushed, _SOURCE)
+        assert result.accepted == data.BATCH, result
     assert store.objects
 
 
@@ -140,16 +142,16 @@ def _read(bodies: Iterable[bytes]) -> None:
 
 def _dlt(events: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="dlt-") as folder:
-        words = [_DLT, _ROOT / "benchmarks" / "dlt_events.py", events, folder]
-        done = subprocess.run(words, check=True, capture_output=True, text=True, cwd=folder)
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert found["events"] == data.EVENTS, found
-    return found
+        command = [_DLT, _ROOT / "benchmarks" / "dlt_events.py", events, folder]
+        process = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
+    result: dict[str, Any] = json.loads(process.stdout)
+    assert result["events"] == data.EVENTS, result
+    return result
 
 
 def _dlt_version() -> str:
-    words = [_DLT, "-c", "from importlib.metadata import version; print(version('dlt'))"]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+    command = [_DLT, "-c", "from importlib.metadata import version; print(version('dlt'))"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -158,29 +160,31 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _parts(bodies: list[bytes], rounds: int) -> dict[str, float]:
-    """Return the microseconds per event that each part of push takes while all of it runs."""
-    found: dict[str, list[float]] = {}
+def _phases(bodies: list[bytes], rounds: int) -> dict[str, float]:
+    """Return the microseconds per event of each phase of push, while all phases run."""
+    times: dict[str, list[float]] = {}
     for _ in range(rounds):
-        seconds = dict.fromkeys(_PARTS, 0.0)
-        with ExitStack() as patched:
-            for name, (module, function) in _PARTS.items():
-                patched.enter_context(
-                    patch.object(module, function, _clocked(getattr(module, function), name, seconds))
+        seconds = dict.fromkeys(_PHASES, 0.0)
+        with ExitStack() as patches:
+            for name, (module, function) in _PHASES.items():
+                patches.enter_context(
+                    patch.object(module, function, _measured(getattr(module, function), name, seconds))
                 )
-            whole = _timed(lambda: _push(bodies))
-        for name, spent in {**seconds, "the rest": whole - sum(seconds.values())}.items():
-            found.setdefault(name, []).append(spent)
-    return {name: median(times) / data.EVENTS * 1e6 for name, times in found.items()}
+            total = _timed(lambda: _push(bodies))
+        for name, time_of_phase in {**seconds, "the rest": total - sum(seconds.values())}.items():
+            times.setdefault(name, []).append(time_of_phase)
+    return {name: median(values) / data.EVENTS * 1e6 for name, values in times.items()}
 
 
-def _clocked(function: Callable[..., Any], name: str, seconds: dict[str, float]) -> Callable[..., Any]:
+def _measured(function: Callable[..., Any], name: str, seconds: dict[str, float]) -> Callable[..., Any]:
+    """Return the function, which then adds its run time to `seconds[name]`."""
+
     @wraps(function)
-    def clocked(*words: Any, **named: Any) -> Any:
+    def measured(*args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
         try:
-            return function(*words, **named)
+            return function(*args, **kwargs)
         finally:
             seconds[name] += time.perf_counter() - start
 
-    return clocked
+    return measured

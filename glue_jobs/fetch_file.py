@@ -1,4 +1,4 @@
-"""EMR Serverless entry point: one file of a pull that is too large for a function, by the same library function."""
+"""EMR Serverless entry point: fetch one file of a pull that is too large for a Lambda function."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from slackwater.aws.clients import client
-from slackwater.aws.delivery import raw_delivery
-from slackwater.aws.file_cache import DynamoFileCache
+from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.objects import s3_store
-from slackwater.aws.partners import partner_of
+from slackwater.aws.partitions import create_raw_writer
+from slackwater.aws.partners.connect import partner_of
 from slackwater.project import Project
 from slackwater.receiver.pull.fetch import FetchResult, FileFetcher
+from slackwater.receiver.pull.large_files import failure_reason_uri
 from slackwater.receiver.pull.plan import read_item
-from slackwater.runs.record import failure_uri
 from slackwater.steps.spark.job import log, run_job
 
+# The lease outlives the job, whose execution timeout is 120 minutes: no other fetcher takes the file meanwhile.
 _LEASE = timedelta(minutes=125)
-"""Longer than the job may run."""
 _LARGEST_FILE = 2**50
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--project", required=True, help="address of project.json")
+    parser.add_argument("--project", required=True, help="URI of project.json")
     parser.add_argument("--source", required=True)
-    parser.add_argument("--work", required=True, help="address of the pull's work list")
-    parser.add_argument("--index", required=True, type=int, help="place of the file in it")
-    parser.add_argument("--answer", required=True, help="where the answer is left")
+    parser.add_argument("--work", required=True, help="URI of the pull's work list")
+    parser.add_argument("--index", required=True, type=int, help="index of the file in the work list")
+    parser.add_argument("--answer", required=True, help="URI to which the result is written")
     parser.add_argument("--correlation-id", required=True)
     parser.add_argument("--raw-bucket", required=True)
     parser.add_argument("--raw-database", required=True)
     parser.add_argument("--file-table", required=True)
-    parser.add_argument("--outbound-allow", default="", help="hosts and networks, with commas between them")
+    parser.add_argument("--outbound-allow", default="", help="hosts and networks, separated by commas")
     return parser.parse_args(arguments)
 
 
 def fetch_file(options: argparse.Namespace) -> FetchResult:
-    """Take the file and leave the answer."""
+    """Fetch the file, and write the result to `--answer`."""
     store = s3_store()
     source = Project.model_validate_json(store.get(options.project)).source(options.source)
     with partner_of(source, allow=options.outbound_allow, max_file_bytes=_LARGEST_FILE) as partner:
@@ -49,7 +49,7 @@ def fetch_file(options: argparse.Namespace) -> FetchResult:
             source=source,
             partner=partner,
             cache=DynamoFileCache(client("dynamodb"), options.file_table),
-            delivery=raw_delivery(store, raw_bucket=options.raw_bucket, raw_database=options.raw_database),
+            raw_writer=create_raw_writer(store, raw_bucket=options.raw_bucket, raw_database=options.raw_database),
             now=lambda: datetime.now(UTC),
             owner=f"{options.correlation_id}/{uuid4()}",
             lease=_LEASE,
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "fetch_file",
         lambda _: fetch_file(options),
         context=context,
-        tell=lambda failure: s3_store().put(failure_uri(f"{options.answer}."), failure.encode()),
+        report_failure=lambda failure: s3_store().put(failure_reason_uri(options.answer), failure.encode()),
     )
 
 

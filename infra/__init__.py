@@ -1,7 +1,7 @@
-"""The CDK app: what is deployed, and from which artefacts.
+"""The CDK app: the stacks of a deployment and the artefacts that they need.
 
-jsii, CDK's bridge, starts Node when `aws_cdk` is imported; it is to start the one that pip installed, whatever the
-machine has. Hence this stands here, before any import of `aws_cdk`.
+jsii, the CDK's bridge, starts Node when `aws_cdk` is imported. This module makes it start the Node that pip installed,
+so it must run before any import of `aws_cdk`.
 """
 
 from __future__ import annotations

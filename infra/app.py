@@ -9,23 +9,25 @@ from pathlib import Path
 from aws_cdk import App, Environment, Tags
 
 from infra.artefacts import Artefacts, build_artefacts, write_project
-from infra.machines import read_machine
 from infra.settings import Settings, load_settings
-from infra.stacks.late import COMPARE, MONITOR, LateStack
+from infra.stacks.late import COMPARE_MACHINE, LateStack
 from infra.stacks.monitoring import MonitoringStack
-from infra.stacks.processing import PIPELINE, PULL, ProcessingStack
+from infra.stacks.processing import ProcessingStack
 from infra.stacks.receiver import ReceiverStack
 from infra.stacks.schedule import ScheduleStack
 from infra.stacks.storage import StorageStack
+from infra.state_machines import read_machine
 from slackwater.errors import SlackwaterError
 from slackwater.pipeline.compile import compile_machine
+from slackwater.pipeline.retries import with_retries
 from slackwater.project import load_project
+from slackwater.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 
 ROOT = Path(__file__).parent.parent
 
 
 def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT) -> None:
-    """Add the stacks. Raises `DefinitionError` for a project or a state machine that is not well defined."""
+    """Add all stacks to the app. Raises `DefinitionError` when the project or a state machine is malformed."""
     project = load_project(root / settings.project, code=artefacts.code)
     project_file = write_project(root=root, project=project)
     frame = read_machine(root / "step_functions" / "pipeline.asl.json")
@@ -54,7 +56,7 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         lambdas=lambdas,
         jobs=root / "glue_jobs",
         project_file=project_file,
-        pull=read_machine(root / "step_functions" / "pull_source.asl.json"),
+        pull=with_retries(read_machine(root / "step_functions" / "pull_source.asl.json")),
         pipelines={name: compile_machine(pipeline, frame) for name, pipeline in project.pipelines.items()},
         env=env,
     )
@@ -67,8 +69,8 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         layer=artefacts.layer,
         lambdas=lambdas,
         project_file=project_file,
-        compare=read_machine(root / "step_functions" / "compare_day.asl.json"),
-        monitor=read_machine(root / "step_functions" / "monitor_days.asl.json"),
+        compare=with_retries(read_machine(root / "step_functions" / "compare_day.asl.json")),
+        monitor=with_retries(read_machine(root / "step_functions" / "monitor_days.asl.json")),
         env=env,
     )
     MonitoringStack(
@@ -77,8 +79,13 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         settings=settings,
         project=project,
         functions=sorted(path.parent.name.replace("_", "-") for path in lambdas.glob("*/handler.py")),
-        machines=[PULL, *(f"{PIPELINE}{name}" for name in sorted(project.pipelines)), COMPARE, MONITOR],
-        monitor=MONITOR,
+        machines=[
+            PULL_MACHINE,
+            *(f"{PIPELINE_MACHINE_PREFIX}{name}" for name in sorted(project.pipelines)),
+            COMPARE_MACHINE,
+            MONITOR_MACHINE,
+        ],
+        monitor=MONITOR_MACHINE,
         application_id=processing.spark.id,
         changes=late.changes,
         env=env,
@@ -89,21 +96,20 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
             settings.named("schedule"),
             settings=settings,
             dags=root / "mwaa_dags",
-            project=root / settings.project,
-            machines=[PULL, *(f"{PIPELINE}{name}" for name in sorted(project.pipelines)), MONITOR],
+            project=project,
             env=env,
         )
     Tags.of(app).add("application", settings.prefix)
 
 
 def _environment() -> Environment | None:
-    """The account and region that the CDK command line found; none without credentials, and then any will do."""
+    """Return the account and region that the CDK command line found, or None when it has no credentials."""
     account, region = os.environ.get("CDK_DEFAULT_ACCOUNT"), os.environ.get("CDK_DEFAULT_REGION")
     return Environment(account=account, region=region) if account and region else None
 
 
 def main() -> int:
-    """Synthesise. Returns 1, with one clear line, for what the user can mend."""
+    """Synthesise the app; return the exit code. An error that the user can fix is one line on standard error."""
     app = App()
     try:
         settings = load_settings(app.node.get_all_context())

@@ -1,12 +1,13 @@
-"""What carries the library to where it runs: a Lambda layer, and an archive for Spark jobs.
+"""Builds the artefacts that contain the library: a Lambda layer, and an archive for Spark jobs.
 
-Both hold our own wheel and locked wheels, hashes checked, for the machine and the Python that will run them; neither
-takes anything from this machine's environment. They are built the same from the same inputs, byte for byte, and kept
-under `.slackwater/build/<digest of the inputs>/`, so that only a change costs time.
+Both contain our own wheel and locked wheels with verified hashes, for the architecture and Python version that run
+them, and nothing of the local environment. Builds are reproducible byte for byte. They are cached under
+`.slackwater/build/<digest of the inputs>/`.
 """
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import shutil
@@ -21,24 +22,25 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
+from infra.code_digest import code_digests
 from infra.settings import Architecture, Settings
 from slackwater.errors import SlackwaterError
-from slackwater.project import Project
+from slackwater.project import CodeDigests, Project
 
 LAYER_LIMIT = 250 * 1024 * 1024
-"""Bytes that Lambda takes of a function and its layers, unpacked."""
+"""Lambda's limit for a function with its layers, in bytes, unpacked."""
 
 _LAYER_LOCK, _ARCHIVE_LOCK = "requirements/layer.txt", "requirements/archive.txt"
 _LIBRARY = "src/slackwater"
-_NOT_IN_RUNS = ("cli", "local")
-"""Packages that decide no pipeline's output: a new command line runs no day again."""
 
-_GLIBC = {"3.11": "manylinux_2_17", "3.12": "manylinux_2_28", "3.13": "manylinux_2_28"}
-"""Lambda's Python 3.11 runs on Amazon Linux 2 (glibc 2.26), the later ones on Amazon Linux 2023."""
-_SPARK_GLIBC = "manylinux_2_28"
-"""EMR Serverless runs on Amazon Linux 2023."""
-_MACHINES = {Architecture.X86_64: "x86_64", Architecture.ARM64: "aarch64"}
+# Lambda runs Python 3.11 on Amazon Linux 2 (glibc 2.26) and later versions on Amazon Linux 2023.
+_LAMBDA_PLATFORMS = {"3.11": "manylinux_2_17", "3.12": "manylinux_2_28", "3.13": "manylinux_2_28"}
+# EMR Serverless runs on Amazon Linux 2023.
+_SPARK_PLATFORM = "manylinux_2_28"
+_ARCHITECTURES = {Architecture.X86_64: "x86_64", Architecture.ARM64: "aarch64"}
 
+# Parts of the wheels that the library never loads: installers' notes, headers, tests, Arrow's RPC and other formats,
+# second copies of shared objects.
 _UNUSED = (
     "bin",
     "**/__pycache__",
@@ -65,24 +67,23 @@ _UNUSED = (
     "pyarrow/libarrow_python*.so",
     "pyarrow/*.so.*.*.*",
 )
-"""What no module of ours imports: installers' notes, headers, tests, Arrow's RPC and other formats, second copies."""
 
-_EFFORT = 4
-"""Of zlib: 6 takes twice as long for 4 % less."""
-_EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The earliest moment that a zip can name."""
+# zlib's level 6 takes twice as long and saves 4 %.
+_COMPRESSION_LEVEL = 4
+# The earliest timestamp that a zip file can contain.
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Artefacts:
-    """What is built before synthesis."""
+    """The files that are built before synthesis."""
 
     layer: Path
-    """A zip for Lambda, its tree under `python/`."""
+    """A zip for Lambda, with all files under `python/`."""
     archive: Path
-    """A tar.gz for Spark, whose root is a site-packages tree."""
-    code: str
-    """Digest of all code that decides a run's output."""
+    """A tar.gz for Spark. Its root is a site-packages folder."""
+    code: CodeDigests
+    """Digests of the code that decides a run's output."""
 
 
 class BuildFailed(SlackwaterError):
@@ -90,13 +91,13 @@ class BuildFailed(SlackwaterError):
 
 
 def build_artefacts(*, root: Path, settings: Settings) -> Artefacts:
-    """Build, or find built, all artefacts of the repository at `root`. Raises `BuildFailed`."""
-    builder = _Builder(root=root, settings=settings)
-    return Artefacts(layer=builder.layer(), archive=builder.archive(), code=code_digest(root))
+    """Build all artefacts of the repository at `root`, or reuse cached ones. Raises `BuildFailed` when uv fails."""
+    builder = ArtefactBuilder(root=root, settings=settings)
+    return Artefacts(layer=builder.layer(), archive=builder.archive(), code=code_digests(root))
 
 
 def write_project(*, root: Path, project: Project) -> Path:
-    """Write the form of a project that Lambdas and Spark jobs read, and return its path."""
+    """Write the `project.json` that Lambda functions and Spark jobs read; return its path."""
     content = project.model_dump_json(by_alias=True).encode()
     path = _build_folder(root) / hashlib.sha256(content).hexdigest()[:16] / "project.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,74 +105,64 @@ def write_project(*, root: Path, project: Project) -> Path:
     return path
 
 
-def code_digest(root: Path) -> str:
-    """SHA-256 of the library without its command line and local cloud, of the Spark jobs and their lock."""
-    library = (
-        path for path in _files(root / _LIBRARY) if path.relative_to(root / _LIBRARY).parts[0] not in _NOT_IN_RUNS
-    )
-    return _digest(root, [*library, *sorted((root / "glue_jobs").glob("*.py")), root / _ARCHIVE_LOCK])
-
-
 def unpacked_size(archive: Path) -> int:
-    """Bytes of a zip's content."""
+    """Return the total size of a zip's files in bytes, uncompressed."""
     with zipfile.ZipFile(archive) as opened:
         return sum(entry.file_size for entry in opened.infolist())
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Builder:
+class ArtefactBuilder:
+    """Builds artefacts for the architecture and the Python version of the settings."""
+
     root: Path
     settings: Settings
 
     def layer(self) -> Path:
-        glibc = _GLIBC[self.settings.python_version]
-        path = self._built("layer.zip", _LAYER_LOCK, glibc, lambda tree, out: pack_zip(tree, out, under="python/"))
+        """Build the Lambda layer. Raises `BuildFailed` when uv fails or the layer exceeds Lambda's limit."""
+        pack = functools.partial(pack_zip, under="python/")
+        path = self.build("layer.zip", _LAYER_LOCK, _LAMBDA_PLATFORMS[self.settings.python_version], pack)
         size = unpacked_size(path)
         if size > LAYER_LIMIT:
-            raise BuildFailed(f"the layer takes {size} bytes unpacked, and Lambda takes at most {LAYER_LIMIT}")
+            raise BuildFailed(f"the layer has {size} bytes unpacked; Lambda's limit is {LAYER_LIMIT}")
         return path
 
     def archive(self) -> Path:
-        return self._built("environment.tar.gz", _ARCHIVE_LOCK, _SPARK_GLIBC, pack_tar)
+        """Build the archive for Spark jobs. Raises `BuildFailed` when uv fails."""
+        return self.build("environment.tar.gz", _ARCHIVE_LOCK, _SPARK_PLATFORM, pack_tar)
 
-    def _built(self, name: str, lock: str, glibc: str, pack: Callable[[Path, Path], None]) -> Path:
-        platform = f"{_MACHINES[self.settings.architecture]}-{glibc}"
-        target = f"{platform} {self.settings.python_version} {self._can_compile} {_UNUSED}"
-        inputs = [*_files(self.root / _LIBRARY), self.root / "pyproject.toml", self.root / lock, Path(__file__)]
-        path = _build_folder(self.root) / _digest(self.root, inputs, target)[:16] / name
+    def build(self, name: str, lock: str, platform_tag: str, pack: Callable[[Path, Path], None]) -> Path:
+        """Return the cached artefact of the same inputs, or install the locked wheels and our own, and pack them."""
+        platform = f"{_ARCHITECTURES[self.settings.architecture]}-{platform_tag}"
+        python = self.settings.python_version
+        # Bytecode works with one Python version only.
+        compiles = python == f"{sys.version_info.major}.{sys.version_info.minor}"
+        library = (path for path in sorted_files(self.root / _LIBRARY) if "__pycache__" not in path.parts)
+        inputs = [*library, self.root / "pyproject.toml", self.root / lock, Path(__file__)]
+        digest = _digest(self.root, inputs, f"{platform} {python} {compiles} {_UNUSED}")
+        path = _build_folder(self.root) / digest[:16] / name
         if path.exists():
             return path
         sys.stderr.write(f"building {name}\n")
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-            tree, packed = Path(scratch, "tree"), Path(scratch, name)
-            self._install(tree, lock, platform)
-            self._add_library(tree, Path(scratch, "wheel"))
-            _prune(tree)
-            if self._can_compile:
-                _compile(tree)
+            tree, wheels, packed = Path(scratch, "tree"), Path(scratch, "wheel"), Path(scratch, name)
+            self._run_uv(
+                *("pip", "install", "--quiet", "--no-config", "--target", str(tree), "--link-mode", "copy"),
+                *("--python-platform", platform, "--python-version", python),
+                *("--only-binary", ":all:", "--no-deps", "--require-hashes", "--requirement", lock),
+            )
+            self._run_uv("build", "--quiet", "--wheel", "--out-dir", str(wheels))
+            with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
+                wheel.extractall(tree)  # noqa: S202 - our own wheel, built just before
+            remove_unused(tree)
+            if compiles:
+                add_bytecode(tree)
             pack(tree, packed)
             packed.replace(path)
         return path
 
-    @property
-    def _can_compile(self) -> bool:
-        """Bytecode is of one Python version: for another one than this, the artefact goes without."""
-        return self.settings.python_version == f"{sys.version_info.major}.{sys.version_info.minor}"
-
-    def _install(self, tree: Path, lock: str, platform: str) -> None:
-        self._run(
-            *("pip", "install", "--quiet", "--no-config", "--target", str(tree), "--link-mode", "copy"),
-            *("--python-platform", platform, "--python-version", self.settings.python_version),
-            *("--only-binary", ":all:", "--no-deps", "--require-hashes", "--requirement", lock),
-        )
-
-    def _add_library(self, tree: Path, wheels: Path) -> None:
-        self._run("build", "--quiet", "--wheel", "--out-dir", str(wheels))
-        with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
-            wheel.extractall(tree)  # noqa: S202 - our own wheel, built a moment ago
-
-    def _run(self, *arguments: str) -> None:
+    def _run_uv(self, *arguments: str) -> None:
         try:
             command = [find_uv_bin(), *arguments]
             subprocess.run(command, cwd=self.root, check=True, capture_output=True, text=True)  # noqa: S603
@@ -183,12 +174,9 @@ def _build_folder(root: Path) -> Path:
     return root / ".slackwater" / "build"
 
 
-def _everything(folder: Path) -> list[Path]:
+def sorted_files(folder: Path) -> list[Path]:
+    """Return all files below a folder, sorted by path."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _files(folder: Path) -> list[Path]:
-    return [path for path in _everything(folder) if "__pycache__" not in path.parts]
 
 
 def _digest(root: Path, files: Iterable[Path], *more: str) -> str:
@@ -199,7 +187,8 @@ def _digest(root: Path, files: Iterable[Path], *more: str) -> str:
     return digest.hexdigest()
 
 
-def _prune(tree: Path) -> None:
+def remove_unused(tree: Path) -> None:
+    """Remove the parts of installed wheels that the library never loads."""
     for pattern in _UNUSED:
         for path in list(tree.glob(pattern)):
             if path.is_dir():
@@ -208,30 +197,30 @@ def _prune(tree: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _compile(tree: Path) -> None:
-    """Add bytecode: a function's folder is read-only, and a job's is new each time, so that none could keep its own."""
-    words = ["-I", "-m", "compileall", "-q", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(tree), str(tree)]
-    subprocess.run([sys.executable, *words], check=True)  # noqa: S603 - our own interpreter, our own tree
+def add_bytecode(tree: Path) -> None:
+    """Compile all modules. Functions and jobs cannot cache bytecode: their folders are read-only or always new."""
+    options = ("-q", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(tree))
+    subprocess.run([sys.executable, "-I", "-m", "compileall", *options, str(tree)], check=True)  # noqa: S603
 
 
 def pack_zip(tree: Path, out: Path, *, under: str) -> None:
-    """Pack a tree under a folder, the same bytes for the same content."""
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=_EFFORT) as packed:
-        for path in _everything(tree):
-            entry = zipfile.ZipInfo(f"{under}{path.relative_to(tree)}", date_time=_EPOCH)
+    """Pack a folder as a zip, with all names below `under`. The same content gives the same bytes."""
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as packed:
+        for path in sorted_files(tree):
+            entry = zipfile.ZipInfo(f"{under}{path.relative_to(tree)}", date_time=_ZIP_EPOCH)
             entry.external_attr = 0o100644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             packed.writestr(entry, path.read_bytes())
 
 
 def pack_tar(tree: Path, out: Path) -> None:
-    """Pack a tree as tar.gz, the same bytes for the same content."""
+    """Pack a folder as tar.gz. The same content gives the same bytes."""
     with (
         out.open("wb") as raw,
-        gzip.GzipFile("", "wb", compresslevel=_EFFORT, fileobj=raw, mtime=0) as packed,
+        gzip.GzipFile("", "wb", compresslevel=_COMPRESSION_LEVEL, fileobj=raw, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for path in _everything(tree):
+        for path in sorted_files(tree):
             entry = tarfile.TarInfo(str(path.relative_to(tree)))
             entry.size, entry.mode = path.stat().st_size, 0o644
             with path.open("rb") as content:

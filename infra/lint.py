@@ -1,7 +1,7 @@
-"""Checks what is deployed, without AWS and without building: `python -m infra.lint`.
+"""Checks the infrastructure without AWS and without building artefacts: `python -m infra.lint`.
 
-It synthesises the app with stand-ins for the artefacts, holds it to cdk-nag's AWS Solutions rules, the templates to
-cfn-lint, and every state machine in them to asl-validator, which parses JSONata and follows every transition.
+It synthesises the app with placeholder artefacts, then runs cdk-nag's AWS Solutions rules on the app, cfn-lint on the
+templates, and asl-validator on every state machine, which parses JSONata and follows every transition.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ from infra import NODE_FOLDER
 from infra.app import ROOT, add_stacks
 from infra.artefacts import Artefacts
 from infra.settings import Settings, load_settings
+from slackwater.project import CodeDigests
 
 _VALIDATOR = ".slackwater/tools/node_modules/.bin/asl-validator"
 _CFN_LINT = Path(sys.executable).with_name("cfn-lint")
+# A dependency that is stated twice. The CDK generates it.
 _IGNORED = "W3005"
-"""A dependency that is stated twice: CDK writes it so."""
 
 
 def stand_ins(folder: Path) -> Artefacts:
-    """Make artefacts that hold nothing, for what only looks at the templates."""
+    """Create empty artefacts in `folder`, for checks that only read the templates."""
     layer, archive = folder / "layer.zip", folder / "environment.tar.gz"
     with zipfile.ZipFile(layer, "w") as packed:
         packed.writestr(zipfile.ZipInfo("python/none"), "")  # the same bytes each time
     archive.write_bytes(b"")
-    return Artefacts(layer=layer, archive=archive, code="none")
+    return Artefacts(layer=layer, archive=archive, code=CodeDigests())
 
 
 def context(root: Path = ROOT) -> dict[str, Any]:
     """Return the context values of `cdk.json`."""
-    found: dict[str, Any] = json.loads((root / "cdk.json").read_text(encoding="utf-8"))["context"]
-    return found
+    values: dict[str, Any] = json.loads((root / "cdk.json").read_text(encoding="utf-8"))["context"]
+    return values
 
 
 def synthesise(folder: Path, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT) -> dict[str, Any]:
-    """Synthesise into `folder`; return the templates by stack. What cdk-nag finds is in `validation-report.json`.
+    """Synthesise into `folder` and return the templates by stack. cdk-nag writes `validation-report.json` there.
 
-    Raises what `infra.app.add_stacks` does.
+    Raises the errors of `infra.app.add_stacks`.
     """
     app = App(context=context(root), outdir=str(folder))
     add_stacks(app, settings=settings, artefacts=artefacts, root=root)
@@ -65,53 +66,56 @@ def synthesise(folder: Path, *, settings: Settings, artefacts: Artefacts, root: 
 
 
 def nag_findings(folder: Path) -> Iterator[str]:
-    """What cdk-nag says against a synthesised app: place, rule and words."""
+    """Yield cdk-nag's findings of a synthesised app: construct, rule and description."""
     for report in json.loads((folder / "validation-report.json").read_text(encoding="utf-8"))["pluginReports"]:
-        for found in report.get("violations", []):
-            for where in found["violatingConstructs"]:
-                yield f"{where['constructPath']}: {found['ruleName']}: {found['description']}"
+        for violation in report.get("violations", []):
+            for construct in violation["violatingConstructs"]:
+                yield f"{construct['constructPath']}: {violation['ruleName']}: {violation['description']}"
 
 
 def template_findings(folder: Path) -> Iterator[str]:
-    """What cfn-lint says against the synthesised templates."""
+    """Yield cfn-lint's findings of the synthesised templates."""
     templates = [str(path) for path in sorted(folder.glob("*.template.json"))]
     command = [str(_CFN_LINT), "--format", "parseable", "--ignore-checks", _IGNORED, "--", *templates]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own templates
-    yield from filter(None, (done.stdout + done.stderr).splitlines())
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own templates
+    yield from filter(None, (completed.stdout + completed.stderr).splitlines())
 
 
 def definitions(template: Mapping[str, Any]) -> dict[str, str]:
-    """A template's state machines by name, each definition with its placeholders filled."""
+    """Return the definitions of a template's state machines by name, with every placeholder filled."""
     machines = (
         resource["Properties"]
         for resource in template["Resources"].values()
         if resource["Type"] == "AWS::StepFunctions::StateMachine"
     )
-    filling = "arn:aws:lambda:us-east-1:123456789012:function:any"
+    placeholder_value = "arn:aws:lambda:us-east-1:123456789012:function:any"
     return {
-        machine["StateMachineName"]: re.sub(r"\$\{\w+\}", filling, machine["DefinitionString"]) for machine in machines
+        machine["StateMachineName"]: re.sub(r"\$\{\w+\}", placeholder_value, machine["DefinitionString"])
+        for machine in machines
     }
 
 
 def machine_findings(name: str, definition: str, *, root: Path = ROOT) -> Iterator[str]:
-    """What asl-validator says against a definition; it knows JSONata on one line only."""
+    """Yield asl-validator's finding of a definition. It supports JSONata expressions on one line only."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"{name}.asl.json")
         path.write_text(definition.replace("\\n", " "), encoding="utf-8")
         command = [str(NODE_FOLDER / "node"), str((root / _VALIDATOR).resolve()), "--json-path", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own machine
-    if done.returncode:
-        yield f"{name}: {(done.stdout + done.stderr).strip()}"
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own file
+    if completed.returncode:
+        yield f"{name}: {(completed.stdout + completed.stderr).strip()}"
 
 
 def main() -> int:
-    """Print every finding; return 1 if there is one."""
+    """Print all findings; return 1 if there are any."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "cdk.out")
-        settings = load_settings(context()).model_copy(update={"airflow": True})  # it only adds: a stack, and alarms
+        settings = load_settings(context()).model_copy(update={"airflow": True})  # only adds a stack and alarms
         templates = synthesise(folder, settings=settings, artefacts=stand_ins(Path(scratch)))
         findings = [*nag_findings(folder), *template_findings(folder)]
-        machines = {name: text for template in templates.values() for name, text in definitions(template).items()}
+        machines = {
+            name: definition for template in templates.values() for name, definition in definitions(template).items()
+        }
         for name, definition in machines.items():
             findings.extend(machine_findings(name, definition))
     for finding in findings:

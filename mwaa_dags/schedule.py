@@ -54,7 +54,7 @@ try:
         with DAG(
             f"{entry['work']}_{entry['subject']}",
             schedule=CronTriggerTimetable(entry["cron"], timezone=entry["timezone"]),
-            start_date=datetime(2000, 1, 1, tzinfo=UTC),  # earlier than any day to run; without catchup it starts nothing
+            start_date=datetime(2000, 1, 1, tzinfo=UTC),  # before any day to run; without catchup it starts nothing
             catchup=False,
             max_active_runs=entry["max_active_runs"],
             is_paused_upon_creation=False,

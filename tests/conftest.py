@@ -1,4 +1,4 @@
-"""One local cloud for all tests that need one, deployed once, with the example's project and a partner's server."""
+"""One local cloud for all tests that need one: deployed once, with the example's project and a partner's server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from examples.nyc_flights.feed import Feed, make_feed
-from examples.nyc_flights.partner import Partner
+from examples.nyc_flights.partner import PartnerServer
 from slackwater.local import cloud as local_cloud
 from tests.sftp_server import SftpServer
 
@@ -29,10 +29,10 @@ LONG_DAY = "2013-11-03"
 """The day of 25 hours."""
 
 LATE = "2013-03-10"
-"""The day of which some data comes late; it has 23 hours."""
+"""The day with late data; it has 23 hours."""
 LATE_FILES = (f"flights-{LATE}-04.csv", f"flights-{LATE}-20.csv")
 LATE_HOUR = (datetime(2013, 3, 10, 20, tzinfo=UTC), datetime(2013, 3, 10, 21, tzinfo=UTC))
-"""The hour whose weather comes late."""
+"""Start and end of the hour whose weather arrives late."""
 
 BROKEN = """
 pipeline: broken
@@ -66,8 +66,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a command line answered."""
+class CommandResult:
+    """Result of a command."""
 
     code: int
     out: str
@@ -80,15 +80,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Cloud:
-    """The deployed local cloud, as a user reaches it: by the command line and by HTTP."""
+    """The deployed local cloud, used through the command line, HTTP and boto3."""
 
     root: Path
     project: Path
     endpoint: str
     environment: dict[str, str]
 
-    def slackwater(self, *words: str, code: int | None = 0) -> Answer:
-        """Run the command line; `code` is the exit code to insist on."""
+    def slackwater(self, *words: str, code: int | None = 0) -> CommandResult:
+        """Run a command and assert its exit code, unless `code` is None."""
         run = subprocess.run(
             [sys.executable, "-m", "slackwater.cli", *words, "--project", str(self.project)],
             cwd=ROOT,
@@ -99,10 +99,10 @@ class Cloud:
             check=False,
         )
         assert code is None or run.returncode == code, f"{words}: exit {run.returncode}\n{run.stdout}\n{run.stderr}"
-        return Answer(run.returncode, run.stdout, run.stderr)
+        return CommandResult(run.returncode, run.stdout, run.stderr)
 
     def json(self, *words: str, code: int | None = 0) -> Any:
-        """Run the command line with `--json` and return its one document."""
+        """Run a command with `--json`; return its document."""
         return self.slackwater(*words, "--json", code=code).json
 
     def query(self, sql: str) -> list[list[Any]]:
@@ -126,57 +126,57 @@ class Cloud:
 
 @pytest.fixture(scope="session")
 def feed(tmp_path_factory) -> Feed:
-    """What the partners have of the five days and of the day of 25 hours; some of the late day is held back."""
+    """The partners' data of the five days and of the day of 25 hours. The late data is held back."""
     feed = make_feed(tmp_path_factory.mktemp("partner"), [*DATES, LONG_DAY])
     feed.hold_back(LATE_FILES, weather=LATE_HOUR)
     return feed
 
 
 @pytest.fixture(scope="session")
-def partner(feed) -> Iterator[Partner]:
-    """The partner's server with the flights of the feed."""
-    with Partner(feed.flights) as server:
+def partner(feed) -> Iterator[PartnerServer]:
+    """The partner's server, with the flights of the feed."""
+    with PartnerServer(feed.flights) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def weather(feed) -> Path:
-    """The weather of the same days as NDJSON, but for what is held back."""
+    """The weather of the same days as NDJSON, without the late data."""
     return feed.weather
 
 
 @pytest.fixture(scope="session")
 def sftp(tmp_path_factory) -> Iterator[SftpServer]:
-    """A partner's SFTP server, over an empty folder."""
+    """A partner's SFTP server with an empty folder."""
     with SftpServer(tmp_path_factory.mktemp("sftp")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory, partner, sftp) -> Path:
-    """The example's project with this partner's address, sources of every other kind, and one pipeline that fails."""
+    """The example's project with this partner's URL, more sources of all types, and one pipeline that fails."""
     folder = tmp_path_factory.mktemp("project") / "nyc_flights"
-    for kind in ("sources", "pipelines"):
-        shutil.copytree(ROOT / "examples" / "nyc_flights" / kind, folder / kind)
+    for name in ("sources", "pipelines"):
+        shutil.copytree(ROOT / "examples" / "nyc_flights" / name, folder / name)
     flights = folder / "sources" / "flights.yaml"
     flights.write_text(flights.read_text().replace("http://127.0.0.1:8713/flights", partner.url))
     (folder / "pipelines" / "broken.yaml").write_text(BROKEN)
-    addresses = {"PARTNER_URL": partner.url, "SFTP_URL": sftp.url, "HOST_KEY": sftp.host_key}
+    values = {"PARTNER_URL": partner.url, "SFTP_URL": sftp.url, "HOST_KEY": sftp.host_key}
     for path in (ROOT / "tests" / "sources").glob("*.yaml"):
-        (folder / "sources" / path.name).write_text(Template(path.read_text()).substitute(addresses))
+        (folder / "sources" / path.name).write_text(Template(path.read_text()).substitute(values))
     return folder
 
 
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
-    """The local cloud, up and deployed; the jars come from the checkout, everything else is its own."""
+    """The local cloud, started and deployed. It shares the checkout's jars and nothing else."""
     root = tmp_path_factory.mktemp("cloud")
     (root / ".slackwater").mkdir()
     (root / ".slackwater" / "jars").symlink_to(ROOT / ".slackwater" / "jars")
-    up = local_cloud.up(root)
+    started = local_cloud.up(root)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    environment = {**inherited, **up.environment()}
-    deployed = Cloud(root=root, project=project, endpoint=up.endpoint, environment=environment)
+    environment = {**inherited, **started.environment()}
+    deployed = Cloud(root=root, project=project, endpoint=started.endpoint, environment=environment)
     try:
         deployed.slackwater("deploy")
         token = deployed.json("token", "create", "tests", "--source", "weather")["token"]

@@ -13,7 +13,7 @@ from slackwater.project import load_project
 from slackwater.receiver.pull.file_cache import FileEntry
 from slackwater.runs.freeze import Freezer
 from slackwater.runs.inputs import InputListing
-from slackwater.runs.outcome import Recorder
+from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, Run
 from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
@@ -23,17 +23,17 @@ PUBLICATION = Publication(table="t", snapshot_id="1", rows=3, replaced=0, second
 
 
 class Files:
-    """A file cache that only tells entries."""
+    """A file cache that only lists entries."""
 
     def __init__(self) -> None:
-        self.told: list[FileEntry] = []
+        self.listed: list[FileEntry] = []
 
     def entries(self, source: str) -> list[FileEntry]:
-        return list(self.told)
+        return list(self.listed)
 
 
 class World:
-    """A pipeline in New York, whose days can be run, and whose clock stands still unless it is moved."""
+    """A pipeline in New York, whose days can be run; its time stands still unless a test changes it."""
 
     def __init__(self) -> None:
         project = load_project(Path("examples/nyc_flights"))
@@ -80,14 +80,14 @@ class World:
             executions=self.executions,
             exchange_bucket="exchange",
             now=self.now,
-            lost=lambda pipeline: None,
+            on_run_lost=lambda pipeline: None,
         )
         return freezer.freeze(pipeline=PIPELINE, date=date, execution="run", correlation_id="c", **options).run
 
     def publish(self, date: str, **options: Any) -> Run:
         run = self.freeze(date, **options)
         self.store.put(f"{run.prefix}publish/reference.json", PUBLICATION.model_dump_json().encode())
-        Recorder(store=self.store, table=self.table, now=self.now).published(run)
+        RunRecorder(store=self.store, table=self.table, now=self.now).record_published(run)
         return run
 
     def check(self, as_of: str | None = None) -> CheckReport:

@@ -1,4 +1,4 @@
-"""What the command line's tests put in the place of AWS and of a terminal."""
+"""Fakes of AWS and of a terminal for the tests of the command line."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ BEGIN = datetime(2013, 3, 11, 6, tzinfo=UTC)
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A string buffer that is a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Pages:
-    """A paginator over pages made beforehand."""
+    """A paginator of given pages."""
 
     def __init__(self, pages):
         self._pages = pages
@@ -29,13 +29,14 @@ class Pages:
 
 
 class FakeStates:
-    """Step Functions with executions that are scripted as a list of (status, states passed so far).
+    """Step Functions whose executions follow scripts: lists of (status, states entered so far).
 
-    A state is still open with `…` after its name, and has failed with `!`.
+    A `…` after the name of a state means that it has not exited, a `!` that it has failed. `types` gives the type of each state that
+    is not a task, `services` the service that a task calls, if not `lambda`.
     """
 
-    def __init__(self, scripts=None, *, output=None, error="", cause=""):
-        self.scripts = scripts or {}
+    def __init__(self, scripts=None, *, types=None, services=None, output=None, error="", cause=""):
+        self.scripts, self._types, self._services = scripts or {}, types or {}, services or {}
         self.started = []
         self._now, self._over = [], False
         self._end = {"output": json.dumps(output or {}), "error": error, "cause": cause}
@@ -47,30 +48,35 @@ class FakeStates:
     def describe_execution(self, *, executionArn):  # noqa: N803
         status, self._now = self.scripts[executionArn].pop(0)
         self._over = status != "RUNNING"
-        found = {"status": status, "startDate": BEGIN}
+        description = {"status": status, "startDate": BEGIN}
         if status != "RUNNING":
-            found |= {"stopDate": BEGIN + timedelta(seconds=10 * len(self._now)), **self._end}
-        return found
+            description |= {"stopDate": BEGIN + timedelta(seconds=10 * len(self._now)), **self._end}
+        return description
 
     def get_paginator(self, _):
         events = []
-        for place, name in enumerate(self._now):
-            entered, exited = BEGIN + timedelta(seconds=10 * place), BEGIN + timedelta(seconds=10 * place + 9)
+        for index, name in enumerate(self._now):
+            entered, exited = BEGIN + timedelta(seconds=10 * index), BEGIN + timedelta(seconds=10 * index + 9)
+            state = name.rstrip("…!")
+            state_type = self._types.get(state, "Task")
             events.append(
                 {
-                    "type": "TaskStateEntered",
+                    "type": f"{state_type}StateEntered",
                     "timestamp": entered,
-                    "stateEnteredEventDetails": {"name": name.rstrip("…!")},
+                    "stateEnteredEventDetails": {"name": state},
                 }
             )
+            if state_type == "Task":
+                details = {"resourceType": self._services.get(state, "lambda"), "resource": "any"}
+                events.append({"type": "TaskScheduled", "timestamp": entered, "taskScheduledEventDetails": details})
             if name.endswith("!"):
                 events.append({"type": "TaskFailed", "timestamp": exited})
             if not name.endswith("…"):
                 events.append(
                     {
-                        "type": "TaskStateExited",
+                        "type": f"{state_type}StateExited",
                         "timestamp": exited,
-                        "stateExitedEventDetails": {"name": name.rstrip("!")},
+                        "stateExitedEventDetails": {"name": state},
                     }
                 )
         if self._over:
@@ -79,7 +85,7 @@ class FakeStates:
 
 
 class FakeEmr:
-    """EMR Serverless that knows some job runs."""
+    """EMR Serverless with given job runs."""
 
     def __init__(self, jobs):
         self._jobs = jobs
@@ -89,7 +95,7 @@ class FakeEmr:
 
 
 class FakeObjects(dict):
-    """Objects by address."""
+    """Objects by URI."""
 
     def get(self, uri):
         if uri not in self:

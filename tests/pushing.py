@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slackwater.receiver.push.batch import Limits
-from slackwater.receiver.push.receive import PreparedEvents, ReceivedBatch, Receiver
-from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.receiver.push.batch import Limits, PushedBody
+from slackwater.receiver.push.receive import CheckedBatch, Receiver
+from slackwater.receiver.writing.raw_writer import EventBatch, RawWriter
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import (
     RECEIVED,
@@ -35,14 +36,12 @@ class Setup:
         self.store = MemoryStore(self.fuse)
         self.partitions = MemoryPartitions(self.fuse)
         self.clock = Clock()
-        delivery = RawWriter(store=self.store, partitions=self.partitions, raw_bucket="raw")
-        self.receiver = Receiver(delivery=delivery, now=self.clock, limits=Limits(**limits))
+        raw_writer = RawWriter(store=self.store, partitions=self.partitions, raw_bucket="raw")
+        self.receiver = Receiver(raw_writer=raw_writer, now=self.clock, limits=Limits(**limits))
 
     def push(self, events: list[object] | bytes, content_type: str = NDJSON, encoding: str | None = None):
         body = events if isinstance(events, bytes) else "\n".join(map(json.dumps, events)).encode()
-        return self.receiver.receive(
-            body, source=self.source, content_type=content_type, content_encoding=encoding, origin="push:acme"
-        )
+        return self.receiver.receive(pushed_body(body, content_type, encoding), self.source)
 
     def rows(self) -> list[dict[str, object]]:
         tables = [
@@ -58,18 +57,21 @@ class Setup:
             if line
         ]
 
-    def check(self, *events: object, received_at: datetime | None = None) -> ReceivedBatch:
-        return self.receiver.check(
-            "\n".join(map(json.dumps, events)).encode(),
-            source=self.source,
-            content_type=NDJSON,
-            content_encoding=None,
-            origin="push:acme",
-            received_at=received_at,
-        )
+    def check(
+        self, *events: object, received_at: datetime | None = None, rejected: Collection[int] = ()
+    ) -> CheckedBatch:
+        body = pushed_body("\n".join(map(json.dumps, events)).encode())
+        return self.receiver.check(body, self.source, received_at=received_at, rejected=rejected)
 
-    def stamped(self, *events: object, received_at: datetime = RECEIVED) -> PreparedEvents:
-        return self.check(*events, received_at=received_at).stamped(self.source)
+    def checked_events(self, *events: object, received_at: datetime = RECEIVED) -> EventBatch:
+        return self.check(*events, received_at=received_at).events
+
+    def write_events(self, batches: Sequence[EventBatch]) -> int:
+        return self.receiver.raw_writer.write_events(self.source, batches)
+
+
+def pushed_body(body: bytes, content_type: str = NDJSON, encoding: str | None = None) -> PushedBody:
+    return PushedBody(content=body, content_type=content_type, content_encoding=encoding, origin="push:acme")
 
 
 def event(at: str = "2013-03-08T12:00:00Z", **more: object) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What partners send, and where it is to be found then, without asking the receiver."""
+"""Events that partners send, and where they must be stored: computed without the receiver."""
 
 from __future__ import annotations
 
@@ -9,61 +9,61 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tests.fakes_receiver import RECEIVED
-from tests.reading import Place
+from tests.reading import EventKey
 
 AGE, FUTURE = timedelta(days=30), timedelta(hours=24)
 LIMITS = {"max_age_days": 30, "max_future_hours": 24}
 SOON = timedelta(hours=5)
-MOMENTS = [
+EVENT_TIMES = [
     *(RECEIVED - timedelta(hours=hours) for hours in (0.6, 1.2, 2, 2.4, 9.6)),
     *(RECEIVED - AGE + delta for delta in (-40 * SOON, -SOON, SOON)),
     *(RECEIVED + FUTURE + delta for delta in (-SOON, SOON)),
 ]
-"""When events may happen: some pass a limit while a test's time goes by."""
-RIGHT = object()
-"""Nothing is wrong with an event."""
+"""Times of events: some pass an age limit while the clock of a test advances."""
+VALID = object()
+"""Stands for an event without a fault."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One event, and when it happened; None for one that cannot be used."""
+    """One event and its time; the time of an invalid event is None."""
 
     number: int
-    """By which it is told from all others."""
+    """Unique in a test."""
     name: str
     """Its id."""
     value: Any
     at: datetime | None
 
     def partition(self, received_at: datetime, *, limited: bool) -> str | None:
-        """Return its partition; None if it is to be rejected."""
+        """Return its partition; None if it must be rejected."""
         if self.at is None or (limited and not -FUTURE <= received_at - self.at <= AGE):
             return None
         return f"date={self.at:%Y-%m-%d}/hour={self.at:%H}"
 
 
-def an_event(number: int, name: str, at: datetime, *, offset: float = 0, fault: Any = RIGHT, **more: Any) -> Event:
-    """Return an event of that time, as it stands in a zone so many hours ahead; a fault takes the place of values."""
-    local = (at + timedelta(hours=offset)).replace(tzinfo=None).isoformat()
-    zone = {0: "Z", 5.5: "+05:30", -11: "-11:00"}[offset]
-    value = {"id": name, "count": number, "at": f"{local}{zone}", **more}
-    if fault is RIGHT:
+def make_event(number: int, name: str, at: datetime, *, offset: float = 0, fault: Any = VALID, **more: Any) -> Event:
+    """Return an event of that time, written with an offset from UTC in hours; a fault replaces some values, or all."""
+    local_time = (at + timedelta(hours=offset)).replace(tzinfo=None).isoformat()
+    suffix = {0: "Z", 5.5: "+05:30", -11: "-11:00"}[offset]
+    value = {"id": name, "count": number, "at": f"{local_time}{suffix}", **more}
+    if fault is VALID:
         return Event(number, name, value, at)
     return Event(number, name, {**value, **fault} if isinstance(fault, dict) else fault, None)
 
 
-def wanted(
-    events: Sequence[Event], *, limited: bool, tried: Sequence[datetime], sidelined: Sequence[int], by_id: bool
-) -> dict[Place, set[int]]:
-    """Return which events of a batch may be read at each place; all others, and no more, must be in the side-line.
+def expected_events(
+    events: Sequence[Event], *, limited: bool, tried: Sequence[datetime], rejected: Sequence[int], by_id: bool
+) -> dict[EventKey, set[int]]:
+    """Return the numbers of the events that may be read for each key; exactly the others must be `rejected`.
 
-    An event's age is that of its batch when that was received first, which is one of the times that it was tried.
+    The age of an event is measured when its batch was received first, which is one of the times in `tried`.
     """
-    judged = [[event.partition(at, limited=limited) for event in events] for at in tried]
-    rejected = [[number for number, where in enumerate(found) if where is None] for found in judged]
-    assert list(sidelined) in rejected
-    found = defaultdict[Place, set[int]](set)
-    for event, where in zip(events, judged[rejected.index(list(sidelined))], strict=True):
-        if where:
-            found[where, event.name if by_id else event.number].add(event.number)
-    return found
+    partitions = [[event.partition(at, limited=limited) for event in events] for at in tried]
+    possible = [[index for index, partition in enumerate(one) if partition is None] for one in partitions]
+    assert list(rejected) in possible
+    expected = defaultdict[EventKey, set[int]](set)
+    for event, partition in zip(events, partitions[possible.index(list(rejected))], strict=True):
+        if partition:
+            expected[partition, event.name if by_id else event.number].add(event.number)
+    return expected

@@ -27,7 +27,7 @@ class SftpServer:
         self.listed: list[str] = []
         """Folders."""
         self.hidden: set[str] = set()
-        """What it does not tell of files: `size`, `permissions` (which have their kind)."""
+        """Attributes of files that it does not send: `size`, or `permissions` (which hold the file type)."""
         self.logins = 0
         self.connections: list[asyncssh.SSHServerConnection] = []
         self._key = asyncssh.generate_private_key(host_key)
@@ -60,7 +60,7 @@ class SftpServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(10)

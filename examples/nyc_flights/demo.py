@@ -1,6 +1,6 @@
-"""The main job, end to end, on real data and the local cloud: `make demo`.
+"""The demo: real data through the local cloud, late data included. `make demo` runs it.
 
-It can be run again: what is there already is recognised, part by part.
+It can be run again: each part recognises what an earlier run has done.
 """
 
 from __future__ import annotations
@@ -15,160 +15,169 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from examples.nyc_flights.feed import Feed, make_feed
-from examples.nyc_flights.partner import Partner
-from slackwater.cli.commands import deploy as deploying
-from slackwater.cli.commands import monitor, pull, push, run
-from slackwater.cli.context import Place
-from slackwater.cli.deploy import deploy
+from examples.nyc_flights.partner import PartnerServer
+from slackwater.cli.cdk import deploy
+from slackwater.cli.commands.deploy import print_deployment
+from slackwater.cli.commands.monitor import print_day_outcomes, print_decisions
+from slackwater.cli.commands.pull import print_pull_totals
+from slackwater.cli.commands.push import print_push_totals
+from slackwater.cli.commands.run import format_breakdown
 from slackwater.cli.events import read_events
-from slackwater.cli.output import remark, say, table
-from slackwater.cli.progress import PartState, ProgressBoard
+from slackwater.cli.output import print_note, print_table, print_text
+from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.cli.session import Session
+from slackwater.cli.workspace import Workspace
 from slackwater.errors import PartnerError, RunFailed, SlackwaterError
 from slackwater.local import cloud
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACE = Place(root=ROOT, project=Path(__file__).resolve().parent)
+WORKSPACE = Workspace(root=ROOT, project=Path(__file__).resolve().parent)
 PIPELINE = "daily_delays"
 DATES = ("2013-03-08", "2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12")
-LATE = "2013-03-10"
-"""The day of 23 hours: clocks went forward. Some of its data arrives two days afterwards."""
-LATE_FILES = (f"flights-{LATE}-04.csv", f"flights-{LATE}-20.csv")
-LATE_HOUR = (datetime(2013, 3, 10, 20, tzinfo=UTC), datetime(2013, 3, 10, 21, tzinfo=UTC))
-"""The hour whose weather comes late."""
+LATE_DAY = "2013-03-10"
+"""The day with late data. It has 23 hours, because clocks went forward."""
+LATE_FILES = (f"flights-{LATE_DAY}-04.csv", f"flights-{LATE_DAY}-20.csv")
+LATE_WEATHER = (datetime(2013, 3, 10, 20, tzinfo=UTC), datetime(2013, 3, 10, 21, tzinfo=UTC))
+"""Start and end of the hour whose weather arrives late."""
 TWO_DAYS_LATER = "2013-03-12"
+# `sources/flights.yaml` has the same port.
 PARTNER_PORT = 8713
-"""Where `sources/flights.yaml` looks for the partner."""
 
 
 @dataclass
 class Parts:
-    """The demo's parts: announced, timed, and listed at the end."""
+    """The parts of the demo: their headings, and how long each took."""
 
     seconds: list[tuple[str, float]] = field(default_factory=list)
 
     @contextmanager
     def part(self, title: str) -> Iterator[None]:
-        """Announce a part and keep how long it took."""
-        say(f"\n{len(self.seconds) + 1}. {title}", style="bold cyan")
-        began = time.monotonic()
+        """Print the heading of a part, and record how long the part takes."""
+        print_text(f"\n{len(self.seconds) + 1}. {title}", style="bold cyan")
+        started = time.monotonic()
         yield
-        self.seconds.append((title, time.monotonic() - began))
+        self.seconds.append((title, time.monotonic() - started))
 
-    def show(self) -> None:
+    def print_seconds(self) -> None:
         """Print how long each part took."""
         total = sum(seconds for _, seconds in self.seconds)
-        table(["part", "seconds"], [(title, f"{took:7.1f}") for title, took in [*self.seconds, ("together", total)]])
+        rows = [(title, f"{seconds:7.1f}") for title, seconds in [*self.seconds, ("total", total)]]
+        print_table(["part", "seconds"], rows)
 
 
 def start_cloud() -> None:
-    """Start the local cloud, and send everything that follows to it, whatever this shell's AWS settings are."""
-    with ProgressBoard() as board:
-        board.update("local cloud")
-        found = cloud.up(ROOT)
-        board.update("local cloud", PartState.DONE, note=found.endpoint)
-    os.environ.update(found.environment())
+    """Start the local cloud, and point this process at it, whatever the shell's AWS settings are."""
+    with ProgressBoard() as progress:
+        progress.update("local cloud")
+        local_cloud = cloud.up(ROOT)
+        progress.update("local cloud", TaskState.DONE, note=local_cloud.endpoint)
+    os.environ.update(local_cloud.environment())
 
 
-def partner_of(feed: Feed) -> Partner:
-    """Return the partner's server. Raises `PartnerError` when something else listens where the project expects it."""
+def partner_server(feed: Feed) -> PartnerServer:
+    """Return the partner's server. Raises `PartnerError` if another process uses its port."""
     try:
-        return Partner(feed.flights, port=PARTNER_PORT)
+        return PartnerServer(feed.flights, port=PARTNER_PORT)
     except OSError as error:
-        raise PartnerError(f"the partner's server cannot listen on port {PARTNER_PORT}: {error.strerror}") from error
+        raise PartnerError(f"the partner's server cannot use port {PARTNER_PORT}: {error.strerror}") from error
 
 
 def run_days(session: Session) -> None:
-    """Run all days at once, as far as the Spark application has room. Raises `RunFailed` when one of them failed."""
+    """Start the runs of all days at once; the Spark application queues those it has no capacity for.
+
+    Raises `RunFailed` if a day failed.
+    """
     runner = session.runner
     days = {runner.start(PIPELINE, date): date for date in DATES}
     failures = []
-    with ProgressBoard() as board:
+    with ProgressBoard() as progress:
         for view in session.machines.follow(list(days)):
             date = days[view.arn]
             if not view.over:
-                board.update(date, note=view.current.name if view.current else "starting")
+                progress.update(date, note=view.current.name if view.current else "starting")
                 continue
             try:
-                outcome = runner.outcome(view)
+                result = runner.result(view)
             except RunFailed as error:
-                failures.append(f"{date}: {error} (its log: {command(f'logs {PIPELINE} --date {date}')})")
-                board.update(date, PartState.FAILED, seconds=view.seconds)
+                failures.append(f"{date}: {error} (its log: {shell_command(f'logs {PIPELINE} --date {date}')})")
+                progress.update(date, TaskState.FAILED, seconds=view.seconds)
                 continue
-            board.update(
-                date, PartState.DONE, note=f"{outcome.outcome}{run.split(outcome.seconds)}", seconds=view.seconds
-            )
+            note = f"{result.outcome}{format_breakdown(result.seconds)}"
+            progress.update(date, TaskState.DONE, note=note, seconds=view.seconds)
     if failures:
         raise RunFailed("\n  ".join(["some days failed:", *failures]))
 
 
-def show_day(session: Session) -> None:
-    """Print the published table of one day."""
-    answer = session.query(f"SELECT * EXCLUDE (date) FROM {PIPELINE} WHERE date = '{LATE}' ORDER BY origin, carrier")  # noqa: S608
-    table(answer.columns, answer.rows, title=f"{PIPELINE}, {LATE} (a day of 23 hours)")
+def query_day(session: Session) -> None:
+    """Print the published rows of one day."""
+    columns = "* EXCLUDE (date)"
+    result = session.query(f"SELECT {columns} FROM {PIPELINE} WHERE date = '{LATE_DAY}' ORDER BY origin, carrier")  # noqa: S608
+    print_table(result.columns, result.rows, title=f"{PIPELINE}, {LATE_DAY} (a day of 23 hours)")
 
 
 def monitor_days(session: Session) -> None:
-    """Find the late day, have it run again, and print what that changed. Raises `RunFailed`."""
-    monitored = session.monitor(PIPELINE, TWO_DAYS_LATER, found=monitor.show_decisions)
-    monitor.show(monitored)
-    if monitored.failure:
-        raise RunFailed(monitored.failure)
-    if not monitored.days:
-        say(f"Nothing is late any more. What the late data changed: {command(f'diff {PIPELINE} --date {LATE}')}")
+    """Find the late day, run it again, and print what changed. Raises `RunFailed`."""
+    result = session.monitor(PIPELINE, TWO_DAYS_LATER, on_report=print_decisions)
+    print_day_outcomes(result)
+    if result.failure:
+        raise RunFailed(result.failure)
+    if not result.days:
+        print_text(
+            f"No late days. To see what the late data changed: {shell_command(f'diff {PIPELINE} --date {LATE_DAY}')}"
+        )
 
 
-def show_next() -> None:
-    """Print where to go from here."""
-    say("\nWhere to look next", style="bold cyan")
+def print_next_commands() -> None:
+    """Print commands to try after the demo."""
+    print_text("\nCommands to try next", style="bold cyan")
     for line in (
-        command(f"diff {PIPELINE} --date {LATE}"),
-        command(f"runs {PIPELINE}"),
-        command(f'query "SELECT date, sum(flights) AS flights FROM {PIPELINE} GROUP BY date ORDER BY date"'),  # noqa: S608
-        command("query 'SELECT date, hour, count(*) AS events FROM raw.weather GROUP BY ALL ORDER BY ALL'"),
-        command(f"logs {PIPELINE} --date {LATE}"),
-        command("local status"),
-        "make down   (stops the local cloud; what it holds stays)",
+        shell_command(f"diff {PIPELINE} --date {LATE_DAY}"),
+        shell_command(f"runs {PIPELINE}"),
+        shell_command(f'query "SELECT date, sum(flights) AS flights FROM {PIPELINE} GROUP BY date ORDER BY date"'),  # noqa: S608
+        shell_command("query 'SELECT date, hour, count(*) AS events FROM raw.weather GROUP BY ALL ORDER BY ALL'"),
+        shell_command(f"logs {PIPELINE} --date {LATE_DAY}"),
+        shell_command("local status"),
+        "make down   (stops the local cloud; it keeps its data)",
     ):
-        say(f"  {line}")
+        print_text(f"  {line}")
 
 
-def command(words: str) -> str:
-    """Return a command of the command line as it can be typed in this folder."""
+def shell_command(arguments: str) -> str:
+    """Return a command of the command line, to be typed in the repository's folder."""
     script = Path(sys.executable).with_name("slackwater")
-    return f"{script.relative_to(ROOT) if script.is_relative_to(ROOT) else 'slackwater'} {words}"
+    return f"{script.relative_to(ROOT) if script.is_relative_to(ROOT) else 'slackwater'} {arguments}"
 
 
 def demo() -> None:
-    """Run every part. Raises `SlackwaterError` at the first that fails."""
+    """Run every part. Raises `SlackwaterError` at the first failure."""
     parts = Parts()
-    with parts.part("The local cloud"):
+    with parts.part("Start the local cloud"):
         start_cloud()
-    with parts.part("Deploy the stacks, as to AWS"):
-        deploying.show(deploy(PLACE.root, project=PLACE.project))
-    session = Session.open(PLACE)
-    with parts.part("The partner's files"):
-        feed = make_feed(PLACE.state / "demo", DATES)
-        feed.hold_back(LATE_FILES, weather=LATE_HOUR)
-        say(f"flights of {len(DATES)} days as CSV, their weather as NDJSON: {feed.folder.relative_to(ROOT)}")
-        say(f"held back: {' and '.join(LATE_FILES)}, and the weather of one hour of that day")
-    with parts.part("Pull the flights from the partner's server"), partner_of(feed):
-        pull.show(session.pull("flights", as_of=DATES[-1]))
+    with parts.part("Deploy the stacks"):
+        print_deployment(deploy(WORKSPACE.root, project=WORKSPACE.project))
+    session = Session.open(WORKSPACE)
+    with parts.part("Prepare the partners' data"):
+        feed = make_feed(WORKSPACE.state / "demo", DATES)
+        feed.hold_back(LATE_FILES, weather=LATE_WEATHER)
+        print_text(f"flights of {len(DATES)} days as CSV, their weather as NDJSON: {feed.folder.relative_to(ROOT)}")
+        print_text(f"arrives late: {' and '.join(LATE_FILES)}, and the weather of one hour of that day")
+    with parts.part("Pull the flights from the partner's server"), partner_server(feed):
+        print_pull_totals(session.pull("flights", as_of=DATES[-1]))
     with parts.part("Push the weather"):
-        push.show(session.push("weather", read_events(str(feed.weather))))
+        print_push_totals(session.push("weather", read_events(str(feed.weather))))
     with parts.part(f"Run {len(DATES)} days of {PIPELINE}"):
         run_days(session)
-    with parts.part("Ask for a published day"):
-        show_day(session)
-    with parts.part("Two days later, what was held back arrives"), partner_of(feed):
+    with parts.part("Query a published day"):
+        query_day(session)
+    with parts.part("Two days later, the late data arrives"), partner_server(feed):
         feed.release()
-        pull.show(session.pull("flights", as_of=TWO_DAYS_LATER))
-        push.show(session.push("weather", read_events(str(feed.late_weather))))
+        print_pull_totals(session.pull("flights", as_of=TWO_DAYS_LATER))
+        print_push_totals(session.push("weather", read_events(str(feed.late_weather))))
     with parts.part(f"Monitor {PIPELINE} as of {TWO_DAYS_LATER}"):
         monitor_days(session)
-    say("")
-    parts.show()
-    show_next()
+    print_text("")
+    parts.print_seconds()
+    print_next_commands()
 
 
 def main() -> int:
@@ -176,10 +185,10 @@ def main() -> int:
     try:
         demo()
     except SlackwaterError as error:
-        remark(f"error: {error}", style="red")
+        print_note(f"error: {error}", style="red")
         return error.exit_code
     except KeyboardInterrupt:
-        remark("interrupted; the local cloud stays up until `make down`", style="yellow")
+        print_note("interrupted; the local cloud still runs (to stop it: make down)", style="yellow")
         return 130
     return 0
 

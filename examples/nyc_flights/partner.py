@@ -1,10 +1,10 @@
-"""The partner of this example: an HTTP server that lists the CSV files of a folder and hands them out.
+"""The partner of this example: an HTTP server that lists and serves the CSV files of a folder.
 
     python examples/nyc_flights/partner.py --port 8713 --folder DIR
 
-`GET /flights` answers with a JSON listing (name, size, modified, etag), `GET /flights/` with an index page, and
-`GET /flights/<name>` with the file, or the range of it that is asked for; HEAD with the same headers. Files may come,
-change and go while it runs. It listens on loopback only.
+`GET /flights` returns a JSON listing (name, size, modified, etag), `GET /flights/` an index page, and
+`GET /flights/<name>` a file or the requested range of it; HEAD returns the same headers. Files may be added, changed
+and removed while the server runs. It listens on loopback only.
 """
 
 from __future__ import annotations
@@ -23,85 +23,85 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-ADDRESS = "127.0.0.1"
+HOST = "127.0.0.1"
 ROOT = "/flights"
 _RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 
 
-class Partner:
-    """The server; as a context manager it runs until the block ends."""
+class PartnerServer:
+    """The server. As a context manager, it runs until the block ends."""
 
     def __init__(self, folder: Path, *, port: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.requests: Counter[str] = Counter()
-        """How often each path was asked for."""
+        """Number of requests by path."""
         self.vanishing: set[str] = set()
-        """Names that are listed, but gone when they are fetched."""
+        """Names of files that are listed, but cannot be fetched."""
         self.failing: dict[str, int] = {}
-        """Paths, and how many more times each answers 503."""
+        """Number of next requests that get a 503, by path."""
         self.cutting: dict[str, list[int]] = {}
-        """Paths, and the bytes after which each one's next answers break off."""
-        self._server = ThreadingHTTPServer((ADDRESS, port), _handler(self))
+        """Number of bytes after which each of the next responses breaks off, by path."""
+        self._server = ThreadingHTTPServer((HOST, port), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property
     def port(self) -> int:
-        """Port that it listens on, also when a free one was asked for."""
+        """The port that it listens on; 0 in the constructor chooses a free one."""
         return int(self._server.server_address[1])
 
     @property
     def url(self) -> str:
-        """Address of the listing."""
-        return f"http://{ADDRESS}:{self.port}{ROOT}"
+        """URL of the listing."""
+        return f"http://{HOST}:{self.port}{ROOT}"
 
-    def start(self) -> Partner:
-        """Serve, in a thread of its own."""
+    def start(self) -> PartnerServer:
+        """Start serving, in a thread."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """End at once."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
-    def __enter__(self) -> Partner:
+    def __enter__(self) -> PartnerServer:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
     def put(self, name: str, content: bytes | str) -> None:
-        """Add or replace a file, all of it at once."""
-        made = self.folder / f".{name}"
-        made.write_bytes(content.encode() if isinstance(content, str) else content)
-        made.rename(self.folder / name)
+        """Add or replace a file atomically."""
+        new = self.folder / f".{name}"
+        new.write_bytes(content.encode() if isinstance(content, str) else content)
+        new.rename(self.folder / name)
 
     def remove(self, name: str) -> None:
-        """Take a file away."""
+        """Remove a file."""
         (self.folder / name).unlink()
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return what `GET /flights` answers with."""
+        """Return the listing of `GET /flights`."""
         paths = sorted(path for path in self.folder.iterdir() if path.is_file() and not path.name.startswith("."))
         return [_entry(path) for path in paths]
 
     def index(self) -> str:
-        """Return what `GET /flights/` answers with."""
+        """Return the page of `GET /flights/`."""
         names = [entry["name"] for entry in self.listing()]
         links = "".join(f'<li><a href="{quote(name)}">{html.escape(name)}</a></li>\n' for name in names)
         return f"<!DOCTYPE html>\n<title>Index of {ROOT}/</title>\n<ul>\n{links}</ul>\n"
 
-    def fails(self, path: str) -> bool:
-        """Note a request, and say whether it is one that is to fail."""
+    def count_request(self, path: str) -> bool:
+        """Count a request; return whether it must fail."""
         self.requests[path] += 1
         left = self.failing.get(path, 0)
         self.failing[path] = max(0, left - 1)
         return left > 0
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content, or None when there is no such file."""
+        """Return a file's content, None if there is no such file."""
         path = self.folder / name
         if name in self.vanishing or name.startswith(".") or path.parent != self.folder or not path.is_file():
             return None
@@ -117,14 +117,14 @@ def _etag(content: bytes) -> str:
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
 
 
-def _handler(partner: Partner) -> type[BaseHTTPRequestHandler]:
+def _handler(partner: PartnerServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True  # headers and body are two writes: the second would wait for an acknowledgement
 
         def do_GET(self) -> None:
             path = unquote(self.path.partition("?")[0])
-            if partner.fails(path):
+            if partner.count_request(path):
                 self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"busy\n", {"Retry-After": "0"})
             elif path == ROOT:
                 listing = json.dumps(partner.listing()).encode()
@@ -141,12 +141,12 @@ def _handler(partner: Partner) -> type[BaseHTTPRequestHandler]:
 
         def _send_file(self, content: bytes) -> None:
             headers = {"Content-Type": "text/csv", "ETag": _etag(content), "Accept-Ranges": "bytes"}
-            wanted = _RANGE.fullmatch(self.headers.get("Range", ""))
+            requested = _RANGE.fullmatch(self.headers.get("Range", ""))
             is_current = self.headers.get("If-Range", headers["ETag"]) == headers["ETag"]
-            if wanted is None or not any(wanted.groups()) or not is_current:
+            if requested is None or not any(requested.groups()) or not is_current:
                 self._send(HTTPStatus.OK, content, headers)
                 return
-            first, end = _bounds(wanted, len(content))
+            first, end = _bounds(requested, len(content))
             if first >= end:
                 headers["Content-Range"] = f"bytes */{len(content)}"
                 self._send(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, b"", headers)
@@ -167,13 +167,13 @@ def _handler(partner: Partner) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Write no log."""
 
     return Handler
 
 
-def _bounds(wanted: re.Match[str], size: int) -> tuple[int, int]:
-    first, last = wanted.groups()
+def _bounds(requested: re.Match[str], size: int) -> tuple[int, int]:
+    first, last = requested.groups()
     if not first:
         return max(0, size - int(last)), size
     return int(first), min(size, int(last) + 1) if last else size
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8713)
     parser.add_argument("--folder", type=Path, required=True)
     arguments = parser.parse_args()
-    with Partner(arguments.folder, port=arguments.port) as partner:
+    with PartnerServer(arguments.folder, port=arguments.port) as partner:
         print(f"serving {arguments.folder} at {partner.url}", flush=True)  # noqa: T201
         threading.Event().wait()
 

@@ -1,8 +1,7 @@
-"""The alarms, each saying what to do and where to look, and the topic that they ring by."""
+"""The alarms and their topic. Each alarm's description says what to do and where to look."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aws_cdk import ArnFormat, Duration, Stack
@@ -12,107 +11,119 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.constructs.measures import Queues, executions, messages_in, oldest_in, put_by
+from infra.constructs.cloudwatch_metrics import (
+    QueueNames,
+    ended_executions,
+    oldest_message_age,
+    slackwater_metric,
+    waiting_messages,
+)
 from infra.settings import Settings
 from slackwater.metrics import Dimension, Metric
 from slackwater.project import Project
 
-_PERIOD = Duration.minutes(5)
-"""Of what is counted: long enough for a metric that reaches CloudWatch late, short enough for two failures to ring
-twice."""
-_LEVEL_PERIOD = Duration.minutes(1)
-"""Of levels: the highest of a period counts, so the check that puts an alarm out must not share one with the last."""
-_HOURS_APART = 26
-"""How far apart two daily checks may be: 25 hours when clocks are put back, and one to begin in. A single
-period of a day moves on all the time, and would ring whenever a check is minutes later than the one before."""
-_MINUTES_WAITING = 10
-"""Two attempts to store an event have failed by then, or the function does not keep up. No longer: SQS leaves messages
-out of a queue's age that it has handed over three times."""
-_AT_LEAST = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
-_MORE = "docs/operations.md says more."
+# Long enough for data points that reach CloudWatch late, short enough that two failures fire the alarm twice.
+_COUNTER_PERIOD = Duration.minutes(5)
+# The highest value of a period counts. Short, so that the check that clears an alarm is in a period of its own.
+_GAUGE_PERIOD = Duration.minutes(1)
+# Two daily checks can be 25 hours apart when the clocks go back, and a check takes time. The alarm counts periods of an
+# hour: one period of a day is a sliding window and would fire whenever a check is minutes later than the one before.
+_MAX_HOURS_BETWEEN_CHECKS = 26
+# By then two attempts to store an event have failed, or the function is too slow. Not longer, because SQS excludes
+# messages that were received three times from the age of a queue.
+_MAX_MINUTES_WAITING = 10
+
+MONITOR_FAILED, MONITOR_MISSING = "monitor-failed", "monitor-missing"
+DEAD_LETTERS, EVENTS_WAITING, EVENT_DEAD_LETTERS = "dead-letters", "events-waiting", "event-dead-letters"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
-    """An alarm that there is one of for each pipeline, or for each source."""
+class AlarmRule:
+    """An alarm that exists once for each pipeline or for each source, depending on its metric's dimension."""
 
     name: str
     metric: Metric
-    says: str
-    """What has happened, what to do and where to look; `{of}` is the pipeline or source."""
+    description: str
+    """What has happened, where to look and what to do. `{subject}` is the pipeline or source."""
     statistic: str = cloudwatch.Stats.SUM
 
     @property
-    def missing(self) -> cloudwatch.TreatMissingData:
-        """What no data means.
+    def missing_data(self) -> cloudwatch.TreatMissingData:
+        """How missing data is treated.
 
-        Nobody counts what has not happened. A gauge is put by the monitor, once a day: until the next one, what the
-        last one said goes on.
+        A counter has no data when nothing happened. The monitor puts a gauge once a day; until the next check, the
+        last value stays valid.
         """
-        kind = cloudwatch.TreatMissingData
-        return kind.IGNORE if self.metric.gauge else kind.NOT_BREACHING
+        gauge = self.metric.gauge
+        return cloudwatch.TreatMissingData.IGNORE if gauge else cloudwatch.TreatMissingData.NOT_BREACHING
 
     @property
     def period(self) -> Duration:
-        """What is taken together to one value."""
-        return _LEVEL_PERIOD if self.metric.gauge else _PERIOD
+        """The period over which data points are aggregated."""
+        return _GAUGE_PERIOD if self.metric.gauge else _COUNTER_PERIOD
+
+    def thresholds(self, project: Project) -> list[tuple[str, int]]:
+        """Return each pipeline or source that has this alarm, with the value from which on the alarm fires."""
+        if self.metric.dimension is Dimension.PIPELINE:
+            return [(name, 1) for name in sorted(project.pipelines)]
+        # A source's age is known only from the check of a pipeline that reads it.
+        read = {name for pipeline in project.pipelines.values() for name in pipeline.sources}
+        return [(name, project.source(name).silent_hours) for name in sorted(read)]
 
 
 RULES = (
-    Rule(
+    AlarmRule(
         name="run-failed",
         metric=Metric.RUNS_FAILED,
-        says="A run of {of} has failed: what was published for its day still stands. Look: `slackwater runs {of}` says "
-        "which day and why, `slackwater logs {of} --date DATE` what Spark said. Mend the cause, then "
-        "`slackwater run {of} --date DATE`.",
+        description="A run of {subject} has failed. The day that was published before is unchanged. Look: "
+        "`slackwater runs {subject}` shows which day and why, `slackwater logs {subject} --date DATE` shows Spark's "
+        "log. Fix the cause, then `slackwater run {subject} --date DATE`.",
     ),
-    Rule(
+    AlarmRule(
         name="day-overdue",
         metric=Metric.DAYS_OVERDUE,
-        says="Days of {of} are past their deadline and not published. Look: the latest report under checks/{of}/ of "
-        "the exchange bucket names them (`overdue`), `slackwater runs {of}` says what became of their runs. Then "
-        "`slackwater run {of} --date DATE`. The next check puts the alarm out.",
+        description="Days of {subject} are past their deadline and not published. Look: the latest report under "
+        "checks/{subject}/ in the exchange bucket lists them (`overdue`), `slackwater runs {subject}` shows their "
+        "runs. Then `slackwater run {subject} --date DATE`. The next check clears the alarm.",
         statistic=cloudwatch.Stats.MAXIMUM,
     ),
-    Rule(
+    AlarmRule(
         name="day-on-hold",
         metric=Metric.DAYS_ON_HOLD,
-        says="Days of {of} are on hold: inputs are gone or have shrunk, a day cannot be looked at, or its runs keep "
-        "failing. Look: `slackwater monitor {of}` names days and reasons. Ask the partner; if what is there now is "
-        "right, `slackwater run {of} --date DATE --allow-fewer`. Do it before the days leave the window of late data: "
-        "no check looks at them then, and the alarm goes out with nothing done.",
+        description="Days of {subject} are on hold: inputs are missing or smaller than before, a day cannot be "
+        "checked, or its runs keep failing. Look: `slackwater monitor {subject}` lists days and reasons. Ask the "
+        "partner. If the current data is right, `slackwater run {subject} --date DATE --allow-fewer`. Do it before "
+        "the days leave the window for late data: then no check includes them, and the alarm clears with nothing done.",
         statistic=cloudwatch.Stats.MAXIMUM,
     ),
-    Rule(
+    AlarmRule(
         name="late-bytes-unprocessed",
         metric=Metric.LATE_BYTES_UNPROCESSED,
-        says="Late data of {of} stands on days on hold: to run them again would publish less than before, or from "
-        "inputs that are gone. Look: `slackwater monitor {of}` names days and reasons. Ask the partner; if what is "
-        "there now is right, `slackwater run {of} --date DATE --allow-fewer`.",
+        description="Late data of {subject} belongs to days on hold: a new run would publish fewer rows than before, "
+        "or inputs are missing. Look: `slackwater monitor {subject}` lists days and reasons. Ask the partner. If the "
+        "current data is right, `slackwater run {subject} --date DATE --allow-fewer`.",
         statistic=cloudwatch.Stats.MAXIMUM,
     ),
-    Rule(
-        name="telling-unsure",
-        metric=Metric.TELLINGS_UNSURE,
-        says="A message about a changed day of {of} may have been sent or not: its sender was cut off. Look: the log "
-        "of tell-change names the day, `slackwater diff {of} --date DATE` shows what changed. Ask one reader, and "
-        "tell the others by hand if it has not come.",
+    AlarmRule(
+        name="notification-outcome-unknown",
+        metric=Metric.NOTIFICATION_OUTCOME_UNKNOWN,
+        description="A notification about a changed day of {subject} may or may not have been sent: its sender was "
+        "interrupted. It is not sent again. Look: the log of notify-change names the day, `slackwater diff {subject} "
+        "--date DATE` shows what changed. Ask one reader; if it did not arrive, notify the readers yourself.",
     ),
-    Rule(
+    AlarmRule(
         name="partner-silent",
         metric=Metric.HOURS_SINCE_ARRIVAL,
-        says="Nothing new has come from {of} for {threshold} hours or more. Look: the dashboard, and for files "
-        "the executions of pull-source. Ask the partner. The next check after new data puts the alarm out.",
-        # A source of several pipelines is put by each check: the one that has seen the newest object is right.
+        description="{subject} has delivered nothing new for {threshold} hours or more. Look: the dashboard, and for "
+        "files the executions of pull-source. Ask the partner. The next check after new data clears the alarm.",
+        # Each pipeline that reads the source puts this metric; the check that saw the newest object is right.
         statistic=cloudwatch.Stats.MINIMUM,
     ),
 )
-DEAD_LETTERS, MONITOR_FAILED, MONITOR_MISSING = "dead-letters", "monitor-failed", "monitor-missing"
-EVENTS_WAITING, EVENT_DEAD_LETTERS = "events-waiting", "event-dead-letters"
 
 
 class AlarmTopic(Construct):
-    """The topic that CloudWatch's alarms of this account, and nobody else's, may publish to."""
+    """The SNS topic of the alarms. Only CloudWatch alarms of this account and deployment may publish to it."""
 
     def __init__(self, scope: Construct, id_: str, *, settings: Settings) -> None:
         super().__init__(scope, id_)
@@ -144,7 +155,7 @@ class AlarmTopic(Construct):
 
 
 class Alarms(Construct):
-    """Every rule's alarms for a project's pipelines and sources, those on the monitor, and those on queues."""
+    """The alarms of `RULES` for each pipeline and source of a project, of the monitor, and of the queues."""
 
     def __init__(
         self,
@@ -155,119 +166,107 @@ class Alarms(Construct):
         project: Project,
         topic: sns.ITopic,
         monitor: str,
-        queues: Queues,
+        queues: QueueNames,
     ) -> None:
-        """Ring by `topic`, for the monitoring state machine too, by its name."""
+        """Create alarms that notify `topic`. `monitor` is the monitoring state machine's name without the prefix."""
         super().__init__(scope, id_)
         self._settings, self._action = settings, actions.SnsAction(topic)
-        self.all = [self._of_rule(rule, of, at) for rule in RULES for of, at in _thresholds(rule, project)]
-        self.all.append(self._of_failed_monitor(settings.named(monitor)))
-        if settings.airflow:  # without it nothing is started by the clock
-            self.all.extend(self._of_missing_monitor(name) for name in sorted(project.pipelines))
-        self.all.append(self._of_dead_letters(queues.dead_letters))
-        self.all.append(self._of_events_waiting(queues.events))
-        self.all.append(self._of_event_dead_letters(queues.event_dead_letters))
+        self.all: list[cloudwatch.Alarm] = []
+        for rule in RULES:
+            for subject, threshold in rule.thresholds(project):
+                self._add(
+                    f"{rule.name}-{subject}",
+                    metric=slackwater_metric(rule.metric, subject, statistic=rule.statistic, period=rule.period),
+                    threshold=threshold,
+                    missing_data=rule.missing_data,
+                    description=rule.description.format(subject=subject, threshold=threshold),
+                )
+        self._add_failed_monitor(settings.named(monitor))
+        if settings.airflow:  # without Airflow the deployment does not start the monitor
+            for pipeline in sorted(project.pipelines):
+                self._add_missing_monitor(pipeline)
+        self._add_queue_alarms(queues)
 
-    def _of_rule(self, rule: Rule, of: str, threshold: int) -> cloudwatch.Alarm:
-        return self._alarm(
-            f"{rule.name}-{of}",
-            metric=put_by(rule.metric, of, statistic=rule.statistic, period=rule.period),
-            threshold=threshold,
-            missing=rule.missing,
-            says=rule.says.format(of=of, threshold=threshold),
-        )
-
-    def _of_failed_monitor(self, machine: str) -> cloudwatch.Alarm:
-        return self._alarm(
+    def _add_failed_monitor(self, machine: str) -> None:
+        self._add(
             MONITOR_FAILED,
-            metric=executions(self, machine, ended="ExecutionsFailed", period=_PERIOD),
+            metric=ended_executions(self, machine, metric="ExecutionsFailed", period=_COUNTER_PERIOD),
             threshold=1,
-            missing=cloudwatch.TreatMissingData.NOT_BREACHING,
-            says="A monitoring has failed: late days may not have been noticed, run again or told. Look: the failed "
-            f"execution of {machine} names the pipeline in its input, and the days or the cause. Mend that, then "
-            "`slackwater monitor PIPELINE`.",
+            missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            description="An execution of the monitor has failed: late days may not have been detected, run again or "
+            f"reported. Look: the failed execution of {machine} names the pipeline in its input, and the days or the "
+            "cause. Fix the cause, then `slackwater monitor PIPELINE`.",
         )
 
-    def _of_missing_monitor(self, pipeline: str) -> cloudwatch.Alarm:
-        """Each check of the present day puts the days overdue, if only that there are none."""
-        return self._alarm(
+    def _add_missing_monitor(self, pipeline: str) -> None:
+        self._add(
             f"{MONITOR_MISSING}-{pipeline}",
-            metric=put_by(
+            # Each check of the current day puts `DaysOverdue`, also when it is 0.
+            metric=slackwater_metric(
                 Metric.DAYS_OVERDUE, pipeline, statistic=cloudwatch.Stats.SAMPLE_COUNT, period=Duration.hours(1)
             ),
             comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
             threshold=1,
-            periods=_HOURS_APART,
-            missing=cloudwatch.TreatMissingData.BREACHING,
-            says=f"No check of {pipeline} has looked at the present day for {_HOURS_APART} hours: late and overdue "
-            f"days are not noticed, and levels stand still. Look: the DAG monitor_{pipeline} in Airflow, whether it is "
-            f"paused or its tasks fail. Then `slackwater monitor {pipeline}`.",
+            periods=_MAX_HOURS_BETWEEN_CHECKS,
+            missing_data=cloudwatch.TreatMissingData.BREACHING,
+            description=f"No check of {pipeline} has included the current day for {_MAX_HOURS_BETWEEN_CHECKS} hours: "
+            "late and overdue days are not detected, and gauges keep their last value. Look: the DAG "
+            f"monitor_{pipeline} in Airflow, whether it is paused or its tasks fail. Then `slackwater monitor "
+            f"{pipeline}`.",
         )
 
-    def _of_dead_letters(self, queue: str) -> cloudwatch.Alarm:
-        return self._alarm(
+    def _add_queue_alarms(self, queues: QueueNames) -> None:
+        # SQS stops reporting an inactive queue after some hours, although it holds messages: missing data is ignored.
+        self._add(
             DEAD_LETTERS,
-            metric=messages_in(queue, period=_PERIOD),
+            metric=waiting_messages(queues.dead_letters, period=_COUNTER_PERIOD),
             threshold=1,
-            # A queue that nothing touches stops reporting after some hours, whatever is in it.
-            missing=cloudwatch.TreatMissingData.IGNORE,
-            says=f"Messages that could not be delivered wait in the queue {queue}, for 14 days. Look: read one, its "
-            "TopicArn and text say what it is. Mend the subscription that did not take it, then send it again.",
+            missing_data=cloudwatch.TreatMissingData.IGNORE,
+            description=f"Messages that could not be delivered wait in the queue {queues.dead_letters} for 14 days. "
+            "Look: receive one; its TopicArn and text show what it is. Fix the subscription that refused it, then send "
+            "it again.",
         )
-
-    def _of_events_waiting(self, queue: str) -> cloudwatch.Alarm:
-        return self._alarm(
+        self._add(
             EVENTS_WAITING,
-            metric=oldest_in(queue, period=_PERIOD),
-            threshold=_MINUTES_WAITING * 60,
-            # The function asks for messages all the time: of a queue in which something waits there is data.
-            missing=cloudwatch.TreatMissingData.NOT_BREACHING,
-            says=f"Events that partners were told are accepted have waited in the queue {queue} for {_MINUTES_WAITING} "
-            "minutes or more, and are in no partition yet. Look: the log of store-events says why, `slackwater buffer "
-            "status` how many wait. Mend the cause: they are tried again by themselves.",
+            metric=oldest_message_age(queues.events, period=_COUNTER_PERIOD),
+            threshold=_MAX_MINUTES_WAITING * 60,
+            # Lambda polls this queue all the time, so there is data whenever a message waits.
+            missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            description=f"Accepted events have waited in the queue {queues.events} for {_MAX_MINUTES_WAITING} minutes "
+            "or more and are in no partition yet. Look: the log of store-events shows why, `slackwater buffer status` "
+            "how many wait. Fix the cause; they are retried automatically.",
         )
-
-    def _of_event_dead_letters(self, queue: str) -> cloudwatch.Alarm:
-        return self._alarm(
+        self._add(
             EVENT_DEAD_LETTERS,
-            metric=messages_in(queue, period=_PERIOD),
+            metric=waiting_messages(queues.event_dead_letters, period=_COUNTER_PERIOD),
             threshold=1,
-            missing=cloudwatch.TreatMissingData.IGNORE,
-            says="Events that partners were told are accepted could not be stored in five attempts. They wait in the "
-            f"queue {queue} until 14 days after they were sent. Look: the log of store-events says why. Mend that, "
-            "such as a source's definition, then `slackwater buffer redrive`.",
+            missing_data=cloudwatch.TreatMissingData.IGNORE,
+            description="Accepted events could not be stored in five attempts. They wait in the queue "
+            f"{queues.event_dead_letters} until 14 days after they were sent. Look: the log of store-events shows why. "
+            "Fix the cause, such as a source's definition, then `slackwater buffer redrive`.",
         )
 
-    def _alarm(
+    def _add(
         self,
         name: str,
         *,
         metric: cloudwatch.Metric,
         threshold: int,
-        missing: cloudwatch.TreatMissingData,
-        says: str,
-        comparison: cloudwatch.ComparisonOperator = _AT_LEAST,
+        missing_data: cloudwatch.TreatMissingData,
+        description: str,
+        comparison: cloudwatch.ComparisonOperator = (cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD),
         periods: int = 1,
-    ) -> cloudwatch.Alarm:
+    ) -> None:
         alarm = cloudwatch.Alarm(
             self,
             name,
             alarm_name=self._settings.named(name),
-            alarm_description=f"{says} {_MORE}",
+            alarm_description=f"{description} See docs/operations.md.",
             metric=metric,
             threshold=threshold,
             comparison_operator=comparison,
             evaluation_periods=periods,
-            treat_missing_data=missing,
+            treat_missing_data=missing_data,
         )
         alarm.add_alarm_action(self._action)
-        return alarm
-
-
-def _thresholds(rule: Rule, project: Project) -> Iterable[tuple[str, int]]:
-    """What a rule is applied to, each with the value from which on it rings."""
-    if rule.metric.dimension is Dimension.PIPELINE:
-        return [(name, 1) for name in sorted(project.pipelines)]
-    # Only the check of a pipeline that reads a source sees how long it has been silent.
-    read = {name for pipeline in project.pipelines.values() for name in pipeline.sources}
-    return [(name, project.source(name).silent_hours) for name in sorted(read)]
+        self.all.append(alarm)

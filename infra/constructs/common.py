@@ -1,4 +1,4 @@
-"""What several constructs share."""
+"""Helpers that several constructs share."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _RETENTIONS: Mapping[int, logs.RetentionDays] = {
 
 
 def removal(settings: Settings) -> RemovalPolicy:
-    """Return the removal policy in CDK's terms."""
+    """Return the CDK's removal policy for the setting `removal_policy`."""
     return RemovalPolicy.DESTROY if settings.removal_policy == "destroy" else RemovalPolicy.RETAIN
 
 
 def log_group(scope: Construct, *, settings: Settings, name: str) -> logs.LogGroup:
-    """Make a log group with the settings' retention."""
+    """Create a log group with the retention of the settings."""
     return logs.LogGroup(
         scope,
         "Logs",
@@ -44,45 +44,45 @@ def log_group(scope: Construct, *, settings: Settings, name: str) -> logs.LogGro
 
 
 def states_arn(scope: IConstruct, resource: str, name: str) -> str:
-    """Return the ARN of Step Functions' `stateMachine` or `execution` of that full name, in the scope's account."""
+    """Return an ARN of Step Functions. `resource` is `stateMachine` or `execution`; `name` is the full name."""
     return Stack.of(scope).format_arn(
         service="states", resource=resource, resource_name=name, arn_format=ArnFormat.COLON_RESOURCE_NAME
     )
 
 
 def accept(construct: IConstruct, findings: Mapping[str, str]) -> None:
-    """Accept rules' findings on one construct: each rule with its reason."""
+    """Accept cdk-nag findings on one construct: a reason for each rule."""
     for rule, reason in findings.items():
         Validations.of(construct).acknowledge(Acknowledgment(id=rule, reason=reason))
 
 
 def accept_wildcards(role: iam.IRole, resources: Iterable[str], *, reason: str) -> None:
-    """Accept that these resources of a role's policy, and no other ones, end in a wildcard."""
+    """Accept wildcards in exactly these resources of a role's policy."""
     for resource in resources:
-        words = _in_words(Stack.of(role).resolve(resource))
-        if "*" in words:
-            accept(role, {f"AwsSolutions-IAM5[Resource::{words}]": reason})
+        name = _nag_name(Stack.of(role).resolve(resource))
+        if "*" in name:
+            accept(role, {f"AwsSolutions-IAM5[Resource::{name}]": reason})
 
 
-def _in_words(reference: Any) -> str:
-    """Return a resource as cdk-nag names it in a finding."""
+def _nag_name(reference: Any) -> str:
+    """Return the name that cdk-nag uses for a resource in a finding."""
     match reference:
         case str():
             return reference
         case {"Fn::Join": [delimiter, parts]}:
-            return str(delimiter).join(_in_words(part) for part in parts)
+            return str(delimiter).join(_nag_name(part) for part in parts)
         case {"Fn::GetAtt": [resource, attribute]}:
             return f"<{resource}.{attribute}>"
         case {"Fn::ImportValue": name}:
-            return _in_words(name)
+            return _nag_name(name)
         case {"Ref": name}:
             return f"<{name}>"
         case _:
-            raise ValueError(f"a resource that no finding can be accepted for: {reference!r}")
+            raise ValueError(f"cannot name the resource {reference!r} as cdk-nag does; extend infra.constructs.common")
 
 
 def outputs(stack: Stack, values: Mapping[str, str]) -> None:
-    """Give the stack outputs of exactly these keys, which `slackwater.aws.deployment` reads."""
+    """Add stack outputs with exactly these keys. `slackwater.aws.deployment` reads them."""
     scope = Construct(stack, "Outputs")
     for key, value in values.items():
         CfnOutput(scope, key, value=value).override_logical_id(key)

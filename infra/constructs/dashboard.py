@@ -1,4 +1,4 @@
-"""One dashboard: what was published, what is late, what came in, and how the machinery does."""
+"""The dashboard: publications, late data, arrivals, and the health of functions, state machines and queues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.constructs.measures import Queues, executions, messages_in, oldest_in, put_by
+from infra.constructs.cloudwatch_metrics import (
+    QueueNames,
+    ended_executions,
+    function_errors,
+    oldest_message_age,
+    slackwater_metric,
+    spark_jobs,
+    waiting_messages,
+)
 from infra.settings import Settings
 from slackwater.metrics import Dimension, Metric
 from slackwater.project import Project
@@ -17,38 +25,38 @@ _WIDTH = 24
 _HOUR, _DAY = Duration.hours(1), Duration.days(1)
 _ROWS = (
     (
-        ("Runs published, a day", Metric.RUNS_PUBLISHED, _DAY),
-        ("Runs failed, a day", Metric.RUNS_FAILED, _DAY),
+        ("Runs published per day", Metric.RUNS_PUBLISHED, _DAY),
+        ("Runs failed per day", Metric.RUNS_FAILED, _DAY),
         ("Days overdue", Metric.DAYS_OVERDUE, _DAY),
     ),
     (
-        ("Late bytes found, a day", Metric.LATE_BYTES, _DAY),
-        ("Late bytes unprocessed: days on hold", Metric.LATE_BYTES_UNPROCESSED, _DAY),
-        ("Late bytes ignored: below the thresholds", Metric.LATE_BYTES_IGNORED, _DAY),
+        ("Late bytes found per day", Metric.LATE_BYTES, _DAY),
+        ("Late bytes unprocessed (days on hold)", Metric.LATE_BYTES_UNPROCESSED, _DAY),
+        ("Late bytes ignored (below the thresholds)", Metric.LATE_BYTES_IGNORED, _DAY),
     ),
     (
         ("Days on hold", Metric.DAYS_ON_HOLD, _DAY),
-        ("Late days run again, a day", Metric.DAYS_RERUN, _DAY),
-        ("Changes told, a day", Metric.CHANGES_TOLD, _DAY),
-        ("Tellings unsure, a day", Metric.TELLINGS_UNSURE, _DAY),
+        ("Late days run again, per day", Metric.DAYS_RERUN, _DAY),
+        ("Notifications sent per day", Metric.NOTIFICATIONS_SENT, _DAY),
+        ("Notifications with unknown outcome, per day", Metric.NOTIFICATION_OUTCOME_UNKNOWN, _DAY),
     ),
     (
-        ("Events accepted, an hour", Metric.EVENTS_ACCEPTED, _HOUR),
-        ("Events duplicate, an hour", Metric.EVENTS_DUPLICATE, _HOUR),
-        ("Events rejected, an hour", Metric.EVENTS_REJECTED, _HOUR),
+        ("Events accepted per hour", Metric.EVENTS_ACCEPTED, _HOUR),
+        ("Duplicate events per hour", Metric.EVENTS_DUPLICATE, _HOUR),
+        ("Events rejected per hour", Metric.EVENTS_REJECTED, _HOUR),
     ),
     (
-        ("Files taken, an hour", Metric.FILES_TAKEN, _HOUR),
+        ("Files stored per hour", Metric.FILES_STORED, _HOUR),
         ("Hours since the newest arrival", Metric.HOURS_SINCE_ARRIVAL, _DAY),
     ),
 )
-"""Slackwater's own metrics: a row for each question, a line for each pipeline or source."""
+"""Rows of graphs: title, metric, period. Each graph has a line for each pipeline or source."""
 _FAILURES = ("ExecutionsFailed", "ExecutionsTimedOut", "ExecutionsAborted")
 _JOBS = ("SubmittedJobs", "PendingJobs", "RunningJobs", "SuccessJobs", "FailedJobs", "CancelledJobs")
 
 
 class Dashboard(Construct):
-    """The alarms' states, Slackwater's own metrics, and those of the services below."""
+    """A CloudWatch dashboard of alarm states, Slackwater's own metrics, and metrics of the AWS services."""
 
     def __init__(
         self,
@@ -61,11 +69,10 @@ class Dashboard(Construct):
         functions: Sequence[str],
         machines: Sequence[str],
         application_id: str,
-        queues: Queues,
+        queues: QueueNames,
     ) -> None:
-        """Make it of these alarms, and of functions, state machines, application and queues by their names."""
+        """Create the dashboard. Functions and machines are names without the deployment's prefix."""
         super().__init__(scope, id_)
-        self._settings, self._project = settings, project
         self.name = settings.prefix
         self.dashboard = cloudwatch.Dashboard(
             self, "Dashboard", dashboard_name=self.name, default_interval=Duration.days(14)
@@ -74,61 +81,40 @@ class Dashboard(Construct):
         add(cloudwatch.AlarmStatusWidget(alarms=list(alarms), title="Alarms", width=_WIDTH))
         for row in _ROWS:
             width = _WIDTH // len(row)
-            add(*[_graph(title, self._of_each(metric, period), width=width) for title, metric, period in row])
+            add(*[_graph(title, _per_subject(project, metric, period), width=width) for title, metric, period in row])
         add(
-            _graph("Events waiting to be stored", [messages_in(queues.events, period=_HOUR)]),
-            _graph("Seconds that the oldest event has waited", [oldest_in(queues.events, period=_HOUR)]),
-            _graph("Events that could not be stored", [messages_in(queues.event_dead_letters, period=_HOUR)]),
+            _graph("Events waiting to be stored", [waiting_messages(queues.events, period=_HOUR)]),
+            _graph("Age of the oldest waiting event, in seconds", [oldest_message_age(queues.events, period=_HOUR)]),
+            _graph("Events that could not be stored", [waiting_messages(queues.event_dead_letters, period=_HOUR)]),
         )
-        add(
-            _graph("Dead letters of topics", [messages_in(queues.dead_letters, period=_HOUR)]),
-            _graph("Functions' errors, an hour", self._errors(functions)),
-            _graph("State machines' failures, an hour", self._failures(machines)),
-        )
-        add(_graph("Spark jobs", self._jobs(application_id)))
-
-    def _of_each(self, metric: Metric, period: Duration) -> list[cloudwatch.Metric]:
-        """Counted over the period; the highest level of a gauge."""
-        statistic = cloudwatch.Stats.MAXIMUM if metric.gauge else cloudwatch.Stats.SUM
-        pipelines = metric.dimension is Dimension.PIPELINE
-        names = self._project.pipelines if pipelines else self._project.sources
-        return [put_by(metric, name, statistic=statistic, period=period).with_(label=name) for name in sorted(names)]
-
-    def _errors(self, functions: Sequence[str]) -> list[cloudwatch.Metric]:
-        return [
-            cloudwatch.Metric(
-                namespace="AWS/Lambda",
-                metric_name="Errors",
-                dimensions_map={"FunctionName": self._settings.named(function)},
-                statistic=cloudwatch.Stats.SUM,
-                period=_HOUR,
-                label=function,
-            )
-            for function in functions
-        ]
-
-    def _failures(self, machines: Sequence[str]) -> list[cloudwatch.Metric]:
-        """What Step Functions counts: a run that could not even begin is seen here, and nowhere else."""
-        return [
-            executions(self, self._settings.named(machine), ended=failure, period=_HOUR).with_(
+        errors = [function_errors(settings.named(name), period=_HOUR).with_(label=name) for name in functions]
+        # Only these metrics of Step Functions show a run that failed before it was recorded.
+        failures = [
+            ended_executions(self, settings.named(machine), metric=failure, period=_HOUR).with_(
                 label=f"{machine}: {failure.removeprefix('Executions')}"
             )
             for machine in machines
             for failure in _FAILURES
         ]
-
-    def _jobs(self, application_id: str) -> list[cloudwatch.Metric]:
-        return [
-            cloudwatch.Metric(
-                namespace="AWS/EMRServerless",
-                metric_name=name,
-                dimensions_map={"ApplicationId": application_id, "ApplicationName": self._settings.prefix},
-                statistic=cloudwatch.Stats.MAXIMUM,
-                period=Duration.minutes(1),
-                label=name.removesuffix("Jobs"),
-            )
+        add(
+            _graph("Undelivered notifications (dead letters)", [waiting_messages(queues.dead_letters, period=_HOUR)]),
+            _graph("Lambda errors per hour", errors),
+            _graph("State machine failures per hour", failures),
+        )
+        jobs = [
+            spark_jobs(application_id, settings.prefix, metric=name).with_(label=name.removesuffix("Jobs"))
             for name in _JOBS
         ]
+        add(_graph("Spark jobs", jobs))
+
+
+def _per_subject(project: Project, metric: Metric, period: Duration) -> list[cloudwatch.Metric]:
+    """Return the metric for each pipeline or source: the sum of a counter, the maximum of a gauge."""
+    statistic = cloudwatch.Stats.MAXIMUM if metric.gauge else cloudwatch.Stats.SUM
+    names = project.pipelines if metric.dimension is Dimension.PIPELINE else project.sources
+    return [
+        slackwater_metric(metric, name, statistic=statistic, period=period).with_(label=name) for name in sorted(names)
+    ]
 
 
 def _graph(title: str, metrics: Sequence[cloudwatch.IMetric], *, width: int = _WIDTH // 3) -> cloudwatch.GraphWidget:

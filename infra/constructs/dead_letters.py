@@ -1,4 +1,4 @@
-"""The queue of messages that could not be delivered."""
+"""The dead-letter queue of the SNS topics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra.settings import Settings
 
 
 class DeadLetters(Construct):
-    """Keeps for 14 days what subscribers of the topics could not be given."""
+    """Keeps messages for 14 days that SNS could not deliver to a subscriber of the topics."""
 
     def __init__(self, scope: Construct, id_: str, *, settings: Settings, topics: Sequence[sns.ITopic]) -> None:
         super().__init__(scope, id_)
@@ -37,10 +37,10 @@ class DeadLetters(Construct):
                 conditions={"ArnEquals": {"aws:SourceArn": [topic.topic_arn for topic in topics]}},
             )
         )
-        accept(self.queue, {"AwsSolutions-SQS3": "This is the queue of dead letters itself."})
+        accept(self.queue, {"AwsSolutions-SQS3": "This queue is itself a dead-letter queue."})
 
     def subscribe(self, name: str, topic: sns.ITopic, addresses: Sequence[str]) -> None:
-        """Subscribe e-mail addresses to a topic; what cannot be delivered comes here."""
+        """Subscribe e-mail addresses to a topic. Messages that cannot be delivered go to this queue."""
         for address in addresses:
             sns.CfnSubscription(
                 self,

@@ -1,4 +1,4 @@
-"""The queue of events that were answered and are to be stored together, and of those that could not be."""
+"""The queue of accepted events that wait to be stored in batches, and its dead-letter queue."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from infra.constructs.library_function import LibraryFunction
 from infra.settings import Settings
 
 EVENTS, EVENT_DEAD_LETTERS = "events", "event-dead-letters"
-"""Names of the queues, without the prefix."""
+"""Names of the queues without the deployment's prefix."""
 STORE_TIMEOUT = Duration.minutes(1)
-"""Of the function that stores what waits."""
-_VISIBILITY = Duration.minutes(7)
-"""Between two attempts. Lambda asks for six times the function's time-out, and for the window beside it."""
-_ATTEMPTS = 5
-_KEPT = Duration.days(14)
-"""The longest that SQS offers."""
-_WINDOW = Duration.seconds(5)
-"""How long messages are gathered: an event is in its partition some seconds after its answer."""
-_TOGETHER = 1000
-"""Messages that are stored at once; Lambda hands over fewer where they come to more than 6 MB."""
-_SIDE_BY_SIDE = 10
+"""Timeout of the function that stores the events."""
+# The time between two attempts. Lambda requires six times the function's timeout plus the batching window.
+_VISIBILITY_TIMEOUT = Duration.minutes(7)
+_MAX_ATTEMPTS = 5
+# The longest retention that SQS offers.
+_RETENTION = Duration.days(14)
+# An event is in its partition some seconds after the API has answered.
+_BATCHING_WINDOW = Duration.seconds(5)
+# Lambda sends fewer messages where a batch would exceed its limit of 6 MB.
+_BATCH_SIZE = 1000
+_MAX_CONCURRENCY = 10
 
 
 class EventBuffer(Construct):
-    """Bodies of pushed events, durable and not yet stored; after five attempts in vain one waits for a person.
+    """A queue of accepted request bodies that are not stored yet, with a dead-letter queue after five failed attempts.
 
-    Dead letters have a queue of their own. Those of topics are mail to people, sent again by hand one by one; these are
-    events that partners were told are accepted, and all of them can be moved back as they are.
+    The dead-letter queue is separate from the one of the topics. Notifications are sent again by hand, one by one;
+    events can all be moved back unchanged with `slackwater buffer redrive`.
     """
 
     def __init__(self, scope: Construct, id_: str, *, settings: Settings) -> None:
         super().__init__(scope, id_)
         self.dead_letters = self._queue("DeadLetters", settings, EVENT_DEAD_LETTERS)
-        accept(self.dead_letters, {"AwsSolutions-SQS3": "This is the queue of dead letters itself."})
-        kept = sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=_ATTEMPTS)
-        self.queue = self._queue("Queue", settings, EVENTS, dead_letters=kept)
+        accept(self.dead_letters, {"AwsSolutions-SQS3": "This queue is itself a dead-letter queue."})
+        redrive = sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=_MAX_ATTEMPTS)
+        self.queue = self._queue("Queue", settings, EVENTS, dead_letters=redrive)
 
     def _queue(
         self, id_: str, settings: Settings, name: str, *, dead_letters: sqs.DeadLetterQueue | None = None
@@ -49,18 +49,19 @@ class EventBuffer(Construct):
             self,
             id_,
             queue_name=settings.named(name),
-            visibility_timeout=_VISIBILITY if dead_letters else None,
+            visibility_timeout=_VISIBILITY_TIMEOUT if dead_letters else None,
             dead_letter_queue=dead_letters,
-            retention_period=_KEPT,
+            retention_period=_RETENTION,
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             removal_policy=removal(settings),
         )
 
     def feed(self, function: LibraryFunction) -> None:
-        """Let the function take what waits, in batches, and say by `batchItemFailures` what it could not store.
+        """Invoke the function with batches of messages. It reports failed messages in `batchItemFailures`.
 
-        Also while no source is buffered: what waits when the last one ceases to be was answered, and is still stored.
+        The mapping exists even when no source uses the buffer: events that are still queued when the last such source
+        is changed must be stored.
         """
         grants.use_queue(function.role, self.queue, "ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
         lambda_.EventSourceMapping(
@@ -68,8 +69,8 @@ class EventBuffer(Construct):
             "Events",
             target=function.function,
             event_source_arn=self.queue.queue_arn,
-            batch_size=_TOGETHER,
-            max_batching_window=_WINDOW,
-            max_concurrency=_SIDE_BY_SIDE,
+            batch_size=_BATCH_SIZE,
+            max_batching_window=_BATCHING_WINDOW,
+            max_concurrency=_MAX_CONCURRENCY,
             report_batch_item_failures=True,
         )

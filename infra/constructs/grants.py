@@ -1,4 +1,4 @@
-"""Exact permissions, in the words of what is done. Every statement names its actions one by one."""
+"""Grants least-privilege permissions. Every statement lists its actions individually."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from slackwater.receiver.partners.partner import bucket_folder
 
 def read_objects(role: iam.IRole, bucket: s3.IBucket, *prefixes: str) -> None:
     """Let `role` read the objects under the prefixes."""
-    _allow_objects(role, bucket, prefixes, ["s3:GetObject"])
+    _allow_keys(role, _arn(role, bucket), prefixes, ["s3:GetObject"])
 
 
 def write_objects(role: iam.IRole, bucket: s3.IBucket, *prefixes: str) -> None:
     """Let `role` write objects under the prefixes."""
-    _allow_objects(role, bucket, prefixes, ["s3:PutObject"])
+    _allow_keys(role, _arn(role, bucket), prefixes, ["s3:PutObject"])
 
 
 def delete_objects(role: iam.IRole, bucket: s3.IBucket, *prefixes: str) -> None:
-    """Let `role` delete the objects under the prefixes; of a versioned bucket they can be brought back."""
-    _allow_objects(role, bucket, prefixes, ["s3:DeleteObject"])
+    """Let `role` delete the objects under the prefixes. In a versioned bucket they can be restored."""
+    _allow_keys(role, _arn(role, bucket), prefixes, ["s3:DeleteObject"])
 
 
 def replace_objects(role: iam.IRole, bucket: s3.IBucket, *prefixes: str) -> None:
     """Let `role` read, write and delete the objects under the prefixes."""
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
-    _allow_objects(role, bucket, prefixes, actions)
+    _allow_keys(role, _arn(role, bucket), prefixes, actions)
 
 
 def list_objects(role: iam.IRole, bucket: s3.IBucket, *prefixes: str) -> None:
-    """Let `role` list what is under the prefixes, and learn that an object there is missing."""
+    """Let `role` list the objects under the prefixes. This also makes S3 answer 404 for a missing object, not 403."""
     _allow_listing(role, _arn(role, bucket), prefixes)
 
 
@@ -48,17 +48,17 @@ def read_asset(role: iam.IRole, asset: assets.Asset) -> None:
 
 
 def use_items(role: iam.IRole, table: dynamodb.ITable, *actions: str) -> None:
-    """Let `role` do the named things with a table's items: `GetItem`, `PutItem`, `Query`, ..."""
+    """Let `role` call these DynamoDB actions on a table: `GetItem`, `PutItem`, `Query`, ..."""
     allow(role, [f"dynamodb:{action}" for action in actions], [table.table_arn])
 
 
 def use_queue(role: iam.IRole, queue: sqs.IQueue, *actions: str) -> None:
-    """Let `role` do the named things with a queue's messages: `SendMessage`, `ReceiveMessage`, ..."""
+    """Let `role` call these SQS actions on a queue: `SendMessage`, `ReceiveMessage`, ..."""
     allow(role, [f"sqs:{action}" for action in actions], [queue.queue_arn])
 
 
 def use_tables(role: iam.IRole, database: str, *actions: str) -> None:
-    """Let `role` do the named things in one Glue database: `GetTable`, `BatchCreatePartition`, ..."""
+    """Let `role` call these Glue actions on the tables of one database: `GetTable`, `BatchCreatePartition`, ..."""
     stack = Stack.of(role)
     resources = [
         stack.format_arn(service="glue", resource="catalog"),
@@ -68,22 +68,24 @@ def use_tables(role: iam.IRole, database: str, *actions: str) -> None:
     allow(role, [f"glue:{action}" for action in actions], resources, wildcard="The tables of this one database.")
 
 
-def see_executions(role: iam.IRole, machines: str) -> None:
-    """Let `role` ask about executions of the state machines whose names match `machines`."""
+def describe_executions(role: iam.IRole, machines: str) -> None:
+    """Let `role` describe executions of the state machines whose full names match `machines`."""
     executions = states_arn(role, "execution", f"{machines}:*")
     allow(role, ["states:DescribeExecution"], [executions], wildcard="Executions are named when they start.")
 
 
-def reach_partners(role: iam.IRole, project: Project) -> None:
-    """Let `role` read the credentials that sources name, take on their partners' roles, and read buckets without one.
+def allow_partners(role: iam.IRole, project: Project) -> None:
+    """Let `role` access the partners of all sources that are pulled.
 
-    Credentials that are named by an address are of exactly that one; a name is of this account and region.
+    The role may read the credentials that the sources name, assume the partners' roles, and read the partners' S3
+    prefixes that need no role. Credentials named by an ARN are exactly that secret; a name belongs to this account and
+    region.
     """
     pulls = [source.pull for source in project.sources.values() if source.pull]
-    named = sorted({pull.credentials for pull in pulls if pull.credentials})
+    references = sorted({pull.credentials for pull in pulls if pull.credentials})
     for store, action in (("secretsmanager", "GetSecretValue"), ("ssm", "GetParameter")):
-        if kept := [_credentials(role, reference) for reference in named if reference.startswith(f"{store}:")]:
-            allow(role, [f"{store}:{action}"], kept)
+        if arns := [_credentials_arn(role, reference) for reference in references if reference.startswith(f"{store}:")]:
+            allow(role, [f"{store}:{action}"], arns)
     if roles := sorted({pull.role for pull in pulls if pull.role}):
         allow(role, ["sts:AssumeRole"], roles)
     folders: dict[str, set[str]] = {}
@@ -95,13 +97,13 @@ def reach_partners(role: iam.IRole, project: Project) -> None:
         _allow_keys(role, arn, sorted(prefixes), ["s3:GetObject"])
 
 
-def _credentials(role: iam.IRole, reference: str) -> str:
+def _credentials_arn(role: iam.IRole, reference: str) -> str:
     store, _, name = reference.partition(":")
     if name.startswith("arn:"):
         return name
     if store == "ssm":
         return Stack.of(role).format_arn(service="ssm", resource="parameter", resource_name=name.lstrip("/"))
-    # Secrets Manager ends a secret's ARN with a dash and six letters of its own.
+    # Secrets Manager appends a dash and six random characters to the name in a secret's ARN.
     return Stack.of(role).format_arn(
         service="secretsmanager",
         resource="secret",
@@ -110,13 +112,9 @@ def _credentials(role: iam.IRole, reference: str) -> str:
     )
 
 
-def _allow_objects(role: iam.IRole, bucket: s3.IBucket, prefixes: Sequence[str], actions: list[str]) -> None:
-    _allow_keys(role, _arn(role, bucket), prefixes, actions)
-
-
 def _allow_keys(role: iam.IRole, bucket: str, prefixes: Sequence[str], actions: list[str]) -> None:
     resources = [f"{bucket}/{prefix}*" for prefix in prefixes]
-    allow(role, actions, resources, wildcard="Keys under this prefix are made as data comes; no other prefix is open.")
+    allow(role, actions, resources, wildcard="Object keys under this one prefix are created as data arrives.")
 
 
 def _allow_listing(role: iam.IRole, bucket: str, prefixes: Sequence[str]) -> None:
@@ -130,13 +128,14 @@ def _allow_listing(role: iam.IRole, bucket: str, prefixes: Sequence[str]) -> Non
 
 
 def _arn(role: iam.IRole, bucket: s3.IBucket) -> str:
-    """The bucket's ARN as the role's stack sees it: another stack's by an export, whose name a finding can tell."""
-    home = Stack.of(bucket)
-    return bucket.bucket_arn if home.node.path == Stack.of(role).node.path else home.export_value(bucket.bucket_arn)
+    """Return the bucket's ARN for use in the role's stack: an export, if the bucket is in another stack."""
+    # An export has a fixed name, which an accepted cdk-nag finding can state.
+    owner = Stack.of(bucket)
+    return bucket.bucket_arn if owner.node.path == Stack.of(role).node.path else owner.export_value(bucket.bucket_arn)
 
 
 def allow(role: iam.IRole, actions: Sequence[str], resources: Sequence[str], *, wildcard: str = "") -> None:
-    """Let `role` do exactly these actions on these resources; `wildcard` says why one of them ends in a wildcard."""
+    """Let `role` call exactly these actions on these resources. `wildcard` is the reason for a wildcard in them."""
     role.add_to_principal_policy(iam.PolicyStatement(actions=list(actions), resources=list(resources)))
     if wildcard:
         accept_wildcards(role, resources, reason=wildcard)

@@ -1,4 +1,4 @@
-"""A Lambda function over the library."""
+"""Lambda functions that use the library, and the layer that contains it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _RUNTIMES = {
     "3.12": lambda_.Runtime.PYTHON_3_12,
     "3.13": lambda_.Runtime.PYTHON_3_13,
 }
-_MACHINES = {Architecture.X86_64: lambda_.Architecture.X86_64, Architecture.ARM64: lambda_.Architecture.ARM_64}
+_ARCHITECTURES = {Architecture.X86_64: lambda_.Architecture.X86_64, Architecture.ARM64: lambda_.Architecture.ARM_64}
 
 
 class Library(Construct):
-    """The layer `library`: one for each stack, since a new version of it must not bind stacks to one another."""
+    """The library's layer. Each stack has its own, so that a new version creates no dependency between stacks."""
 
     def __init__(self, scope: Construct, id_: str, *, settings: Settings, artefact: Path, lambdas: Path) -> None:
         super().__init__(scope, id_)
@@ -31,9 +31,9 @@ class Library(Construct):
             self,
             "Layer",
             code=lambda_.Code.from_asset(str(artefact)),
-            description="The slackwater library and what it needs",
+            description="The slackwater library and its dependencies",
             compatible_runtimes=[_RUNTIMES[settings.python_version]],
-            compatible_architectures=[_MACHINES[settings.architecture]],
+            compatible_architectures=[_ARCHITECTURES[settings.architecture]],
         )
 
     def function(
@@ -46,7 +46,7 @@ class Library(Construct):
         memory_mb: int = 512,
         disk_mb: int = 512,
     ) -> LibraryFunction:
-        """Make the function of that name in the library's own stack."""
+        """Create the function `lambdas/<name>/handler.py` in the library's stack."""
         return LibraryFunction(
             Stack.of(self),
             name,
@@ -63,7 +63,7 @@ class Library(Construct):
 
 
 class LibraryFunction(Construct):
-    """`lambdas/<name>/handler.py` on the layer, with a log group and a role of its own that may do nothing else yet."""
+    """A function with its own log group and its own role, which may only write to that log group."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class LibraryFunction(Construct):
             function_name=function_name,
             description=description,
             runtime=_RUNTIMES[settings.python_version],
-            architecture=_MACHINES[settings.architecture],
+            architecture=_ARCHITECTURES[settings.architecture],
             code=lambda_.Code.from_asset(str(lambdas / name), exclude=["**/__pycache__"]),
             handler="handler.handler",
             layers=[library.layer],
@@ -110,5 +110,5 @@ class LibraryFunction(Construct):
         )
         accept(
             self.function,
-            {"AwsSolutions-L1": "The runtime is that of the Python which built the layer's wheels; it is a setting."},
+            {"AwsSolutions-L1": "The runtime matches the Python version of the layer's wheels; it is a setting."},
         )

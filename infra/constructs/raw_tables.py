@@ -20,12 +20,12 @@ _TYPES = {
     FieldType.TIMESTAMP: "timestamp",
     FieldType.DATE: "date",
 }
-_OURS = {"_event_time": "timestamp", "_received_at": "timestamp", "_batch_id": "string", "_extra": "string"}
+_METADATA_COLUMNS = {"_event_time": "timestamp", "_received_at": "timestamp", "_batch_id": "string", "_extra": "string"}
 _HIVE = "org.apache.hadoop.hive.ql.io.parquet"
 
 
 class RawTables(Construct):
-    """A Glue database of raw partitions; the receiver registers each partition as it writes it."""
+    """A Glue database of raw partitions. The receiver registers each partition when it writes it."""
 
     def __init__(self, scope: Construct, id_: str, *, name: str, project: Project, bucket: s3.IBucket) -> None:
         super().__init__(scope, id_)
@@ -33,12 +33,17 @@ class RawTables(Construct):
             self,
             "Database",
             catalog_id=Stack.of(self).account,
-            database_input=glue.CfnDatabase.DatabaseInputProperty(name=name, description="Events as they came"),
+            database_input=glue.CfnDatabase.DatabaseInputProperty(name=name, description="Raw events by date and hour"),
         )
         for source in project.sources.values():
-            self._add_table(source, bucket)
+            self.add_table(source, bucket)
 
-    def _add_table(self, source: Source, bucket: s3.IBucket) -> None:
+    def add_table(self, source: Source, bucket: s3.IBucket) -> None:
+        """Add the external table of one source."""
+        # Athena refuses a table that names a column twice, so a field that is named like a partition key is left out.
+        fields = {name: _TYPES[data_type] for name, data_type in source.columns.items() if name not in PARTITION_KEYS}
+        generated_id = {GENERATED_ID: "string"} if source.id_column == GENERATED_ID else {}
+        columns = {**fields, **_METADATA_COLUMNS, **generated_id}
         table = glue.CfnTable(
             self,
             source.source,
@@ -51,7 +56,7 @@ class RawTables(Construct):
                 parameters={"classification": "parquet", "EXTERNAL": "TRUE"},
                 partition_keys=[_column(key, "string") for key in PARTITION_KEYS],
                 storage_descriptor=glue.CfnTable.StorageDescriptorProperty(
-                    columns=_columns(source),
+                    columns=[_column(name, data_type) for name, data_type in columns.items()],
                     location=f"s3://{bucket.bucket_name}/raw/source={source.source}/",
                     input_format=f"{_HIVE}.MapredParquetInputFormat",
                     output_format=f"{_HIVE}.MapredParquetOutputFormat",
@@ -65,12 +70,5 @@ class RawTables(Construct):
         table.add_resource_dependency(self.database)
 
 
-def _columns(source: Source) -> list[glue.CfnTable.ColumnProperty]:
-    """The columns of the files, but for those that a partition key hides: no table may name a column twice."""
-    fields = {name: _TYPES[kind] for name, kind in source.columns.items() if name not in PARTITION_KEYS}
-    own_id = {GENERATED_ID: "string"} if source.id_column == GENERATED_ID else {}
-    return [_column(name, type_) for name, type_ in {**fields, **_OURS, **own_id}.items()]
-
-
-def _column(name: str, type_: str) -> glue.CfnTable.ColumnProperty:
-    return glue.CfnTable.ColumnProperty(name=name, type=type_)
+def _column(name: str, data_type: str) -> glue.CfnTable.ColumnProperty:
+    return glue.CfnTable.ColumnProperty(name=name, type=data_type)

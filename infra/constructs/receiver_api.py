@@ -13,7 +13,7 @@ from constructs import Construct
 from infra.constructs.common import accept, log_group
 from infra.settings import Settings
 
-_LOGGED = (
+_LOGGED_FIELDS = (
     "requestId",
     "requestTime",
     "httpMethod",
@@ -28,7 +28,7 @@ EVENTS_PATH = "/v1/sources/{source}/events"
 
 
 class ReceiverApi(Construct):
-    """`POST /v1/sources/{source}/events`, answered by one function."""
+    """The HTTP API with its one route `POST /v1/sources/{source}/events`, answered by one function."""
 
     def __init__(self, scope: Construct, id_: str, *, settings: Settings, function: lambda_.IFunction) -> None:
         super().__init__(scope, id_)
@@ -55,22 +55,22 @@ class ReceiverApi(Construct):
             accept(
                 route,
                 {
-                    "AwsSolutions-APIG4": "The function checks the bearer token: an authorizer cannot tell a wrong "
-                    "token (401) from another partner's source (403) and a source that is none (404)."
+                    "AwsSolutions-APIG4": "The function checks the bearer token: an authorizer cannot distinguish a "
+                    "wrong token (401) from another partner's source (403) and an unknown source (404)."
                 },
             )
 
     def _log_access(self, group: logs.LogGroup) -> None:
-        """Write one JSON line a request; the stage's own property takes an interface that Python cannot implement."""
+        """Write one JSON line per request. HttpStage's own property needs an interface that Python cannot implement."""
         stage = self.stage.node.default_child
         if not isinstance(stage, apigateway.CfnStage):
-            raise TypeError(f"a stage is made of CfnStage, not of {type(stage).__name__}")
+            raise TypeError(f"the default child of HttpStage is {type(stage).__name__}, not CfnStage")
         stage.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
             destination_arn=group.log_group_arn,
-            format=json.dumps({name.rpartition(".")[2]: f"$context.{name}" for name in _LOGGED}),
+            format=json.dumps({name.rpartition(".")[2]: f"$context.{name}" for name in _LOGGED_FIELDS}),
         )
 
     @property
     def url(self) -> str:
-        """The address that the path is appended to, without a slash at its end."""
+        """The base URL of the API, without a trailing slash."""
         return self.api.api_endpoint

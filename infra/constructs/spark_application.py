@@ -1,4 +1,4 @@
-"""The EMR Serverless application, its job role, and the parameters that every job is submitted with."""
+"""The EMR Serverless application, its job roles, and the Spark parameters of every job."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from constructs import Construct
 from infra.settings import Architecture, Settings
 
 _ARCHITECTURES = {Architecture.X86_64: "X86_64", Architecture.ARM64: "ARM64"}
+# EMR's images contain Iceberg, but not on the default class path.
 _ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
-"""Where EMR's images keep Iceberg; a job has to ask for it."""
 _ICEBERG = "org.apache.iceberg"
 
 
 class SparkApplication(Construct):
-    """An application that starts with its first job, stops when idle, and never grows past its maximum."""
+    """An application that starts with its first job, stops when idle, and has a maximum capacity."""
 
     def __init__(self, scope: Construct, id_: str, *, settings: Settings) -> None:
         super().__init__(scope, id_)
@@ -45,13 +45,24 @@ class SparkApplication(Construct):
                     classification="spark-defaults", properties={"spark.jars": _ICEBERG_JAR}
                 )
             ],
-            initial_capacity=self._pre_warmed(),
-            network_configuration=self._network(),
+            initial_capacity=[
+                _workers("Driver", 1, settings.driver_cores, settings.driver_memory_gb),
+                _workers(
+                    "Executor", settings.pre_warmed_executors, settings.executor_cores, settings.executor_memory_gb
+                ),
+            ]
+            if settings.pre_warmed_executors
+            else None,
+            network_configuration=emr.CfnApplication.NetworkConfigurationProperty(
+                subnet_ids=list(settings.job_subnets), security_group_ids=list(settings.job_security_groups)
+            )
+            if settings.job_subnets
+            else None,
         )
         self.id = self.application.attr_application_id
         self.arn = self.application.attr_arn
-        self.job_role = self._role("JobRole", "What Spark jobs may do")
-        self.pull_role = self._role("PullRole", "What jobs that take large files may do")
+        self.job_role = self._role("JobRole", "Permissions of Spark jobs")
+        self.pull_role = self._role("PullRole", "Permissions of jobs that fetch large files")
 
     def _role(self, id_: str, description: str) -> iam.Role:
         return iam.Role(
@@ -68,7 +79,7 @@ class SparkApplication(Construct):
         )
 
     def submit_parameters(self, *, archive: str, warehouse: str) -> str:
-        """Return every job's `sparkSubmitParameters`: sizes, the library's archive, the Iceberg catalog `warehouse`."""
+        """Return the `sparkSubmitParameters` of every job: sizes, the library, the Iceberg catalog `warehouse`."""
         settings = self._settings
         conf = {
             "spark.driver.cores": str(settings.driver_cores),
@@ -81,41 +92,24 @@ class SparkApplication(Construct):
             "spark.emr-serverless.driverEnv.PYTHONPATH": "./environment",
             "spark.executorEnv.PYTHONPATH": "./environment",
             "spark.sql.extensions": f"{_ICEBERG}.spark.extensions.IcebergSparkSessionExtensions",
-            # The session's own catalog is never asked: no rights on Glue's database `default` are needed.
+            # The session catalog is not used, so the role needs no permissions on Glue's database `default`.
             "spark.sql.catalogImplementation": "in-memory",
             "spark.sql.catalog.warehouse": f"{_ICEBERG}.spark.SparkCatalog",
             "spark.sql.catalog.warehouse.type": "glue",
-            # A job asks for the table as it is now, whatever other days' jobs have committed since.
+            # A job must see the current table, including commits that jobs of other days have just made.
             "spark.sql.catalog.warehouse.cache-enabled": "false",
             "spark.sql.catalog.warehouse.warehouse": warehouse,
             "spark.sql.catalog.warehouse.io-impl": f"{_ICEBERG}.aws.s3.S3FileIO",
         }
         return " ".join(f"--conf {key}={value}" for key, value in conf.items())
 
-    def _network(self) -> emr.CfnApplication.NetworkConfigurationProperty | None:
-        settings = self._settings
-        if not settings.job_subnets:
-            return None
-        return emr.CfnApplication.NetworkConfigurationProperty(
-            subnet_ids=list(settings.job_subnets), security_group_ids=list(settings.job_security_groups)
-        )
-
-    def _pre_warmed(self) -> list[emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty] | None:
-        settings = self._settings
-        if not settings.pre_warmed_executors:
-            return None
-        return [
-            _workers("Driver", 1, settings.driver_cores, settings.driver_memory_gb),
-            _workers("Executor", settings.pre_warmed_executors, settings.executor_cores, settings.executor_memory_gb),
-        ]
-
 
 def _workers(
-    kind: str, count: int, cores: int, memory_gb: int
+    worker_type: str, count: int, cores: int, memory_gb: int
 ) -> emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty:
-    """Workers must have room for Spark's overhead beside its memory: a tenth, at least 384 MB."""
+    """Return workers with memory for Spark's overhead as well: 10 %, at least 384 MB."""
     return emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty(
-        key=kind,
+        key=worker_type,
         value=emr.CfnApplication.InitialCapacityConfigProperty(
             worker_count=count,
             worker_configuration=emr.CfnApplication.WorkerConfigurationProperty(

@@ -1,4 +1,4 @@
-"""What is done about late data: days checked, run again, compared, and people told."""
+"""Late data: the functions and state machines that check days, run them again, compare versions and notify."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from constructs import Construct
 from infra.constructs import grants
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
-from infra.constructs.machine import StateMachine
-from infra.machines import Machine
+from infra.constructs.state_machine import StateMachine
 from infra.settings import Settings
-from infra.stacks.processing import PIPELINE, ProcessingStack
+from infra.stacks.processing import ProcessingStack
 from infra.stacks.storage import StorageStack
+from slackwater.pipeline.retries import Machine
+from slackwater.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX
 
-COMPARE, MONITOR = "compare-day", "monitor-days"
-_DAYS = "Deal with the days"
-"""The state that has the late days dealt with side by side."""
+COMPARE_MACHINE = "compare-day"
 
 
 class LateStack(Stack):
-    """One state machine that compares two versions of a day, one that monitors a pipeline's finished days."""
+    """A state machine that compares two versions of a day, and one that monitors the finished days of a pipeline."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class LateStack(Stack):
         monitor: Machine,
         env: Environment | None = None,
     ) -> None:
-        super().__init__(scope, id_, env=env, description="Slackwater: late days noticed, compared and told")
+        super().__init__(scope, id_, env=env, description="Slackwater: detects, compares and reports late days")
         self._settings, self._storage = settings, storage
         self._library = Library(self, "Library", settings=settings, artefact=layer, lambdas=lambdas)
         self._project = assets.Asset(self, "Project", path=str(project_file))
@@ -50,12 +49,12 @@ class LateStack(Stack):
             self,
             "Changes",
             topic_name=settings.named("changes"),
-            display_name="Slackwater: published days that have changed",
+            display_name="Slackwater: changes of published days",
             enforce_ssl=True,
         )
         self.check_days = self._check_days()
         self.compare_versions = self._compare_versions()
-        self.tell_change = self._tell_change()
+        self.notify_change = self._notify_change()
         self.compare = self._compare(compare, processing)
         self.monitor = self._monitor(monitor)
         outputs(
@@ -71,7 +70,7 @@ class LateStack(Stack):
         storage = self._storage
         function = self._library.function(
             "check_days",
-            description="Compares what a pipeline's published days have read with what is there now",
+            description="Compares the inputs that published days have read with their current inputs",
             environment={
                 **self._runs,
                 "RAW_BUCKET": storage.raw.bucket_name,
@@ -89,13 +88,13 @@ class LateStack(Stack):
         grants.write_objects(function.role, storage.exchange, "checks/")
         grants.use_items(function.role, storage.file_table, "Query")
         grants.use_items(function.role, storage.run_table, "GetItem", "Query")
-        grants.see_executions(function.role, self._settings.named(f"{PIPELINE}*"))
+        grants.describe_executions(function.role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function
 
     def _compare_versions(self) -> LibraryFunction:
         function = self._library.function(
             "compare_versions",
-            description="Says which two versions of a day are to be compared",
+            description="Chooses the two versions of a day to compare",
             environment=self._runs,
             timeout=Duration.minutes(1),
         )
@@ -105,10 +104,10 @@ class LateStack(Stack):
         grants.use_items(function.role, self._storage.run_table, "GetItem", "Query")
         return function
 
-    def _tell_change(self) -> LibraryFunction:
+    def _notify_change(self) -> LibraryFunction:
         function = self._library.function(
-            "tell_change",
-            description="Tells people what a new version of a day changed, once",
+            "notify_change",
+            description="Notifies readers once of what a new version of a day changed",
             environment={**self._runs, "CHANGE_TOPIC": self.changes.topic_arn},
             timeout=Duration.minutes(1),
         )
@@ -116,42 +115,44 @@ class LateStack(Stack):
         grants.read_objects(function.role, self._storage.exchange, "comparisons/")
         grants.write_objects(function.role, self._storage.exchange, "comparisons/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem")
-        grants.see_executions(function.role, self._settings.named(MONITOR))
+        grants.describe_executions(function.role, self._settings.named(MONITOR_MACHINE))
         grants.allow(function.role, ["sns:Publish"], [self.changes.topic_arn])
         return function
 
     def _compare(self, definition: Machine, processing: ProcessingStack) -> StateMachine:
-        functions = [self.compare_versions]
         values = {"CompareVersionsFunction": self.compare_versions.function.function_arn, **processing.job_values}
         machine = StateMachine(
             self,
             "Compare",
             settings=self._settings,
-            name=COMPARE,
+            name=COMPARE_MACHINE,
             definition=definition,
             values=values,
-            functions=functions,
+            functions=[self.compare_versions],
         )
-        machine.let_run(processing.spark, processing.spark.job_role)
+        machine.allow_jobs(processing.spark, processing.spark.job_role)
         return machine
 
     def _monitor(self, definition: Machine) -> StateMachine:
-        definition["States"][_DAYS]["MaxConcurrency"] = self._settings.parallel_days
+        [days] = [state for state in definition["States"].values() if state["Type"] == "Map"]
+        days["MaxConcurrency"] = self._settings.parallel_days
         values = {
             "CheckDaysFunction": self.check_days.function.function_arn,
-            "TellChangeFunction": self.tell_change.function.function_arn,
-            "PipelineMachinePrefix": states_arn(self, "stateMachine", self._settings.named(PIPELINE)),
+            "NotifyChangeFunction": self.notify_change.function.function_arn,
+            "PipelineMachinePrefix": states_arn(self, "stateMachine", self._settings.named(PIPELINE_MACHINE_PREFIX)),
             "CompareMachineArn": self.compare.arn,
         }
         machine = StateMachine(
             self,
             "Monitor",
             settings=self._settings,
-            name=MONITOR,
+            name=MONITOR_MACHINE,
             definition=definition,
             values=values,
-            functions=[self.check_days, self.tell_change],
+            functions=[self.check_days, self.notify_change],
         )
-        machine.let_start(self._settings.named(f"{PIPELINE}*"), wildcard="One machine for each pipeline.")
-        machine.let_start(self._settings.named(COMPARE))
+        machine.allow_executions(
+            self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"), wildcard="One machine for each pipeline."
+        )
+        machine.allow_executions(self._settings.named(COMPARE_MACHINE))
         return machine

@@ -1,4 +1,4 @@
-"""What people see: the dashboard, the alarms with their topic, and the messages that could not be delivered."""
+"""Monitoring: the dashboard, the alarms with their topic, and the queue of undelivered notifications."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from infra.constructs.alarms import Alarms, AlarmTopic
+from infra.constructs.cloudwatch_metrics import QueueNames
 from infra.constructs.common import outputs
 from infra.constructs.dashboard import Dashboard
 from infra.constructs.dead_letters import DeadLetters
 from infra.constructs.event_buffer import EVENT_DEAD_LETTERS, EVENTS
-from infra.constructs.measures import Queues
 from infra.settings import Settings
 from slackwater.project import Project
 
 
 class MonitoringStack(Stack):
-    """One dashboard, and an alarm for each thing that a person must do something about."""
+    """The dashboard, and an alarm for every condition that needs a person."""
 
     def __init__(
         self,
@@ -35,16 +35,17 @@ class MonitoringStack(Stack):
         changes: sns.ITopic,
         env: Environment | None = None,
     ) -> None:
-        """Look at these functions and state machines, `monitor` being the one that checks days, by their names.
+        """Monitor these functions and state machines; `monitor` is the state machine that checks days.
 
-        Names, so that other stacks may change without this one.
+        They are names without the deployment's prefix, not constructs, so that this stack depends on no other one's
+        resources and the other stacks can change independently.
         """
         super().__init__(scope, id_, env=env, description="Slackwater: dashboard, alarms and dead letters")
         topic = AlarmTopic(self, "Alarming", settings=settings).topic
         self.dead_letters = DeadLetters(self, "DeadLetters", settings=settings, topics=[topic, changes])
         self.dead_letters.subscribe("Alarms", topic, settings.alarm_emails)
         self.dead_letters.subscribe("Changes", changes, settings.change_emails)
-        queues = Queues(
+        queues = QueueNames(
             dead_letters=self.dead_letters.name,
             events=settings.named(EVENTS),
             event_dead_letters=settings.named(EVENT_DEAD_LETTERS),

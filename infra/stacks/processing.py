@@ -1,4 +1,4 @@
-"""Where days are run: Spark, the functions at both ends of a run, and the state machines."""
+"""Processing: the Spark application, the functions that freeze inputs and record runs, and their state machines."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from constructs import Construct
 from infra.constructs import grants
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
-from infra.constructs.machine import StateMachine
 from infra.constructs.spark_application import SparkApplication
-from infra.machines import Machine
+from infra.constructs.state_machine import StateMachine
 from infra.settings import Settings
 from infra.stacks.receiver import ReceiverStack
 from infra.stacks.storage import StorageStack
+from slackwater.pipeline.retries import Machine
 from slackwater.project import Project
-
-PULL, PIPELINE = "pull-source", "pipeline-"
+from slackwater.schedule import PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 
 
 class ProcessingStack(Stack):
-    """One state machine that pulls sources, one for each pipeline."""
+    """A state machine that pulls sources, and one for each pipeline."""
 
     def __init__(
         self,
@@ -50,23 +49,33 @@ class ProcessingStack(Stack):
         self._project = assets.Asset(self, "Project", path=str(project_file))
         self._archive = assets.Asset(self, "Archive", path=str(archive))
         self._run_stage = assets.Asset(self, "RunStage", path=str(jobs / "run_stage.py"))
-        self._publish_day = assets.Asset(self, "PublishDay", path=str(jobs / "publish_day.py"))
         self._compare_day = assets.Asset(self, "CompareDay", path=str(jobs / "compare_day.py"))
         self._fetch_file = assets.Asset(self, "FetchFile", path=str(jobs / "fetch_file.py"))
         self.spark = SparkApplication(self, "Spark", settings=settings)
-        self._let_jobs_work()
-        self._let_jobs_pull(project)
+        self._allow_pipeline_jobs()
+        self._allow_pull_jobs(project)
         self.freeze_inputs = self._freeze_inputs()
         self.record_run = self._record_run()
         self.pull = self._pull(pull, [receiver.list_files, receiver.fetch_file])
         self.pipelines = {name: self._pipeline(name, machine) for name, machine in pipelines.items()}
-        self._add_outputs()
+        outputs(
+            self,
+            {
+                "ApplicationId": self.spark.id,
+                "PullMachineArn": self.pull.arn,
+                "PipelineMachinePrefix": states_arn(
+                    self, "stateMachine", self._settings.named(PIPELINE_MACHINE_PREFIX)
+                ),
+                "ProjectUri": self._project.s3_object_url,
+                "LogPrefix": self.log_uri,
+            },
+        )
 
     def _freeze_inputs(self) -> LibraryFunction:
         storage = self._storage
         function = self._library.function(
             "freeze_inputs",
-            description="Writes down which objects a run reads, and claims its day",
+            description="Writes the input manifest of a run and claims its day",
             environment={
                 "RAW_BUCKET": storage.raw.bucket_name,
                 "EXCHANGE_BUCKET": storage.exchange.bucket_name,
@@ -85,13 +94,13 @@ class ProcessingStack(Stack):
         grants.write_objects(function.role, storage.exchange, "manifests/")
         grants.use_items(function.role, storage.file_table, "Query")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem")
-        grants.see_executions(function.role, self._settings.named(f"{PIPELINE}*"))
+        grants.describe_executions(function.role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function
 
     def _record_run(self) -> LibraryFunction:
         function = self._library.function(
             "record_run",
-            description="Writes down what became of a run",
+            description="Records the stages, the publication or the failure of a run",
             environment={"RUN_TABLE": self._storage.run_table.table_name},
             timeout=Duration.minutes(1),
         )
@@ -100,9 +109,9 @@ class ProcessingStack(Stack):
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem")
         return function
 
-    def _let_jobs_work(self) -> None:
+    def _allow_pipeline_jobs(self) -> None:
         role, storage = self.spark.job_role, self._storage
-        for asset in (self._project, self._archive, self._run_stage, self._publish_day, self._compare_day):
+        for asset in (self._project, self._archive, self._run_stage, self._compare_day):
             grants.read_asset(role, asset)
         grants.read_objects(role, storage.raw, "raw/")
         grants.list_objects(role, storage.raw, "raw/")
@@ -116,8 +125,8 @@ class ProcessingStack(Stack):
             role, storage.warehouse_database, "GetDatabase", "GetTable", "GetTables", "CreateTable", "UpdateTable"
         )
 
-    def _let_jobs_pull(self, project: Project) -> None:
-        """Let jobs take files that are too large for a function."""
+    def _allow_pull_jobs(self, project: Project) -> None:
+        """Grant the jobs that fetch files too large for a function what they need."""
         role, storage = self.spark.pull_role, self._storage
         for asset in (self._project, self._archive, self._fetch_file):
             grants.read_asset(role, asset)
@@ -127,7 +136,7 @@ class ProcessingStack(Stack):
         grants.delete_objects(role, storage.raw, "raw/")
         grants.use_items(role, storage.file_table, "GetItem", "PutItem", "Query")
         grants.use_tables(role, storage.raw_database, "GetTable", "BatchCreatePartition")
-        grants.reach_partners(role, project)
+        grants.allow_partners(role, project)
 
     def _pull(self, definition: Machine, functions: Sequence[LibraryFunction]) -> StateMachine:
         listing, fetching = functions
@@ -138,15 +147,20 @@ class ProcessingStack(Stack):
             "RawBucket": self._storage.raw.bucket_name,
             "RawDatabase": self._storage.raw_database,
             "FileTable": self._storage.file_table.table_name,
-            # Never empty: cfn-lint takes an empty substitution for a missing one.
-            "OutboundAllow": ",".join(self._settings.outbound_allow) or ",",
+            "OutboundAllow": ",".join(self._settings.outbound_allow),
             **self.job_values,
             "JobRoleArn": self.spark.pull_role.role_arn,
         }
         machine = StateMachine(
-            self, "Pull", settings=self._settings, name=PULL, definition=definition, values=values, functions=functions
+            self,
+            "Pull",
+            settings=self._settings,
+            name=PULL_MACHINE,
+            definition=definition,
+            values=values,
+            functions=functions,
         )
-        machine.let_run(self.spark, self.spark.pull_role)
+        machine.allow_jobs(self.spark, self.spark.pull_role)
         return machine
 
     def _pipeline(self, pipeline: str, definition: Machine) -> StateMachine:
@@ -159,23 +173,22 @@ class ProcessingStack(Stack):
             self,
             f"Pipeline-{pipeline}",
             settings=self._settings,
-            name=f"{PIPELINE}{pipeline}",
+            name=f"{PIPELINE_MACHINE_PREFIX}{pipeline}",
             definition=definition,
             values=values,
             functions=[self.freeze_inputs, self.record_run],
         )
-        machine.let_run(self.spark, self.spark.job_role)
+        machine.allow_jobs(self.spark, self.spark.job_role)
         return machine
 
     @property
     def job_values(self) -> dict[str, str]:
-        """What stands for the placeholders of a state machine that runs Spark jobs."""
+        """The placeholder values of every state machine that runs Spark jobs."""
         storage = self._storage
         return {
             "ApplicationId": self.spark.id,
             "JobRoleArn": self.spark.job_role.role_arn,
             "RunStageUri": self._run_stage.s3_object_url,
-            "PublishDayUri": self._publish_day.s3_object_url,
             "CompareDayUri": self._compare_day.s3_object_url,
             "ArchiveUri": self._archive.s3_object_url,
             "ProjectUri": self._project.s3_object_url,
@@ -190,17 +203,5 @@ class ProcessingStack(Stack):
 
     @property
     def log_uri(self) -> str:
-        """Where jobs leave their logs."""
+        """The S3 prefix of the jobs' logs."""
         return f"s3://{self._storage.exchange.bucket_name}/logs/"
-
-    def _add_outputs(self) -> None:
-        outputs(
-            self,
-            {
-                "ApplicationId": self.spark.id,
-                "PullMachineArn": self.pull.arn,
-                "PipelineMachinePrefix": states_arn(self, "stateMachine", self._settings.named(PIPELINE)),
-                "ProjectUri": self._project.s3_object_url,
-                "LogPrefix": self.log_uri,
-            },
-        )

@@ -1,4 +1,4 @@
-"""Where data comes in: the HTTP API, and the functions that take pushed events and pulled files."""
+"""The receiver: the HTTP API and the functions that store pushed events and pulled files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slackwater.project import Project
 
 
 class ReceiverStack(Stack):
-    """Push and pull, up to raw partitions registered in Glue."""
+    """Everything that writes raw partitions: the push API, the queue's consumer, and the pull functions."""
 
     def __init__(
         self,
@@ -39,31 +39,41 @@ class ReceiverStack(Stack):
         self._settings, self._storage = settings, storage
         self._library = Library(self, "Library", settings=settings, artefact=layer, lambdas=lambdas)
         self._project = assets.Asset(self, "Project", path=str(project_file))
+        self._outbound = {"OUTBOUND_ALLOW": ",".join(settings.outbound_allow)}
+        self._raw = {
+            "RAW_BUCKET": storage.raw.bucket_name,
+            "RAW_DATABASE": storage.raw_database,
+            "PROJECT_URI": self._project.s3_object_url,
+        }
         self.receive_events = self._receive_events()
         self.store_events = self._store_events()
         self.list_files = self._list_files()
         self.fetch_file = self._fetch_file()
-        for pulling in (self.list_files, self.fetch_file):
-            grants.reach_partners(pulling.role, project)
+        for function in (self.list_files, self.fetch_file):
+            grants.allow_partners(function.role, project)
         self.api = ReceiverApi(self, "Receiver", settings=settings, function=self.receive_events.function)
         outputs(self, {"ApiUrl": self.api.url})
 
     def _receive_events(self) -> LibraryFunction:
+        settings = self._settings
+        issuer: dict[str, str] = {}
+        if settings.oidc_issuer is not None:
+            issuer = {"OIDC_ISSUER": settings.oidc_issuer, "OIDC_AUDIENCE": settings.oidc_audience, **self._outbound}
         function = self._library.function(
             "receive_events",
-            description="Takes a batch of pushed events into raw partitions",
+            description="Accepts a batch of pushed events and writes raw partitions",
             environment={
-                **self._raw_environment(),
+                **self._raw,
                 "TOKEN_TABLE": self._storage.token_table.table_name,
                 "EVENT_QUEUE_URL": self._storage.buffer.queue.queue_url,
-                **self._issuer_environment(),
+                **issuer,
             },
             timeout=Duration.seconds(29),
             memory_mb=1769,
         )
         grants.read_asset(function.role, self._project)
         grants.use_items(function.role, self._storage.token_table, "GetItem")
-        self._let_write_raw(function.role, "sideline/", "receipts/")
+        self._allow_raw_writes(function.role, "sideline/", "receipts/")
         grants.read_objects(function.role, self._storage.raw, "receipts/")
         grants.use_queue(function.role, self._storage.buffer.queue, "SendMessage")
         return function
@@ -71,25 +81,25 @@ class ReceiverStack(Stack):
     def _store_events(self) -> LibraryFunction:
         function = self._library.function(
             "store_events",
-            description="Stores pushed events that wait in the queue",
-            environment=self._raw_environment(),
+            description="Writes queued events to raw partitions",
+            environment=self._raw,
             timeout=STORE_TIMEOUT,
             memory_mb=1769,
         )
         grants.read_asset(function.role, self._project)
-        self._let_write_raw(function.role)
+        self._allow_raw_writes(function.role)
         self._storage.buffer.feed(function)
         return function
 
     def _list_files(self) -> LibraryFunction:
         function = self._library.function(
             "list_files",
-            description="Lists a partner's files and writes down those not taken yet",
+            description="Lists a partner's files and writes the work list of those to fetch",
             environment={
                 "EXCHANGE_BUCKET": self._storage.exchange.bucket_name,
                 "FILE_TABLE": self._storage.file_table.table_name,
                 "PROJECT_URI": self._project.s3_object_url,
-                **self._outbound_environment(),
+                **self._outbound,
             },
             timeout=Duration.minutes(2),
         )
@@ -101,44 +111,25 @@ class ReceiverStack(Stack):
     def _fetch_file(self) -> LibraryFunction:
         function = self._library.function(
             "fetch_file",
-            description="Fetches one of a partner's files into raw partitions",
+            description="Fetches one file of a partner and writes raw partitions",
             environment={
-                **self._raw_environment(),
+                **self._raw,
                 "FILE_TABLE": self._storage.file_table.table_name,
-                **self._outbound_environment(),
+                **self._outbound,
             },
             timeout=Duration.minutes(15),
             memory_mb=1769,
-            # All that Lambda has: a file as it came, and what is made of it.
+            # Lambda's maximum: the disk holds the downloaded file and the partitions written from it.
             disk_mb=10_240,
         )
         grants.read_asset(function.role, self._project)
         grants.read_objects(function.role, self._storage.exchange, "pulls/")
         grants.list_objects(function.role, self._storage.exchange, "pulls/")
         grants.use_items(function.role, self._storage.file_table, "GetItem", "PutItem", "Query")
-        self._let_write_raw(function.role, "sideline/", "landing/")
+        self._allow_raw_writes(function.role, "sideline/", "landing/")
         grants.delete_objects(function.role, self._storage.raw, "raw/")
         return function
 
-    def _issuer_environment(self) -> dict[str, str]:
-        if self._settings.oidc_issuer is None:
-            return {}
-        return {
-            "OIDC_ISSUER": self._settings.oidc_issuer,
-            "OIDC_AUDIENCE": self._settings.oidc_audience,
-            **self._outbound_environment(),
-        }
-
-    def _outbound_environment(self) -> dict[str, str]:
-        return {"OUTBOUND_ALLOW": ",".join(self._settings.outbound_allow)}
-
-    def _raw_environment(self) -> dict[str, str]:
-        return {
-            "RAW_BUCKET": self._storage.raw.bucket_name,
-            "RAW_DATABASE": self._storage.raw_database,
-            "PROJECT_URI": self._project.s3_object_url,
-        }
-
-    def _let_write_raw(self, role: iam.IRole, *more: str) -> None:
+    def _allow_raw_writes(self, role: iam.IRole, *more: str) -> None:
         grants.write_objects(role, self._storage.raw, "raw/", *more)
         grants.use_tables(role, self._storage.raw_database, "GetTable", "BatchCreatePartition")

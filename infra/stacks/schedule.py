@@ -1,10 +1,9 @@
-"""What starts all work by the clock: Airflow, as Amazon MWAA runs it. It costs money while nothing happens."""
+"""The scheduler: Airflow on Amazon MWAA. It costs money whether or not it has work."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from aws_cdk import Environment, Fn, Stack
@@ -20,12 +19,14 @@ from infra.constructs import grants
 from infra.constructs.airflow_role import AirflowRole
 from infra.constructs.common import accept, log_group, outputs, removal, states_arn
 from infra.settings import Settings
+from slackwater.project import Project
+from slackwater.schedule import schedule_json, schedule_of
 
 AIRFLOW = "3.0.6"
+SCHEDULE_FILE = "schedule.json"
+# The smallest class that runs scheduler and worker separately. `mw1.micro` was not tested.
 _CLASS = "mw1.small"
-"""The smallest that runs scheduler and worker apart. `mw1.micro` was never tried with this."""
 _DAGS = "dags"
-_KINDS = ("sources", "pipelines")
 _LOGS = {
     "DAGProcessing": "WARNING",
     "Scheduler": "WARNING",
@@ -33,11 +34,11 @@ _LOGS = {
     "WebServer": "WARNING",
     "Worker": "WARNING",
 }
-"""MWAA's log groups, by their names' endings, and from which level on they are written."""
+"""Name suffixes of MWAA's log groups, with the lowest log level that is written to each."""
 
 
 class ScheduleStack(Stack):
-    """An environment with a network and a bucket of its own; all that it may do is to run the given state machines."""
+    """An Airflow environment with its own network and bucket. It may start the project's scheduled state machines."""
 
     def __init__(
         self,
@@ -46,48 +47,45 @@ class ScheduleStack(Stack):
         *,
         settings: Settings,
         dags: Path,
-        project: Path,
-        machines: Iterable[str],
+        project: Project,
         env: Environment | None = None,
     ) -> None:
+        """Deploy the DAG files in the folder `dags` and the schedule of `project` beside them."""
         super().__init__(scope, id_, env=env, description="Slackwater: the schedule, on Amazon MWAA")
         self._settings, self._name = settings, settings.named("schedule")
+        # Created before MWAA creates them, because log groups that MWAA creates never expire.
         self._logs = Construct(self, "Logs")
-        """Made here, so that they forget: MWAA's own log groups would keep all for ever."""
-        bucket = self._bucket()
-        role = AirflowRole(
-            self, "Airflow", environment=self._name, bucket=bucket, machines=[settings.named(name) for name in machines]
+        bucket = s3.Bucket(
+            self,
+            "Dags",
+            versioned=True,  # MWAA requires it
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            removal_policy=removal(settings),
         )
+        accept(
+            bucket, {"AwsSolutions-S1": "It holds files of the repository only; CloudTrail's data events log access."}
+        )
+        machines = [settings.named(name) for name in sorted(schedule_of(project).state_machines)]
+        role = AirflowRole(self, "Airflow", environment=self._name, bucket=bucket, machines=machines)
         self.airflow = self._environment(bucket, role.role, self._network())
         self.airflow.node.add_dependency(self._files(bucket, dags, project), role, self._logs)
         outputs(self, {"AirflowUrl": self.airflow.attr_webserver_url})
 
     @property
     def availability_zones(self) -> list[str]:
-        """Any two; the CDK would ask the account which it has, and synthesis asks nobody."""
+        """Return any two zones. The CDK would look the zones up in the account; synthesis makes no AWS calls."""
         return [Fn.select(count, Fn.get_azs()) for count in range(2)]
 
-    def _bucket(self) -> s3.Bucket:
-        bucket = s3.Bucket(
-            self,
-            "Dags",
-            versioned=True,  # MWAA insists
-            encryption=s3.BucketEncryption.S3_MANAGED,
-            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            enforce_ssl=True,
-            removal_policy=removal(self._settings),
-        )
-        accept(
-            bucket, {"AwsSolutions-S1": "It holds what the repository holds; CloudTrail's data events record access."}
-        )
-        return bucket
-
-    def _files(self, bucket: s3.Bucket, dags: Path, project: Path) -> deployment.BucketDeployment:
-        """The DAGs, and the project's YAML beside them, kept as they are here."""
+    def _files(self, bucket: s3.Bucket, dags: Path, project: Project) -> deployment.BucketDeployment:
+        """Copy the DAG files and `schedule.json` to the bucket on every deployment."""
         scope = Construct(self, "Files")
         with tempfile.TemporaryDirectory() as folder:
-            _lay_out(Path(folder), dags, project)
+            for path in dags.glob("*.py"):
+                shutil.copyfile(path, Path(folder, path.name))
+            Path(folder, SCHEDULE_FILE).write_text(schedule_json(project), encoding="utf-8")
             asset = assets.Asset(scope, "Asset", path=folder)
         group = log_group(scope, settings=self._settings, name=f"/aws/lambda/{self._name}-files")
         role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
@@ -103,7 +101,7 @@ class ScheduleStack(Stack):
             destination_bucket=bucket,
             destination_key_prefix=_DAGS,
             log_group=group,
-            role=role.without_policy_updates(),  # by itself the CDK would add rights on all of both buckets
+            role=role.without_policy_updates(),  # the CDK would add permissions on both whole buckets
         )
         files.node.add_dependency(role)
         [function] = [child for child in self.node.children if child.node.id.startswith("Custom::CDKBucketDeployment")]
@@ -111,13 +109,13 @@ class ScheduleStack(Stack):
         return files
 
     def _network(self) -> mwaa.CfnEnvironment.NetworkConfigurationProperty:
-        """Two private subnets, as MWAA asks; one way out for both, and S3 without it."""
+        """Create the two private subnets that MWAA requires, one NAT gateway for both, and an S3 endpoint."""
         vpc = ec2.Vpc(
             self,
             "Network",
             ip_addresses=ec2.IpAddresses.cidr("10.0.0.0/22"),
             nat_gateways=1,
-            restrict_default_security_group=False,  # it would take a function with rights on all of EC2
+            restrict_default_security_group=False,  # that needs a function with permissions on all of EC2
             gateway_endpoints={"S3": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3)},
         )
         group = log_group(vpc, settings=self._settings, name=f"/aws/vpc/{self._name}")
@@ -126,7 +124,7 @@ class ScheduleStack(Stack):
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(group),
             traffic_type=ec2.FlowLogTrafficType.REJECT,
         )
-        members = ec2.SecurityGroup(self, "Members", vpc=vpc, description="The parts of Airflow among themselves")
+        members = ec2.SecurityGroup(self, "Members", vpc=vpc, description="Traffic between the components of Airflow")
         members.add_ingress_rule(members, ec2.Port.all_traffic())
         return mwaa.CfnEnvironment.NetworkConfigurationProperty(
             security_group_ids=[members.security_group_id],
@@ -136,7 +134,11 @@ class ScheduleStack(Stack):
     def _environment(
         self, bucket: s3.Bucket, role: iam.IRole, network: mwaa.CfnEnvironment.NetworkConfigurationProperty
     ) -> mwaa.CfnEnvironment:
-        machines = states_arn(self, "stateMachine", self._settings.named(""))
+        prefix = states_arn(self, "stateMachine", self._settings.named(""))
+        logging = {}
+        for name, level in _LOGS.items():
+            log_group(Construct(self._logs, name), settings=self._settings, name=f"airflow-{self._name}-{name}")
+            logging[name] = mwaa.CfnEnvironment.ModuleLoggingConfigurationProperty(enabled=True, log_level=level)
         return mwaa.CfnEnvironment(
             self,
             "Environment",
@@ -144,35 +146,18 @@ class ScheduleStack(Stack):
             airflow_version=AIRFLOW,
             environment_class=_CLASS,
             min_workers=1,
-            max_workers=1,  # tasks only wait, and that without a worker
+            max_workers=1,  # a task that waits occupies no worker
             source_bucket_arn=bucket.bucket_arn,
             dag_s3_path=_DAGS,
             execution_role_arn=role.role_arn,
             network_configuration=network,
-            webserver_access_mode="PUBLIC_ONLY",  # by IAM: who may sign in has airflow:CreateWebLoginToken
-            airflow_configuration_options={"slackwater.machines": machines},
-            logging_configuration=self._logging(),
+            webserver_access_mode="PUBLIC_ONLY",  # sign-in needs the IAM action airflow:CreateWebLoginToken
+            airflow_configuration_options={"slackwater.state_machine_prefix": prefix},
+            logging_configuration=mwaa.CfnEnvironment.LoggingConfigurationProperty(
+                dag_processing_logs=logging["DAGProcessing"],
+                scheduler_logs=logging["Scheduler"],
+                task_logs=logging["Task"],
+                webserver_logs=logging["WebServer"],
+                worker_logs=logging["Worker"],
+            ),
         )
-
-    def _logging(self) -> mwaa.CfnEnvironment.LoggingConfigurationProperty:
-        for name in _LOGS:
-            log_group(Construct(self._logs, name), settings=self._settings, name=f"airflow-{self._name}-{name}")
-        level = {
-            name: mwaa.CfnEnvironment.ModuleLoggingConfigurationProperty(enabled=True, log_level=level)
-            for name, level in _LOGS.items()
-        }
-        return mwaa.CfnEnvironment.LoggingConfigurationProperty(
-            dag_processing_logs=level["DAGProcessing"],
-            scheduler_logs=level["Scheduler"],
-            task_logs=level["Task"],
-            webserver_logs=level["WebServer"],
-            worker_logs=level["Worker"],
-        )
-
-
-def _lay_out(folder: Path, dags: Path, project: Path) -> None:
-    """Copy what Airflow reads: the DAGs, and of the project only its YAML."""
-    for source, target in ((dags, folder), *((project / kind, folder / "project" / kind) for kind in _KINDS)):
-        target.mkdir(parents=True, exist_ok=True)
-        for path in sorted((*source.glob("*.py"), *source.glob("*.yaml"))):
-            shutil.copyfile(path, target / path.name)

@@ -1,4 +1,4 @@
-"""Where data rests: three buckets, three tables, two Glue databases, and the queue of events on their way."""
+"""Storage: three buckets, three DynamoDB tables, two Glue databases, and the queue of events to store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slackwater.project import Project
 
 
 class StorageStack(Stack):
-    """The stack that outlives the others: nothing in it depends on code."""
+    """The stack of all durable data. Nothing in it depends on code, so the other stacks can be replaced."""
 
     def __init__(
         self, scope: Construct, id_: str, *, settings: Settings, project: Project, env: Environment | None = None
@@ -50,44 +50,10 @@ class StorageStack(Stack):
             catalog_id=self.account,
             database_input=glue.CfnDatabase.DatabaseInputProperty(
                 name=self.warehouse_database,
-                description="What pipelines publish",
+                description="Published tables of the pipelines",
                 location_uri=f"s3://{self.warehouse.bucket_name}/{self.warehouse_database}",
             ),
         )
-        self._add_outputs()
-
-    def _bucket(self, id_: str, *, versioned: bool = False, rules: list[s3.LifecycleRule] | None = None) -> s3.Bucket:
-        bucket = s3.Bucket(
-            self,
-            id_,
-            versioned=versioned,
-            encryption=s3.BucketEncryption.S3_MANAGED,
-            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            enforce_ssl=True,
-            removal_policy=removal(self._settings),
-            lifecycle_rules=[
-                s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1)),
-                *(rules or []),
-            ],
-        )
-        accept(bucket, {"AwsSolutions-S1": "Only this app's roles reach it; CloudTrail's data events record them."})
-        return bucket
-
-    def _table(self, id_: str, *, partition_key: str, sort_key: str | None = None) -> dynamodb.Table:
-        return dynamodb.Table(
-            self,
-            id_,
-            partition_key=_text(partition_key),
-            sort_key=_text(sort_key) if sort_key else None,
-            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
-            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
-                point_in_time_recovery_enabled=True
-            ),
-            removal_policy=removal(self._settings),
-        )
-
-    def _add_outputs(self) -> None:
         outputs(
             self,
             {
@@ -104,6 +70,34 @@ class StorageStack(Stack):
             },
         )
 
+    def _bucket(self, id_: str, *, versioned: bool = False, rules: list[s3.LifecycleRule] | None = None) -> s3.Bucket:
+        bucket = s3.Bucket(
+            self,
+            id_,
+            versioned=versioned,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            removal_policy=removal(self._settings),
+            lifecycle_rules=[
+                s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1)),
+                *(rules or []),
+            ],
+        )
+        accept(bucket, {"AwsSolutions-S1": "Only roles of this app have access; CloudTrail's data events log it."})
+        return bucket
 
-def _text(name: str) -> dynamodb.Attribute:
-    return dynamodb.Attribute(name=name, type=dynamodb.AttributeType.STRING)
+    def _table(self, id_: str, *, partition_key: str, sort_key: str | None = None) -> dynamodb.Table:
+        string = dynamodb.AttributeType.STRING
+        return dynamodb.Table(
+            self,
+            id_,
+            partition_key=dynamodb.Attribute(name=partition_key, type=string),
+            sort_key=dynamodb.Attribute(name=sort_key, type=string) if sort_key else None,
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            removal_policy=removal(self._settings),
+        )

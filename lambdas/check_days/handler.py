@@ -1,23 +1,23 @@
-"""Check a pipeline's finished days; the first state of every monitoring."""
+"""Check the finished days of a pipeline: the first state of every monitoring execution."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from aws_lambda_powertools import Logger
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from slackwater.aws.clients import client
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
-from slackwater.aws.executions import StepFunctionsExecutions
+from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.inputs import input_listing
+from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.run_table import DynamoRunTable
-from slackwater.late.check import Checker, actions, today, window_start
+from slackwater.late.check import Checker, day_tasks, today, window_start
 from slackwater.late.decision import CheckReport, LateDecision
 from slackwater.metrics import Metric
 from slackwater.project import Project
@@ -26,18 +26,18 @@ from slackwater.runs.day import HOUR
 logger = Logger()
 
 
-class Environment(BaseModel):
-    """What the stack tells this function."""
+class CheckDaysEnvironment(FunctionEnvironment):
+    """Settings of this function."""
 
-    raw_bucket: str = Field(alias="RAW_BUCKET")
-    exchange_bucket: str = Field(alias="EXCHANGE_BUCKET")
-    file_table: str = Field(alias="FILE_TABLE")
-    run_table: str = Field(alias="RUN_TABLE")
-    project_uri: str = Field(alias="PROJECT_URI")
+    raw_bucket: str
+    exchange_bucket: str
+    file_table: str
+    run_table: str
+    project_uri: str
 
 
-class Request(BaseModel):
-    """What the state machine asks."""
+class CheckDaysRequest(BaseModel):
+    """Input from the state machine."""
 
     pipeline: str
     as_of: str | None = None
@@ -45,60 +45,63 @@ class Request(BaseModel):
     correlation_id: str
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @cache
-def _checker() -> Checker:
-    environment = Environment.model_validate(dict(os.environ))
+def build_checker() -> Checker:
+    """Build the checker, once per process."""
+    environment = CheckDaysEnvironment.read()
     store = S3ObjectStore(client("s3"))
     project = Project.model_validate_json(store.get(environment.project_uri))
+
+    def now() -> datetime:
+        return datetime.now(UTC)
+
     return Checker(
         project=project,
         inputs=input_listing(
-            project, store=store, raw_bucket=environment.raw_bucket, file_table=environment.file_table, now=_now
+            project, store=store, raw_bucket=environment.raw_bucket, file_table=environment.file_table, now=now
         ),
         table=DynamoRunTable(client("dynamodb"), environment.run_table),
         executions=StepFunctionsExecutions(client("stepfunctions")),
         store=store,
         exchange_bucket=environment.exchange_bucket,
-        now=_now,
+        now=now,
     )
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Answer with the report's address and what is to be done about which days."""
-    request = Request.model_validate(event)
+    """Return the URI of the report, and the days that need an action."""
+    request = CheckDaysRequest.model_validate(event)
     logger.set_correlation_id(request.correlation_id)
-    checker = _checker()
+    checker = build_checker()
     report = checker.check(pipeline=request.pipeline, as_of=request.as_of)
-    days = [action.model_dump(mode="json") for action in actions(report)]
-    answer = {"report": checker.keep(report, execution=request.execution), "days": days}
-    _put_metrics(report, checker.project)
-    decided = {day.date: day.rule for day in report.days}
-    logger.info("days checked", extra={**answer, "decided": decided, "seconds": report.seconds})
+    days = [task.model_dump(mode="json") for task in day_tasks(report)]
+    answer = {"report": checker.save(report, execution=request.execution), "days": days}
+    put_metrics(report, checker.project)
+    rules = {day.date: day.rule for day in report.days}
+    logger.info("days checked", extra={**answer, "rules": rules, "seconds": report.seconds})
     return answer
 
 
-def _put_metrics(report: CheckReport, project: Project) -> None:
-    """Count what was found; levels are put of the present day only, since a check of the past must ring no alarm."""
+def put_metrics(report: CheckReport, project: Project) -> None:
+    """Put the metrics of a check. Only a check of today puts gauges: a check of a past day must not fire an alarm."""
     definition = project.pipeline(report.pipeline)
-    late = dict.fromkeys(LateDecision, 0)
+    late_bytes = dict.fromkeys(LateDecision, 0)
     for day in report.days:
-        late[day.decision] += sum(source.late.bytes for source in day.sources)
+        late_bytes[day.decision] += sum(source.late.bytes for source in day.sources)
     days = Counter(day.decision for day in report.days)
     put_metric(Metric.DAYS_RERUN, days[LateDecision.RERUN], pipeline=report.pipeline)
-    put_metric(Metric.LATE_BYTES, late[LateDecision.RERUN] + late[LateDecision.HOLD], pipeline=report.pipeline)
+    put_metric(
+        Metric.LATE_BYTES, late_bytes[LateDecision.RERUN] + late_bytes[LateDecision.HOLD], pipeline=report.pipeline
+    )
     if report.as_of != today(definition, report.checked_at).isoformat():
         return
-    put_metric(Metric.LATE_BYTES_UNPROCESSED, late[LateDecision.HOLD], pipeline=report.pipeline)
-    put_metric(Metric.LATE_BYTES_IGNORED, late[LateDecision.IGNORE], pipeline=report.pipeline)
+    put_metric(Metric.LATE_BYTES_UNPROCESSED, late_bytes[LateDecision.HOLD], pipeline=report.pipeline)
+    put_metric(Metric.LATE_BYTES_IGNORED, late_bytes[LateDecision.IGNORE], pipeline=report.pipeline)
     put_metric(Metric.DAYS_ON_HOLD, days[LateDecision.HOLD], pipeline=report.pipeline)
     put_metric(Metric.DAYS_OVERDUE, len(report.overdue), pipeline=report.pipeline)
     for name, arrived in report.last_arrivals.items():
-        # Without an arrival it has been silent at least as far back as the check has looked.
-        looked = min(
+        # A source without an arrival has been silent at least since the earliest time that the check has read.
+        silent_since = arrived or min(
             window_start(definition, report.as_of), report.checked_at - project.source(name).silent_hours * HOUR
         )
-        put_metric(Metric.HOURS_SINCE_ARRIVAL, (report.checked_at - (arrived or looked)) / HOUR, source=name)
+        put_metric(Metric.HOURS_SINCE_ARRIVAL, (report.checked_at - silent_since) / HOUR, source=name)

@@ -1,8 +1,7 @@
-"""Say which two versions of a day are to be compared, what came of it, or why it failed."""
+"""Choose the two versions of a day to compare, read the result of the comparison, or the reason of its failure."""
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -10,22 +9,23 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field, TypeAdapter
 
 from slackwater.aws.clients import client
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
+from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.run_table import DynamoRunTable
 from slackwater.late.versions import CompareSince, Versions
 
 logger = Logger()
 
 
-class Environment(BaseModel):
-    """What the stack tells this function."""
+class CompareVersionsEnvironment(FunctionEnvironment):
+    """Settings of this function."""
 
-    exchange_bucket: str = Field(alias="EXCHANGE_BUCKET")
-    run_table: str = Field(alias="RUN_TABLE")
+    exchange_bucket: str
+    run_table: str
 
 
-class Asked(BaseModel):
-    """A comparison is wanted."""
+class ChooseVersionsRequest(BaseModel):
+    """Two versions of a day are to be chosen."""
 
     event: Literal["asked"]
     pipeline: str
@@ -35,16 +35,16 @@ class Asked(BaseModel):
     correlation_id: str
 
 
-class Compared(BaseModel):
-    """The comparing job has succeeded."""
+class ComparisonSucceededRequest(BaseModel):
+    """The comparison job has succeeded."""
 
     event: Literal["compared"]
     prefix: str
     correlation_id: str
 
 
-class Failed(BaseModel):
-    """Comparing has failed for good."""
+class ComparisonFailedRequest(BaseModel):
+    """The comparison has failed after all retries."""
 
     event: Literal["failed"]
     prefix: str
@@ -54,14 +54,16 @@ class Failed(BaseModel):
     correlation_id: str
 
 
-_REQUEST: TypeAdapter[Asked | Compared | Failed] = TypeAdapter(
-    Annotated[Asked | Compared | Failed, Field(discriminator="event")]
+CompareVersionsRequest = ChooseVersionsRequest | ComparisonSucceededRequest | ComparisonFailedRequest
+_REQUEST: TypeAdapter[CompareVersionsRequest] = TypeAdapter(
+    Annotated[CompareVersionsRequest, Field(discriminator="event")]
 )
 
 
 @cache
-def _versions() -> Versions:
-    environment = Environment.model_validate(dict(os.environ))
+def build_versions() -> Versions:
+    """Build the library's `Versions`, once per process."""
+    environment = CompareVersionsEnvironment.read()
     return Versions(
         store=S3ObjectStore(client("s3")),
         table=DynamoRunTable(client("dynamodb"), environment.run_table),
@@ -70,21 +72,18 @@ def _versions() -> Versions:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Answer with `slackwater.late.versions.ChosenVersions`, a comparison's reference, or the reason of a failure."""
+    """Return `slackwater.late.versions.ChosenVersions`, the reference of a comparison, or the reason of a failure."""
     request = _REQUEST.validate_python(event)
     logger.set_correlation_id(request.correlation_id)
-    answer = _answer(request)
+    versions = build_versions()
+    answer: dict[str, Any]
+    match request:
+        case ChooseVersionsRequest(pipeline=pipeline, date=date, since=since, execution=execution):
+            chosen = versions.choose(pipeline=pipeline, date=date, since=since, execution=execution)
+            answer = chosen.model_dump(mode="json")
+        case ComparisonSucceededRequest():
+            answer = versions.compared(request.prefix).model_dump(mode="json")
+        case ComparisonFailedRequest(prefix=prefix, job=job, error=error, cause=cause):
+            answer = {"reason": versions.failure(prefix=prefix, job=job, error=error, cause=cause)}
     logger.info(f"comparison: {request.event}", extra={"answer": answer})
     return answer
-
-
-def _answer(request: Asked | Compared | Failed) -> dict[str, Any]:
-    versions = _versions()
-    match request:
-        case Asked(pipeline=pipeline, date=date, since=since, execution=execution):
-            chosen = versions.choose(pipeline=pipeline, date=date, since=since, execution=execution)
-            return chosen.model_dump(mode="json")
-        case Compared():
-            return versions.compared(request.prefix).model_dump(mode="json")
-        case Failed(prefix=prefix, job=job, error=error, cause=cause):
-            return {"reason": versions.failed(prefix=prefix, job=job, error=error, cause=cause)}

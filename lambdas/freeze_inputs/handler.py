@@ -1,21 +1,21 @@
-"""Freeze the inputs of a run and claim its day; the first state of every pipeline's machine."""
+"""Freeze the inputs of a run and claim its day: the first state of every pipeline's state machine."""
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from aws_lambda_powertools import Logger
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from slackwater.aws.clients import client
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
-from slackwater.aws.executions import StepFunctionsExecutions
+from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.inputs import input_listing
+from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.run_table import DynamoRunTable
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.runs.freeze import Freezer
@@ -23,18 +23,18 @@ from slackwater.runs.freeze import Freezer
 logger = Logger()
 
 
-class Environment(BaseModel):
-    """What the stack tells this function."""
+class FreezeInputsEnvironment(FunctionEnvironment):
+    """Settings of this function."""
 
-    raw_bucket: str = Field(alias="RAW_BUCKET")
-    exchange_bucket: str = Field(alias="EXCHANGE_BUCKET")
-    file_table: str = Field(alias="FILE_TABLE")
-    run_table: str = Field(alias="RUN_TABLE")
-    project_uri: str = Field(alias="PROJECT_URI")
+    raw_bucket: str
+    exchange_bucket: str
+    file_table: str
+    run_table: str
+    project_uri: str
 
 
-class Request(BaseModel):
-    """What the state machine asks."""
+class FreezeInputsRequest(BaseModel):
+    """Input from the state machine."""
 
     pipeline: str
     date: str
@@ -44,34 +44,35 @@ class Request(BaseModel):
     allow_fewer: bool = False
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @cache
-def _freezer() -> Freezer:
-    environment = Environment.model_validate(dict(os.environ))
+def build_freezer() -> Freezer:
+    """Build the freezer, once per process."""
+    environment = FreezeInputsEnvironment.read()
     store = S3ObjectStore(client("s3"))
     project = Project.model_validate_json(store.get(environment.project_uri))
+
+    def now() -> datetime:
+        return datetime.now(UTC)
+
     return Freezer(
         project=project,
         store=store,
         inputs=input_listing(
-            project, store=store, raw_bucket=environment.raw_bucket, file_table=environment.file_table, now=_now
+            project, store=store, raw_bucket=environment.raw_bucket, file_table=environment.file_table, now=now
         ),
         table=DynamoRunTable(client("dynamodb"), environment.run_table),
         executions=StepFunctionsExecutions(client("stepfunctions")),
         exchange_bucket=environment.exchange_bucket,
-        now=_now,
-        lost=lambda pipeline: put_metric(Metric.RUNS_FAILED, 1, pipeline=pipeline),
+        now=now,
+        on_run_lost=lambda pipeline: put_metric(Metric.RUNS_FAILED, 1, pipeline=pipeline),
     )
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Answer with `slackwater.runs.freeze.Frozen` as JSON."""
-    request = Request.model_validate(event)
+    """Return `slackwater.runs.freeze.Frozen` as JSON."""
+    request = FreezeInputsRequest.model_validate(event)
     logger.set_correlation_id(request.correlation_id)
-    frozen = _freezer().freeze(**request.model_dump())
+    frozen = build_freezer().freeze(**request.model_dump())
     answer = frozen.model_dump(mode="json")
     logger.info("inputs frozen", extra=answer)
     return answer

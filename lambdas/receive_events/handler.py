@@ -4,136 +4,124 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from aws_lambda_powertools import Logger
-from pydantic import BaseModel, Field
 
 from slackwater.aws.clients import client
-from slackwater.aws.delivery import raw_delivery
-from slackwater.aws.emf import put_metric
+from slackwater.aws.dynamodb.tokens import TokenTable
+from slackwater.aws.emf import put_counts
+from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.queue import SqsEventBuffer
-from slackwater.aws.tokens import TokenTable
+from slackwater.aws.partitions import create_raw_writer
+from slackwater.aws.queue import SqsEventQueue
 from slackwater.errors import CloudError, PartnerError, SlackwaterError
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.push.request import ApiResponse, EventsApi, PushRequest, error_response
-from slackwater.receiver.push.tokens import KeptTokens, Tokens
+from slackwater.receiver.push.tokens import CachedTokens, Tokens
 
 logger = Logger()
-CORRELATION = "x-correlation-id"
-_PRINTABLE = re.compile(r"[ -~]{1,200}")
-"""What a partner's correlation id may be: it goes into headers, logs and messages, which do not take every sign."""
+CORRELATION_HEADER = "x-correlation-id"
+# A partner's correlation id is used in headers, logs and messages, which do not accept every character.
+_CORRELATION_ID = re.compile(r"[ -~]{1,200}")
 
 
-class Environment(BaseModel):
-    """What the stack tells this function."""
+class ReceiveEventsEnvironment(FunctionEnvironment):
+    """Settings of this function."""
 
-    raw_bucket: str = Field(alias="RAW_BUCKET")
-    raw_database: str = Field(alias="RAW_DATABASE")
-    token_table: str = Field(alias="TOKEN_TABLE")
-    event_queue_url: str = Field(alias="EVENT_QUEUE_URL")
-    project_uri: str = Field(alias="PROJECT_URI")
-    oidc_issuer: str | None = Field(default=None, alias="OIDC_ISSUER")
-    oidc_audience: str = Field(default="", alias="OIDC_AUDIENCE")
-    outbound_allow: str = Field(default="", alias="OUTBOUND_ALLOW")
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+    raw_bucket: str
+    raw_database: str
+    token_table: str
+    event_queue_url: str
+    project_uri: str
+    oidc_issuer: str | None = None
+    oidc_audience: str = ""
+    outbound_allow: str = ""
 
 
 @cache
-def _api() -> EventsApi:
-    environment = Environment.model_validate(dict(os.environ))
+def build_api() -> EventsApi:
+    """Build the API, once per process."""
+    environment = ReceiveEventsEnvironment.read()
     store = S3ObjectStore(client("s3"))
-    delivery = raw_delivery(store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database)
+    raw_writer = create_raw_writer(store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database)
+
+    def now() -> datetime:
+        return datetime.now(UTC)
+
     return EventsApi(
-        tokens=_tokens(environment),
+        tokens=build_tokens(environment),
         source=Project.model_validate_json(store.get(environment.project_uri)).source,
-        receiver=Receiver(delivery=delivery, now=_now),
-        buffer=SqsEventBuffer(client("sqs"), environment.event_queue_url),
-        now=_now,
+        receiver=Receiver(raw_writer=raw_writer, now=now),
+        queue=SqsEventQueue(client("sqs"), environment.event_queue_url),
+        now=now,
     )
 
 
-def _tokens(environment: Environment) -> Tokens:
-    own = KeptTokens(TokenTable(client("dynamodb"), environment.token_table))
+def build_tokens(environment: ReceiveEventsEnvironment) -> Tokens:
+    """Return our own tokens, together with those of the OIDC issuer if the deployment names one."""
+    own = CachedTokens(TokenTable(client("dynamodb"), environment.token_table))
     if environment.oidc_issuer is None:
         return own
-    # What these import is 0.2 s of a cold start, and without an issuer nobody needs it.
+    # These imports take 0.2 s of a cold start, and only an issuer needs them.
     from slackwater.receiver.partners.outbound import GuardedTransport, Outbound  # noqa: PLC0415
-    from slackwater.receiver.push.jwt_tokens import IssuerKeys, JwtTokens, TokensByForm  # noqa: PLC0415
+    from slackwater.receiver.push.jwt_tokens import IssuerKeys, JwtTokens, TokensByFormat  # noqa: PLC0415
+
+    def log_refusal(reason: str) -> None:
+        logger.info("JSON Web Token refused", extra={"reason": reason})
 
     outbound = Outbound.of(filter(None, environment.outbound_allow.split(",")))
     keys = IssuerKeys(environment.oidc_issuer, transport=GuardedTransport(outbound))
-    return TokensByForm(own=own, issued=JwtTokens(keys, audience=environment.oidc_audience, refused=_log_refusal))
-
-
-def _log_refusal(why: str) -> None:
-    logger.info("JSON Web Token refused", extra={"reason": why})
+    return TokensByFormat(own=own, issued=JwtTokens(keys, audience=environment.oidc_audience, refused=log_refusal))
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Answer as design.md's interface says; every answer carries the correlation id that the logs have."""
+    """Return the API's answer as an HTTP response; its correlation id is in every log line of the batch."""
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
-    correlation_id = _correlation_id(event, headers)
+    correlation_id = headers.get(CORRELATION_HEADER, "")
+    if not _CORRELATION_ID.fullmatch(correlation_id):
+        correlation_id = str(event["requestContext"]["requestId"])
     logger.set_correlation_id(correlation_id)
-    answer = _answer(event, headers, correlation_id)
-    _count(event["pathParameters"]["source"], answer)
-    kept = {name: value for name, value in answer.body.items() if name != "rejected"}
-    logger.info(
-        "batch answered", extra={"status": answer.status, **kept, "rejected": len(answer.body.get("rejected", ()))}
-    )
+    source = event["pathParameters"]["source"]
+    try:
+        body = event.get("body") or ""
+        request = PushRequest(
+            source=source,
+            headers=headers,
+            body=base64.b64decode(body) if event.get("isBase64Encoded") else body.encode(),
+            correlation_id=correlation_id,
+        )
+        answer = build_api().post(request)
+    except binascii.Error:
+        answer = error_response(400, "unreadable_body", "the body could not be decoded: send it again")
+    except (CloudError, PartnerError):  # PartnerError: the issuer of the token does not answer
+        logger.exception("batch not confirmed")
+        answer = error_response(503, "try_again", "the batch could not be stored in full: send the same batch again")
+    except SlackwaterError:
+        logger.exception("batch not confirmed: sending it again will not help")
+        message = "the receiver has a fault: keep the batch and send its operators the x-correlation-id of this answer"
+        answer = error_response(500, "internal", message)
+    count_events(source, answer)
+    logged = {**answer.body, "rejected": len(answer.body.get("rejected", ()))}
+    logger.info("batch answered", extra={"status": answer.status, **logged})
     return {
         "statusCode": answer.status,
-        "headers": {"content-type": "application/json", CORRELATION: correlation_id, **answer.headers},
-        "body": answer.text(),
+        "headers": {"content-type": "application/json", CORRELATION_HEADER: correlation_id, **answer.headers},
+        "body": answer.json_body(),
     }
 
 
-def _correlation_id(event: dict[str, Any], headers: dict[str, str]) -> str:
-    theirs = headers.get(CORRELATION, "")
-    return theirs if _PRINTABLE.fullmatch(theirs) else str(event["requestContext"]["requestId"])
-
-
-def _answer(event: dict[str, Any], headers: dict[str, str], correlation_id: str) -> ApiResponse:
-    try:
-        source = event["pathParameters"]["source"]
-        request = PushRequest(source=source, headers=headers, body=_body(event), correlation_id=correlation_id)
-        return _api().post(request)
-    except binascii.Error:
-        return error_response(400, "unreadable_body", "the body could not be decoded")
-    except (CloudError, PartnerError):  # the partner that issues tokens among them
-        logger.exception("batch not confirmed")
-        return error_response(503, "try_again", "the batch could not be stored in full: send the same batch again")
-    except SlackwaterError:
-        logger.exception("batch not confirmed: to send it again will not help")
-        return error_response(
-            500, "internal", "the receiver has a fault: keep the batch, tell its operators x-correlation-id"
-        )
-
-
-def _count(source: str, answer: ApiResponse) -> None:
-    """Count what became of a batch's events. One that was not read as events of the source is none of its events."""
-    if "accepted" not in answer.body:
-        return
-    counted = {
-        Metric.EVENTS_ACCEPTED: answer.body["accepted"],
-        Metric.EVENTS_DUPLICATE: answer.body["duplicates"],
-        Metric.EVENTS_REJECTED: len(answer.body["rejected"]),
-    }
-    for metric, events in counted.items():
-        if events:
-            put_metric(metric, events, source=source)
-
-
-def _body(event: dict[str, Any]) -> bytes:
-    body = event.get("body") or ""
-    return base64.b64decode(body) if event.get("isBase64Encoded") else body.encode()
+def count_events(source: str, answer: ApiResponse) -> None:
+    """Put the metrics of a batch's events; a batch that was refused as a whole has none."""
+    if "accepted" in answer.body:
+        counts = {
+            Metric.EVENTS_ACCEPTED: answer.body["accepted"],
+            Metric.EVENTS_DUPLICATE: answer.body["duplicates"],
+            Metric.EVENTS_REJECTED: len(answer.body["rejected"]),
+        }
+        put_counts(counts, source=source)

@@ -1,8 +1,7 @@
-"""Record what became of a run: a stage that ended, the day published, or the failure."""
+"""Record the progress of a run: a stage that succeeded, the published day, or the failure."""
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -11,23 +10,24 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field, TypeAdapter
 
 from slackwater.aws.clients import client
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
+from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.run_table import DynamoRunTable
 from slackwater.metrics import Metric
-from slackwater.runs.outcome import Recorder
+from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Run, RunState
 
 logger = Logger()
 
 
-class Environment(BaseModel):
-    """What the stack tells this function."""
+class RecordRunEnvironment(FunctionEnvironment):
+    """Settings of this function."""
 
-    run_table: str = Field(alias="RUN_TABLE")
+    run_table: str
 
 
-class StageEnded(BaseModel):
+class StageSucceededRequest(BaseModel):
     """A stage's job has succeeded."""
 
     event: Literal["stage"]
@@ -35,15 +35,15 @@ class StageEnded(BaseModel):
     stage: str
 
 
-class Published(BaseModel):
-    """The publishing job has succeeded."""
+class RunPublishedRequest(BaseModel):
+    """The last stage's job has published the day."""
 
     event: Literal["published"]
     run: Run
 
 
-class Failed(BaseModel):
-    """Some state of the run has failed for good."""
+class RunFailedRequest(BaseModel):
+    """A state of the run has failed after all retries."""
 
     event: Literal["failed"]
     run: Run
@@ -51,15 +51,15 @@ class Failed(BaseModel):
     cause: str
 
 
-_REQUEST: TypeAdapter[StageEnded | Published | Failed] = TypeAdapter(
-    Annotated[StageEnded | Published | Failed, Field(discriminator="event")]
-)
+RecordRunRequest = StageSucceededRequest | RunPublishedRequest | RunFailedRequest
+_REQUEST: TypeAdapter[RecordRunRequest] = TypeAdapter(Annotated[RecordRunRequest, Field(discriminator="event")])
 
 
 @cache
-def _recorder() -> Recorder:
-    environment = Environment.model_validate(dict(os.environ))
-    return Recorder(
+def build_recorder() -> RunRecorder:
+    """Build the recorder, once per process."""
+    environment = RecordRunEnvironment.read()
+    return RunRecorder(
         store=S3ObjectStore(client("s3")),
         table=DynamoRunTable(client("dynamodb"), environment.run_table),
         now=lambda: datetime.now(UTC),
@@ -67,34 +67,32 @@ def _recorder() -> Recorder:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Answer a stage with its Arrow reference, a publish with its publication, a failure with its reason."""
+    """Return the Arrow reference of a stage, the publication of a run, or the reason of a failure."""
     request = _REQUEST.validate_python(event)
     logger.set_correlation_id(request.run.correlation_id)
-    ending = _ending(request)
-    answer = _record(request)
-    if ending:
-        put_metric(ending, 1, pipeline=request.run.pipeline)
+    recorder = build_recorder()
+    # Read before the end is recorded: Step Functions may invoke this function again, and a run counts once.
+    metric = metric_of(request, recorder)
+    answer: dict[str, Any]
+    match request:
+        case StageSucceededRequest():
+            answer = recorder.record_stage(request.run, request.stage).model_dump(mode="json")
+        case RunPublishedRequest():
+            answer = recorder.record_published(request.run).model_dump(mode="json")
+        case RunFailedRequest():
+            answer = {"reason": recorder.record_failure(request.run, error=request.error, cause=request.cause)}
+    if metric:
+        put_metric(metric, 1, pipeline=request.run.pipeline)
     logger.info(f"run: {request.event}", extra={"run": request.run.model_dump(), "answer": answer})
     return answer
 
 
-def _record(request: StageEnded | Published | Failed) -> dict[str, Any]:
-    recorder = _recorder()
-    match request:
-        case StageEnded():
-            return recorder.stage(request.run, request.stage).model_dump(mode="json")
-        case Published():
-            return recorder.published(request.run).model_dump(mode="json")
-        case Failed():
-            return {"reason": recorder.failed(request.run, error=request.error, cause=request.cause)}
-
-
-def _ending(request: StageEnded | Published | Failed) -> Metric | None:
-    """What this call is to be counted as: a run ends once, however often Step Functions says so."""
+def metric_of(request: RecordRunRequest, recorder: RunRecorder) -> Metric | None:
+    """Return the metric that counts the end of a run; None when the run goes on, or its end is recorded already."""
     run = request.run
     if request.event == "stage":
         return None
-    record = _recorder().table.run(run.pipeline, run.date, run.attempt)
+    record = recorder.table.run(run.pipeline, run.date, run.attempt)
     if record is None or record.state is not RunState.RUNNING:
         return None
     return Metric.RUNS_PUBLISHED if request.event == "published" else Metric.RUNS_FAILED

@@ -1,54 +1,54 @@
 """Every error that Slackwater raises on purpose.
 
 SlackwaterError
-├── InputError            what the user gave is wrong: the message names field, file and remedy (exit 2)
-│   ├── DefinitionError   a source, a pipeline or the project that holds them
-│   ├── UnknownName       a source, pipeline, step or token that does not exist
-│   └── DataError         a file or event that cannot be read as its definition says
-├── AccessDenied          the caller may not do this
-├── CloudError            AWS, or the local cloud, refused or failed (exit 1)
-│   ├── ObjectMissing     an object that should be there is not
-│   ├── NotDeployed       the stacks are not there, or not all of them
-│   ├── Throttled         worth trying again later
-│   └── AnswerLost        the answer to a call was lost: whether it was done is not known
-├── PartnerError          a partner's server refused or failed (exit 1)
-│   ├── FileVanished      a listed file was gone when it was fetched
-│   ├── FileTooLarge      a file is larger than its reader takes
-│   └── OutboundRefused   an address that no connection is made to
-├── DayChanged            another execution changed the day in between
-├── RunFailed             a run ended without publishing its day (exit 1)
-└── AuditFailed           a staged output was not fit to publish (exit 1)
+├── InputError            the user's input is wrong: the message names field, file and remedy (exit code 2)
+│   ├── DefinitionError   a source, a pipeline or the project is not valid
+│   ├── UnknownName       there is no source, pipeline, step or token with this name
+│   └── DataError         a file or an event cannot be read by its definition
+├── AccessDenied          the caller is not allowed to do this
+├── CloudError            AWS, or the local cloud, refused or failed (exit code 1)
+│   ├── ObjectMissing     an object does not exist, but should
+│   ├── NotDeployed       some or all of the stacks are not deployed
+│   ├── Throttled         the service asks for fewer calls: try again later
+│   └── ResponseLost      no response arrived: the call may or may not have been executed
+├── PartnerError          a partner's server refused or failed (exit code 1)
+│   ├── FileVanished      a listed file no longer exists when it is fetched
+│   ├── FileTooLarge      a file exceeds the limit of its reader
+│   └── OutboundRefused   connections to this address are not allowed
+├── DayChanged            another execution changed the day's record at the same time
+├── RunFailed             a run ended without publishing its day (exit code 1)
+└── AuditFailed           a staged output failed the audit before publishing (exit code 1)
 """
 
 from __future__ import annotations
 
 
 class SlackwaterError(Exception):
-    """Base of all: catch this to catch everything Slackwater raises on purpose."""
+    """Base class: catch it to catch every error that Slackwater raises on purpose."""
 
     exit_code = 1
 
 
 class InputError(SlackwaterError):
-    """What the user gave is wrong; the message names field, file and remedy."""
+    """The user's input is wrong; the message names field, file and remedy."""
 
     exit_code = 2
 
 
 class DefinitionError(InputError):
-    """A source, a pipeline or the project that holds them is not well defined."""
+    """A source, a pipeline or the project is not valid."""
 
 
 class UnknownName(InputError):
-    """A source, pipeline, step or token of that name does not exist."""
+    """There is no source, pipeline, step or token with this name."""
 
 
 class DataError(InputError):
-    """A file or event cannot be read as its definition says."""
+    """A file or an event cannot be read by its definition."""
 
 
 class AccessDenied(SlackwaterError):
-    """The caller may not do this."""
+    """The caller is not allowed to do this."""
 
 
 class CloudError(SlackwaterError):
@@ -56,19 +56,19 @@ class CloudError(SlackwaterError):
 
 
 class ObjectMissing(CloudError):
-    """An object that should be there is not."""
+    """An object does not exist, but should."""
 
 
 class NotDeployed(CloudError):
-    """The stacks are not there, or not all of them."""
+    """Some or all of the stacks are not deployed."""
 
 
 class Throttled(CloudError):
-    """The service asks to be called less often: worth trying again later."""
+    """The service asks for fewer calls: try again later."""
 
 
-class AnswerLost(CloudError):
-    """The answer to a call was lost: whether it was done is not known."""
+class ResponseLost(CloudError):
+    """No response arrived: the call may or may not have been executed."""
 
 
 class PartnerError(SlackwaterError):
@@ -76,19 +76,19 @@ class PartnerError(SlackwaterError):
 
 
 class FileVanished(PartnerError):
-    """A listed file was gone when it was fetched."""
+    """A listed file no longer exists when it is fetched."""
 
 
 class FileTooLarge(PartnerError):
-    """A partner's file is larger than what reads it can take."""
+    """A partner's file exceeds the limit of its reader."""
 
 
 class OutboundRefused(PartnerError):
-    """An address that no connection is made to: private, not allowed, or none at all."""
+    """Connections to this address are not allowed: it is private, or does not resolve."""
 
 
 class DayChanged(SlackwaterError):
-    """Another execution changed the day's record in between: read it again and decide anew."""
+    """Another execution changed the day's record at the same time: read it again and decide again."""
 
 
 class RunFailed(SlackwaterError):
@@ -96,4 +96,4 @@ class RunFailed(SlackwaterError):
 
 
 class AuditFailed(SlackwaterError):
-    """A staged output was not fit to publish."""
+    """A staged output failed the audit before publishing."""

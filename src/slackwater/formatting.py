@@ -1,43 +1,48 @@
-"""Counts, sizes and hours in words, as people read them in reasons, in messages and on a screen."""
+"""Plain ASCII text for numbers, durations, timestamps and hours, as reasons, messages and screens show them."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 _HOUR = timedelta(hours=1)
-_STEP = 1000
+
+# Integers above _EXACT and fractions below _TINY are written with an exponent.
+_EXACT = 1e15
+_TINY = 1e-6
+_SIGNIFICANT_DIGITS = (4, 7, 10, 13, 17)
+"""The fewest digits first; `number_pair` uses more only where two different numbers would look the same."""
+_SMALLEST_PERCENT, _LARGEST_PERCENT = 0.1, 1e6
+"""Changes between these percentages are shown with one decimal, others with two significant digits."""
+_DURATION_UNITS = ((86_400, "day"), (3_600, "h"), (60, "min"), (1, "s"))
+
+# Control characters, and the two Unicode line separators at which mail clients break lines.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def counted(count: int, thing: str) -> str:
-    """Return `1 row`, `1,234 rows`."""
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun in the right number: `1 row`, `1,234 rows`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def size(count: int) -> str:
-    """Return bytes as people say them: `812 bytes`, `14.2 kB`, `3.1 MB`."""
-    if count < _STEP:
-        return counted(count, "byte")
-    amount, units = float(count), iter(("kB", "MB", "GB", "TB"))
-    unit = ""
-    # By what will be shown: 999,960 bytes are 1.0 MB, not 1000.0 kB.
-    while round(amount, 1) >= _STEP and (larger := next(units, "")):
-        amount, unit = amount / _STEP, larger
-    return f"{amount:,.1f} {unit}"
+def percentage(part: int, whole: int) -> str:
+    """Return `part` as a percentage of `whole`, precise enough to compare with a threshold: `10.5 %`, `0.996 %`.
 
-
-def share(part: int, whole: int) -> str:
-    """Return a part in percent of the whole, with digits enough to tell it from a threshold: `10.5 %`, `0.996 %`."""
+    Without a whole the result is `no rows before`.
+    """
     if not whole:
-        return "of none before"
+        return "no rows before"
     percent = 100 * part / whole
     return f"{percent:,.1f} %" if percent >= 10 else f"{percent:.3g} %"  # noqa: PLR2004
 
 
-def span(partitions: Iterable[tuple[str, str]]) -> str:
-    """Return UTC hours, each a date and an hour, as the time that they cover: `2013-03-10 12:00 to 14:00 UTC`.
+def hour_range(partitions: Iterable[tuple[str, str]]) -> str:
+    """Return the time that UTC hours, each a date and an hour, cover: `2013-03-10 12:00 to 14:00 UTC`.
 
-    Where hours are missing in between it says so: `2 hours of 2013-03-10 12:00 to 16:00 UTC`.
+    Where hours are missing in between, the result counts them: `2 hours of 2013-03-10 12:00 to 16:00 UTC`. Raises
+    `IndexError` for no partitions.
     """
     starts = sorted({datetime.fromisoformat(f"{date}T{hour}:00").replace(tzinfo=UTC) for date, hour in partitions})
     first, end = starts[0], starts[-1] + _HOUR
@@ -46,6 +51,67 @@ def span(partitions: Iterable[tuple[str, str]]) -> str:
     return f"{gaps}{first:%Y-%m-%d %H:%M} to {until} UTC"
 
 
-def moment(when: datetime) -> str:
-    """Return a moment to the minute: `2013-03-11 06:00 UTC`."""
-    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+def timestamp(instant: datetime) -> str:
+    """Return an aware timestamp in UTC, to the minute: `2013-03-11 06:00 UTC`."""
+    return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def duration(length: timedelta) -> str:
+    """Return a duration by its two largest units, without its sign: `25 s`, `4 min 10 s`, `2 days 3 h`."""
+    # humanize.precisedelta has no short units and no limit on the number of units.
+    parts: list[str] = []
+    seconds = round(abs(length).total_seconds())
+    for size, unit in _DURATION_UNITS:
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append(f"{count} {unit}{'s' if unit == 'day' and count != 1 else ''}" if count else "")
+        if len(parts) == 2:  # noqa: PLR2004
+            break
+    return " ".join(part for part in parts if part) or "0 s"
+
+
+def number(value: float | int | None, *, digits: int = _SIGNIFICANT_DIGITS[0]) -> str:
+    """Return a number with thousands separators and `digits` significant digits: `1,234`, `12.63`, `0.0123`.
+
+    Whole numbers keep all their digits; None becomes `none`.
+    """
+    if value is None:
+        return "none"
+    if not math.isfinite(value):
+        return str(value)
+    magnitude = abs(value)
+    if magnitude < _EXACT and value == int(value):
+        return f"{int(value):,}"
+    if not _TINY <= magnitude < _EXACT:
+        return f"{value:.{digits}g}"
+    decimals = max(2, digits - 1 - math.floor(math.log10(magnitude)))
+    return f"{value:,.{decimals}f}".rstrip("0").rstrip(".")
+
+
+def number_pair(before: float | int | None, after: float | int | None) -> tuple[str, str]:
+    """Return two numbers as `number` writes them, with more digits where different numbers would look the same."""
+    for digits in _SIGNIFICANT_DIGITS:
+        strings = number(before, digits=digits), number(after, digits=digits)
+        if strings[0] != strings[1] or before == after:
+            break
+    return strings
+
+
+def relative_change(before: float | int | None, after: float | int | None) -> str:
+    """Return the change from `before` to `after`: `+6.3 %`; from zero the difference, `+52`.
+
+    The result is `new` without a value before, `gone` without one after, and empty for equal values.
+    """
+    if before == after:
+        return ""
+    if before is None or after is None:
+        return "new" if before is None else "gone"
+    if before == 0:
+        return f"{'+' if after > 0 else ''}{number(after)}"
+    percent = 100 * (after - before) / abs(before)
+    return f"{percent:+,.1f} %" if _SMALLEST_PERCENT <= abs(percent) < _LARGEST_PERCENT else f"{percent:+.2g} %"
+
+
+def escape_control_characters(value: str) -> str:
+    """Return the string on one line, with control characters written out: data cannot add lines or move a cursor."""
+    return _CONTROL.sub(lambda match: repr(match.group())[1:-1], value)

@@ -1,4 +1,4 @@
-"""What all definitions share: their base, and the forms of names, time zones and schedules."""
+"""What all definitions share: their base class, and the types of names, time zones and cron expressions."""
 
 from __future__ import annotations
 
@@ -9,63 +9,66 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
+# The name of a source, pipeline, step or column: letters that Glue and SQL accept without quotes.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
-"""A source's, pipeline's, step's or column's name: lower case, digits and underscores, as Glue and SQL like it."""
 
 
 @cache
-def _zones() -> frozenset[str]:
-    """The zones that are known wherever a definition is read: a machine's own files may hold others."""
+def _known_timezones() -> frozenset[str]:
+    # From the package tzdata, so that a definition is valid on every machine: a machine's own files may list others.
     return frozenset(files("tzdata").joinpath("zones").read_text(encoding="utf-8").split())
 
 
-def _zone(value: str) -> str:
-    if value not in _zones():
+def _check_timezone(value: str) -> str:
+    if value not in _known_timezones():
         raise ValueError(f"no such time zone: {value!r} (use an IANA name such as America/New_York)")
     return value
 
 
-TimeZone = Annotated[str, AfterValidator(_zone)]
+TimeZone = Annotated[str, AfterValidator(_check_timezone)]
 
 
 class Model(BaseModel):
-    """Base of all definitions: a wrong key is an error, and a definition never changes."""
+    """Base class of all definitions: unknown keys are errors, and instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-def _cron(value: str) -> str:
-    fields = value.split()
-    if len(fields) != len(_CRON_FIELDS):
-        raise ValueError(f"{value!r} has {len(fields)} fields; five are expected: {' '.join(_CRON_FIELDS)}")
-    for (name, (low, high)), text in zip(_CRON_FIELDS.items(), fields, strict=True):
-        if not all(_is_cron_part(part, name) for part in text.split(",")):
-            such_as = f"*, {low}, {low}-{high}, */2, {low},{high}"
-            raise ValueError(f"{value!r}: {text!r} is no {name} of a cron expression (such as {such_as})")
-    return value
-
-
-def _is_cron_part(part: str, field: str) -> bool:
-    """Whether it is `*`, a value or a range, within the field's bounds, with a step or without."""
-    found = _CRON_PART.fullmatch(part)
-    if not found or found["step"] == "0":
-        return False
-    low, high = _CRON_FIELDS[field]
-    names = _CRON_NAMES.get(field, ())
-    values = [
-        low + names.index(text.upper()) if text.upper() in names else int(text) if text.isdecimal() else -1
-        for text in (found["first"], found["last"])
-        if text
-    ]
-    return all(low <= value <= high for value in values) and values == sorted(values)
-
-
-_CRON_FIELDS = {"minute": (0, 59), "hour": (0, 23), "day-of-month": (1, 31), "month": (1, 12), "day-of-week": (0, 7)}
+# Airflow and EventBridge run cron expressions, so only what both understand is accepted. Libraries accept more
+# (`L`, `#`, `?`, `@daily`, six fields), and their errors do not say which values a field may have.
+_CRON_RANGES = {"minute": (0, 59), "hour": (0, 23), "day-of-month": (1, 31), "month": (1, 12), "day-of-week": (0, 7)}
 _CRON_NAMES = {
     "month": ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"),
     "day-of-week": ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"),
 }
-_CRON_PART = re.compile(r"(\*|(?P<first>[0-9A-Za-z]+)(-(?P<last>[0-9A-Za-z]+))?)(/(?P<step>[0-9]+))?")
+_CRON_ITEM = re.compile(r"(\*|(?P<first>[0-9A-Za-z]+)(-(?P<last>[0-9A-Za-z]+))?)(/(?P<step>[0-9]+))?")
 
-Cron = Annotated[str, AfterValidator(_cron)]
+
+def _check_cron(value: str) -> str:
+    fields = value.split()
+    if len(fields) != len(_CRON_RANGES):
+        raise ValueError(f"{value!r} has {len(fields)} fields; five are expected: {' '.join(_CRON_RANGES)}")
+    for (name, (low, high)), field in zip(_CRON_RANGES.items(), fields, strict=True):
+        if not all(_is_cron_item(item, name) for item in field.split(",")):
+            examples = f"*, {low}, {low}-{high}, */2, {low},{high}"
+            raise ValueError(f"{value!r}: {field!r} is not a valid {name} (examples: {examples})")
+    return value
+
+
+def _is_cron_item(item: str, field: str) -> bool:
+    """Whether `item` is `*`, a value or a range within the field's limits, with or without a step."""
+    match = _CRON_ITEM.fullmatch(item)
+    if not match or match["step"] == "0":
+        return False
+    low, high = _CRON_RANGES[field]
+    names = _CRON_NAMES.get(field, ())
+    values = [
+        low + names.index(value.upper()) if value.upper() in names else int(value) if value.isdecimal() else -1
+        for value in (match["first"], match["last"])
+        if value
+    ]
+    return all(low <= value <= high for value in values) and values == sorted(values)
+
+
+Cron = Annotated[str, AfterValidator(_check_cron)]
 """When something starts: minute, hour, day of the month, month, day of the week."""

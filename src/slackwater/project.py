@@ -1,4 +1,4 @@
-"""A project folder as a user writes it: `sources/*.yaml` and `pipelines/*.yaml`."""
+"""A project: the definitions that a user writes in `sources/*.yaml` and `pipelines/*.yaml`."""
 
 from __future__ import annotations
 
@@ -17,97 +17,107 @@ from slackwater.sources.definition import Source
 
 _Definition = TypeVar("_Definition", Source, Pipeline)
 
-_OF_OPERATION = {"description", "schedule", "late", "deadline_hours"}
-"""What a pipeline says of when it is run, not of what it makes."""
+# Keys of a pipeline that do not change its output.
+_OPERATIONAL_KEYS = {"description", "schedule", "late", "deadline_hours"}
+# Keys of a source that change how its partitions are read.
+_SHAPE_KEYS = {"timestamp", "event_id", "fields", "enrich"}
 
 
-_SHAPE = {"timestamp", "event_id", "fields", "enrich"}
-"""What of a source decides how its partitions are read."""
+class CodeDigests(Model):
+    """Digests of the code that a run executes (`infra.code_digest`). They are empty where nothing is deployed."""
+
+    job: str = ""
+    """The Spark job of a stage: its entry point, what it imports from the library, and the lock of its archive."""
+    steps: dict[str, str] = {}
+    """By the name of the step: the step's module and what it imports from the library."""
 
 
 class Project(Model):
-    """All sources and pipelines, checked, in the form in which Lambdas and Spark jobs read them (`project.json`)."""
+    """All sources and pipelines of a project. Lambda functions and Spark jobs read it from `project.json`."""
 
     sources: dict[str, Source]
     pipelines: dict[str, Pipeline]
-    code: str = ""
-    """Digest of the library that runs it, so that new code means a new definition."""
+    code: CodeDigests = CodeDigests()
 
     def source(self, name: str) -> Source:
-        """Return the source of that name. Raises `UnknownName`."""
+        """Return the source with this name. Raises `UnknownName`."""
         if name not in self.sources:
-            raise UnknownName(f"no source {name!r} in this project (it has: {', '.join(sorted(self.sources))})")
+            raise UnknownName(f"no source {name!r} in this project (sources: {', '.join(sorted(self.sources))})")
         return self.sources[name]
 
     def pipeline(self, name: str) -> Pipeline:
-        """Return the pipeline of that name. Raises `UnknownName`."""
+        """Return the pipeline with this name. Raises `UnknownName`."""
         if name not in self.pipelines:
-            raise UnknownName(f"no pipeline {name!r} in this project (it has: {', '.join(sorted(self.pipelines))})")
+            raise UnknownName(f"no pipeline {name!r} in this project (pipelines: {', '.join(sorted(self.pipelines))})")
         return self.pipelines[name]
 
     def definition_digest(self, pipeline: str) -> str:
-        """SHA-256 of all that decides a pipeline's output but its inputs: graph, shapes of sources, code."""
+        """Return the SHA-256 of everything that decides a pipeline's output, except its inputs.
+
+        It covers the graph of steps, the columns of the sources, the code of the steps that the pipeline uses, and the
+        code of the Spark job. Raises `UnknownName`.
+        """
         definition = self.pipeline(pipeline)
-        digest = hashlib.sha256(definition.model_dump_json(by_alias=True, exclude=_OF_OPERATION).encode())
+        digest = hashlib.sha256(definition.model_dump_json(by_alias=True, exclude=_OPERATIONAL_KEYS).encode())
         for name in sorted(definition.sources):
-            shape = self.sources[name].model_dump_json(include=_SHAPE)
-            digest.update(f"\n{name}={shape} by {self.sources[name].id_column}".encode())
-        digest.update(f"\ncode={self.code}".encode())
+            source = self.sources[name]
+            columns = ",".join(f"{column}:{data_type}" for column, data_type in source.columns.items())
+            shape = source.model_dump_json(include=_SHAPE_KEYS)
+            digest.update(f"\n{name}={shape} columns {columns} by {source.id_column}".encode())
+        digest.update(f"\njob={self.code.job}".encode())
+        for step in sorted({use.step for use in definition.steps.values()}):
+            digest.update(f"\nstep {step}={self.code.steps.get(step, '')}".encode())
         return digest.hexdigest()
 
 
-def load_project(folder: Path, *, code: str = "") -> Project:
-    """Read and check a project folder. Raises `DefinitionError` naming file and field."""
-    from slackwater.steps.registry import check  # noqa: PLC0415 - parses SQL, which Lambda functions do without
+def load_project(folder: Path, *, code: CodeDigests | None = None) -> Project:
+    """Read and check a project folder. Raises `DefinitionError` that names file and field.
+
+    `code` holds the digests of the code that runs the project, where it is deployed.
+    """
+    from slackwater.steps.registry import check  # noqa: PLC0415 - imports a SQL parser that Lambda functions lack
 
     if not folder.is_dir():
         raise DefinitionError(f"no project folder at {folder} (name one with --project DIR)")
-    sources = _load_all(folder / "sources", Source)
-    pipelines = _load_all(folder / "pipelines", Pipeline)
+    sources = _load_folder(folder / "sources", Source)
+    pipelines = _load_folder(folder / "pipelines", Pipeline)
     if not sources:
-        raise DefinitionError(f"{folder / 'sources'}: no source is defined there (one YAML file each)")
+        raise DefinitionError(f"{folder / 'sources'}: no source is defined there (add one YAML file per source)")
     for name, pipeline in pipelines.items():
         for source in pipeline.sources:
             if source not in sources:
                 raise DefinitionError(
                     f"{folder / 'pipelines' / name}.yaml: sources: no source {source!r} "
-                    f"(there are: {', '.join(sorted(sources))})"
+                    f"(sources: {', '.join(sorted(sources))})"
                 )
         stages(pipeline)
         try:
             check(pipeline)
         except DefinitionError as error:
             raise DefinitionError(f"{folder / 'pipelines' / name}.yaml: {error}") from error
-    return Project(sources=sources, pipelines=pipelines, code=code)
+    return Project(sources=sources, pipelines=pipelines, code=code or CodeDigests())
 
 
 def load_source(path: Path) -> Source:
-    """Read and check one source's file. Raises `DefinitionError` naming file and field."""
+    """Read and check the file of one source. Raises `DefinitionError` that names file and field."""
     if not path.is_file():
-        raise DefinitionError(f"{path}: there is no such file")
-    return _named(_load(path, Source), path)
+        raise DefinitionError(f"{path}: no such file")
+    return _load_file(path, Source)
 
 
-def source_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a source's file, its short forms included."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Source.model_json_schema(by_alias=True)}
+def describe_validation_error(error: ValidationError) -> str:
+    """Return the problems of a definition as `field: problem`, one per line."""
+    return "\n  ".join(
+        f"{'.'.join(map(str, problem['loc'])) or '(whole)'}: {problem['msg'].removeprefix('Value error, ')}"
+        for problem in error.errors()
+    )
 
 
-def _load_all(folder: Path, kind: type[_Definition]) -> dict[str, _Definition]:
-    found: dict[str, _Definition] = {}
-    for path in sorted(folder.glob("*.yaml")):
-        found[path.stem] = _named(_load(path, kind), path)
-    return found
+def _load_folder(folder: Path, model: type[_Definition]) -> dict[str, _Definition]:
+    return {path.stem: _load_file(path, model) for path in sorted(folder.glob("*.yaml"))}
 
 
-def _named(definition: _Definition, path: Path) -> _Definition:
-    name = definition.source if isinstance(definition, Source) else definition.pipeline
-    if name != path.stem:
-        raise DefinitionError(f"{path}: it defines {name!r}; name the file {name}.yaml or change the name")
-    return definition
-
-
-def _load(path: Path, kind: type[_Definition]) -> _Definition:
+def _load_file(path: Path, model: type[_Definition]) -> _Definition:
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -115,13 +125,10 @@ def _load(path: Path, kind: type[_Definition]) -> _Definition:
     if not isinstance(content, dict):
         raise DefinitionError(f"{path}: a mapping of keys is expected at the top, not {type(content).__name__}")
     try:
-        return kind.model_validate(content)
+        definition = model.model_validate(content)
     except ValidationError as error:
-        raise DefinitionError(f"{path}: {describe(error)}") from error
-
-
-def describe(error: ValidationError) -> str:
-    """Every fault of a definition as `field: what is wrong`, on a line each."""
-    return "\n  ".join(
-        f"{'.'.join(str(part) for part in fault['loc']) or '(whole)'}: {fault['msg']}" for fault in error.errors()
-    )
+        raise DefinitionError(f"{path}: {describe_validation_error(error)}") from error
+    name = definition.source if isinstance(definition, Source) else definition.pipeline
+    if name != path.stem:
+        raise DefinitionError(f"{path}: it defines {name!r}: name the file {name}.yaml, or change the name")
+    return definition

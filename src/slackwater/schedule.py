@@ -68,21 +68,20 @@ class ProjectSchedule(Model):
 
 def schedule_of(project: Project) -> ProjectSchedule:
     """Return the schedule of a project: a task for each source that is pulled, and two for each pipeline."""
-    tasks = []
-    for source in project.sources.values():
-        if source.pull:
-            tasks.append(
-                ScheduledTask(
-                    work=ScheduledWork.PULL,
-                    subject=source.source,
-                    description=f"Fetches new and changed files of `{source.source}` within its look-back window.",
-                    state_machine=PULL_MACHINE,
-                    cron=source.pull.schedule,
-                    timezone=source.pull.timezone,
-                    input={"source": source.source},
-                    date_key="as_of",
-                )
-            )
+    tasks = [
+        ScheduledTask(
+            work=ScheduledWork.PULL,
+            subject=source.source,
+            description=f"Fetches new and changed files of `{source.source}` within its look-back window.",
+            state_machine=PULL_MACHINE,
+            cron=source.pull.schedule,
+            timezone=source.pull.timezone,
+            input={"source": source.source},
+            date_key="as_of",
+        )
+        for source in project.sources.values()
+        if source.pull
+    ]
     for pipeline in project.pipelines.values():
         name, schedule = pipeline.pipeline, pipeline.schedule
         process = ScheduledTask(

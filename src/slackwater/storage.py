@@ -1,7 +1,7 @@
-"""The port through which everything reaches stored objects.
+"""The interface through which the library reads and writes objects in S3.
 
-Addresses are `s3://bucket/key` strings. `slackwater.aws.objects` implements it over S3; unit tests use a fake
-that keeps a dictionary.
+Objects are identified by `s3://bucket/key` URIs. `slackwater.aws.objects` implements the interface with S3; unit tests
+use an implementation in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slackwater.errors import InputError
 
 
 class StoredObject(NamedTuple):
-    """One object as a listing shows it."""
+    """One object of a listing."""
 
     uri: str
     size: int
@@ -26,34 +26,34 @@ class StoredObject(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """What the library asks of an object store."""
+    """An object store. All methods raise `CloudError` when the store refuses or fails."""
 
     def put(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> None:
-        """Write `body` to `uri`, whatever was there."""
+        """Write an object; an existing object is replaced."""
 
     def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
-        """Write `body` unless `uri` exists (`If-None-Match: *`); say whether it was written."""
+        """Write an object unless `uri` exists (`If-None-Match: *`). Returns whether it was written."""
 
     def put_new_file(self, uri: str, path: Path, *, metadata: Mapping[str, str] | None = None) -> bool:
-        """As `put_new`, with a file's content, which is never in memory as a whole."""
+        """Write a local file like `put_new`, without loading it into memory as a whole."""
 
     def get(self, uri: str) -> bytes:
-        """Return the whole object. Raises `ObjectMissing`."""
+        """Return the content of an object. Raises `ObjectMissing`."""
 
     def metadata(self, uri: str) -> Mapping[str, str]:
-        """Return the object's user metadata. Raises `ObjectMissing`."""
+        """Return the user metadata of an object. Raises `ObjectMissing`."""
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Every object whose address starts with `prefix`, in order of address."""
+        """Generate the objects whose URI starts with `prefix`, in order of URI."""
 
     def delete(self, uris: Iterable[str]) -> None:
-        """Delete the objects; one that is not there is no error."""
+        """Delete objects. URIs that do not exist are ignored."""
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """Split `s3://bucket/key` into bucket and key. Raises `InputError` for any other form."""
+    """Split `s3://bucket/key` into bucket and key. Raises `InputError` when `uri` is not an S3 URI."""
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme != "s3" or not bucket:
-        raise InputError(f"not an s3:// address: {uri!r}")
+        raise InputError(f"not an S3 URI: {uri!r} (such as s3://bucket/key)")
     return bucket, key

@@ -1,4 +1,4 @@
-"""Airflow in its own virtual environment; skipped, with the reason, where there is none."""
+"""Airflow in its own virtual environment. Where it is not installed, the tests are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from slackwater.project import load_project
+from slackwater.schedule import schedule_json
 from tests.airflow.home import BIN, Home, make_home
 
 
@@ -17,16 +19,17 @@ def _installed() -> None:
 
 @pytest.fixture(scope="session")
 def parser(tmp_path_factory) -> Home:
-    """An Airflow that only reads DAGs: it has no cloud, no credentials and no database."""
+    """An Airflow that only parses DAGs: it has no cloud, no credentials and no database."""
     return make_home(tmp_path_factory.mktemp("parser"))
 
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory, cloud) -> Iterator[Home]:
-    """An Airflow with its database, whose DAGs start the machines of the local cloud."""
-    machines = cloud.outputs()["PipelineMachinePrefix"].removesuffix("pipeline-")
+    """An Airflow with its database, whose DAGs start the state machines of the local cloud."""
+    prefix = cloud.outputs()["PipelineMachinePrefix"].removesuffix("pipeline-")
     aws = {name: value for name, value in cloud.environment.items() if name.startswith("AWS_")}
-    made = make_home(tmp_path_factory.mktemp("airflow"), machines=machines, project=cloud.project, **aws)
-    migrated = made.airflow("db", "migrate")
+    schedule = schedule_json(load_project(cloud.project))
+    home = make_home(tmp_path_factory.mktemp("airflow"), prefix=prefix, schedule=schedule, **aws)
+    migrated = home.airflow("db", "migrate")
     assert migrated.returncode == 0, migrated.stderr
-    return made
+    return home

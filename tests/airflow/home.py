@@ -1,23 +1,23 @@
-"""A home of Airflow's own, for tests: its configuration, its database, and the DAGs beside a project."""
+"""An Airflow home for tests: configuration, database, and the DAG files with a schedule beside them."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / ".venv-airflow" / "bin"
-MACHINES = "arn:aws:states:us-east-1:123456789012:stateMachine:slackwater-"
+STATE_MACHINE_PREFIX = "arn:aws:states:us-east-1:123456789012:stateMachine:slackwater-"
 
 
 @dataclass(frozen=True)
 class Home:
-    """Where one Airflow keeps all it has; nothing of this machine's own Airflow is seen."""
+    """Folder and environment of one Airflow, independent of any other Airflow on the computer."""
 
     folder: Path
     environment: dict[str, str]
@@ -26,32 +26,32 @@ class Home:
     def dags(self) -> Path:
         return self.folder / "dags"
 
-    def python(self, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        """Run Airflow's Python, in which every warning is an error."""
-        return self._run([str(BIN / "python"), "-W", "error", *words], given)
+    def python(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run Airflow's Python with every warning turned into an error."""
+        return self._run([str(BIN / "python"), "-W", "error", *arguments], stdin)
 
-    def airflow(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def airflow(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run Airflow's command line."""
-        return self._run([str(BIN / "airflow"), *words], "")
+        return self._run([str(BIN / "airflow"), *arguments], "")
 
-    def test(self, dag_id: str, moment: str) -> subprocess.CompletedProcess[str]:
-        """Run a DAG once, for a moment, from its start to its end."""
-        return self.airflow("dags", "test", dag_id, moment)
+    def test(self, dag_id: str, instant: str) -> subprocess.CompletedProcess[str]:
+        """Run a DAG once for an instant, from start to end."""
+        return self.airflow("dags", "test", dag_id, instant)
 
-    def inspect(self, folders: Sequence[Path], moments: Sequence[str | None] = ()) -> list[dict[str, Any]]:
-        """What becomes of each project folder, with every task rendered for each moment."""
-        request = json.dumps({"folders": [str(folder) for folder in folders], "moments": list(moments)})
-        done = self.python(str(Path(__file__).with_name("inspect_dags.py")), given=request)
-        assert done.returncode == 0, done.stderr
-        answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    def inspect(self, schedules: Sequence[Path], instants: Sequence[str | None] = ()) -> list[dict[str, Any]]:
+        """Load the DAGs of each `schedule.json` and render every task for each instant."""
+        request = json.dumps({"schedules": [str(path) for path in schedules], "instants": list(instants)})
+        completed = self.python(str(Path(__file__).with_name("inspect_dags.py")), stdin=request)
+        assert completed.returncode == 0, completed.stderr
+        answers: list[dict[str, Any]] = json.loads(completed.stdout.splitlines()[-1])
         return answers
 
-    def _run(self, command: list[str], given: str) -> subprocess.CompletedProcess[str]:
+    def _run(self, command: list[str], stdin: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command,
             cwd=self.folder,
             env=self.environment,
-            input=given,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=300,
@@ -59,22 +59,19 @@ class Home:
         )
 
 
-def make_home(folder: Path, *, machines: str = MACHINES, project: Path | None = None, **more: str) -> Home:
-    """Make a home as MWAA's bucket is laid out: the DAGs, and the project beside them."""
+def make_home(folder: Path, *, prefix: str = STATE_MACHINE_PREFIX, schedule: str | None = None, **more: str) -> Home:
+    """Create a home laid out like MWAA's bucket: the DAG files, and the content of `schedule.json` beside them."""
     dags = folder / "dags"
     shutil.copytree(ROOT / "mwaa_dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
-    if project:
-        shutil.copytree(project, dags / "project")
-    return Home(folder, {**_settings(folder, dags, machines), **more})
-
-
-def _settings(folder: Path, dags: Path, machines: str) -> Mapping[str, str]:
-    return {
+    if schedule is not None:
+        (dags / "schedule.json").write_text(schedule)
+    settings = {
         "HOME": str(folder),
         "PATH": f"{BIN}:/usr/bin:/bin",
         "AIRFLOW_HOME": str(folder),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
-        "AIRFLOW__SLACKWATER__MACHINES": machines,
+        "AIRFLOW__SLACKWATER__STATE_MACHINE_PREFIX": prefix,
     }
+    return Home(folder, {**settings, **more})

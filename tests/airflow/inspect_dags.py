@@ -1,7 +1,7 @@
-"""Run by Airflow's own Python: load the DAGs of projects, render their tasks, and print all of it as JSON.
+"""Load the DAGs of schedules, render their tasks, and print the result as JSON. Runs in Airflow's own Python.
 
-It reads `{"folders": [...], "moments": [...]}` from standard input; a moment is ISO 8601, or null for a run without a
-logical date. Whoever opens a connection, or asks for an address, is refused.
+It reads `{"schedules": [...], "instants": [...]}` from standard input; an instant is ISO 8601, or null for a run
+without a logical date. Connections and name look-ups are refused.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def no_network(event: str, arguments: tuple[Any, ...]) -> None:
         raise PermissionError(f"no network here: {event} {arguments[1:]}")
 
 
-def rendered(dag: DAG, moment: str | None, templates: Environment) -> dict[str, Any]:
-    """What a worker would hand to Step Functions for a run of that moment."""
+def rendered(dag: DAG, instant: str | None, templates: Environment) -> dict[str, Any]:
+    """Return what a worker would send to Step Functions for a run at that instant."""
     task = copy.copy(dag.tasks[0])
     run = DagRun(
         dag_id=dag.dag_id,
         run_id="any",
-        logical_date=datetime.fromisoformat(moment) if moment else None,
+        logical_date=datetime.fromisoformat(instant) if instant else None,
         run_after=RUN_AFTER,
         start_date=RUN_AFTER,
         run_type=DagRunType.MANUAL,
@@ -58,7 +58,7 @@ def rendered(dag: DAG, moment: str | None, templates: Environment) -> dict[str, 
     return {"machine": task.state_machine_arn, "name": task.name, "input": task.input}
 
 
-def described(dag: DAG, moments: list[str | None]) -> dict[str, Any]:
+def described(dag: DAG, instants: list[str | None]) -> dict[str, Any]:
     dag.validate()
     [task] = dag.tasks
     templates = task.get_template_env()
@@ -75,7 +75,7 @@ def described(dag: DAG, moments: list[str | None]) -> dict[str, Any]:
         "deferrable": task.deferrable,
         "longest": task.waiter_delay * task.waiter_max_attempts,
         "retries": task.retries,
-        "rendered": [rendered(dag, moment, templates) for moment in moments],
+        "rendered": [rendered(dag, instant, templates) for instant in instants],
     }
 
 
@@ -83,15 +83,15 @@ def main() -> None:
     request = json.load(sys.stdin)
     sys.addaudithook(no_network)
     answers = []
-    for folder in request["folders"]:
-        os.environ["AIRFLOW__SLACKWATER__PROJECT"] = folder
+    for schedule in request["schedules"]:
+        os.environ["AIRFLOW__SLACKWATER__SCHEDULE"] = schedule
         bag = DagBag(Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]), include_examples=False)
         answers.append(
             {
                 "errors": list(bag.import_errors.values()),
                 "warnings": [str(warning) for warnings in bag.captured_warnings.values() for warning in warnings],
                 "files": len(bag.dagbag_stats),
-                "dags": {dag_id: described(dag, request["moments"]) for dag_id, dag in bag.dags.items()},
+                "dags": {dag_id: described(dag, request["instants"]) for dag_id, dag in bag.dags.items()},
             }
         )
     sys.__stdout__.write(json.dumps(answers))

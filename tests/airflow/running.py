@@ -16,7 +16,7 @@ import httpx
 from tests.airflow.home import BIN, Home
 
 PATIENCE = 240
-"""Seconds for anything to come true; nothing takes a quarter of it."""
+"""Seconds to wait for any condition; each takes less than a quarter of it."""
 
 
 class Running:
@@ -38,15 +38,15 @@ class Running:
     def ask(self, method: str, path: str, **body: Any) -> dict[str, Any]:
         answer = self._http.request(method, f"/api/v2{path}", json=body or None)
         assert answer.is_success, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body_of_answer: dict[str, Any] = answer.json()
+        return body_of_answer
 
-    def start(self, dag_id: str, moment: str) -> str:
-        """Trigger a DAG for a moment; return the run's id."""
-        return str(self.ask("POST", f"/dags/{dag_id}/dagRuns", logical_date=moment)["dag_run_id"])
+    def start(self, dag_id: str, instant: str) -> str:
+        """Trigger a DAG for an instant; return the run's id."""
+        return str(self.ask("POST", f"/dags/{dag_id}/dagRuns", logical_date=instant)["dag_run_id"])
 
     def end(self, dag_id: str, run: str) -> str:
-        """Wait for the end of a run; return how it ended."""
+        """Wait for the end of a run; return its final state."""
         wait_until(lambda: self._state(dag_id, run) in {"success", "failed"})
         return self._state(dag_id, run)
 
@@ -64,7 +64,7 @@ class Running:
 
 @contextmanager
 def running(home: Home) -> Iterator[Running]:
-    """Run Airflow until the block ends. It starts what it is asked to, and nothing by the clock."""
+    """Run Airflow until the block ends. It starts triggered runs only, none by schedule."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -101,8 +101,8 @@ def running(home: Home) -> Iterator[Running]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Ask again and again until it is so."""
+    """Poll until the condition is true."""
     end = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < end, f"not so after {PATIENCE} seconds"
+        assert time.monotonic() < end, f"condition not true after {PATIENCE} seconds"
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""The DAGs at work: Airflow starts the machines of the deployed local cloud, and waits for their end."""
+"""Runs of the DAGs: Airflow starts the state machines of the deployed local cloud and waits for their end."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tests.airflow.running import running, wait_until
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(900)]
 
 DAY = date(2013, 6, 11)
-"""No other test looks at it."""
+"""A day that no other test uses."""
 NEXT_DAY = DAY + timedelta(days=1)
 PULL, PROCESS, MONITOR = f"{NEXT_DAY}T06:15:00+00:00", f"{NEXT_DAY}T07:00:00+00:00", f"{NEXT_DAY}T10:00:00+00:00"
-"""The moments after the day at which its DAGs are due."""
+"""When the DAGs of that day are scheduled."""
 LATE_HOUR = datetime(2013, 6, 11, 20, tzinfo=UTC)
 
 
-def executions(cloud, pipeline, moment) -> list[str]:
-    """Of a pipeline's machine, those that Airflow started for a moment, by what became of them."""
+def executions(cloud, pipeline, instant) -> list[str]:
+    """Return the status of each execution that Airflow started for the pipeline and instant."""
     machine = cloud.outputs()["PipelineMachinePrefix"] + pipeline
-    found = cloud.client("stepfunctions").list_executions(stateMachineArn=machine)["executions"]
-    start = f"process-{datetime.fromisoformat(moment):%Y%m%dT%H%M%SZ}-"
-    return [execution["status"] for execution in found if execution["name"].startswith(start)]
+    listed = cloud.client("stepfunctions").list_executions(stateMachineArn=machine)["executions"]
+    start = f"process-{datetime.fromisoformat(instant):%Y%m%dT%H%M%SZ}-"
+    return [execution["status"] for execution in listed if execution["name"].startswith(start)]
 
 
 def runs_of_the_day(cloud):
@@ -74,18 +74,18 @@ def test_the_process_dag_publishes_the_day_before(cloud, processed):
 
 
 def test_a_failed_execution_fails_its_task_says_why_and_is_started_again_when_the_task_is_cleared(cloud, home):
-    moment = f"{DAY}T03:00:00+00:00"
+    instant = f"{DAY}T03:00:00+00:00"
     with running(home) as airflow:
-        run = airflow.start("process_broken", moment)
+        run = airflow.start("process_broken", instant)
         assert airflow.end("process_broken", run) == "failed"
         for attempt in (1, 2, 3):
             log = airflow.log("process_broken", run, "process", attempt)
             assert "Step function failed: FAILED - RunFailed - DefinitionError: pipeline broken: steps.wrong" in log
             assert "no_such_column" in log
         # The two further tries repeat what their first one's trigger said, and start nothing: apache/airflow#62845.
-        assert executions(cloud, "broken", moment) == ["FAILED"]
+        assert executions(cloud, "broken", instant) == ["FAILED"]
         airflow.clear("process_broken", run)
-        wait_until(lambda: executions(cloud, "broken", moment) == ["FAILED", "FAILED"])
+        wait_until(lambda: executions(cloud, "broken", instant) == ["FAILED", "FAILED"])
 
 
 def test_the_monitor_dag_runs_a_late_day_again(cloud, home, processed, weather_of_the_day, tmp_path):

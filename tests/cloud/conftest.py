@@ -1,4 +1,4 @@
-"""What the tests on the local cloud share: the demo's days received and run, and the late day found and run again."""
+"""Shared fixtures of the tests on the local cloud: the demo's days received and run, and the late day run again."""
 
 from __future__ import annotations
 
@@ -14,66 +14,66 @@ from tests.conftest import DATES, LATE, LONG_DAY, Cloud
 
 AS_OF = "2013-03-12"
 EMPTY_DAY = "2013-05-01"
-"""No partner has sent anything of this day."""
+"""A day without any data."""
 
 
 @dataclass(frozen=True)
 class Received:
-    """What pulling and pushing answered."""
+    """Results of the first pulls and of the push."""
 
     first: dict[str, Any]
-    """The pull of the five days, without the files that were held back."""
+    """The pull of the five days, without the late files."""
     long_day: dict[str, Any]
     pushed: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Inbox:
-    """A queue that is subscribed to the topic of changes."""
+    """A queue that is subscribed to the topic of notifications."""
 
     sqs: Any
     url: str
 
     def take(self, day: str) -> list[dict[str, Any]]:
-        """Return the messages of a day among all that have come, and delete all."""
-        found: list[dict[str, Any]] = []
+        """Delete all messages that have arrived; return those about one day."""
+        received: list[dict[str, Any]] = []
         while messages := self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages", []):
             for message in messages:
-                found.append(json.loads(message["Body"]))
+                received.append(json.loads(message["Body"]))
                 self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
-        return [message for message in found if day in message["Subject"]]
+        return [message for message in received if day in message["Subject"]]
 
 
 @dataclass(frozen=True)
 class Monitored:
-    """The late day, as two monitors found it at once."""
+    """Results of two monitorings at the same time, after the late data has arrived."""
 
     outputs: list[dict[str, Any]]
     messages: list[dict[str, Any]]
     jobs: list[str]
-    """Names of the Spark jobs that it took."""
+    """Names of the Spark jobs that they ran."""
 
 
 @pytest.fixture(scope="session")
 def received(cloud, partner, weather) -> Received:
-    """The flights pulled and the weather pushed, once, but for what comes late."""
+    """The flights, pulled, and the weather, pushed, without the late data."""
     pulled = [cloud.json("pull", "flights", "--as-of", date) for date in (AS_OF, LONG_DAY)]
     return Received(*pulled, cloud.json("push", "weather", str(weather)))
 
 
 @pytest.fixture(scope="session")
 def published(cloud, received):
-    """The first publication of the five days, run two at a time."""
+    """The first runs of the five days, two at a time."""
     with ThreadPoolExecutor(2) as pool:
-        answers = pool.map(lambda day: cloud.json("run", "daily_delays", "--date", day), DATES)
-    return dict(zip(DATES, answers, strict=True))
+        results = pool.map(lambda day: cloud.json("run", "daily_delays", "--date", day), DATES)
+    return dict(zip(DATES, results, strict=True))
 
 
 @pytest.fixture(scope="session")
 def inbox(cloud) -> Inbox:
-    """What people are told, from now on."""
+    """The notifications that are sent from now on."""
     sqs, topic = cloud.client("sqs"), cloud.outputs()["ChangeTopicArn"]
-    url = sqs.create_queue(QueueName="told")["QueueUrl"]
+    url = sqs.create_queue(QueueName="notifications")["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     cloud.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
     return Inbox(sqs, url)
@@ -81,7 +81,7 @@ def inbox(cloud) -> Inbox:
 
 @pytest.fixture(scope="session")
 def monitored(cloud, published, feed, inbox) -> Monitored:
-    """What was held back arrives, and two monitors at once look at the days."""
+    """The late data arrives, and two monitorings run at the same time."""
     feed.release()
     cloud.json("pull", "flights", "--as-of", AS_OF)
     cloud.json("push", "weather", str(feed.late_weather))
@@ -94,7 +94,7 @@ def monitored(cloud, published, feed, inbox) -> Monitored:
 
 @pytest.fixture(scope="session")
 def empty_day(cloud) -> list[str]:
-    """Two executions at once of a day that nobody has sent anything of, both ended."""
+    """Two executions of a day without data, started at the same time and ended."""
     machine = cloud.outputs()["PipelineMachinePrefix"] + "daily_delays"
     executions = [start(cloud, machine, {"date": EMPTY_DAY}) for _ in range(2)]
     for execution in executions:
@@ -114,10 +114,10 @@ def start(cloud: Cloud, machine: str, payload: dict[str, Any]) -> str:
 def ended(cloud: Cloud, execution: str) -> dict[str, Any]:
     """Wait for an execution to succeed; return its output."""
     states = cloud.client("stepfunctions")
-    while (found := states.describe_execution(executionArn=execution))["status"] == "RUNNING":
+    while (description := states.describe_execution(executionArn=execution))["status"] == "RUNNING":
         time.sleep(0.5)
-    assert found["status"] == "SUCCEEDED", found
-    output: dict[str, Any] = json.loads(found["output"])
+    assert description["status"] == "SUCCEEDED", description
+    output: dict[str, Any] = json.loads(description["output"])
     return output
 
 

@@ -1,4 +1,4 @@
-"""A bare local cloud for the tests of EMR Serverless: nothing deployed, a bucket, an application, small drivers."""
+"""A bare local cloud for the tests of EMR Serverless: a bucket, applications and small drivers, nothing deployed."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ HELLO = "import sys; print('hello', *sys.argv[1:])"
 SLEEPER = "import time; print('started', flush=True); time.sleep(600)"
 
 
-class Bare:
-    """A local cloud with a bucket; `client` reaches it as any AWS SDK does."""
+class BareCloud:
+    """A local cloud with nothing deployed; `client` returns an AWS client for it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.place = Layout(root)
-        (self.place.base).mkdir()
-        self.place.jars.symlink_to(ROOT / ".slackwater" / "jars")
+        self.files = Layout(root)
+        (self.files.base).mkdir()
+        self.files.jars.symlink_to(ROOT / ".slackwater" / "jars")
         self.up()
 
     def up(self) -> None:
@@ -48,47 +48,47 @@ class Bare:
     def emr(self) -> Any:
         return self.client("emr-serverless")
 
-    def code(self, name: str, text: str) -> str:
-        """Keep an entry point in S3; return its address."""
-        self.client("s3").put_object(Bucket=BUCKET, Key=f"code/{name}", Body=text.encode())
+    def code(self, name: str, program: str) -> str:
+        """Write an entry point to S3. Return its URI."""
+        self.client("s3").put_object(Bucket=BUCKET, Key=f"code/{name}", Body=program.encode())
         return f"s3://{BUCKET}/code/{name}"
 
     def application(self, **settings: Any) -> str:
-        created = self.emr.create_application(releaseLabel="emr-spark-8.0.0", type="SPARK", **settings)
-        return created["applicationId"]
+        response = self.emr.create_application(releaseLabel="emr-spark-8.0.0", type="SPARK", **settings)
+        return response["applicationId"]
 
     def start(self, application: str, entry_point: str, *arguments: str, parameters: str = "", **more: Any) -> str:
         driver: dict[str, Any] = {"entryPoint": entry_point, "entryPointArguments": list(arguments)}
         if parameters:
             driver["sparkSubmitParameters"] = parameters
         more.setdefault("clientToken", str(uuid.uuid4()))
-        answer = self.emr.start_job_run(
+        response = self.emr.start_job_run(
             applicationId=application, executionRoleArn=ROLE, jobDriver={"sparkSubmit": driver}, **more
         )
-        return answer["jobRunId"]
+        return response["jobRunId"]
 
     def job(self, application: str, job_run: str) -> dict[str, Any]:
         return self.emr.get_job_run(applicationId=application, jobRunId=job_run)["jobRun"]
 
     def until(self, application: str, job_run: str, *states: str, seconds: float = 180) -> dict[str, Any]:
         """Wait until a job run is in one of `states`, all final ones by default."""
-        return waited(lambda: self.job(application, job_run), lambda job: job["state"] in (states or FINAL), seconds)
+        return wait_for(lambda: self.job(application, job_run), lambda job: job["state"] in (states or FINAL), seconds)
 
     def log(self, job_run: str, name: str = "stdout") -> str:
-        return (self.place.jobs / job_run / name).read_text()
+        return (self.files.jobs / job_run / name).read_text()
 
 
-def waited(read: Callable[[], Any], enough: Callable[[Any], bool], seconds: float = 60) -> Any:
-    """Read until it is enough; fail with what was read last."""
+def wait_for(read: Callable[[], Any], accept: Callable[[Any], bool], seconds: float = 60) -> Any:
+    """Call `read` until `accept` accepts its result; fail with the last result."""
     deadline = time.monotonic() + seconds
-    while not enough(found := read()):
-        assert time.monotonic() < deadline, f"after {seconds} s: {found}"
+    while not accept(result := read()):
+        assert time.monotonic() < deadline, f"after {seconds} s: {result}"
         time.sleep(0.1)
-    return found
+    return result
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
+    """Return whether a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -98,20 +98,20 @@ def alive(pid: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareCloud]:
     """One bare cloud for a module's tests."""
-    yield from _bare(tmp_path_factory.mktemp("bare"))
+    yield from bare_cloud(tmp_path_factory.mktemp("bare"))
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[Bare]:
-    """A bare cloud for one test, which may kill it."""
-    yield from _bare(tmp_path)
+def own(tmp_path: Path) -> Iterator[BareCloud]:
+    """A bare cloud for one test, which may stop or kill it."""
+    yield from bare_cloud(tmp_path)
 
 
-def _bare(root: Path) -> Iterator[Bare]:
+def bare_cloud(root: Path) -> Iterator[BareCloud]:
     jars.fetch(Layout(ROOT).jars)
-    cloud = Bare(root)
+    cloud = BareCloud(root)
     try:
         cloud.client("s3").create_bucket(Bucket=BUCKET)
         yield cloud

@@ -1,4 +1,4 @@
-"""Each alarm's metric moves because its cause is made to happen, as a user's CloudWatch client sees it."""
+"""Each alarm fires when its cause happens, as a client of CloudWatch sees it."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from zoneinfo import ZoneInfo
 import httpx
 import pytest
 
-from slackwater.aws.run_table import DynamoRunTable
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.runs.record import NotificationClaim
 from tests.cloud.conftest import ended, start
-from tests.fakes_late import comparison, version
+from tests.fakes_comparison import comparison, version
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(300)]
 
 PIPELINE = "daily_delays"
+# In the window of today's check, and past its deadline, like the day after it.
 DAY = (datetime.now(ZoneInfo("America/New_York")) - timedelta(days=3)).date().isoformat()
-"""In the window of a check of today, and past its deadline, like the day after it."""
 
 
 def until(read, seconds=60):
-    """Return what `read` returns as soon as it is true; the local cloud looks at metrics and alarms once a second."""
+    """Call `read` until its result is true. Return the last result. The local cloud evaluates alarms once a second."""
     deadline = time.monotonic() + seconds
-    while not (found := read()) and time.monotonic() < deadline:
+    while not (result := read()) and time.monotonic() < deadline:
         time.sleep(0.25)
-    return found
+    return result
 
 
 @pytest.fixture(scope="module")
 def metric(cloud):
-    """Asks CloudWatch for one number over all that a metric has ever been put."""
+    """Return a function that asks CloudWatch for one statistic of all values of a metric."""
     cloudwatch = cloud.client("cloudwatch")
 
     def metric(name, statistic="Sum", namespace="Slackwater", **dimensions):
         now = datetime.now(UTC)
-        found = cloudwatch.get_metric_statistics(
+        datapoints = cloudwatch.get_metric_statistics(
             Namespace=namespace,
             MetricName=name,
             Dimensions=[{"Name": key, "Value": value} for key, value in dimensions.items()],
@@ -47,7 +47,7 @@ def metric(cloud):
             Period=86400,
             Statistics=[statistic],
         )["Datapoints"]
-        values = [point[statistic] for point in found]
+        values = [point[statistic] for point in datapoints]
         return {"Sum": sum, "Maximum": max, "Minimum": min}[statistic](values) if values else 0
 
     return metric
@@ -58,26 +58,26 @@ def state(cloud):
     cloudwatch = cloud.client("cloudwatch")
 
     def state(alarm):
-        [found] = cloudwatch.describe_alarms(AlarmNames=[f"slackwater-{alarm}"])["MetricAlarms"]
-        return found["StateValue"]
+        [description] = cloudwatch.describe_alarms(AlarmNames=[f"slackwater-{alarm}"])["MetricAlarms"]
+        return description["StateValue"]
 
     return state
 
 
 @pytest.fixture(scope="module")
-def rung(cloud):
-    """Names of the alarms that have rung since this was made, by what a subscriber of the topic was sent."""
-    sqs, url, arn = queue(cloud, "rung")
+def fired(cloud):
+    """Return a function that returns the descriptions of the alarms that have fired, by the messages of their topic."""
+    sqs, url, arn = queue(cloud, "fired")
     cloud.client("sns").subscribe(TopicArn=cloud.outputs()["AlarmTopicArn"], Protocol="sqs", Endpoint=arn)
-    told: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
-    def rung():
+    def fired():
         for message in sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
-            told.append(json.loads(json.loads(message["Body"])["Message"]))
+            messages.append(json.loads(json.loads(message["Body"])["Message"]))
             sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        return {found["AlarmName"]: found["AlarmDescription"] for found in told if found["NewStateValue"] == "ALARM"}
+        return {item["AlarmName"]: item["AlarmDescription"] for item in messages if item["NewStateValue"] == "ALARM"}
 
-    return rung
+    return fired
 
 
 def queue(cloud, name):
@@ -86,20 +86,20 @@ def queue(cloud, name):
     return sqs, url, sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
 
 
-def put_out(cloud, alarm):
-    """Let an alarm that rings already ring again, should its cause happen again."""
+def reset_alarm(cloud, alarm):
+    """Set an alarm to OK, so that it can fire again."""
     cloud.client("cloudwatch").set_alarm_state(AlarmName=f"slackwater-{alarm}", StateValue="OK", StateReason="a test")
 
 
 def invoke(cloud, function, **event):
-    answer = cloud.client("lambda").invoke(FunctionName=f"slackwater-{function}", Payload=json.dumps(event))
-    body = json.loads(answer["Payload"].read())
-    assert "FunctionError" not in answer, body
+    response = cloud.client("lambda").invoke(FunctionName=f"slackwater-{function}", Payload=json.dumps(event))
+    body = json.loads(response["Payload"].read())
+    assert "FunctionError" not in response, body
     return body
 
 
 def check(cloud):
-    """Check the days as of today, as the monitor does every day."""
+    """Check the days as of today, as the monitor does daily."""
     execution = "arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:by-a-test"
     return invoke(cloud, "check-days", pipeline=PIPELINE, execution=execution, correlation_id="by-a-test")
 
@@ -114,8 +114,8 @@ def push(cloud):
 
     def push(*events):
         body = "\n".join(json.dumps(event) for event in events)
-        answer = httpx.post(f"{url}/v1/sources/weather/events", content=body, headers=headers, timeout=60)
-        assert answer.status_code == 202, answer.text
+        response = httpx.post(f"{url}/v1/sources/weather/events", content=body, headers=headers, timeout=60)
+        assert response.status_code == 202, response.text
 
     return push
 
@@ -126,25 +126,25 @@ def observed(origin, hour=15):
 
 @pytest.fixture(scope="module")
 def pushed(metric, push):
-    """Three events of the day, then two of them again with one that is wrong: how much each metric moved."""
+    """Push three events, the same three again, then one new and one invalid event. Return the change of each metric."""
     names = ("EventsAccepted", "EventsDuplicate", "EventsRejected")
     before = {name: metric(name, source="weather") for name in names}
     push(observed("EWR"), observed("JFK"), observed("LGA"))
     push(observed("EWR"), observed("JFK"), observed("LGA"))
     push(observed("EWR", hour=16), {"origin": "LGA"})
 
-    def moved():
-        return {name: metric(name, source="weather") - was for name, was in before.items()}
+    def changes():
+        return {name: metric(name, source="weather") - value for name, value in before.items()}
 
-    until(lambda: moved()["EventsRejected"])
-    return moved()
+    until(lambda: changes()["EventsRejected"])
+    return changes()
 
 
 @pytest.fixture(scope="module")
-def failed(cloud, metric, rung, pushed):
-    """A run of the day whose Spark job is cancelled: how much the metric moved."""
+def failed(cloud, metric, fired, pushed):
+    """Run the day and cancel its Spark job. Return the change of the metric."""
     before = metric("RunsFailed", pipeline=PIPELINE)
-    put_out(cloud, f"run-failed-{PIPELINE}")
+    reset_alarm(cloud, f"run-failed-{PIPELINE}")
     execution = start(cloud, cloud.outputs()["PipelineMachinePrefix"] + PIPELINE, {"date": DAY})
     [job] = until(lambda: [job for job in cloud.jobs() if job["name"].startswith(f"{PIPELINE} {DAY}")])
     cloud.client("emr-serverless").cancel_job_run(applicationId=job["applicationId"], jobRunId=job["id"])
@@ -155,34 +155,34 @@ def failed(cloud, metric, rung, pushed):
 
 @pytest.fixture(scope="module")
 def published(cloud, metric, failed):
-    """The day, run again to its end: how much the metric moved."""
+    """Run the day again until it is published. Return the change of the metric."""
     before = metric("RunsPublished", pipeline=PIPELINE)
     ended(cloud, start(cloud, cloud.outputs()["PipelineMachinePrefix"] + PIPELINE, {"date": DAY}))
     return until(lambda: metric("RunsPublished", pipeline=PIPELINE) - before)
 
 
-def test_events_are_counted_by_what_became_of_them(pushed):
+def test_events_are_counted_by_outcome(pushed):
     assert pushed == {"EventsAccepted": 4, "EventsDuplicate": 3, "EventsRejected": 1}
 
 
-def test_a_failed_run_rings_and_its_message_says_what_to_do(failed, state, rung):
+def test_the_alarm_of_a_failed_run_fires_and_its_message_names_the_remedy(failed, state, fired):
     assert failed == 1
     assert until(lambda: state(f"run-failed-{PIPELINE}") == "ALARM")
-    assert until(lambda: f"slackwater-run-failed-{PIPELINE}" in rung())
-    assert f"slackwater runs {PIPELINE}" in rung()[f"slackwater-run-failed-{PIPELINE}"]
+    assert until(lambda: f"slackwater-run-failed-{PIPELINE}" in fired())
+    assert f"slackwater runs {PIPELINE}" in fired()[f"slackwater-run-failed-{PIPELINE}"]
 
 
 def test_a_published_run_is_counted(published):
     assert published == 1
 
 
-def test_a_day_that_is_not_published_by_its_deadline_rings(cloud, published, metric, state):
+def test_an_alarm_fires_for_a_day_that_is_not_published_by_its_deadline(cloud, published, metric, state):
     check(cloud)
     assert until(lambda: metric("DaysOverdue", "Maximum", pipeline=PIPELINE)) >= 1
     assert until(lambda: state(f"day-overdue-{PIPELINE}") == "ALARM")
 
 
-def test_a_partner_that_has_sent_nothing_for_long_rings_and_one_that_has_does_not(cloud, published, metric, state):
+def test_an_alarm_fires_for_a_silent_partner_only(cloud, published, metric, state):
     check(cloud)
     assert until(lambda: metric("HoursSinceArrival", "Minimum", source="flights")) >= 48
     assert until(lambda: state("partner-silent-flights") == "ALARM")
@@ -190,12 +190,12 @@ def test_a_partner_that_has_sent_nothing_for_long_rings_and_one_that_has_does_no
     assert metric("HoursSinceArrival", "Minimum", source="weather") < 24
 
 
-def test_late_bytes_that_stay_unprocessed_ring(cloud, published, push, metric, state):
+def test_alarms_fire_for_unprocessed_late_bytes(cloud, published, push, metric, state):
     s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
     prefix = f"raw/source=weather/date={DAY}/hour=15/"
-    [kept] = s3.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
+    [stored] = s3.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
     before = metric("DaysOnHold", pipeline=PIPELINE)
-    s3.delete_object(Bucket=bucket, Key=kept["Key"])
+    s3.delete_object(Bucket=bucket, Key=stored["Key"])
     push(observed("EWR", hour=17))
     check(cloud)
     assert until(lambda: metric("DaysOnHold", pipeline=PIPELINE) - before) == 1
@@ -204,43 +204,48 @@ def test_late_bytes_that_stay_unprocessed_ring(cloud, published, push, metric, s
     assert until(lambda: state(f"late-bytes-unprocessed-{PIPELINE}") == "ALARM")
 
 
-def test_a_monitoring_that_fails_rings(cloud, metric, state, rung):
+def test_an_alarm_fires_when_the_monitor_fails(cloud, metric, state, fired):
     machine = cloud.outputs()["MonitorMachineArn"]
-    of = {"namespace": "AWS/States", "StateMachineArn": machine}
-    before = metric("ExecutionsFailed", **of)
-    put_out(cloud, "monitor-failed")
+    executions = {"namespace": "AWS/States", "StateMachineArn": machine}
+    before = metric("ExecutionsFailed", **executions)
+    reset_alarm(cloud, "monitor-failed")
     start(cloud, machine, {"pipeline": "no_such_pipeline"})
-    assert until(lambda: metric("ExecutionsFailed", **of) - before) == 1
+    assert until(lambda: metric("ExecutionsFailed", **executions) - before) == 1
     assert until(lambda: state("monitor-failed") == "ALARM")
-    assert until(lambda: "slackwater-monitor-failed" in rung())
-    assert "slackwater monitor PIPELINE" in rung()["slackwater-monitor-failed"]
+    assert until(lambda: "slackwater-monitor-failed" in fired())
+    assert "slackwater monitor PIPELINE" in fired()["slackwater-monitor-failed"]
 
 
-def test_a_message_that_may_have_been_sent_rings(cloud, published, metric, state):
-    outputs, before = cloud.outputs(), metric("TellingsUnsure", pipeline=PIPELINE)
+def test_an_alarm_fires_when_the_outcome_of_a_notification_is_unknown(cloud, published, metric, state):
+    outputs, before = cloud.outputs(), metric("NotificationOutcomeUnknown", pipeline=PIPELINE)
     table = DynamoRunTable(cloud.client("dynamodb"), outputs["RunTable"])
     attempt = table.day(PIPELINE, DAY).published.run.attempt
-    cut_off = NotificationClaim(execution="arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:cut-off",
-                      attempt=attempt, since=datetime.now(UTC) - timedelta(hours=1))  # fmt: skip
-    table.save_day(table.day(PIPELINE, DAY).model_copy(update={"told": attempt - 1, "telling": cut_off}))
+    cut_off = NotificationClaim(
+        execution="arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:cut-off",
+        attempt=attempt,
+        since=datetime.now(UTC) - timedelta(hours=1),
+    )
+    table.save_day(
+        table.day(PIPELINE, DAY).model_copy(update={"notified_attempt": attempt - 1, "notification_claim": cut_off})
+    )
     document = comparison(date=DAY, before=version(attempt - 1), after=version(attempt)).model_dump_json()
     key = f"comparisons/{PIPELINE}/{DAY}/{attempt - 1}-{attempt}/comparison.json"
     cloud.client("s3").put_object(Bucket=outputs["ExchangeBucket"], Key=key, Body=document.encode())
-    told = invoke(
+    result = invoke(
         cloud,
-        "tell-change",
+        "notify-change",
         pipeline=PIPELINE,
         date=DAY,
         comparison=f"s3://{outputs['ExchangeBucket']}/{key}",
         execution="arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:by-a-test",
         correlation_id="by-a-test",
     )
-    assert not told["told"]
-    assert until(lambda: metric("TellingsUnsure", pipeline=PIPELINE) - before) == 1
-    assert until(lambda: state(f"telling-unsure-{PIPELINE}") == "ALARM")
+    assert not result["notified"]
+    assert until(lambda: metric("NotificationOutcomeUnknown", pipeline=PIPELINE) - before) == 1
+    assert until(lambda: state(f"notification-outcome-unknown-{PIPELINE}") == "ALARM")
 
 
-def test_a_message_that_cannot_be_delivered_rings(cloud, metric, state, rung):
+def test_an_alarm_fires_for_a_message_that_cannot_be_delivered(cloud, metric, state, fired):
     outputs, sns = cloud.outputs(), cloud.client("sns")
     sqs, gone, arn = queue(cloud, "soon-gone")
     dead = outputs["DeadLetterQueueUrl"]
@@ -254,15 +259,15 @@ def test_a_message_that_cannot_be_delivered_rings(cloud, metric, state, rung):
     sqs.delete_queue(QueueUrl=gone)
     depth = {"namespace": "AWS/SQS", "QueueName": "slackwater-dead-letters"}
     try:
-        sns.publish(TopicArn=outputs["ChangeTopicArn"], Subject="to nobody", Message="text")
+        sns.publish(TopicArn=outputs["ChangeTopicArn"], Subject="to nobody", Message="undeliverable")
         assert until(lambda: metric("ApproximateNumberOfMessagesVisible", "Maximum", **depth)) >= 1
         assert until(lambda: state("dead-letters") == "ALARM")
-        assert until(lambda: "slackwater-dead-letters" in rung())
+        assert until(lambda: "slackwater-dead-letters" in fired())
     finally:
         sns.unsubscribe(SubscriptionArn=subscription)
         sqs.purge_queue(QueueUrl=dead)
 
 
-def test_the_dashboard_is_there(cloud):
-    found = cloud.client("cloudwatch").get_dashboard(DashboardName=cloud.outputs()["DashboardName"])
-    assert len(json.loads(found["DashboardBody"])["widgets"]) > 10
+def test_the_dashboard_exists(cloud):
+    dashboard = cloud.client("cloudwatch").get_dashboard(DashboardName=cloud.outputs()["DashboardName"])
+    assert len(json.loads(dashboard["DashboardBody"])["widgets"]) > 10

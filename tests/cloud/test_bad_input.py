@@ -1,4 +1,4 @@
-"""What is wrong is told clearly or side-lined with its reason, and nothing else is lost."""
+"""Bad input gets a clear error, or is rejected with its reason, and no other data is lost."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ def test_a_bad_request_gets_its_status_and_a_message(post, body, options, status
         assert answer.json()["error"]["message"]
 
 
-def test_an_unknown_source_is_told_to_who_may_ask(cloud, post):
+def test_an_unknown_source_is_named_to_a_token_for_all_sources(cloud, post):
     token = cloud.json("token", "create", "everyone", "--source", "*")["token"]
     assert post(ndjson(EVENT), source="nowhere", token=token).status_code == 404
 
 
-def test_good_events_of_a_batch_are_kept_and_bad_ones_side_lined_with_their_reason(cloud, post):
+def test_good_events_of_a_batch_are_stored_and_bad_ones_rejected_with_their_reason(cloud, post):
     bad_time, no_time, wrong_type = EVENT | {"time_hour": "noon"}, {"origin": "LGA"}, EVENT | {"temp": "warm"}
     body = ndjson(EVENT, bad_time, EVENT | {"origin": "LGA", "temp": None}, no_time, wrong_type)
     answer = post(gzip.compress(body), **{"content-encoding": "gzip"})
     assert answer.status_code == 202, answer.text
-    told = answer.json()
-    assert (told["accepted"], told["duplicates"]) == (2, 0)
-    assert [item["index"] for item in told["rejected"]] == [1, 3, 4]
-    assert all("time_hour" in item["reason"] for item in told["rejected"][:2])
-    assert "temp" in told["rejected"][2]["reason"]
+    result = answer.json()
+    assert (result["accepted"], result["duplicates"]) == (2, 0)
+    assert [item["index"] for item in result["rejected"]] == [1, 3, 4]
+    assert all("time_hour" in item["reason"] for item in result["rejected"][:2])
+    assert "temp" in result["rejected"][2]["reason"]
     stored = cloud.query("SELECT origin, temp FROM raw.weather WHERE date = '2014-06-01' ORDER BY origin")
     assert stored == [["JFK", 50.0], ["LGA", None]]
     s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
@@ -74,7 +74,7 @@ def test_good_events_of_a_batch_are_kept_and_bad_ones_side_lined_with_their_reas
     lines = [
         json.loads(line) for key in keys for line in s3.get_object(Bucket=bucket, Key=key)["Body"].read().splitlines()
     ]
-    mine = {line["index"]: line for line in lines if line["batch_id"] == told["batch_id"]}
+    mine = {line["index"]: line for line in lines if line["batch_id"] == result["batch_id"]}
     assert set(mine) == {1, 3, 4}
     assert json.loads(mine[1]["text"]) == bad_time
     again = post(gzip.compress(body), **{"content-encoding": "gzip"}).json()
@@ -83,7 +83,7 @@ def test_good_events_of_a_batch_are_kept_and_bad_ones_side_lined_with_their_reas
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "expected"),
     [
         (("run", "daily_delays", "--date", "2013-02-30"), 2, "2013-02-30"),
         (("run", "no_such", "--date", "2013-03-10"), 2, "no_such"),
@@ -94,9 +94,9 @@ def test_good_events_of_a_batch_are_kept_and_bad_ones_side_lined_with_their_reas
         (("query", "DROP TABLE daily_delays"), 2, ""),
     ],
 )
-def test_a_wrong_command_says_what_is_wrong(cloud, words, code, told):
+def test_a_wrong_command_says_what_is_wrong(cloud, words, code, expected):
     error = cloud.json(*words, code=code)["error"]
-    assert told in error["message"]
+    assert expected in error["message"]
     assert "Traceback" not in error["message"]
 
 
@@ -108,6 +108,6 @@ def test_a_file_that_vanishes_and_a_row_with_too_few_columns_lose_nothing_else(c
     partner.put("flights-2013-07-02.csv", f"{header}\n{row.replace('07-01', '07-02')}\n".encode())
     partner.vanishing.add("flights-2013-07-02.csv")
     totals = cloud.json("pull", "flights", "--as-of", "2013-07-02")
-    assert (totals["taken"], totals["vanished"], totals["failed"]) == (1, 1, 0)
+    assert (totals["stored"], totals["vanished"], totals["failed"]) == (1, 1, 0)
     assert (totals["rows"], totals["rejected"]) == (2, 1)
     assert cloud.query("SELECT flight FROM raw.flights WHERE date = '2013-07-01' ORDER BY flight") == [[9], [1545]]

@@ -1,4 +1,4 @@
-"""The whole way of the data on the deployed local cloud: received, processed, published, and right."""
+"""From received events to published days on the deployed local cloud, checked against independent computations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def scratch(tmp_path_factory):
 def test_every_flight_and_every_observation_is_received_once(cloud, received, monitored, scratch):
     days = " OR ".join(f"(month = {int(d[5:7])} AND day = {int(d[8:])})" for d in (*DATES, LONG_DAY))
     flights = database(scratch).execute(f"SELECT count(*) FROM flights WHERE {days}").fetchone()[0]
-    assert (received.first["taken"], received.long_day["taken"]) == (files(*DATES) - len(LATE_FILES), files(LONG_DAY))
+    assert (received.first["stored"], received.long_day["stored"]) == (files(*DATES) - len(LATE_FILES), files(LONG_DAY))
     distinct = "SELECT count(*), count(DISTINCT (carrier, flight, origin, time_hour, dest)) FROM raw.flights"
     assert cloud.query(f"{distinct} WHERE month IN (3, 11)") == [[flights, flights]]
     assert (received.pushed["duplicates"], received.pushed["rejected"]) == (0, [])
@@ -74,7 +74,7 @@ def test_sending_pulling_and_running_again_changes_nothing(cloud, published, mon
     counts = cloud.query("SELECT (SELECT count(*) FROM raw.flights), (SELECT count(*) FROM raw.weather)")
     pulled, pushed = cloud.json("pull", "flights", "--as-of", "2013-03-12"), cloud.json("push", "weather", str(weather))
     again = cloud.json("run", "daily_delays", "--date", "2013-03-09")
-    assert (pulled["taken"], pulled["unchanged"]) == (0, files(*DATES))
+    assert (pulled["stored"], pulled["unchanged"]) == (0, files(*DATES))
     assert (pushed["accepted"], pushed["duplicates"]) == (0, len(weather.read_text().splitlines()))
     assert again["outcome"] == "unchanged"
     assert again["run_id"] == published["2013-03-09"]["run_id"]
@@ -88,7 +88,7 @@ def test_two_runs_of_one_day_at_once_end_in_one_published_day_even_an_empty_one(
     assert sorted(output["outcome"] for output in outputs) == ["published", "unchanged"]
     assert outputs[0]["publication"] == outputs[1]["publication"]
     assert (outputs[0]["run"]["files"], outputs[0]["publication"]["rows"]) == (0, 0)
-    assert [job["name"] for job in cloud.jobs() if f"daily_delays {EMPTY_DAY} publish" in job["name"]] != []
+    assert [job["name"] for job in cloud.jobs() if f"daily_delays {EMPTY_DAY} delays_by_carrier" in job["name"]] != []
     assert any("Wait for the other execution" in entered(cloud, execution) for execution in empty_day)
 
 
@@ -107,13 +107,13 @@ def test_nothing_but_references_counts_and_identifiers_passes_through_the_machin
     assert references, "an Arrow reference passes through Step Functions"
     handed_on = [text for text in passed if '"SparkSubmitParameters"' not in text and "BilledResource" not in text]
     assert max(len(text) for text in handed_on) < 2048
-    assert max(len(text) for text in passed) < 8192, "what EMR answers of a job, its arguments among it"
+    assert max(len(text) for text in passed) < 8192, "the response of EMR about a job, with its arguments"
     assert not any(".parquet" in text or ".arrow" in text for text in passed)
 
 
-def test_a_failed_spark_job_is_told_by_its_own_words_and_its_log_is_one_command_away(cloud, received):
+def test_the_error_of_a_failed_spark_job_is_printed_and_names_the_command_for_its_log(cloud, received):
     failed = cloud.json("run", "broken", "--date", "2013-03-09", code=1)["error"]
-    assert failed["kind"] == "RunFailed"
+    assert failed["type"] == "RunFailed"
     assert "no_such_column" in failed["message"]
     assert "slackwater logs broken --date 2013-03-09" in failed["message"]
     log = cloud.slackwater("logs", "broken", "--date", "2013-03-09").out

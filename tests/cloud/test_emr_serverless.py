@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError, ParamValidationError
 from slackwater.errors import CloudError, InputError
 from slackwater.local import cloud as local_cloud
 from slackwater.local.emr.model import check, service_model
-from tests.cloud.emr_fixtures import BUCKET, HELLO, ROLE, SLEEPER, alive, bare, own, waited
+from tests.cloud.emr_fixtures import BUCKET, HELLO, ROLE, SLEEPER, alive, bare, own, wait_for
 
 pytestmark = pytest.mark.cloud
 __all__ = ["bare", "own"]
@@ -86,8 +86,8 @@ MACHINE = {
 def code_of(call) -> tuple[str, int]:
     with pytest.raises(ClientError) as error:
         call()
-    answer = error.value.response
-    return answer["Error"]["Code"], answer["ResponseMetadata"]["HTTPStatusCode"]
+    response = error.value.response
+    return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def application(bare) -> str:
 
 @pytest.fixture(scope="module")
 def machine(bare):
-    """A state machine of one job run; returns what starts an execution of it."""
+    """Create a state machine of one job run. Return a function that starts an execution of it."""
     states = bare.client("stepfunctions")
 
     def create(**changes):
@@ -161,27 +161,27 @@ def test_spark_writes_s3_and_iceberg_with_an_archive_of_its_own(bare, applicatio
     assert job["billedResourceUtilization"]["vCPUHour"] >= round(5 / 60, 3)
 
 
-def test_answers_have_the_shapes_of_the_model(bare, application):
-    """The client drops members that its model does not know, so the answers are read without it."""
+def test_responses_have_the_shapes_of_the_model(bare, application):
+    """The client drops members that its model lacks, so the raw response is read too."""
     job_run = bare.start(application, bare.code("hello.py", HELLO), "a b", name="shapes")
     bare.until(application, job_run)
-    answers = {
+    responses = {
         "GetApplication": bare.emr.get_application(applicationId=application),
         "ListApplications": bare.emr.list_applications(),
         "GetJobRun": bare.emr.get_job_run(applicationId=application, jobRunId=job_run),
         "ListJobRuns": bare.emr.list_job_runs(applicationId=application),
         "ListJobRunAttempts": bare.emr.list_job_run_attempts(applicationId=application, jobRunId=job_run),
     }
-    for operation, answer in answers.items():
-        answer.pop("ResponseMetadata")
-        check(service_model().operation_model(operation).output_shape, answer)
+    for operation, response in responses.items():
+        response.pop("ResponseMetadata")
+        check(service_model().operation_model(operation).output_shape, response)
     assert bare.log(job_run) == "hello a b\n"
-    assert answers["GetJobRun"]["jobRun"]["jobDriver"]["sparkSubmit"]["entryPointArguments"] == ["a b"]
-    raw = raw_answer(bare, f"/applications/{application}/jobruns/{job_run}")
+    assert responses["GetJobRun"]["jobRun"]["jobDriver"]["sparkSubmit"]["entryPointArguments"] == ["a b"]
+    raw = raw_response(bare, f"/applications/{application}/jobruns/{job_run}")
     assert set(raw["jobRun"]) <= set(service_model().shape_for("JobRun").members)
 
 
-def raw_answer(bare, path: str):
+def raw_response(bare, path: str):
     scope = "AWS4-HMAC-SHA256 Credential=test/20130308/us-east-1/emr-serverless/aws4_request"
     request = urllib.request.Request(bare.cloud.endpoint + path, headers={"Authorization": scope})
     with urllib.request.urlopen(request, timeout=10) as response:
@@ -213,11 +213,11 @@ def test_a_busy_application_queues(bare):
 
 def test_a_cancelled_job_leaves_no_process(bare, application):
     job_run = bare.start(application, bare.code("pid.py", f"import os; print(os.getpid(), flush=True)\n{SLEEPER}"))
-    pid = int(waited(lambda: log_so_far(bare, job_run), str.strip).split()[0])
+    pid = int(wait_for(lambda: log_so_far(bare, job_run), str.strip).split()[0])
     assert alive(pid)
     bare.emr.cancel_job_run(applicationId=application, jobRunId=job_run)
     assert bare.until(application, job_run)["state"] == "CANCELLED"
-    waited(lambda: alive(pid), lambda living: not living)
+    wait_for(lambda: alive(pid), lambda living: not living)
     assert code_of(lambda: bare.emr.cancel_job_run(applicationId=application, jobRunId=job_run)) == (
         "ValidationException",
         400,
@@ -225,7 +225,7 @@ def test_a_cancelled_job_leaves_no_process(bare, application):
 
 
 def log_so_far(bare, job_run: str) -> str:
-    path = bare.place.jobs / job_run / "stdout"
+    path = bare.files.jobs / job_run / "stdout"
     return path.read_text() if path.exists() else ""
 
 
@@ -243,7 +243,7 @@ def log_so_far(bare, job_run: str) -> str:
         ),
     ],
 )
-def test_what_does_not_exist(bare, application, call):
+def test_missing_resources_are_not_found(bare, application, call):
     assert code_of(lambda: call(bare.emr, application)) == ("ResourceNotFoundException", 404)
 
 
@@ -257,11 +257,11 @@ def test_what_does_not_exist(bare, application, call):
         {"mode": "SOMETIMES"},
     ],
 )
-def test_bad_input(bare, application, more):
+def test_invalid_input_is_refused(bare, application, more):
     assert code_of(lambda: bare.start(application, "s3://code/job.py", **more)) == ("ValidationException", 400)
 
 
-def test_what_the_client_refuses_itself(bare, application):
+def test_the_client_refuses_missing_parameters(bare, application):
     with pytest.raises(ParamValidationError):
         bare.emr.start_job_run(applicationId=application, jobDriver={"sparkSubmit": {"entryPoint": "x"}})
 
@@ -275,13 +275,13 @@ def test_what_the_client_refuses_itself(bare, application):
         ("s3://emr-tests/code/hello.py", "--conf spark.archives=s3://emr-tests/code/hello.py#environment"),
     ],
 )
-def test_what_cannot_be_fetched_fails_the_job(bare, application, entry_point, parameters):
+def test_a_file_that_cannot_be_fetched_fails_the_job(bare, application, entry_point, parameters):
     bare.code("hello.py", HELLO)
     job = bare.until(application, bare.start(application, entry_point, parameters=parameters))
     assert job["state"] == "FAILED"
     assert job["stateDetails"].startswith("Job failed: ")
-    named = parameters.removeprefix("--conf spark.archives=").partition("#")[0] or entry_point
-    assert named in job["stateDetails"]
+    uri = parameters.removeprefix("--conf spark.archives=").partition("#")[0] or entry_point
+    assert uri in job["stateDetails"]
 
 
 def test_pages_and_tags(bare):
@@ -313,31 +313,30 @@ def test_the_aws_command_line_works_unmodified(bare, application):
     job_run = ("--application-id", application, "--job-run-id", started["jobRunId"])
     bare.until(application, started["jobRunId"])
     assert run("get-job-run", *job_run)["jobRun"]["state"] == "SUCCESS"
-    logs = run("get-dashboard-for-job-run", *job_run)["url"]
-    assert Path(logs.removeprefix("file://"), "stdout").read_text() == "hello\n"
+    assert bare.log(started["jobRunId"]) == "hello\n"
     assert application in [item["id"] for item in run("list-applications")["applications"]]
 
 
 class TestStateMachine:
-    def ended(self, bare, execution: str):
+    def ended(self, bare, arn: str):
         states = bare.client("stepfunctions")
-        return waited(
-            lambda: states.describe_execution(executionArn=execution), lambda found: found["status"] != "RUNNING", 180
+        return wait_for(
+            lambda: states.describe_execution(executionArn=arn), lambda execution: execution["status"] != "RUNNING", 180
         )
 
     def test_a_state_returns_its_job_run(self, bare, application, machine):
-        execution = machine()(submitted(application, bare.code("hello.py", HELLO), Tags={"day": "2013-03-08"}))
-        found = self.ended(bare, execution)
-        output = json.loads(found["output"])
-        assert (found["status"], output["State"], output["ApplicationId"]) == ("SUCCEEDED", "SUCCESS", application)
+        arn = machine()(submitted(application, bare.code("hello.py", HELLO), Tags={"day": "2013-03-08"}))
+        execution = self.ended(bare, arn)
+        output = json.loads(execution["output"])
+        assert (execution["status"], output["State"], output["ApplicationId"]) == ("SUCCEEDED", "SUCCESS", application)
         assert output["Tags"] == {"day": "2013-03-08"}
         assert output["BilledResourceUtilization"]["VCPUHour"] > 0
         assert bare.job(application, output["JobRunId"])["arn"] == output["Arn"]
 
     def test_a_failed_driver_fails_the_state_with_its_error(self, bare, application, machine):
-        found = self.ended(bare, machine()(submitted(application, bare.code("audit.py", AUDIT))))
-        cause = json.loads(found["cause"])
-        assert (found["status"], found["error"], cause["State"]) == ("FAILED", "States.TaskFailed", "FAILED")
+        execution = self.ended(bare, machine()(submitted(application, bare.code("audit.py", AUDIT))))
+        cause = json.loads(execution["cause"])
+        assert (execution["status"], execution["error"], cause["State"]) == ("FAILED", "States.TaskFailed", "FAILED")
         assert cause["StateDetails"].endswith("AuditFailed: key (date, origin, carrier) is not unique")
         assert "AuditFailed" in bare.log(cause["JobRunId"])
 
@@ -350,35 +349,35 @@ class TestStateMachine:
     )
     def test_errors_of_the_api_have_their_names(self, bare, application, machine, request_, error):
         entry_point = bare.code("hello.py", HELLO)
-        found = self.ended(bare, machine()({**submitted(application, entry_point), **request_}))
-        assert (found["status"], found["error"]) == ("FAILED", error)
+        execution = self.ended(bare, machine()({**submitted(application, entry_point), **request_}))
+        assert (execution["status"], execution["error"]) == ("FAILED", error)
 
     def test_a_token_used_for_another_request_is_a_conflict(self, bare, application, machine):
         start, entry_point = machine(), bare.code("hello.py", HELLO)
         token = str(uuid.uuid4())
         assert self.ended(bare, start(submitted(application, entry_point, ClientToken=token)))["status"] == "SUCCEEDED"
-        found = self.ended(bare, start(submitted(application, entry_point, ClientToken=token, Name="other")))
-        assert found["error"] == "EMRServerless.ConflictException"
+        execution = self.ended(bare, start(submitted(application, entry_point, ClientToken=token, Name="other")))
+        assert execution["error"] == "EMRServerless.ConflictException"
 
     def test_a_stopped_execution_cancels_its_job_and_stays_aborted(self, bare, application, machine):
-        execution = machine()(submitted(application, bare.code("sleeper.py", SLEEPER), Name="stopped"))
+        arn = machine()(submitted(application, bare.code("sleeper.py", SLEEPER), Name="stopped"))
         job_run = self.named(bare, application, "stopped")
         bare.until(application, job_run, "RUNNING")
-        bare.client("stepfunctions").stop_execution(executionArn=execution, error="Enough", cause="tests")
+        bare.client("stepfunctions").stop_execution(executionArn=arn, error="Enough", cause="tests")
         assert bare.until(application, job_run)["state"] == "CANCELLED"
-        found = self.ended(bare, execution)
-        assert (found["status"], found["error"]) == ("ABORTED", "Enough")
+        execution = self.ended(bare, arn)
+        assert (execution["status"], execution["error"]) == ("ABORTED", "Enough")
 
     def test_a_state_that_times_out_cancels_its_job(self, bare, application, machine):
         start = machine(TimeoutSeconds=3)
-        execution = start(submitted(application, bare.code("sleeper.py", SLEEPER), Name="slow"))
+        arn = start(submitted(application, bare.code("sleeper.py", SLEEPER), Name="slow"))
         assert bare.until(application, self.named(bare, application, "slow"))["state"] == "CANCELLED"
-        found = self.ended(bare, execution)
-        assert (found["status"], found["error"]) == ("FAILED", "States.Timeout")
+        execution = self.ended(bare, arn)
+        assert (execution["status"], execution["error"]) == ("FAILED", "States.Timeout")
 
     def named(self, bare, application: str, name: str) -> str:
         """Wait for the job run of that name."""
-        listed = waited(
+        listed = wait_for(
             lambda: [
                 job for job in bare.emr.list_job_runs(applicationId=application)["jobRuns"] if job.get("name") == name
             ],
@@ -420,17 +419,17 @@ class TestCloudFormation:
         formation.create_stack(StackName="emr", TemplateBody=json.dumps(template))
         formation.get_waiter("stack_create_complete").wait(StackName="emr", WaiterConfig={"Delay": 1})
         first = self.outputs(formation)
-        shown = bare.emr.get_application(applicationId=first["Id"])["application"]
-        assert (first["Same"], first["Arn"]) == (first["Id"], shown["arn"])
-        assert shown["autoStopConfiguration"] == {"enabled": True, "idleTimeoutMinutes": 5}
-        assert (shown["maximumCapacity"]["cpu"], shown["tags"]) == ("16 vCPU", {"stage": "true"})
+        application = bare.emr.get_application(applicationId=first["Id"])["application"]
+        assert (first["Same"], first["Arn"]) == (first["Id"], application["arn"])
+        assert application["autoStopConfiguration"] == {"enabled": True, "idleTimeoutMinutes": 5}
+        assert (application["maximumCapacity"]["cpu"], application["tags"]) == ("16 vCPU", {"stage": "true"})
 
         properties = template["Resources"]["App"]["Properties"]
         properties["MaximumCapacity"]["Cpu"] = "8 vCPU"
         properties["Tags"] = [{"Key": "owner", "Value": "me"}]
         self.update(formation, template)
-        shown = bare.emr.get_application(applicationId=first["Id"])["application"]
-        assert (shown["maximumCapacity"]["cpu"], shown["tags"]) == ("8 vCPU", {"owner": "me"})
+        application = bare.emr.get_application(applicationId=first["Id"])["application"]
+        assert (application["maximumCapacity"]["cpu"], application["tags"]) == ("8 vCPU", {"owner": "me"})
 
         properties["Name"] = "renamed"
         self.update(formation, template)
@@ -446,12 +445,12 @@ class TestCloudFormation:
         formation.update_stack(StackName="emr", TemplateBody=json.dumps(template))
         formation.get_waiter("stack_update_complete").wait(StackName="emr", WaiterConfig={"Delay": 1})
 
-    def test_a_template_that_the_api_refuses_fails_with_its_message(self, bare):
+    def test_the_stack_of_a_refused_application_fails_with_the_message(self, bare):
         formation = bare.client("cloudformation")
         template = json.loads(json.dumps(self.TEMPLATE))
         del template["Resources"]["App"]["Properties"]["ReleaseLabel"]
         formation.create_stack(StackName="refused", TemplateBody=json.dumps(template), OnFailure="DO_NOTHING")
-        waited(
+        wait_for(
             lambda: formation.describe_stacks(StackName="refused")["Stacks"][0]["StackStatus"],
             lambda status: status == "CREATE_FAILED",
         )
@@ -460,7 +459,7 @@ class TestCloudFormation:
 
 
 class TestRestart:
-    def test_a_killed_cloud_loses_no_stack_and_its_jobs_publish_nothing_later(self, own):
+    def test_a_killed_cloud_keeps_its_stacks_and_its_jobs_publish_nothing_later(self, own):
         versioning = {"Status": "Enabled"}
         own.client("s3").put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration=versioning)
         own.client("dynamodb").create_table(
@@ -475,14 +474,14 @@ class TestRestart:
         )["stateMachineArn"]
         request = submitted(application, own.code("late.py", PUBLISH_LATE), Name="day")
         execution = own.client("stepfunctions").start_execution(stateMachineArn=machine, input=json.dumps(request))
-        listed = waited(lambda: own.emr.list_job_runs(applicationId=application)["jobRuns"], bool)
+        listed = wait_for(lambda: own.emr.list_job_runs(applicationId=application)["jobRuns"], bool)
         job_run = listed[0]["id"]
-        driver = int(waited(lambda: log_so_far(own, job_run), str.strip).split()[0])
-        kept = own.place.state / "emr_serverless.json"
-        waited(lambda: kept.read_text() if kept.exists() else "", lambda text: '"RUNNING"' in text)
+        driver = int(wait_for(lambda: log_so_far(own, job_run), str.strip).split()[0])
+        saved = own.files.state / "emr_serverless.json"
+        wait_for(lambda: saved.read_text() if saved.exists() else "", lambda content: '"RUNNING"' in content)
 
         os.kill(own.cloud.pid, signal.SIGKILL)
-        waited(lambda: alive(driver), lambda living: not living)
+        wait_for(lambda: alive(driver), lambda living: not living)
         assert local_cloud.status(own.root) is None
         endpoint = own.cloud.endpoint
         own.up()
@@ -499,8 +498,10 @@ class TestRestart:
         again = states.start_execution(
             stateMachineArn=machine, input=json.dumps(submitted(application, own.code("hello.py", HELLO)))
         )["executionArn"]
-        found = waited(lambda: states.describe_execution(executionArn=again), lambda f: f["status"] != "RUNNING")
-        assert found["status"] == "SUCCEEDED"
+        ended = wait_for(
+            lambda: states.describe_execution(executionArn=again), lambda execution: execution["status"] != "RUNNING"
+        )
+        assert ended["status"] == "SUCCEEDED"
 
     def test_down_and_up_keep_everything(self, own):
         application = own.application(name="kept")
@@ -513,7 +514,7 @@ class TestRestart:
         assert own.job(application, job_run) == before
         assert local_cloud.up(own.root) == own.cloud
 
-    def test_a_port_that_is_taken_is_a_clear_error(self, own, tmp_path_factory):
+    def test_the_error_of_a_port_in_use_names_the_port(self, own, tmp_path_factory):
         other = tmp_path_factory.mktemp("other")
         port = int(own.cloud.endpoint.rsplit(":", 1)[1])
         with pytest.raises(InputError, match=str(port)):
@@ -530,7 +531,7 @@ class TestRestart:
             local_cloud.up(tmp_path)
         assert local_cloud.status(tmp_path) is None
 
-    def test_an_interrupted_start_leaves_nothing(self, tmp_path):
+    def test_an_interrupted_start_leaves_no_process(self, tmp_path):
         program = (  # a shell that runs in the background has its children ignore interruptions
             "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "from pathlib import Path; from slackwater.local import cloud; cloud.up(Path(sys.argv[1]))"
@@ -541,7 +542,7 @@ class TestRestart:
         command = [sys.executable, "-c", program, str(tmp_path)]
         starting = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=slow)
         log = tmp_path / ".slackwater" / "cloud.log"
-        waited(log.exists, bool)
+        wait_for(log.exists, bool)
         starting.send_signal(signal.SIGINT)
         assert starting.wait(30) != 0
         assert not (tmp_path / ".slackwater" / "cloud.json").exists()

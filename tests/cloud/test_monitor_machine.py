@@ -1,4 +1,4 @@
-"""The monitoring machine by itself, over functions and machines that answer as the test says: no Spark."""
+"""The monitoring state machine alone, with stubs of the functions and state machines that it calls."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import zipfile
 import pytest
 
 from slackwater.aws.machines import Machines
+from slackwater.pipeline.retries import with_retries
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.cloud
@@ -18,12 +19,12 @@ BROKEN, RERUN, OWED = "2013-01-01", "2013-01-02", "2013-01-03"
 ROLE = "arn:aws:iam::000000000000:role/stub"
 ANSWERS = f'''
 DAYS = [{{"date": "{BROKEN}", "action": "rerun"}}, {{"date": "{RERUN}", "action": "rerun"}},
-        {{"date": "{OWED}", "action": "tell"}}]
+        {{"date": "{OWED}", "action": "notify"}}]
 
 
 def handler(event, _):
     if "comparison" in event:
-        return {{"told": True, "why": "", "message": "s3://m/" + event["date"]}}
+        return {{"notified": True, "reason": "", "message": "s3://m/" + event["date"]}}
     return {{"report": "s3://r", "days": [] if event["as_of"] == "2000-01-01" else DAYS}}
 '''
 PUBLISHED = {"outcome": "published", "run": {"run_id": "r", "attempt": 2}}
@@ -40,7 +41,7 @@ RUNS = {
         "Published": {"Type": "Pass", "Output": PUBLISHED, "End": True},
     },
 }
-COMPARISON = {"uri": "s3://c", "before": 1, "after": 2, "differing": 3, "why": ""}
+COMPARISON = {"uri": "s3://c", "before": 1, "after": 2, "differing": 3, "reason": ""}
 COMPARES = {
     "QueryLanguage": "JSONata",
     "StartAt": "Compared",
@@ -50,7 +51,7 @@ COMPARES = {
 
 @pytest.fixture(scope="module")
 def machine(cloud):
-    """The ARN of the machine, its placeholders filled with stubs."""
+    """ARN of the monitoring state machine, which calls the stubs."""
     states, packed = cloud.client("stepfunctions"), io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("stub.py", ANSWERS)
@@ -63,14 +64,15 @@ def machine(cloud):
     )["FunctionArn"]
 
     def create(name, definition):
-        made = states.create_state_machine(name=name, definition=definition, roleArn=ROLE)
-        return made["stateMachineArn"]
+        response = states.create_state_machine(name=name, definition=definition, roleArn=ROLE)
+        return response["stateMachineArn"]
 
     runs, compares = create("stub-pipeline-p", json.dumps(RUNS)), create("stub-compare", json.dumps(COMPARES))
-    definition = (ROOT / "step_functions" / "monitor_days.asl.json").read_text()
+    frame = json.loads((ROOT / "step_functions" / "monitor_days.asl.json").read_text())
+    definition = json.dumps(with_retries(frame))
     for name, value in {
         "CheckDaysFunction": function,
-        "TellChangeFunction": function,
+        "NotifyChangeFunction": function,
         "CompareMachineArn": compares,
         "PipelineMachinePrefix": runs.removesuffix("p"),
     }.items():
@@ -85,20 +87,20 @@ def ended(cloud, machine, **payload):
     return machines, view
 
 
-def test_one_failing_day_stops_no_other_and_is_named_at_the_end(cloud, machine):
+def test_a_failing_day_stops_no_other_and_is_named_at_the_end(cloud, machine):
     machines, view = ended(cloud, machine)
     assert (view.status, view.error) == ("FAILED", "DaysFailed")
     assert view.cause == f'1 of 3 late days of p failed: {BROKEN}: CloudError: "it" broke'
-    days = {day["date"]: day for day in machines.given_to(view.arn, "Days failed")["days"]}
+    days = {day["date"]: day for day in machines.failure_input(view.arn)["days"]}
     assert {date: day["outcome"] for date, day in days.items()} == {
         BROKEN: "failed",
         RERUN: "published",
         OWED: "published",
     }
-    assert (days[RERUN]["attempt"], days[RERUN]["told"], days[RERUN]["comparison"]) == (2, True, "s3://c")
+    assert (days[RERUN]["attempt"], days[RERUN]["notified"], days[RERUN]["comparison"]) == (2, True, "s3://c")
     assert days[OWED]["message"] == f"s3://m/{OWED}"
 
 
-def test_a_check_that_finds_nothing_ends_well(cloud, machine):
+def test_a_check_without_late_days_succeeds(cloud, machine):
     _, view = ended(cloud, machine, as_of="2000-01-01")
     assert (view.succeeded, view.output["days"], view.output["failed"]) == (True, [], 0)

@@ -1,4 +1,4 @@
-"""Late data on the deployed local cloud: noticed, the day run again once, compared exactly, told once."""
+"""Late data on the deployed local cloud: the day is run again once, compared exactly, and notified once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.independent import COLUMNS, COUNTS, daily_delays
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
 FIRST = "f.hour NOT BETWEEN 4 AND 7 AND f.hour NOT BETWEEN 20 AND 23"
-"""The flights of the files that came in time."""
+"""The flights of the files that are not late."""
 NOTHING = [None] * len(COLUMNS[3:])
 FIRST_WEATHER = "w.time_hour <> TIMESTAMPTZ '2013-03-10 20:00:00+00'"
 
 
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory):
-    """The late day computed from the CSVs, before and after: rows by origin and carrier."""
+    """The late day computed from the CSVs, without and with the late data: rows by origin and carrier."""
     folder = tmp_path_factory.mktemp("independent")
     before = daily_delays(folder, LATE, where=FIRST, weather=FIRST_WEATHER)
     return tuple({row[1:3]: row[3:] for row in rows} for rows in (before, daily_delays(folder, LATE)))
@@ -32,14 +32,13 @@ def comparison(cloud, monitored):
     return cloud.json("diff", "daily_delays", "--date", LATE)["comparison"]
 
 
-def test_two_monitors_at_once_run_the_late_day_again_once_and_tell_it_once(cloud, monitored):
+def test_two_monitorings_at_once_run_the_late_day_again_once_and_send_one_notification(cloud, monitored):
     days = [day for output in monitored.outputs for day in output["days"]]
     assert {day["date"] for day in days} == {LATE}
-    assert [day["told"] for day in days].count(True) == 1
+    assert [day["notified"] for day in days].count(True) == 1
     assert sorted(name for name in monitored.jobs if "compare" not in name) == [
         f"daily_delays {LATE} delays_by_carrier",
         f"daily_delays {LATE} flights_with_weather",
-        f"daily_delays {LATE} publish",
     ]
     runs = [run for run in cloud.json("runs", "daily_delays")["runs"] if run["date"] == LATE]
     assert [run["state"] for run in runs] == ["published", "published"]
@@ -48,7 +47,7 @@ def test_two_monitors_at_once_run_the_late_day_again_once_and_tell_it_once(cloud
     assert message["Subject"].startswith(f"daily_delays {LATE} changed: ")
 
 
-def test_the_message_says_what_came_late_and_what_it_changed(monitored, versions):
+def test_the_message_names_the_late_data_and_its_effect(monitored, versions):
     before, after = versions
     (message,) = monitored.messages
     body = message["Message"]
@@ -86,11 +85,11 @@ def test_every_changed_row_has_the_values_that_the_csvs_say(comparison, versions
 
 def test_totals_of_metrics_are_those_of_the_csvs(comparison, versions):
     totals = {metric["metric"]: (metric["before"], metric["after"]) for metric in comparison["metrics"]}
-    for place, name in enumerate(COLUMNS[3:COUNTS]):
-        assert totals[name] == tuple(sum(row[place] for row in rows.values()) for rows in versions)
-    for place, name in enumerate(COLUMNS[COUNTS:], start=COUNTS - 3):
-        values = ([row[place] for row in rows.values() if row[place] is not None] for rows in versions)
-        assert totals[name] == pytest.approx([sum(found) / len(found) for found in values], rel=1e-9)
+    for index, name in enumerate(COLUMNS[3:COUNTS]):
+        assert totals[name] == tuple(sum(row[index] for row in rows.values()) for rows in versions)
+    for index, name in enumerate(COLUMNS[COUNTS:], start=COUNTS - 3):
+        values = ([row[index] for row in rows.values() if row[index] is not None] for rows in versions)
+        assert totals[name] == pytest.approx([sum(column) / len(column) for column in values], rel=1e-9)
 
 
 def test_the_largest_movers_are_those_of_the_csvs(comparison, versions):
@@ -103,14 +102,14 @@ def test_the_largest_movers_are_those_of_the_csvs(comparison, versions):
         assert (mover["before"], mover["after"]) == (before[key][0], after[key][0])
 
 
-def test_the_inputs_that_explain_it_are_exactly_what_came_late(comparison, feed):
-    flights, weather = sorted(comparison["inputs"], key=lambda found: found["source"])
+def test_the_changed_inputs_are_exactly_the_late_data(comparison, feed):
+    flights, weather = sorted(comparison["inputs"], key=lambda source: source["source"])
     late = len(feed.late_weather.read_text().splitlines())
     files = {change["file"] for change in flights["changes"]}
     assert files == {f"flights-{LATE}-04.csv", f"flights-{LATE}-20.csv"}
     assert sum(change["now"]["rows"] for change in flights["changes"]) == 101 + 102
     assert [(change["hour"], change["now"]["rows"]) for change in weather["changes"]] == [("20", late)]
-    assert {change["change"] for found in (flights, weather) for change in found["changes"]} == {"added"}
+    assert {change["change"] for source in (flights, weather) for change in source["changes"]} == {"added"}
 
 
 def test_every_published_version_stays_reachable_by_its_tag(cloud, comparison, versions):
@@ -121,7 +120,7 @@ def test_every_published_version_stays_reachable_by_its_tag(cloud, comparison, v
         assert str(metadata["refs"][version["tag"]]["snapshot-id"]) == version["snapshot_id"]
 
 
-def test_monitoring_again_finds_nothing_late_and_starts_nothing(cloud, monitored, inbox):
+def test_monitoring_again_finds_no_late_day_and_starts_no_job(cloud, monitored, inbox):
     jobs = len(cloud.jobs())
     (again,) = cloud.json("monitor", "daily_delays", "--as-of", AS_OF)["pipelines"]
     decisions = {day["date"]: day["rule"] for day in again["check"]["days"]}
@@ -130,19 +129,19 @@ def test_monitoring_again_finds_nothing_late_and_starts_nothing(cloud, monitored
     assert (again["days"], len(cloud.jobs()), inbox.take(LATE)) == ([], jobs, [])
 
 
-def test_a_comparison_that_was_made_is_not_computed_again(cloud, comparison):
+def test_a_stored_comparison_is_not_computed_again(cloud, comparison):
     jobs = len(cloud.jobs())
     assert cloud.json("diff", "daily_delays", "--date", LATE)["comparison"] == comparison
     assert len(cloud.jobs()) == jobs
 
 
-def test_bad_input_is_answered_in_words(cloud, published):
+def test_wrong_input_is_named_in_the_error(cloud, published):
     assert "no pipeline" in cloud.json("monitor", "nothing", code=2)["error"]["message"]
     assert "--as-of" in cloud.json("monitor", "--as-of", "yesterday", code=2)["error"]["message"]
     assert "2999" in cloud.json("monitor", "daily_delays", "--as-of", "2999-01-01", code=2)["error"]["message"]
 
 
-def test_a_pipeline_that_was_never_run_has_nothing_late(cloud):
+def test_a_pipeline_that_was_never_run_has_no_late_days(cloud):
     output = ended(cloud, start(cloud, cloud.outputs()["MonitorMachineArn"], {"pipeline": "broken", "as_of": AS_OF}))
     assert output["days"] == []
 

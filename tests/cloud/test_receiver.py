@@ -1,4 +1,4 @@
-"""Every way in, on the local cloud: pushed, through the queue, from a bucket, over SFTP, by a job; read back by SQL."""
+"""Receiving on the local cloud: push, queue, bucket, SFTP, and files by a Spark job. Results are read with SQL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from benchmarks.load import count_stored, push_load, settled
+from benchmarks.load import count_stored, push_load, read_until_stable
 from tests.sftp_server import PASSWORD, USER
 
 pytestmark = pytest.mark.cloud
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cloud
 
 @pytest.fixture(scope="module")
 def token(cloud) -> str:
-    """A token for all that is pushed here."""
+    """A token for the sources that these tests push to."""
     sources = [word for name in ("readings", "clicks", "orders") for word in ("--source", name)]
     return str(cloud.json("token", "create", "everything", *sources)["token"])
 
@@ -42,11 +42,11 @@ def post(cloud, token):
     return post
 
 
-def until(found: Callable[[], Any], *, seconds: float = 60) -> Any:
-    """Wait for something to be there."""
+def wait_for(condition: Callable[[], Any], *, seconds: float = 60) -> Any:
+    """Wait until the condition is true; return its value."""
     end = time.monotonic() + seconds
-    while not (value := found()):
-        assert time.monotonic() < end, "it did not come"
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not true after {seconds} s"
         time.sleep(0.5)
     return value
 
@@ -69,10 +69,10 @@ class TestPush:
         assert post("orders", *events[:4]).json()["accepted"] == 4
         assert post("orders", *events[2:]).status_code == 202
         assert post("orders", *events).status_code == 202
-        found = cloud.query("SELECT order_id FROM raw.orders WHERE order_id LIKE 'b%' ORDER BY 1")
-        assert found == [[f"b{number}"] for number in range(6)]
+        rows = cloud.query("SELECT order_id FROM raw.orders WHERE order_id LIKE 'b%' ORDER BY 1")
+        assert rows == [[f"b{number}"] for number in range(6)]
 
-    def test_the_side_line_is_listed_and_shown(self, cloud, post):
+    def test_rejected_events_are_listed_and_shown(self, cloud, post):
         late = post("orders", ORDER | {"Order No.": "c1", "amount": "much"}, ORDER | {"Order No.": "c2"}).json()
         listed = cloud.json("sideline", "list", "orders")
         assert "wrong_type" in json.dumps(listed)
@@ -83,22 +83,22 @@ class TestPush:
         assert json.loads(record["text"])["amount"] == "much"
 
     def test_a_revoked_token_is_refused(self, cloud):
-        made = cloud.json("token", "create", "guest", "--source", "readings")
+        created = cloud.json("token", "create", "guest", "--source", "readings")
         assert "revoked" not in json.dumps(cloud.json("token", "list", "guest")["tokens"][0]["state"])
         cloud.json("token", "revoke", cloud.json("token", "list", "guest")["tokens"][0]["id"])
         url = cloud.outputs()["ApiUrl"].rstrip("/")
-        headers = {"authorization": f"Bearer {made['token']}", "content-type": "application/x-ndjson"}
+        headers = {"authorization": f"Bearer {created['token']}", "content-type": "application/x-ndjson"}
         answer = httpx.post(f"{url}/v1/sources/readings/events", content=b"{}", headers=headers, timeout=60)
         assert answer.status_code == 401
 
     def test_many_clients_that_lose_connections(self, cloud, token):
         load = push_load(api=cloud.outputs()["ApiUrl"], token=token, clients=10, seconds=4)
         s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
-        stored, sidelined = settled(lambda: count_stored(s3, bucket))
-        assert load.good.total() > 100
-        assert stored == load.good
-        assert sidelined == load.wrong
-        assert load.disagreed == []
+        stored, rejected = read_until_stable(lambda: count_stored(s3, bucket))
+        assert load.valid.total() > 100
+        assert stored == load.valid
+        assert rejected == load.invalid
+        assert load.mismatches == []
 
 
 class TestQueue:
@@ -113,13 +113,13 @@ class TestQueue:
         def pages() -> Counter[str]:
             return Counter(page for (page,) in cloud.query("SELECT page FROM raw.clicks"))
 
-        until(lambda: pages() >= wanted)
+        wait_for(lambda: pages() >= wanted)
         assert pages() == wanted
         s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
         objects = s3.list_objects_v2(Bucket=bucket, Prefix="raw/source=clicks/")["Contents"]
         assert len(objects) < len(events)
 
-    def test_what_cannot_be_used_is_answered_at_once(self, post):
+    def test_an_invalid_event_is_rejected_at_once(self, post):
         answer = post("clicks", {"at": "2013-03-08T12:00:00Z"})
         assert answer.status_code == 422
         assert answer.json()["rejected"][0]["reason"].startswith("page: missing")
@@ -134,7 +134,7 @@ class TestPull:
             body = gzip.compress("\n".join(lines).encode(), mtime=0)
             s3.put_object(Bucket="partner-bucket", Key=f"out/{day}/part-0.ndjson.gz", Body=body)
         totals = cloud.json("pull", "bucket", "--as-of", "2013-03-08")
-        assert (totals["listed"], totals["taken"]) == (2, 2)
+        assert (totals["listed"], totals["stored"]) == (2, 2)
         assert cloud.query("SELECT id FROM raw.bucket ORDER BY 1") == [["a"], ["b"], ["c"]]
         assert cloud.json("pull", "bucket", "--as-of", "2013-03-08")["unchanged"] == 2
 
@@ -150,25 +150,25 @@ class TestPull:
 
         write(f"ä;1,5;{at}", f"b;2;{at}", "c;many;0")
         totals = cloud.json("pull", "ship", "--as-of", "2013-03-08")
-        assert (totals["taken"], totals["rows"], totals["rejected"]) == (1, 2, 1)
+        assert (totals["stored"], totals["rows"], totals["rejected"]) == (1, 2, 1)
         assert cloud.query("SELECT id, weight FROM raw.ship ORDER BY 2") == [["ä", 1.5], ["b", 2.0]]
         write(f"ä;1,5;{at}", f"b;22;{at}", f"d;4;{at}")
-        assert cloud.json("pull", "ship", "--as-of", "2013-03-08")["taken"] == 1
+        assert cloud.json("pull", "ship", "--as-of", "2013-03-08")["stored"] == 1
         assert cloud.query("SELECT id, weight FROM raw.ship ORDER BY 2") == [["ä", 1.5], ["d", 4.0], ["b", 22.0]]
 
-    def test_a_file_too_large_for_a_function_is_taken_by_a_job(self, cloud, partner):
+    def test_a_file_too_large_for_a_function_is_fetched_by_a_spark_job(self, cloud, partner):
         text = "x" * 100
         rows = [f"{number},{text},2013-03-08T{number % 24:02d}:00:00Z" for number in range(12_000)]
         partner.put("large-2013-03-08.csv", "\n".join(["id,text,at", *rows]))
         before = len(cloud.jobs())
         totals = cloud.json("pull", "large", "--as-of", "2013-03-08")
-        assert (totals["taken"], totals["rows"]) == (1, 12_000)
+        assert (totals["stored"], totals["rows"]) == (1, 12_000)
         assert len(cloud.jobs()) == before + 1
-        found = cloud.query("SELECT count(*), sum(id), count(DISTINCT hour) FROM raw.large")
-        assert found == [[12_000, sum(range(12_000)), 24]]
+        rows = cloud.query("SELECT count(*), sum(id), count(DISTINCT hour) FROM raw.large")
+        assert rows == [[12_000, sum(range(12_000)), 24]]
 
     def test_a_partner_that_may_not_be_reached(self, cloud):
-        """The functions refuse an address that the deployment does not allow, whatever a redirect says."""
+        """The functions connect to no IP address that the deployment does not allow, also after a redirect."""
         answer = cloud.slackwater("pull", "metadata", code=1)
         assert "169.254.169.254" in answer.err
         assert "outbound_allow" in answer.err
@@ -181,4 +181,4 @@ class TestColumns:
         clicks = (cloud.project / "sources" / "clicks.yaml").read_text()
         (folder / "sources" / "clicks.yaml").write_text(clicks.replace("{type: string", "{type: int64"))
         answer = replace(cloud, project=folder).slackwater("deploy", code=2)
-        assert "page: its partitions hold it as string, which cannot become int64" in answer.err
+        assert "page: the stored partitions have it as string, which cannot become int64" in answer.err

@@ -1,4 +1,4 @@
-"""The local cloud killed in the middle of a run: the day can be run again, to the right result."""
+"""The local cloud is killed in the middle of a run; afterwards the day can be run again, with the right result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud
     assert states[-2:] == ["failed", "published"]
 
 
-def test_people_are_told_once_although_the_cloud_was_killed_after_publishing_and_before_telling(
+def test_one_notification_is_sent_although_the_cloud_was_killed_between_publishing_and_notifying(
     cloud, partner, empty_day, inbox
 ):
     for name, text in flights_files(date.fromisoformat(EMPTY_DAY)).items():
@@ -72,8 +72,8 @@ def published(cloud, day):
 
 
 def kill(cloud):
-    found = local_cloud.status(cloud.root)
-    os.kill(found.pid, signal.SIGKILL)
+    running = local_cloud.status(cloud.root)
+    os.kill(running.pid, signal.SIGKILL)
     wait_for(lambda: local_cloud.status(cloud.root) is None)
 
 
@@ -85,5 +85,5 @@ def start_again(cloud):
 def wait_for(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, f"not true after {seconds} s"
         time.sleep(0.2)

@@ -14,17 +14,17 @@ class Assembly:
     folder: Path
     templates: dict[str, Any]
 
-    def resources(self, kind: str) -> dict[str, Any]:
+    def resources(self, resource_type: str) -> dict[str, Any]:
         """All resources of a type, by logical id, in all stacks."""
         return {
             name: resource
             for template in self.templates.values()
             for name, resource in template["Resources"].items()
-            if resource["Type"] == kind
+            if resource["Type"] == resource_type
         }
 
-    def one(self, kind: str, start: str) -> dict[str, Any]:
+    def one(self, resource_type: str, start: str) -> dict[str, Any]:
         """The properties of the one resource of a type whose logical id starts so."""
-        [found] = [resource for name, resource in self.resources(kind).items() if name.startswith(start)]
-        properties: dict[str, Any] = found["Properties"]
+        [match] = [resource for name, resource in self.resources(resource_type).items() if name.startswith(start)]
+        properties: dict[str, Any] = match["Properties"]
         return properties

@@ -1,4 +1,4 @@
-"""What the policies of a synthesised app allow, in words short enough to compare."""
+"""The permissions in the policies of a synthesised app, with resources named shortly enough to compare."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from tests.infra.assembly import Assembly
 
 
-def words(resource: Any) -> str:
+def resource_name(resource: Any) -> str:
     """A resource of a policy, with the names of what it refers to."""
     match resource:
         case {"Fn::Join": [delimiter, parts]}:
-            return str(delimiter).join(words(part) for part in parts)
+            return str(delimiter).join(resource_name(part) for part in parts)
         case {"Fn::GetAtt": [name, _]} | {"Ref": name}:
             return str(name)
         case {"Fn::ImportValue": name} | {"Fn::GetStackOutput": {"OutputName": name}}:
@@ -23,26 +23,26 @@ def words(resource: Any) -> str:
 
 def short(resource: Any) -> str:
     """`raw/*` of the raw bucket as `Raw/raw/*`, an asset as `asset.py`; other addresses without account and region."""
-    text = words(resource)
-    if found := re.search(
+    text = resource_name(resource)
+    if match := re.search(
         r"(?:FnGetAtt)(Raw|Exchange|Warehouse|FileTable|RunTable|TokenTable|EventBufferQueue)\w{8}Arn\w{8}(.*)$", text
     ):
-        return found[1] + found[2]
-    if "cdk-" in text and (found := re.search(r"[0-9a-f]{64}(?:\.tar)?(\..+)$", text)):
-        return f"asset{found[1]}"
+        return match[1] + match[2]
+    if "cdk-" in text and (match := re.search(r"[0-9a-f]{64}(?:\.tar)?(\..+)$", text)):
+        return f"asset{match[1]}"
     return re.sub(r"^.*AWS::AccountId:", "", text)
 
 
 def granted(assembly: Assembly, role: str) -> dict[str, set[str]]:
     """What a role's policy allows: resources by action."""
-    found: dict[str, set[str]] = {}
+    permissions: dict[str, set[str]] = {}
     for statement in assembly.one("AWS::IAM::Policy", role)["PolicyDocument"]["Statement"]:
         assert statement["Effect"] == "Allow"
         actions, resources = statement["Action"], statement["Resource"]
         for action in [actions] if isinstance(actions, str) else actions:
             for resource in resources if isinstance(resources, list) else [resources]:
-                found.setdefault(action, set()).add(short(resource))
-    return found
+                permissions.setdefault(action, set()).add(short(resource))
+    return permissions
 
 
 def without_logs(permissions: dict[str, set[str]]) -> dict[str, set[str]]:

@@ -26,12 +26,12 @@ def test_cdk_nag_finds_what_it_should(tmp_path: Path) -> None:
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     with pytest.raises(RuntimeError, match="ValidationFailed"):
         app.synth()
-    found = list(nag_findings(tmp_path))
-    assert len(found) == 2
-    assert all(finding.startswith("Loose/Role/DefaultPolicy/Resource: AwsSolutions-IAM5[") for finding in found)
+    findings = list(nag_findings(tmp_path))
+    assert len(findings) == 2
+    assert all(finding.startswith("Loose/Role/DefaultPolicy/Resource: AwsSolutions-IAM5[") for finding in findings)
 
 
-def test_every_accepted_finding_stands_at_one_construct_with_its_reason(assembly: Assembly) -> None:
+def test_every_accepted_finding_belongs_to_one_construct_and_has_a_reason(assembly: Assembly) -> None:
     accepted = _accepted(assembly.folder)
     assert accepted
     for path, rule, reason in accepted:
@@ -62,9 +62,9 @@ def test_cfn_lint_finds_what_it_should(tmp_path: Path) -> None:
 
 
 def test_every_state_machine_is_valid(assembly: Assembly) -> None:
-    found = {name: text for template in assembly.templates.values() for name, text in definitions(template).items()}
-    assert len(found) == 4
-    for name, definition in found.items():
+    machines = {name: text for template in assembly.templates.values() for name, text in definitions(template).items()}
+    assert len(machines) == 4
+    for name, definition in machines.items():
         assert list(machine_findings(name, definition)) == []
 
 
@@ -91,11 +91,11 @@ def test_an_expression_may_have_several_lines() -> None:
 
 def _accepted(folder: Path) -> list[tuple[str, str, str]]:
     """Path, rule and reason of every accepted finding."""
-    found: list[tuple[str, str, str]] = []
+    accepted: list[tuple[str, str, str]] = []
     for file in folder.glob("*.metadata.json"):
         for path, entries in json.loads(file.read_text()).items():
             for entry in entries:
                 if entry["type"] == "aws:cdk:acknowledged-rules":
                     rules = {rule.removeprefix("Annotation::"): reason for rule, reason in entry["data"].items()}
-                    found.extend((path.strip("/"), rule, reason) for rule, reason in rules.items())
-    return found
+                    accepted.extend((path.strip("/"), rule, reason) for rule, reason in rules.items())
+    return accepted

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from infra.app import ROOT
 from slackwater.aws.deployment import STACKS, Deployment, bootstrap_version, read_deployment
-from slackwater.cli.deploy import Cdk, Watch
+from slackwater.cli.cdk import Cdk, CdkOutput
 from slackwater.cli.progress import ProgressBoard
 from slackwater.errors import CloudError, InputError, NotDeployed
 
@@ -68,13 +68,13 @@ def deployed(**changes: str) -> dict[str, tuple[str, dict[str, str]]]:
     return {"slackwater-storage": ("UPDATE_COMPLETE", outputs | {"Exports": "x"}), **some}
 
 
-def watched(text: str) -> tuple[Watch, str]:
+def watched(printed: str) -> tuple[CdkOutput, str]:
     """What is known and shown after some output."""
     shown = io.StringIO()
-    watch = Watch(board=ProgressBoard(stream=shown, quiet=0), at="synthesis")
-    for line in text.splitlines():
-        watch.see(line)
-    return watch, shown.getvalue()
+    output = CdkOutput(progress=ProgressBoard(stream=shown, note_interval=0), current="synthesis")
+    for line in printed.splitlines():
+        output.read_line(line)
+    return output, shown.getvalue()
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def cdk(root: Path, script: str) -> Iterator[tuple[Cdk, io.StringIO]]:
     program.chmod(0o755)
     shown = io.StringIO()
     with (root / "deploy.log").open("w") as log:
-        yield Cdk(root=root, log=log, board=ProgressBoard(stream=shown, quiet=0)), shown
+        yield Cdk(root=root, log=log, progress=ProgressBoard(stream=shown, note_interval=0)), shown
 
 
 def test_what_is_deployed_is_read_from_all_stacks() -> None:
@@ -97,7 +97,9 @@ def test_what_is_deployed_is_read_from_all_stacks() -> None:
 def test_a_missing_stack_is_named() -> None:
     stacks = deployed()
     del stacks["slackwater-receiver"]
-    with pytest.raises(NotDeployed, match="no stack slackwater-receiver here: slackwater deploy"):
+    with pytest.raises(
+        NotDeployed, match="no stack slackwater-receiver in this account and region: run slackwater deploy"
+    ):
         read_deployment(FakeCloudFormation(stacks))
 
 
@@ -110,7 +112,7 @@ def test_a_stack_that_never_came_up_is_no_stack() -> None:
 def test_a_missing_output_is_named() -> None:
     stacks = deployed()
     del stacks["slackwater-storage"][1]["TokenTable"]
-    with pytest.raises(NotDeployed, match="lack TokenTable"):
+    with pytest.raises(NotDeployed, match="no output TokenTable"):
         read_deployment(FakeCloudFormation(stacks))
 
 
@@ -131,17 +133,17 @@ def test_the_bootstrap_tells_its_version(stacks: dict[str, Any], version: int) -
 
 
 def test_the_installed_cdk_tells_the_version_that_it_would_make() -> None:
-    assert Cdk(root=ROOT, log=io.StringIO(), board=ProgressBoard(stream=io.StringIO())).bundled_version() >= 28
+    assert Cdk(root=ROOT, log=io.StringIO(), progress=ProgressBoard(stream=io.StringIO())).bundled_version() >= 28
 
 
 def test_a_cdk_that_is_not_installed_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the CDK is not installed"):
-        Cdk(root=tmp_path, log=io.StringIO(), board=ProgressBoard(stream=io.StringIO())).bundled_version()
+        Cdk(root=tmp_path, log=io.StringIO(), progress=ProgressBoard(stream=io.StringIO())).bundled_version()
 
 
 def test_progress_is_one_line_for_each_thing_that_moves() -> None:
-    watch, shown = watched(_OUTPUT)
-    assert watch.changed == ["slackwater-receiver"]
+    output, shown = watched(_OUTPUT)
+    assert output.changed == ["slackwater-receiver"]
     lines = [line.partition(" 0.")[0] for line in shown.splitlines()]
     assert lines == [
         "synthesis: running, building layer.zip",
@@ -154,18 +156,17 @@ def test_progress_is_one_line_for_each_thing_that_moves() -> None:
 
 
 def test_the_first_failure_is_the_one_that_is_told() -> None:
-    watch, shown = watched(_FAILURE)
-    assert watch.failure == "slackwater-processing: AWS::IAM::Role Pull/Role (PullRole) no such principal"
+    output, shown = watched(_FAILURE)
+    assert output.failure == "slackwater-processing: AWS::IAM::Role Pull/Role (PullRole) no such principal"
     assert "rolling back" in shown
-    watch.fail()
-    assert watch.board.stream.getvalue().splitlines()[-1].startswith("slackwater-processing: failed")  # type: ignore[attr-defined]
+    assert output.current == "slackwater-processing"
 
 
 def test_deploying_hands_over_the_project_and_keeps_all_output(tmp_path: Path) -> None:
     with cdk(tmp_path, 'echo "$@"; pwd; node --version; echo "✅  slackwater-storage"') as (command, _):
-        watch = command.deploy(tmp_path / "mine", {"log_level": "DEBUG"})
+        output = command.deploy(tmp_path / "mine", {"log_level": "DEBUG"})
     kept = (tmp_path / "deploy.log").read_text()
-    assert watch.changed == ["slackwater-storage"]
+    assert output.changed == ["slackwater-storage"]
     assert kept.startswith("deploy --all --require-approval never")
     assert f"slackwater:project={tmp_path / 'mine'}" in kept
     assert "--context slackwater:log_level=DEBUG" in kept
@@ -174,8 +175,8 @@ def test_deploying_hands_over_the_project_and_keeps_all_output(tmp_path: Path) -
 
 def test_a_failed_deployment_tells_the_resource_and_where_the_rest_is(tmp_path: Path) -> None:
     script = f"cat <<'END'{_FAILURE}END\nexit 1"
-    told = r"(?s)cdk deploy failed: .*no such principal\n.*deploy\.log"
-    with cdk(tmp_path, script) as (command, shown), pytest.raises(CloudError, match=told):
+    message = r"(?s)cdk deploy failed: .*no such principal\n.*deploy\.log"
+    with cdk(tmp_path, script) as (command, shown), pytest.raises(CloudError, match=message):
         command.deploy(tmp_path, {})
     assert "slackwater-processing: failed" in shown.getvalue()
 

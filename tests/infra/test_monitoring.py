@@ -1,4 +1,4 @@
-"""What the monitoring stack shows and what rings, in its template."""
+"""The dashboard and the alarms in the template of the monitoring stack."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from aws_cdk.assertions import Template
 
 from infra.app import ROOT
 from infra.constructs.alarms import RULES, Alarms, AlarmTopic
-from infra.constructs.measures import Queues
+from infra.constructs.cloudwatch_metrics import QueueNames
 from infra.lint import context, definitions, stand_ins, synthesise
 from infra.settings import Settings, load_settings
 from slackwater.errors import DefinitionError
 from slackwater.metrics import NAMESPACE, Dimension, Metric
 from slackwater.project import Project, load_project
 from tests.infra.assembly import Assembly
-from tests.infra.test_templates import words
+from tests.infra.test_templates import resource_name
 
 pytestmark = pytest.mark.infra
 
-_OF_AWS = {
+_AWS_METRICS = {
     "AWS/Lambda": ({"Errors"}, ["FunctionName"]),
     "AWS/SQS": ({"ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"}, ["QueueName"]),
     "AWS/States": ({"ExecutionsFailed", "ExecutionsTimedOut", "ExecutionsAborted"}, ["StateMachineArn"]),
@@ -33,42 +33,41 @@ _OF_AWS = {
         ["ApplicationId", "ApplicationName"],
     ),
 }
-"""Metrics that AWS's services put, and by which dimensions."""
+"""Metrics of AWS services, with their dimensions."""
 QUEUE_ALARMS = {f"slackwater-{name}" for name in ("dead-letters", "events-waiting", "event-dead-letters")}
 
 
 @pytest.fixture(scope="module")
 def project() -> Project:
-    return load_project(ROOT / Settings().project, code="none")
+    return load_project(ROOT / Settings().project)
 
 
 @pytest.fixture(scope="module")
 def widgets(assembly: Assembly) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(words(assembly.one("AWS::CloudWatch::Dashboard", "")["DashboardBody"]))[
-        "widgets"
-    ]
-    return found
+    body = resource_name(assembly.one("AWS::CloudWatch::Dashboard", "")["DashboardBody"])
+    result: list[dict[str, Any]] = json.loads(body)["widgets"]
+    return result
 
 
 @pytest.fixture(scope="module")
 def shown(widgets: list[dict[str, Any]]) -> list[tuple[str, str, dict[str, str]]]:
     """Every metric on the dashboard: namespace, name, dimensions."""
-    found = []
+    metrics = []
     for widget in widgets:
         for namespace, name, *rest in widget["properties"].get("metrics", []):
             of = [part for part in rest if isinstance(part, str)]
-            found.append((namespace, name, dict(zip(of[::2], of[1::2], strict=True))))
-    return found
+            metrics.append((namespace, name, dict(zip(of[::2], of[1::2], strict=True))))
+    return metrics
 
 
 def alarms(assembly: Assembly) -> dict[str, dict[str, Any]]:
-    found = (resource["Properties"] for resource in assembly.resources("AWS::CloudWatch::Alarm").values())
-    return {alarm["AlarmName"]: alarm for alarm in found}
+    properties = (resource["Properties"] for resource in assembly.resources("AWS::CloudWatch::Alarm").values())
+    return {alarm["AlarmName"]: alarm for alarm in properties}
 
 
 @pytest.fixture(scope="module")
 def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The app with what starts everything by the clock."""
+    """The app with the schedule."""
     scratch = tmp_path_factory.mktemp("scheduled")
     settings = load_settings({**context(), "slackwater:airflow": True})
     return Assembly(scratch, synthesise(scratch / "cdk.out", settings=settings, artefacts=stand_ins(scratch)))
@@ -91,10 +90,10 @@ def test_every_metric_on_the_dashboard_exists(shown: list[tuple[str, str, dict[s
         if namespace == NAMESPACE:
             assert list(dimensions) == [Metric(name).dimension]
         else:
-            known, by = _OF_AWS[namespace]
+            known, by = _AWS_METRICS[namespace]
             assert name in known
             assert list(dimensions) == by
-    assert {namespace for namespace, _, _ in shown} == {NAMESPACE, *_OF_AWS}
+    assert {namespace for namespace, _, _ in shown} == {NAMESPACE, *_AWS_METRICS}
 
 
 def test_the_dashboard_shows_every_function_and_every_state_machine(
@@ -102,8 +101,8 @@ def test_the_dashboard_shows_every_function_and_every_state_machine(
 ) -> None:
     functions = {of["FunctionName"] for namespace, _, of in shown if namespace == "AWS/Lambda"}
     machines = {of["StateMachineArn"].split(":")[-1] for namespace, _, of in shown if namespace == "AWS/States"}
-    made = assembly.resources("AWS::Lambda::Function").values()
-    assert functions == {function["Properties"]["FunctionName"] for function in made}
+    created = assembly.resources("AWS::Lambda::Function").values()
+    assert functions == {function["Properties"]["FunctionName"] for function in created}
     assert machines == {name for template in assembly.templates.values() for name in definitions(template)}
 
 
@@ -127,24 +126,24 @@ def test_a_source_that_no_pipeline_reads_has_no_alarm(project: Project) -> None:
         project=project.model_copy(update={"sources": unread}),
         topic=AlarmTopic(stack, "Alarming", settings=settings).topic,
         monitor="monitor-days",
-        queues=Queues(dead_letters="a", events="b", event_dead_letters="c"),
+        queues=QueueNames(dead_letters="a", events="b", event_dead_letters="c"),
     )
-    made = Template.from_stack(stack).find_resources("AWS::CloudWatch::Alarm").values()
-    silent = {found["Properties"]["AlarmName"] for found in made if "silent" in found["Properties"]["AlarmName"]}
+    created = Template.from_stack(stack).find_resources("AWS::CloudWatch::Alarm").values()
+    silent = {alarm["Properties"]["AlarmName"] for alarm in created if "silent" in alarm["Properties"]["AlarmName"]}
     assert silent == {"slackwater-partner-silent-flights", "slackwater-partner-silent-weather"}
 
 
-def test_a_failed_monitoring_rings(assembly: Assembly) -> None:
+def test_a_failed_monitor_fires_an_alarm(assembly: Assembly) -> None:
     alarm = alarms(assembly)["slackwater-monitor-failed"]
     assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/States", "ExecutionsFailed")
     [dimension] = alarm["Dimensions"]
     assert dimension["Name"] == "StateMachineArn"
-    assert words(dimension["Value"]).endswith(":stateMachine:slackwater-monitor-days")
+    assert resource_name(dimension["Value"]).endswith(":stateMachine:slackwater-monitor-days")
     assert (alarm["Statistic"], alarm["Threshold"], alarm["Period"]) == ("Sum", 1, 300)
     assert alarm["TreatMissingData"] == "notBreaching"
 
 
-def test_a_check_that_the_schedule_has_missed_for_more_than_a_day_rings(scheduled: Assembly, project: Project) -> None:
+def test_a_check_that_is_missing_for_more_than_a_day_fires_an_alarm(scheduled: Assembly, project: Project) -> None:
     missing = {name: alarm for name, alarm in alarms(scheduled).items() if "monitor-missing" in name}
     assert set(missing) == {f"slackwater-monitor-missing-{name}" for name in project.pipelines}
     for name, alarm in missing.items():
@@ -157,15 +156,15 @@ def test_a_check_that_the_schedule_has_missed_for_more_than_a_day_rings(schedule
         assert alarm["TreatMissingData"] == "breaching"
 
 
-def test_every_alarm_says_what_to_do_and_rings_by_the_topic(scheduled: Assembly) -> None:
+def test_every_alarm_says_what_to_do_and_notifies_the_topic(scheduled: Assembly) -> None:
     for alarm in alarms(scheduled).values():
         assert "Look: " in alarm["AlarmDescription"]
         assert "{" not in alarm["AlarmDescription"]
         assert len(alarm["AlarmDescription"]) <= 1024
-        assert [words(action)[:13] for action in alarm["AlarmActions"]] == ["AlarmingTopic"]
+        assert [resource_name(action)[:13] for action in alarm["AlarmActions"]] == ["AlarmingTopic"]
 
 
-def test_levels_stay_until_they_are_put_again_and_counters_go_out(assembly: Assembly) -> None:
+def test_gauges_keep_their_state_until_the_next_value_and_counters_clear_by_themselves(assembly: Assembly) -> None:
     of = {name: (alarm["TreatMissingData"], alarm["Period"]) for name, alarm in alarms(assembly).items()}
     for name in ("slackwater-dead-letters", "slackwater-event-dead-letters"):
         assert of.pop(name) == ("ignore", 300)
@@ -175,24 +174,24 @@ def test_levels_stay_until_they_are_put_again_and_counters_go_out(assembly: Asse
     }
 
 
-def test_events_that_wait_too_long_or_could_not_be_stored_ring(assembly: Assembly) -> None:
-    found = {}
+def test_events_that_wait_too_long_or_could_not_be_stored_fire_an_alarm(assembly: Assembly) -> None:
+    alarms_of_queues = {}
     for name in QUEUE_ALARMS:
         alarm = alarms(assembly)[name]
         assert (alarm["Namespace"], alarm["Statistic"]) == ("AWS/SQS", "Maximum")
         [queue] = alarm["Dimensions"]
-        found[name.removeprefix("slackwater-")] = (queue["Value"], alarm["MetricName"], alarm["Threshold"])
-    assert found == {
+        alarms_of_queues[name.removeprefix("slackwater-")] = (queue["Value"], alarm["MetricName"], alarm["Threshold"])
+    assert alarms_of_queues == {
         "dead-letters": ("slackwater-dead-letters", "ApproximateNumberOfMessagesVisible", 1),
         "events-waiting": ("slackwater-events", "ApproximateAgeOfOldestMessage", 600),
         "event-dead-letters": ("slackwater-event-dead-letters", "ApproximateNumberOfMessagesVisible", 1),
     }
 
 
-def test_every_queue_is_looked_at(assembly: Assembly, shown: list[tuple[str, str, dict[str, str]]]) -> None:
-    made = {queue["Properties"]["QueueName"] for queue in assembly.resources("AWS::SQS::Queue").values()}
-    assert made == {alarms(assembly)[name]["Dimensions"][0]["Value"] for name in QUEUE_ALARMS}
-    assert made == {of["QueueName"] for namespace, _, of in shown if namespace == "AWS/SQS"}
+def test_every_queue_is_monitored(assembly: Assembly, shown: list[tuple[str, str, dict[str, str]]]) -> None:
+    created = {queue["Properties"]["QueueName"] for queue in assembly.resources("AWS::SQS::Queue").values()}
+    assert created == {alarms(assembly)[name]["Dimensions"][0]["Value"] for name in QUEUE_ALARMS}
+    assert created == {of["QueueName"] for namespace, _, of in shown if namespace == "AWS/SQS"}
 
 
 def test_a_partner_is_silent_after_the_hours_that_its_source_says(assembly: Assembly, project: Project) -> None:
@@ -207,7 +206,7 @@ def test_only_our_alarms_may_publish_to_their_topic(assembly: Assembly) -> None:
     [allowed] = [statement for statement in statements if statement["Effect"] == "Allow"]
     assert allowed["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
     assert allowed["Action"] == "sns:Publish"
-    assert words(allowed["Condition"]["ArnLike"]["aws:SourceArn"]).endswith(":alarm:slackwater-*")
+    assert resource_name(allowed["Condition"]["ArnLike"]["aws:SourceArn"]).endswith(":alarm:slackwater-*")
     assert allowed["Condition"]["StringEquals"] == {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
 
 
@@ -221,32 +220,32 @@ def test_dead_letters_are_kept_for_two_weeks_and_come_from_the_two_topics(assemb
     assert len(allowed["Condition"]["ArnEquals"]["aws:SourceArn"]) == 2
 
 
-def test_nobody_is_written_to_unless_the_settings_say_so(assembly: Assembly) -> None:
+def test_nobody_is_subscribed_unless_the_settings_say_so(assembly: Assembly) -> None:
     assert not assembly.resources("AWS::SNS::Subscription")
 
 
-def test_addresses_are_subscribed_and_what_does_not_reach_them_is_kept(tmp_path: Path) -> None:
-    given = {**context(), "slackwater:alarm_emails": "on@call.example, too@call.example"}
-    given["slackwater:change_emails"] = ["reader@example.org"]
-    templates = synthesise(tmp_path / "cdk.out", settings=load_settings(given), artefacts=stand_ins(tmp_path))
+def test_addresses_are_subscribed_and_undelivered_messages_are_kept(tmp_path: Path) -> None:
+    values = {**context(), "slackwater:alarm_emails": "on@call.example, too@call.example"}
+    values["slackwater:change_emails"] = ["reader@example.org"]
+    templates = synthesise(tmp_path / "cdk.out", settings=load_settings(values), artefacts=stand_ins(tmp_path))
     subscriptions = Assembly(tmp_path, templates).resources("AWS::SNS::Subscription").values()
-    assert sorted(found["Properties"]["Endpoint"] for found in subscriptions) == [
+    assert sorted(subscription["Properties"]["Endpoint"] for subscription in subscriptions) == [
         "on@call.example",
         "reader@example.org",
         "too@call.example",
     ]
-    for found in subscriptions:
-        assert found["Properties"]["Protocol"] == "email"
-        assert "DeadLetters" in words(found["Properties"]["RedrivePolicy"]["deadLetterTargetArn"])
+    for subscription in subscriptions:
+        assert subscription["Properties"]["Protocol"] == "email"
+        assert "DeadLetters" in resource_name(subscription["Properties"]["RedrivePolicy"]["deadLetterTargetArn"])
 
 
 @pytest.mark.parametrize("address", ["nobody", "a b@example.org", "@"])
-def test_what_is_no_address_is_named(address: str) -> None:
+def test_an_invalid_address_is_named(address: str) -> None:
     with pytest.raises(DefinitionError, match="alarm_emails"):
         load_settings({"slackwater:alarm_emails": address})
 
 
-def test_the_page_for_operators_names_every_alarm_and_the_two_topics() -> None:
+def test_the_operations_page_names_every_alarm_and_the_two_topics() -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `slackwater-([\w-]+?)(?:-[A-Z]+)?` \|", page, flags=re.MULTILINE))
     others = {"monitor-failed", "monitor-missing", "dead-letters", "events-waiting", "event-dead-letters"}
@@ -255,7 +254,7 @@ def test_the_page_for_operators_names_every_alarm_and_the_two_topics() -> None:
         assert f"`{topic}`" in page
 
 
-def test_the_page_for_operators_says_from_which_value_on_an_alarm_rings() -> None:
+def test_the_operations_page_says_from_which_value_an_alarm_fires() -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     for rule in RULES:
         [row] = [line for line in page.splitlines() if line.startswith(f"| `slackwater-{rule.name}-")]

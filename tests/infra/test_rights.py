@@ -26,7 +26,7 @@ _RAW_TABLES = {"catalog", "database/slackwater_raw", "table/slackwater_raw/*"}
 _REGISTER = {"glue:GetTable": _RAW_TABLES, "glue:BatchCreatePartition": _RAW_TABLES}
 
 
-def test_receive_events_may_do_exactly_this(assembly: Assembly) -> None:
+def test_receive_events_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "receiveevents")) == {
         "s3:GetObject": {"asset.json", "Raw/receipts/*"},
         "s3:PutObject": {"Raw/raw/*", "Raw/sideline/*", "Raw/receipts/*"},
@@ -36,7 +36,7 @@ def test_receive_events_may_do_exactly_this(assembly: Assembly) -> None:
     }
 
 
-def test_store_events_may_do_exactly_this(assembly: Assembly) -> None:
+def test_store_events_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "storeevents")) == {
         "s3:GetObject": {"asset.json"},
         "s3:PutObject": {"Raw/raw/*"},
@@ -47,7 +47,7 @@ def test_store_events_may_do_exactly_this(assembly: Assembly) -> None:
     }
 
 
-def test_list_files_may_do_exactly_this(assembly: Assembly) -> None:
+def test_list_files_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "listfiles")) == {
         "s3:GetObject": {"asset.json"},
         "s3:PutObject": {"Exchange/pulls/*"},
@@ -55,7 +55,7 @@ def test_list_files_may_do_exactly_this(assembly: Assembly) -> None:
     }
 
 
-def test_fetch_file_may_do_exactly_this(assembly: Assembly) -> None:
+def test_fetch_file_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "fetchfile")) == {
         "s3:GetObject": {"asset.json", "Exchange/pulls/*"},
         "s3:PutObject": {"Raw/raw/*", "Raw/sideline/*", "Raw/landing/*"},
@@ -68,7 +68,7 @@ def test_fetch_file_may_do_exactly_this(assembly: Assembly) -> None:
     }
 
 
-def test_freeze_inputs_may_do_exactly_this(assembly: Assembly) -> None:
+def test_freeze_inputs_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "freezeinputs")) == {
         "s3:GetObject": {"asset.json", "Raw/raw/*", "Exchange/manifests/*"},
         "s3:PutObject": {"Exchange/manifests/*"},
@@ -80,7 +80,7 @@ def test_freeze_inputs_may_do_exactly_this(assembly: Assembly) -> None:
     }
 
 
-def test_record_run_may_do_exactly_this(assembly: Assembly) -> None:
+def test_record_run_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "recordrun")) == {
         "s3:GetObject": {"Exchange/runs/*"},
         "s3:ListBucket": {"Exchange"},
@@ -89,7 +89,7 @@ def test_record_run_may_do_exactly_this(assembly: Assembly) -> None:
     }
 
 
-def test_spark_jobs_may_do_exactly_this(assembly: Assembly) -> None:
+def test_spark_jobs_has_exactly_these_permissions(assembly: Assembly) -> None:
     tables = {"catalog", "database/slackwater_warehouse", "table/slackwater_warehouse/*"}
     replaced = {"Exchange/runs/*", "Exchange/comparisons/*", "Warehouse/slackwater_warehouse/*"}
     assets = {"asset.json", "asset.gz", "asset.py"}
@@ -124,15 +124,15 @@ def test_jobs_that_take_large_files_may_do_what_fetch_file_may(assembly: Assembl
 def test_a_machine_starts_watches_and_cancels_jobs_and_calls_its_two_functions(
     assembly: Assembly, machine: str, functions: set[str], role: str
 ) -> None:
-    found = without_logs(granted(assembly, machine))
-    application = next(iter(found["emr-serverless:StartJobRun"]))
+    permissions = without_logs(granted(assembly, machine))
+    application = next(iter(permissions["emr-serverless:StartJobRun"]))
     rule = {"rule/StepFunctionsGetEventsForEMRServerlessJobRule"}
     jobs = {f"{application}/jobruns/*"}
     assert application.startswith("SparkApplication")
-    called = found.pop("lambda:InvokeFunction")
+    called = permissions.pop("lambda:InvokeFunction")
     assert {name.rpartition("FnGetAtt")[2].partition("Function")[0] for name in called} == functions
-    assert {re.sub(r"\w{8}$", "", name) for name in found.pop("iam:PassRole")} == {role}
-    assert found == {
+    assert {re.sub(r"\w{8}$", "", name) for name in permissions.pop("iam:PassRole")} == {role}
+    assert permissions == {
         "emr-serverless:StartJobRun": {application},
         "emr-serverless:GetJobRun": jobs,
         "emr-serverless:CancelJobRun": jobs,
@@ -170,7 +170,7 @@ def test_no_role_has_a_managed_policy(assembly: Assembly) -> None:
     ]
 
 
-def test_check_days_may_do_exactly_this(assembly: Assembly) -> None:
+def test_check_days_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "checkdays")) == {
         "s3:GetObject": {"asset.json", "Raw/raw/*", "Exchange/manifests/*"},
         "s3:PutObject": {"Exchange/checks/*"},
@@ -181,7 +181,7 @@ def test_check_days_may_do_exactly_this(assembly: Assembly) -> None:
     }
 
 
-def test_compare_versions_may_do_exactly_this(assembly: Assembly) -> None:
+def test_compare_versions_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "compareversions")) == {
         "s3:GetObject": {"Exchange/comparisons/*"},
         "s3:PutObject": {"Exchange/comparisons/*"},
@@ -191,10 +191,10 @@ def test_compare_versions_may_do_exactly_this(assembly: Assembly) -> None:
     }
 
 
-def test_tell_change_may_do_exactly_this(assembly: Assembly) -> None:
-    found = without_logs(granted(assembly, "tellchange"))
-    assert [name[:7] for name in found.pop("sns:Publish")] == ["Changes"]
-    assert found == {
+def test_notify_change_has_exactly_these_permissions(assembly: Assembly) -> None:
+    permissions = without_logs(granted(assembly, "notifychange"))
+    assert [name[:7] for name in permissions.pop("sns:Publish")] == ["Changes"]
+    assert permissions == {
         "s3:GetObject": {"Exchange/comparisons/*"},
         "s3:PutObject": {"Exchange/comparisons/*"},
         "s3:ListBucket": {"Exchange"},
@@ -205,14 +205,14 @@ def test_tell_change_may_do_exactly_this(assembly: Assembly) -> None:
 
 
 def test_the_monitor_starts_pipelines_and_comparisons_and_calls_its_two_functions(assembly: Assembly) -> None:
-    found = without_logs(granted(assembly, "Monitor"))
+    permissions = without_logs(granted(assembly, "Monitor"))
     rule = {"rule/StepFunctionsGetEventsForStepFunctionsExecutionRule"}
     executions = {"execution:slackwater-pipeline-*:*", "execution:slackwater-compare-day:*"}
-    assert {re.sub(r"\w{8}$", "", name) for name in found.pop("lambda:InvokeFunction")} == {
+    assert {re.sub(r"\w{8}$", "", name) for name in permissions.pop("lambda:InvokeFunction")} == {
         "checkdaysFunction",
-        "tellchangeFunction",
+        "notifychangeFunction",
     }
-    assert found == {
+    assert permissions == {
         "states:StartExecution": {"stateMachine:slackwater-pipeline-*", "stateMachine:slackwater-compare-day"},
         "states:DescribeExecution": executions,
         "states:StopExecution": executions,
@@ -240,7 +240,7 @@ def reaching(tmp_path: Path) -> Callable[..., Assembly]:
         role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         sources = {f"s{n}": a_source(source=f"s{n}", pull={"files": "{date}", **pull}) for n, pull in enumerate(pulls)}
         pushed = a_source(source="pushed", pull=None)
-        grants.reach_partners(role, Project(sources={**sources, "pushed": pushed}, pipelines={}))
+        grants.allow_partners(role, Project(sources={**sources, "pushed": pushed}, pipelines={}))
         Validations.of(app).add_plugins(AwsSolutionsChecks(app))
         app.synth()
         return Assembly(tmp_path, {"Stack": json.loads((tmp_path / "Stack.template.json").read_text())})
@@ -249,44 +249,44 @@ def reaching(tmp_path: Path) -> Callable[..., Assembly]:
 
 
 def test_partners_are_reached_with_the_credentials_that_are_named_and_no_others(reaching: Any) -> None:
-    found = reaching(
+    synthesised = reaching(
         {"url": "https://files.example/x", "credentials": "secretsmanager:acme/api"},
         {"url": "https://files.example/y", "credentials": "secretsmanager:acme/api"},
         {"url": "https://files.example/z", "credentials": f"secretsmanager:{_WHOLE}"},
         {**_SFTP, "credentials": "ssm:/acme/sftp"},
         {**_SFTP, "credentials": "ssm:plain"},
     )
-    assert granted(found, "Role") == {
+    assert granted(synthesised, "Role") == {
         "secretsmanager:GetSecretValue": {"secret:acme/api-??????", _WHOLE},
         "ssm:GetParameter": {"parameter/acme/sftp", "parameter/plain"},
     }
-    assert list(nag_findings(found.folder)) == []
+    assert list(nag_findings(synthesised.folder)) == []
 
 
 def test_partners_buckets_are_read_below_their_addresses_or_by_their_roles(reaching: Any) -> None:
-    found = reaching(
+    synthesised = reaching(
         {"url": "s3://exports-a/acme/daily/"},
         {"url": "s3://exports-a/acme/hourly"},
         {"url": "s3://exports-b"},
         {"url": "s3://exports-c/acme", "role": _THEIRS},
     )
-    rights = granted(found, "Role")
-    assert {action: {_partition(name) for name in names} for action, names in rights.items()} == {
+    permissions = granted(synthesised, "Role")
+    assert {action: {_partition(name) for name in names} for action, names in permissions.items()} == {
         "s3:ListBucket": {"exports-a", "exports-b"},
         "s3:GetObject": {"exports-a/acme/daily/*", "exports-a/acme/hourly/*", "exports-b/*"},
         "sts:AssumeRole": {_THEIRS},
     }
-    statements = found.one("AWS::IAM::Policy", "Role")["PolicyDocument"]["Statement"]
+    statements = synthesised.one("AWS::IAM::Policy", "Role")["PolicyDocument"]["Statement"]
     assert [statement["Condition"] for statement in statements if statement["Action"] == "s3:ListBucket"] == [
         {"StringLike": {"s3:prefix": ["acme/daily/*", "acme/hourly/*"]}},
         {"StringLike": {"s3:prefix": ["*"]}},
     ]
-    assert list(nag_findings(found.folder)) == []
+    assert list(nag_findings(synthesised.folder)) == []
 
 
 def test_partners_without_credentials_or_buckets_take_no_rights(reaching: Any) -> None:
-    found = reaching({"url": "https://files.example/x"})
-    assert found.resources("AWS::IAM::Policy") == {}
+    synthesised = reaching({"url": "https://files.example/x"})
+    assert synthesised.resources("AWS::IAM::Policy") == {}
 
 
 def _partition(resource: str) -> str:

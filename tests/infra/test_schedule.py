@@ -11,6 +11,8 @@ from infra.app import ROOT, add_stacks
 from infra.lint import context, nag_findings, stand_ins, synthesise, template_findings
 from infra.settings import Settings, load_settings
 from infra.stacks.schedule import AIRFLOW
+from slackwater.project import load_project
+from slackwater.schedule import ProjectSchedule, schedule_of
 from tests.infra.assembly import Assembly
 
 pytestmark = pytest.mark.infra
@@ -33,11 +35,11 @@ def schedule(scheduled: Assembly) -> Assembly:
     return Assembly(scheduled.folder, {_STACK: scheduled.templates[_STACK]})
 
 
-def words(resource: Any) -> str:
-    """An address without partition, region and account; what it refers to by its name."""
+def resource_name(resource: Any) -> str:
+    """Return a resource without partition, region and account; a reference as the name of its resource."""
     match resource:
         case {"Fn::Join": [_, parts]}:
-            return "".join(words(part) for part in parts)
+            return "".join(resource_name(part) for part in parts)
         case {"Fn::GetAtt": [name, _]}:
             return str(name)[:-8]
         case {"Ref": name}:
@@ -49,15 +51,15 @@ def words(resource: Any) -> str:
 
 
 def granted(assembly: Assembly, role: str) -> dict[str, set[str]]:
-    """What a role's policy allows: resources by action."""
-    found: dict[str, set[str]] = {}
+    """Return the resources that a role's policy allows, by action."""
+    permissions: dict[str, set[str]] = {}
     for statement in assembly.one("AWS::IAM::Policy", role)["PolicyDocument"]["Statement"]:
         assert statement["Effect"] == "Allow"
         actions, resources = statement["Action"], statement.get("Resource", {"not": statement.get("NotResource")})
         for action in [actions] if isinstance(actions, str) else actions:
             for resource in resources if isinstance(resources, list) else [resources]:
-                found.setdefault(action, set()).add(words(resource))
-    return found
+                permissions.setdefault(action, set()).add(resource_name(resource))
+    return permissions
 
 
 def test_by_default_there_is_no_airflow(assembly: Assembly) -> None:
@@ -68,7 +70,7 @@ def test_by_default_there_is_no_airflow(assembly: Assembly) -> None:
 def test_the_setting_adds_a_stack_and_changes_none_but_for_alarms(assembly: Assembly, scheduled: Assembly) -> None:
     changed = {name for name, template in scheduled.templates.items() if template != assembly.templates.get(name)}
     assert changed == {_STACK, "slackwater-monitoring"}
-    before, after = (set(found.templates["slackwater-monitoring"]["Resources"]) for found in (assembly, scheduled))
+    before, after = (set(app.templates["slackwater-monitoring"]["Resources"]) for app in (assembly, scheduled))
     alarms = scheduled.resources("AWS::CloudWatch::Alarm")
     assert before < after
     assert after - before == {name for name in alarms if "monitormissing" in name}
@@ -89,76 +91,85 @@ def test_the_environment_is_the_smallest_of_the_version_that_the_dags_are_tested
         1,
     )
     assert environment["WebserverAccessMode"] == "PUBLIC_ONLY"
-    assert "RequirementsS3Path" not in environment, "MWAA brings all that the DAGs import"
+    assert "RequirementsS3Path" not in environment, "MWAA already has everything that the DAG file imports"
 
 
-def test_the_dags_are_told_what_the_machines_are_called(schedule: Assembly) -> None:
+def test_the_dags_get_the_beginning_of_the_state_machines_arns(schedule: Assembly) -> None:
     options = schedule.one("AWS::MWAA::Environment", "Environment")["AirflowConfigurationOptions"]
-    assert set(options) == {"slackwater.machines"}
-    assert words(options["slackwater.machines"]) == "arn:Partition:states:Region:AccountId:stateMachine:slackwater-"
+    assert set(options) == {"slackwater.state_machine_prefix"}
+    assert (
+        resource_name(options["slackwater.state_machine_prefix"])
+        == "arn:Partition:states:Region:AccountId:stateMachine:slackwater-"
+    )
 
 
 def test_airflow_runs_exactly_the_machines_that_the_dags_start(schedule: Assembly) -> None:
-    found = granted(schedule, "AirflowRole")
+    permissions = granted(schedule, "AirflowRole")
     machines = {"pull-source", "pipeline-daily_delays", "monitor-days"}
     prefix = "arn:Partition:states:Region:AccountId:"
-    assert found["states:StartExecution"] == {f"{prefix}stateMachine:slackwater-{name}" for name in machines}
-    assert found["states:DescribeExecution"] == {f"{prefix}execution:slackwater-{name}:*" for name in machines}
+    assert permissions["states:StartExecution"] == {f"{prefix}stateMachine:slackwater-{name}" for name in machines}
+    assert permissions["states:DescribeExecution"] == {f"{prefix}execution:slackwater-{name}:*" for name in machines}
 
 
 def test_airflow_may_do_nothing_else_but_what_mwaa_needs(schedule: Assembly) -> None:
-    found = granted(schedule, "AirflowRole")
-    services = {action.partition(":")[0] for action in found} - {"states"}
+    permissions = granted(schedule, "AirflowRole")
+    services = {action.partition(":")[0] for action in permissions} - {"states"}
     assert services == {"airflow", "s3", "logs", "cloudwatch", "sqs", "kms"}
-    assert {action: resources for action, resources in found.items() if action.startswith("s3:")} == {
+    assert {action: resources for action, resources in permissions.items() if action.startswith("s3:")} == {
         **{f"s3:{verb}": {"Dags", "Dags/*"} for verb in ("GetObject*", "GetBucket*", "List*")},
         "s3:GetAccountPublicAccessBlock": {"*"},
     }
-    assert {action for action, resources in found.items() if "*" in resources} == {
+    assert {action for action, resources in permissions.items() if "*" in resources} == {
         "s3:GetAccountPublicAccessBlock",
         "logs:DescribeLogGroups",
         "cloudwatch:PutMetricData",
     }
-    assert found["logs:PutLogEvents"] == {f"arn:Partition:logs:Region:AccountId:log-group:airflow-{_STACK}-*"}
-    assert found["sqs:SendMessage"] == {"arn:Partition:sqs:Region:*:airflow-celery-*"}
+    assert permissions["logs:PutLogEvents"] == {f"arn:Partition:logs:Region:AccountId:log-group:airflow-{_STACK}-*"}
+    assert permissions["sqs:SendMessage"] == {"arn:Partition:sqs:Region:*:airflow-celery-*"}
 
 
 def test_the_queues_key_is_used_through_the_queue_only(schedule: Assembly) -> None:
     statements = schedule.one("AWS::IAM::Policy", "AirflowRole")["PolicyDocument"]["Statement"]
     [keys] = [statement for statement in statements if "kms:Decrypt" in statement["Action"]]
-    assert words(keys["NotResource"]) == "arn:Partition:kms:*:AccountId:key/*"
+    assert resource_name(keys["NotResource"]) == "arn:Partition:kms:*:AccountId:key/*"
     [through] = keys["Condition"]["StringLike"]["kms:ViaService"]
-    assert words(through) == "sqs.Region.amazonaws.com"
+    assert resource_name(through) == "sqs.Region.amazonaws.com"
 
 
 def test_only_this_environment_takes_the_role(schedule: Assembly) -> None:
     [statement] = schedule.one("AWS::IAM::Role", "AirflowRole")["AssumeRolePolicyDocument"]["Statement"]
-    source = words(statement["Condition"]["ArnLike"]["aws:SourceArn"])
+    source = resource_name(statement["Condition"]["ArnLike"]["aws:SourceArn"])
     assert statement["Principal"] == {"Service": ["airflow-env.amazonaws.com", "airflow.amazonaws.com"]}
     assert source == f"arn:Partition:airflow:Region:AccountId:environment/{_STACK}"
-    assert words(statement["Condition"]["StringEquals"]["aws:SourceAccount"]) == "AccountId"
+    assert resource_name(statement["Condition"]["StringEquals"]["aws:SourceAccount"]) == "AccountId"
 
 
-def test_the_bucket_gets_the_dags_and_the_projects_yaml_and_nothing_else(scheduled: Assembly) -> None:
+def test_the_bucket_gets_the_dag_file_and_the_projects_schedule_and_nothing_else(scheduled: Assembly) -> None:
     [folder] = {path.parent for path in scheduled.folder.glob("asset.*/schedule.py")}
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {
         "schedule.py",
-        "project/sources/flights.yaml",
-        "project/sources/weather.yaml",
-        "project/pipelines/daily_delays.yaml",
+        "schedule.json",
     }
+    schedule = ProjectSchedule.model_validate_json((folder / "schedule.json").read_text())
+    assert schedule == schedule_of(load_project(ROOT / "examples" / "nyc_flights"))
 
 
 def test_the_files_are_written_below_the_dags_only(schedule: Assembly) -> None:
-    found = {action: names for action, names in granted(schedule, "FilesRole").items() if action.startswith("s3:")}
-    [asset] = found.pop("s3:GetObject")
+    permissions = {
+        action: names for action, names in granted(schedule, "FilesRole").items() if action.startswith("s3:")
+    }
+    [asset] = permissions.pop("s3:GetObject")
     assert asset.endswith(".zip")
-    assert found == {"s3:ListBucket": {"Dags"}, "s3:PutObject": {"Dags/dags/*"}, "s3:DeleteObject": {"Dags/dags/*"}}
+    assert permissions == {
+        "s3:ListBucket": {"Dags"},
+        "s3:PutObject": {"Dags/dags/*"},
+        "s3:DeleteObject": {"Dags/dags/*"},
+    }
     [files] = schedule.resources("Custom::CDKBucketDeployment")
     assert files in schedule.templates[_STACK]["Resources"]["Environment"]["DependsOn"]
 
 
-def test_two_private_subnets_share_one_way_out_and_take_nothing_in(schedule: Assembly) -> None:
+def test_two_private_subnets_share_one_nat_gateway_and_accept_no_traffic(schedule: Assembly) -> None:
     network = schedule.one("AWS::MWAA::Environment", "Environment")["NetworkConfiguration"]
     assert ["Private" in subnet["Ref"] for subnet in network["SubnetIds"]] == [True, True]
     assert len(schedule.resources("AWS::EC2::NatGateway")) == 1
@@ -168,7 +179,7 @@ def test_two_private_subnets_share_one_way_out_and_take_nothing_in(schedule: Ass
     assert "SecurityGroupIngress" not in schedule.resources("AWS::EC2::SecurityGroup")[group]["Properties"]
 
 
-def test_every_log_group_forgets_mwaas_own_too(schedule: Assembly) -> None:
+def test_every_log_group_has_a_retention_also_those_of_mwaa(schedule: Assembly) -> None:
     groups = [group["Properties"] for group in schedule.resources("AWS::Logs::LogGroup").values()]
     assert {group["RetentionInDays"] for group in groups} == {30}
     own = {group["LogGroupName"] for group in groups if group["LogGroupName"].startswith("airflow-")}
@@ -189,7 +200,7 @@ def test_its_findings_are_accepted_one_by_one_with_reasons(scheduled: Assembly) 
                     assert rule.removeprefix("Annotation::") not in {"AwsSolutions-IAM4", "AwsSolutions-IAM5"}
 
 
-def test_an_account_that_is_known_is_asked_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synthesis_looks_nothing_up_in_a_known_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "123456789012")
     monkeypatch.setenv("CDK_DEFAULT_REGION", "eu-central-1")
     app = App(context=context(), outdir=str(tmp_path / "cdk.out"))

@@ -5,11 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from aws_cdk import Token
 
 from infra.app import ROOT
 from infra.lint import context, definitions, stand_ins, synthesise
-from infra.machines import fillings, read_machine
 from infra.settings import Settings, load_settings
+from infra.state_machines import fill_placeholders, read_machine
 from slackwater.errors import DefinitionError
 
 pytestmark = pytest.mark.infra
@@ -29,11 +30,11 @@ publish: {step: highest, key: [date, port]}
 """
 
 
-def test_the_repository_has_settings_that_are_right() -> None:
+def test_the_settings_of_the_repository_are_valid() -> None:
     assert load_settings(context()) == Settings()
 
 
-def test_a_setting_is_given_as_text_on_the_command_line() -> None:
+def test_a_setting_may_be_a_string_from_the_command_line() -> None:
     assert load_settings({"slackwater:concurrent_runs": "3", "aws:other": 1}).concurrent_runs == 3
 
 
@@ -63,9 +64,9 @@ def test_every_wrong_setting_is_named_at_once() -> None:
 
 def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tmp_path: Path) -> None:
     project = tmp_path / "ports"
-    for folder, name, text in (("sources", "tides", _SOURCE), ("pipelines", "heights", _PIPELINE)):
+    for folder, name, content in (("sources", "tides", _SOURCE), ("pipelines", "heights", _PIPELINE)):
         (project / folder).mkdir(parents=True)
-        (project / folder / f"{name}.yaml").write_text(text)
+        (project / folder / f"{name}.yaml").write_text(content)
     settings = Settings(
         prefix="sea-two",
         project=project,
@@ -91,7 +92,7 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
     assert templates["sea-two-storage"]["Outputs"]["RawDatabase"]["Value"] == "sea_two_raw"
     assert set(definitions(processing)) == {"sea-two-pull-source", "sea-two-pipeline-heights"}
     monitor = json.loads(definitions(templates["sea-two-late"])["sea-two-monitor-days"])
-    assert monitor["States"]["Deal with the days"]["MaxConcurrency"] == 2
+    assert monitor["States"]["Handle the late days"]["MaxConcurrency"] == 2
     assert {resource["DeletionPolicy"] for resource in storage.values() if "DeletionPolicy" in resource} == {"Delete"}
     [application] = [
         resource["Properties"]
@@ -102,13 +103,13 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
     capacity = {entry["Key"]: entry["Value"] for entry in application["InitialCapacity"]}
     assert capacity["Executor"]["WorkerCount"] == 2
     assert capacity["Executor"]["WorkerConfiguration"]["Memory"] == "7 GB"
-    [told] = [
+    [environment] = [
         resource["Properties"]["Environment"]["Variables"]
         for resource in templates["sea-two-receiver"]["Resources"].values()
         if resource.get("Properties", {}).get("FunctionName") == "sea-two-receive-events"
     ]
-    assert (told["OIDC_ISSUER"], told["OIDC_AUDIENCE"]) == ("https://id.example/ports", "sea")
-    assert told["OUTBOUND_ALLOW"] == "10.20.0.0/16,files.example:8443"
+    assert (environment["OIDC_ISSUER"], environment["OIDC_AUDIENCE"]) == ("https://id.example/ports", "sea")
+    assert environment["OUTBOUND_ALLOW"] == "10.20.0.0/16,files.example:8443"
 
 
 def test_a_project_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -117,21 +118,24 @@ def test_a_project_that_is_not_there_is_named(tmp_path: Path) -> None:
         synthesise(tmp_path / "cdk.out", settings=settings, artefacts=stand_ins(tmp_path))
 
 
-def test_a_placeholder_that_nothing_fills_stops_synthesis(tmp_path: Path) -> None:
+def test_a_placeholder_without_a_value_stops_synthesis(tmp_path: Path) -> None:
     root = tmp_path / "root"
     for folder in ("lambdas", "glue_jobs", "step_functions", "examples"):
         shutil.copytree(ROOT / folder, root / folder)
     shutil.copy(ROOT / "cdk.json", root)
     frame = root / "step_functions" / "pipeline.asl.json"
     frame.write_text(frame.read_text().replace("${LogUri}", "${LogPlace}"))
-    with pytest.raises(DefinitionError, match=r"pipeline-daily_delays: nothing fills \$\{LogPlace\}"):
+    with pytest.raises(DefinitionError, match=r"pipeline-daily_delays: no value for \$\{LogPlace\}"):
         synthesise(tmp_path / "cdk.out", settings=Settings(), artefacts=stand_ins(tmp_path), root=root)
 
 
-def test_a_machine_is_filled_with_what_it_asks_for_only() -> None:
-    machine = {"States": {"A": {"Resource": "${Here}", "B": ["x${There}y"]}}}
-    values = {"Here": "1", "There": "2", "Elsewhere": "3"}
-    assert fillings(machine, values, name="m") == {"Here": "1", "There": "2"}
+def test_a_machine_gets_the_values_of_its_placeholders_only() -> None:
+    machine = {"States": {"A": {"Resource": "${Here}", "B": ["x${There}y", "${Empty}", "${Later}"]}}}
+    later = Token.as_string({"Ref": "Bucket"})
+    values = {"Here": '1 "a"', "There": "2", "Empty": "", "Elsewhere": "3", "Later": later, "Never": later}
+    definition, substitutions = fill_placeholders(machine, values, name="m")
+    assert json.loads(definition) == {"States": {"A": {"Resource": '1 "a"', "B": ["x2y", "", "${Later}"]}}}
+    assert substitutions == {"Later": later}
 
 
 def test_an_unreadable_machine_is_named(tmp_path: Path) -> None:
@@ -143,6 +147,6 @@ def test_an_unreadable_machine_is_named(tmp_path: Path) -> None:
         read_machine(tmp_path / "none.asl.json")
 
 
-def test_the_app_asks_no_account_and_no_region_for_anything(assembly_text: str) -> None:
+def test_synthesis_looks_nothing_up_in_an_account_or_region(assembly_text: str) -> None:
     assert "availability-zones" not in assembly_text
     assert "missing" not in json.loads(assembly_text)

@@ -8,7 +8,7 @@ from infra.app import ROOT
 from infra.lint import definitions
 from slackwater.aws.deployment import Deployment
 from tests.infra.assembly import Assembly
-from tests.infra.rights import words
+from tests.infra.rights import resource_name
 
 pytestmark = pytest.mark.infra
 
@@ -30,14 +30,14 @@ def test_nothing_runs_but_our_own_functions(assembly: Assembly) -> None:
         assert {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"} < properties["Environment"]["Variables"].keys()
 
 
-def test_no_function_is_told_more_than_it_needs(assembly: Assembly) -> None:
-    told = {
+def test_no_function_has_more_environment_variables_than_it_needs(assembly: Assembly) -> None:
+    environments = {
         function["Properties"]["FunctionName"].removeprefix("slackwater-"): {
             name for name in function["Properties"]["Environment"]["Variables"] if not name.startswith("POWERTOOLS_")
         }
         for function in assembly.resources("AWS::Lambda::Function").values()
     }
-    assert told == {
+    assert environments == {
         "receive-events": {"RAW_BUCKET", "RAW_DATABASE", "TOKEN_TABLE", "EVENT_QUEUE_URL", "PROJECT_URI"},
         "store-events": {"RAW_BUCKET", "RAW_DATABASE", "PROJECT_URI"},
         "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
@@ -46,7 +46,7 @@ def test_no_function_is_told_more_than_it_needs(assembly: Assembly) -> None:
         "record-run": {"RUN_TABLE"},
         "check-days": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"},
         "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
-        "tell-change": {"EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC"},
+        "notify-change": {"EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC"},
     }
 
 
@@ -55,10 +55,10 @@ def test_functions_have_the_memory_that_their_work_takes(assembly: Assembly) -> 
         function["Properties"]["FunctionName"].removeprefix("slackwater-"): function["Properties"]["MemorySize"]
         for function in assembly.resources("AWS::Lambda::Function").values()
     }
-    assert {name: memory[name] for name in ("check-days", "compare-versions", "tell-change")} == {
+    assert {name: memory[name] for name in ("check-days", "compare-versions", "notify-change")} == {
         "check-days": 1024,  # two days' manifests at once
         "compare-versions": 512,
-        "tell-change": 512,
+        "notify-change": 512,
     }
 
 
@@ -115,7 +115,7 @@ def test_messages_are_stored_in_batches_and_tried_again_before_they_are_dead(ass
     # What Lambda asks for, so that no message is handed over again while it is being stored.
     assert queue["VisibilityTimeout"] >= 6 * function["Timeout"] + mapping["MaximumBatchingWindowInSeconds"]
     assert queue["RedrivePolicy"]["maxReceiveCount"] == 5
-    assert "EventBufferDeadLetters" in words(queue["RedrivePolicy"]["deadLetterTargetArn"])
+    assert "EventBufferDeadLetters" in resource_name(queue["RedrivePolicy"]["deadLetterTargetArn"])
 
 
 def test_raw_objects_keep_their_versions_and_exchanged_files_expire(assembly: Assembly) -> None:
@@ -175,7 +175,7 @@ def test_the_api_has_one_route_with_a_limit_and_a_log(assembly: Assembly) -> Non
     assert json.loads(stage["Properties"]["AccessLogSettings"]["Format"])["status"] == "$context.status"
 
 
-def test_every_log_group_forgets(assembly: Assembly) -> None:
+def test_every_log_group_has_a_retention(assembly: Assembly) -> None:
     groups = assembly.resources("AWS::Logs::LogGroup").values()
     assert len(groups) == 14
     assert {group["Properties"]["RetentionInDays"] for group in groups} == {30}
@@ -192,7 +192,7 @@ def test_the_spark_application_has_a_limit_and_stops_by_itself(assembly: Assembl
 
 def test_every_job_is_submitted_with_the_archive_and_the_catalog(assembly: Assembly) -> None:
     machine = assembly.one("AWS::StepFunctions::StateMachine", "Pipelinedailydelays")
-    parameters = words(machine["DefinitionSubstitutions"]["SparkSubmitParameters"])
+    parameters = resource_name(machine["DefinitionSubstitutions"]["SparkSubmitParameters"])
     for setting in (
         "spark.archives=",
         "#environment",
@@ -202,12 +202,12 @@ def test_every_job_is_submitted_with_the_archive_and_the_catalog(assembly: Assem
         "spark.driver.memory=3g",
     ):
         assert setting in parameters
-    assert machine["DefinitionString"].count("${SparkSubmitParameters}") == 3
+    assert machine["DefinitionString"].count("${SparkSubmitParameters}") == 2
 
 
 def test_state_machines_are_logged_and_named_after_pipelines(assembly: Assembly) -> None:
     machines = [definitions(template) for template in assembly.templates.values()]
-    assert {name for found in machines for name in found} == {
+    assert {name for names in machines for name in names} == {
         "slackwater-pull-source",
         "slackwater-pipeline-daily_delays",
         "slackwater-compare-day",
@@ -218,5 +218,5 @@ def test_state_machines_are_logged_and_named_after_pipelines(assembly: Assembly)
 
 
 def test_the_outputs_are_those_that_the_library_reads(assembly: Assembly) -> None:
-    found = {name for template in assembly.templates.values() for name in template["Outputs"]}
-    assert {field.alias for field in Deployment.model_fields.values()} <= found
+    outputs = {name for template in assembly.templates.values() for name in template["Outputs"]}
+    assert {field.alias for field in Deployment.model_fields.values()} <= outputs

@@ -1,4 +1,4 @@
-"""Run by test_jobs as a process: a day's stages on executors that are processes of their own."""
+"""A process that test_jobs starts: the stages of a day on executors in other processes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.fakes_spark import FolderStore
 from tests.spark.nyc import PROJECT, Day
 
 
-class SignedStore(FolderStore):
-    """Leaves a note of which process wrote."""
+class SigningStore(FolderStore):
+    """Records which process wrote."""
 
     def put(self, uri, body, *, metadata=None) -> None:
         super().put(uri, body)
@@ -38,14 +38,14 @@ def main() -> None:
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
-    stores = partial(SignedStore, root)
-    done = Day(store=stores(), project=load_project(PROJECT), date=date).run(spark, stores)
-    manifest = load_manifest(done["delays_by_carrier"].manifest, store=stores())
+    stores = partial(SigningStore, root)
+    references = Day(store=stores(), project=load_project(PROJECT), date=date).run(spark, stores)
+    manifest = load_manifest(references["delays_by_carrier"].manifest, store=stores())
     rows = read_frame(spark, manifest, stores=stores).orderBy("origin", "carrier").collect()
     writers = [int(path.name) for path in (root / "writers").iterdir()]
     spark.stop()
-    answer = {"table": [[date, *row] for row in rows], "files": done["flights_with_weather"].files}
-    print(json.dumps({**answer, "writers": writers, "driver": os.getpid()}))
+    result = {"table": [[date, *row] for row in rows], "files": references["flights_with_weather"].files}
+    print(json.dumps({**result, "writers": writers, "driver": os.getpid()}))
 
 
 if __name__ == "__main__":

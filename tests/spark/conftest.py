@@ -20,13 +20,13 @@ WORKERS = {
     "PYSPARK_PYTHON": sys.executable,
     "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
 }
-"""What Python workers and jobs find in their environment; on EMR the job's archive takes this place."""
+"""The environment of Python workers and jobs. On EMR the job's archive provides it."""
 
 
 def iceberg_jar() -> Path:
-    found = sorted(JARS.glob("*iceberg-spark-runtime*.jar"))
-    assert found, f"no Iceberg jar in {JARS}: fetch Spark's jars with `python -m slackwater.local.jars`"
-    return found[0]
+    jars = sorted(JARS.glob("*iceberg-spark-runtime*.jar"))
+    assert jars, f"no Iceberg jar in {JARS}: fetch Spark's jars with `python -m slackwater.local.jars`"
+    return jars[0]
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             patch.setenv(name, value)
         settings = {
             "spark.ui.enabled": "false",
-            # Sessions of seconds: the second compiler's threads cost more than its code ever gives back.
+            # Sessions of seconds: the second compiler's threads cost more than its code saves.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -67,5 +67,5 @@ def store(tmp_path: Path) -> FolderStore:
 
 @pytest.fixture
 def stores(store: FolderStore) -> Callable[[], FolderStore]:
-    """What makes the same store in a worker process."""
+    """A factory of the same store for worker processes."""
     return partial(FolderStore, store.root)

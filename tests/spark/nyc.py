@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -12,14 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from glue_jobs import run_stage
 from slackwater.arrow.exchange import StoreFactory
 from slackwater.arrow.reference import ArrowReference
 from slackwater.pipeline.graph import stages
 from slackwater.project import Project, load_project
 from slackwater.runs.day import day_of
 from slackwater.runs.manifest import InputManifest, InputObject
+from slackwater.runs.record import Run
 from slackwater.sources.fields import FieldType
+from slackwater.steps.spark.stage import StageJob, run_stage
 from tests.fakes_spark import FolderStore
 from tests.independent import database
 
@@ -43,7 +43,7 @@ def events_of(table: str, day: str, scratch: Path, project: Project) -> list[dic
     names = ", ".join(project.source(table).fields)
     cursor = database(scratch).execute(
         f"SELECT {names} FROM {table} WHERE time_hour >= ? AND time_hour < ?",
-        [moment.replace(tzinfo=None) for moment in around],
+        [instant.replace(tzinfo=None) for instant in around],
     )
     columns = [column[0] for column in cursor.description]
     return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
@@ -51,7 +51,7 @@ def events_of(table: str, day: str, scratch: Path, project: Project) -> list[dic
 
 @dataclass(frozen=True)
 class Day:
-    """One day of the example: its raw objects, and the arguments of its jobs."""
+    """One day of the example: its raw objects, and its jobs."""
 
     store: FolderStore
     project: Project
@@ -86,8 +86,9 @@ class Day:
 
     def _table(self, source: str, rows: list[dict[str, Any]]) -> pa.Table:
         declared = [(name, TYPES[field.type]) for name, field in self.project.source(source).fields.items()]
-        moment = pa.timestamp("us", "UTC")
-        own = [("_event_time", moment), ("_received_at", moment), ("_batch_id", pa.string()), ("_extra", pa.string())]
+        timestamp = pa.timestamp("us", "UTC")
+        own = [("_event_time", timestamp), ("_received_at", timestamp)]
+        own += [("_batch_id", pa.string()), ("_extra", pa.string())]
         full = [
             {**row, "_event_time": row["time_hour"], "_received_at": row["time_hour"], "_batch_id": "b"} for row in rows
         ]
@@ -106,27 +107,40 @@ class Day:
     def prefix(self) -> str:
         return f"s3://exchange/runs/daily_delays/{self.date}/run/{self.attempt}/"
 
-    def options(self, stage: str, **upstream: str) -> argparse.Namespace:
-        words = ["--project", PROJECT_URI, "--pipeline", "daily_delays", "--date", self.date, "--stage", stage]
-        words += ["--run-id", "run", "--attempt", str(self.attempt), "--manifest", MANIFEST_URI]
-        words += ["--prefix", self.prefix, "--correlation-id", "c-1"]
-        for name, uri in upstream.items():
-            words += ["--upstream", f"{name}={uri}"]
-        return run_stage.parse(words)
+    @property
+    def identity(self) -> Run:
+        return Run(
+            pipeline="daily_delays",
+            date=self.date,
+            run_id="run",
+            attempt=self.attempt,
+            correlation_id="c-1",
+            manifest=MANIFEST_URI,
+            prefix=self.prefix,
+            files=len(self.objects),
+            rows=sum(item.rows for item in self.objects),
+            bytes=sum(item.bytes for item in self.objects),
+        )
+
+    def job(self, stage: str, **upstream: str) -> StageJob:
+        """Return the job of one stage; `upstream` names the manifests of the stages that it reads."""
+        return StageJob(
+            run=self.identity, stage=stage, project=PROJECT_URI, catalog_table="warehouse.days.none", upstream=upstream
+        )
 
     def run(self, spark: SparkSession, stores: StoreFactory) -> dict[str, ArrowReference]:
-        """Run every stage in order; return their references by name."""
-        done: dict[str, ArrowReference] = {}
+        """Run every stage in order, without publishing; return their references by name."""
+        references: dict[str, ArrowReference] = {}
         for stage in stages(self.project.pipeline("daily_delays")):
-            upstream = {name: done[name].manifest for name in stage.reads_stages}
-            done[stage.name] = run_stage.run_stage(spark, self.options(stage.name, **upstream), stores=stores)
-        return done
+            upstream = {name: references[name].manifest for name in stage.reads_stages}
+            references[stage.name] = run_stage(spark, self.job(stage.name, **upstream), self.project, stores=stores)
+        return references
 
 
 def nyc_day(store: FolderStore, day: str, scratch: Path) -> Day:
     """Return a day of the example with all of its events, frozen."""
     project = load_project(PROJECT)
-    made = Day(store=store, project=project, date=day)
+    nyc = Day(store=store, project=project, date=day)
     for source in ("flights", "weather"):
-        made = made.with_events(source, events_of(source, day, scratch, project))
-    return made.freeze()
+        nyc = nyc.with_events(source, events_of(source, day, scratch, project))
+    return nyc.freeze()

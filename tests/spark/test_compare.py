@@ -16,13 +16,13 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from glue_jobs import compare_day, publish_day
+from glue_jobs import compare_day
 from slackwater.arrow.exchange import load_manifest, read_frame
 from slackwater.errors import CloudError, DataError, InputError
 from slackwater.late.comparison import (
     MAX_MOVERS,
     MAX_ROWS,
-    MAX_TEXT,
+    MAX_STRING_LENGTH,
     Comparison,
     PublishedVersion,
     Totals,
@@ -33,7 +33,9 @@ from slackwater.project import load_project
 from slackwater.runs.difference import Change
 from slackwater.runs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
-from slackwater.steps.spark.table import find_commit, overwrite_day, prepare_table, tag
+from slackwater.steps.spark.comparison import ComparisonJob, compare_versions
+from slackwater.steps.spark.publish import with_date
+from slackwater.steps.spark.table import create_tag, find_commit, overwrite_day, prepare_table
 from tests.spark.nyc import PROJECT, PROJECT_URI
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -44,9 +46,7 @@ NOON = datetime(2013, 3, 9, 12, tzinfo=UTC)
 SCHEMA = "origin string, carrier string, flights bigint, delay double"
 ROWS = [("EWR", "UA", 3, 1.5), ("JFK", "B6", 2, None), ("LGA", "DL", 5, -2.0)]
 PREFIX = f"s3://exchange/comparisons/daily_delays/{DAY}/1-2/"
-WORDS = [
-    "--project", PROJECT_URI, "--pipeline", "daily_delays", "--prefix", PREFIX, "--job", "j", "--correlation-id", "c",
-]  # fmt: skip
+JOB = ComparisonJob(pipeline="daily_delays", date=str(DAY), prefix=PREFIX, job="j", correlation_id="c")
 _numbers = count()
 
 
@@ -63,7 +63,7 @@ class Day:
 
     def publish(self, rows: Any, schema: str = SCHEMA) -> PublishedVersion:
         attempt = len(self.versions) + 1
-        frame = publish_day.with_date(self.spark.createDataFrame(rows, schema), DAY)
+        frame = with_date(self.spark.createDataFrame(rows, schema), DAY)
         prepare_table(self.spark, self.table, frame)
         identity = {
             "slackwater.pipeline": "daily_delays", "slackwater.date": str(DAY), "slackwater.run-id": "r" * 32,
@@ -72,7 +72,7 @@ class Day:
         overwrite_day(frame, self.table, DAY, identity)
         commit = find_commit(self.spark, self.table, identity)
         name = version_tag(date=str(DAY), run_id="r" * 32, attempt=attempt)
-        tag(self.spark, self.table, name, commit.snapshot_id)
+        create_tag(self.spark, self.table, name, commit.snapshot_id)
         version = PublishedVersion(
             attempt=attempt, run_id="r" * 32, tag=name, snapshot_id=commit.snapshot_id, published_at=NOON,
             frozen_at=NOON, manifest=f"s3://exchange/manifests/{attempt}.json",
@@ -89,10 +89,10 @@ class Day:
         self.store.put(PROJECT_URI, project.model_dump_json(by_alias=True).encode())
         pair = VersionPair(pipeline="daily_delays", date=str(DAY), before=before, after=after)
         self.store.put(pair_uri(PREFIX), pair.model_dump_json().encode())
-        return compare_day.compare_day(self.spark, self.options(), stores=self.stores)
+        return self.run(JOB)
 
-    def options(self, day: date = DAY):
-        return compare_day.parse([*WORDS, "--date", str(day), "--catalog-table", self.table])
+    def run(self, job: ComparisonJob) -> Comparison:
+        return compare_versions(self.spark, job, project=PROJECT_URI, catalog_table=self.table, stores=self.stores)
 
     def of(self, before: Any, after: Any, schema: str = SCHEMA, later: str = "") -> Comparison:
         self.publish(before, schema)
@@ -118,11 +118,11 @@ def counts(comparison: Comparison) -> tuple[int, ...]:
 
 
 def metric(comparison: Comparison, name: str):
-    (found,) = [metric for metric in comparison.metrics if metric.metric == name]
-    return found
+    (match,) = [metric for metric in comparison.metrics if metric.metric == name]
+    return match
 
 
-def test_added_removed_and_changed_rows_are_told_with_what_they_were(day, store):
+def test_added_removed_and_changed_rows_are_reported_with_both_values(day, store):
     comparison = day.of(ROWS, [("EWR", "UA", 4, 1.5), ("LGA", "DL", 5, -2.0), ("SWF", "MQ", 7, 0.5)])
     assert counts(comparison) == (3, 3, 1, 1, 1)
     assert comparison.key == ("origin", "carrier")
@@ -152,9 +152,9 @@ def test_identical_versions_differ_in_nothing(day, store):
     assert not list(store.list(f"{PREFIX}rows/"))
 
 
-def test_other_days_of_the_table_are_not_looked_at(spark, day):
+def test_other_days_of_the_table_are_not_compared(spark, day):
     day.publish(ROWS)
-    other = publish_day.with_date(spark.createDataFrame([("EWR", "UA", 99, 9.0)], SCHEMA), OTHER_DAY)
+    other = with_date(spark.createDataFrame([("EWR", "UA", 99, 9.0)], SCHEMA), OTHER_DAY)
     overwrite_day(other, day.table, OTHER_DAY, {})
     day.publish(ROWS[:2])
     assert counts(day.compare()) == (3, 2, 0, 1, 0)
@@ -175,28 +175,29 @@ def test_a_version_may_be_empty_or_one_row(day, before, after, expected, flights
     assert (metric(comparison, "flights").before, metric(comparison, "flights").after) == flights
 
 
-def test_every_type_is_compared_as_it_is(day):
+def test_every_type_is_compared_by_value(day):
     """One row for each way to differ, beside one that is the same in everything."""
     schema = (
         "origin string, carrier string, price decimal(20,2), seen date, at timestamp, local timestamp_ntz, ok boolean, "
-        "raw binary, notes array<string>, place struct<x: double, name: string>, tags map<string, double>, small float"
+        "raw binary, notes array<string>, location struct<x: double, name: string>, tags map<string, double>, "
+        "small float"
     )
-    moment = datetime(2013, 3, 8, 7, 30, 0, 500_000, tzinfo=UTC)
+    instant = datetime(2013, 3, 8, 7, 30, 0, 500_000, tzinfo=UTC)
     base: dict[str, Any] = {
-        "price": Decimal("12345678901234567.89"), "seen": DAY, "at": moment, "local": datetime(2013, 3, 8, 2, 30),
-        "ok": True, "raw": b"\x00\xff", "notes": ["a", None], "place": (1.0, "x"), "tags": {"a": 1.0, "b": None},
+        "price": Decimal("12345678901234567.89"), "seen": DAY, "at": instant, "local": datetime(2013, 3, 8, 2, 30),
+        "ok": True, "raw": b"\x00\xff", "notes": ["a", None], "location": (1.0, "x"), "tags": {"a": 1.0, "b": None},
         "small": 0.1,
     }  # fmt: skip
     other: dict[str, Any] = {
-        "price": Decimal("12345678901234567.90"), "seen": OTHER_DAY, "at": moment + timedelta(microseconds=1),
+        "price": Decimal("12345678901234567.90"), "seen": OTHER_DAY, "at": instant + timedelta(microseconds=1),
         "local": datetime(2013, 3, 8, 2, 31), "ok": False, "raw": b"\x00\xfe", "notes": ["a"],
-        "place": (1.0, None), "tags": {"a": 1.0, "c": None}, "small": 0.2,
+        "location": (1.0, None), "tags": {"a": 1.0, "c": None}, "small": 0.2,
     }  # fmt: skip
-    text: dict[str, Any] = {
+    expected: dict[str, Any] = {
         "price": ("12345678901234567.89", "12345678901234567.90"), "seen": ("2013-03-08", "2013-03-09"),
         "at": ("2013-03-08T07:30:00.5Z", "2013-03-08T07:30:00.500001Z"),
         "local": ("2013-03-08T02:30:00", "2013-03-08T02:31:00"), "ok": (True, False), "raw": ("00ff", "00fe"),
-        "notes": ('["a",null]', '["a"]'), "place": ('{"x":1.0,"name":"x"}', '{"x":1.0,"name":null}'),
+        "notes": ('["a",null]', '["a"]'), "location": ('{"x":1.0,"name":"x"}', '{"x":1.0,"name":null}'),
         "tags": ('{"a":1.0,"b":null}', '{"a":1.0,"c":null}'), "small": (0.1, 0.2),
     }  # fmt: skip
     before = [(name, "x", *base.values()) for name in ["", *base]]
@@ -205,7 +206,7 @@ def test_every_type_is_compared_as_it_is(day):
     comparison = day.of(before, after, schema)
     assert counts(comparison) == (11, 11, 0, 0, 10)
     assert {row.key["origin"]: row.values for row in comparison.examples} == {
-        name: {name: pair} for name, pair in text.items()
+        name: {name: pair} for name, pair in expected.items()
     }
     price = metric(comparison, "price")
     assert (price.total, price.movers[0].key["origin"]) == (Totals.SUM, "price")
@@ -213,7 +214,7 @@ def test_every_type_is_compared_as_it_is(day):
     assert len(day.stored_rows(comparison)) == 10
 
 
-def test_floating_point_values_are_the_same_within_the_order_of_adding_up(day):
+def test_floating_point_values_are_equal_within_the_tolerance(day):
     """By themselves and inside of other values: each row holds one case in one column."""
     nan, inf = math.nan, math.inf
     same = [
@@ -228,23 +229,23 @@ def test_floating_point_values_are_the_same_within_the_order_of_adding_up(day):
         lambda value: value, lambda value: [1.0, value], lambda value: (value,), lambda value: {"a": value, "b": 1.0},
     ]  # fmt: skip
     schema = "origin string, carrier int, a double, b array<double>, c struct<x: double>, d map<string, double>"
-    cases = [(kind, place, pair) for kind in range(4) for place, pair in enumerate([*same, *unlike])]
+    cases = [(column, index, pair) for column in range(4) for index, pair in enumerate([*same, *unlike])]
 
     def rows(side: int) -> list[tuple[Any, ...]]:
         nothing = [None] * 4
         return [
-            ("abcd"[kind], place, *nothing[:kind], wraps[kind](pair[side]), *nothing[kind + 1 :])
-            for kind, place, pair in cases
+            ("abcd"[column], index, *nothing[:column], wraps[column](pair[side]), *nothing[column + 1 :])
+            for column, index, pair in cases
         ]
 
     comparison = day.of(rows(0), rows(1), schema)
     assert [(row.key["origin"], row.key["carrier"]) for row in comparison.examples] == [
-        ("abcd"[kind], place) for kind, place, _ in cases if place >= len(same)
+        ("abcd"[column], index) for column, index, _ in cases if index >= len(same)
     ]
     assert all(list(row.values) == [row.key["origin"]] for row in comparison.examples)
 
 
-def test_what_is_not_finite_is_text_in_a_row_and_no_part_of_a_total(day, store):
+def test_a_value_that_is_not_finite_is_a_string_in_a_row_and_not_part_of_a_total(day, store):
     rows = [("a", "x", 1, math.nan), ("b", "x", 1, math.inf), ("c", "x", 1, 2.0)]
     comparison = day.of(rows, [("a", "x", 1, -math.inf), ("b", "x", 1, 3.0), ("c", "x", 1, math.nan)])
     assert [row.values["delay"] for row in comparison.examples] == [
@@ -268,7 +269,7 @@ def test_a_column_that_the_earlier_version_lacks_was_null_there(day):
     assert (weight.before, weight.after, len(weight.movers)) == (None, 3, 2)
 
 
-def test_a_column_that_was_dropped_or_widened_since_is_compared_all_the_same(spark, day):
+def test_a_column_that_was_dropped_or_widened_since_is_compared_too(spark, day):
     day.publish([("EWR", "UA", 3, 1.5)], "origin string, carrier string, flights int, delay double")
     spark.sql(f"ALTER TABLE {day.table} ALTER COLUMN flights TYPE bigint")
     spark.sql(f"ALTER TABLE {day.table} DROP COLUMN delay")
@@ -286,13 +287,13 @@ def test_a_column_that_was_dropped_or_widened_since_is_compared_all_the_same(spa
     assert comparison.examples[0].values == {"flights": (3, 2**40), "delay": (1.5, None)}
 
 
-def test_keys_may_hold_anything_and_are_shown_in_their_order(day):
+def test_keys_may_hold_any_string_and_are_shown_in_order(day):
     names = ["", " ", "Zürich", "東京", "a'b`c\"d\\", "a\nb", "x" * 1000, "🛫"]
     schema = "origin string, carrier string, `flights, all.of them` bigint"
     comparison = day.of([(name, "UA", 1) for name in names], [(name, "UA", 2) for name in names], schema)
     assert comparison.rows.changed == len(names)
     shown = [row.key["origin"] for row in comparison.examples]
-    assert shown == [f"{'x' * (MAX_TEXT - 3)}..." if len(name) > 100 else name for name in sorted(names)]
+    assert shown == [f"{'x' * (MAX_STRING_LENGTH - 3)}..." if len(name) > 100 else name for name in sorted(names)]
     assert comparison.examples[0].values == {"flights, all.of them": (1, 2)}
     assert {row["origin"] for row in day.stored_rows(comparison)} == set(names)
 
@@ -318,11 +319,11 @@ def test_columns_named_like_those_of_the_comparison_are_kept_apart(day):
     assert list(row.values())[1:] == ["a", "changed", 1, 4, 2, 5, 3, 6]
 
 
-def test_a_key_that_does_not_tell_an_earlier_version_s_rows_apart_is_refused(day):
+def test_a_key_that_does_not_identify_the_rows_of_an_earlier_version_is_refused(day):
     day.publish([("EWR", "UA", 1, 0.0), ("EWR", "B6", 1, 0.0)])
     day.publish([("EWR", "UA", 2, 0.0)])
     day.key = ("date", "origin")
-    with pytest.raises(DataError, match=r"attempt 1 has keys \(date, origin\) that stand more than once"):
+    with pytest.raises(DataError, match=r"attempt 1 has keys \(date, origin\) that occur more than once"):
         day.compare()
     day.key = ("date", "terminal")
     with pytest.raises(DataError, match=r"publish\.key names terminal, which neither version has"):
@@ -341,15 +342,15 @@ def test_a_large_comparison_agrees_with_duckdb(day):
     maker = random.Random(11)  # noqa: S311 - data, no secret
     schema = "origin string, carrier string, flights int, delay double, price decimal(9,2)"
 
-    def value(place: int) -> tuple[Any, ...]:
-        name = (f"k{place % 97}", f"c{place // 97}")
+    def value(number: int) -> tuple[Any, ...]:
+        name = (f"k{number % 97}", f"c{number // 97}")
         numbers = (maker.randint(0, 99), maker.choice([None, maker.random()]), Decimal(maker.randint(0, 999)) / 100)
         return (*name, *numbers)
 
-    before = [value(place) for place in range(900)]
+    before = [value(number) for number in range(900)]
     kept = [row for row in before if maker.random() < 0.9]
     after = [value(int(r[0][1:]) + 97 * int(r[1][1:])) if maker.random() < 0.4 else r for r in kept]
-    after += [value(place) for place in range(900, 960)]
+    after += [value(number) for number in range(900, 960)]
     comparison = day.of(before, after, schema)
     frames = {}
     for name, rows in (("b", before), ("a", after)):
@@ -371,14 +372,14 @@ def test_a_large_comparison_agrees_with_duckdb(day):
         FROM b FULL JOIN a ON b.origin = a.origin AND b.carrier = a.carrier
         """
     )
-    found = dict(connection.sql("SELECT change, count(*) FROM paired GROUP BY change").fetchall())
-    assert counts(comparison) == (900, len(after), found["added"], found["removed"], found["changed"])
+    changes = dict(connection.sql("SELECT change, count(*) FROM paired GROUP BY change").fetchall())
+    assert counts(comparison) == (900, len(after), changes["added"], changes["removed"], changes["changed"])
     assert comparison.rows.differing > MAX_ROWS
     assert len(comparison.examples) == MAX_ROWS
-    wanted = connection.sql("SELECT * FROM paired WHERE change IS NOT NULL ORDER BY origin, carrier")
-    expected = [dict(zip(wanted.columns, row, strict=True)) for row in wanted.fetchall()]
+    differing = connection.sql("SELECT * FROM paired WHERE change IS NOT NULL ORDER BY origin, carrier")
+    expected = [dict(zip(differing.columns, row, strict=True)) for row in differing.fetchall()]
     stored = sorted(day.stored_rows(comparison), key=lambda row: (row["origin"], row["carrier"]))
-    assert [{name: row[name] for name in wanted.columns} for row in stored] == expected
+    assert [{name: row[name] for name in differing.columns} for row in stored] == expected
     assert comparison.all_rows.rows == comparison.rows.differing
     shown = [(row.key["origin"], row.key["carrier"], row.change.value) for row in comparison.examples]
     assert shown == [(row["origin"], row["carrier"], row["change"]) for row in expected[:MAX_ROWS]]
@@ -406,7 +407,7 @@ def test_comparing_twice_gives_the_same(day, store):
     assert day.stored_rows(again)[0]["origin"] == "LGA"
 
 
-def test_a_version_whose_tag_or_table_is_gone_is_told(spark, day):
+def test_a_version_without_its_tag_or_table_is_reported(spark, day):
     day.publish(ROWS)
     day.publish(ROWS[:1])
     spark.sql(f"ALTER TABLE {day.table} DROP TAG `{day.versions[0].tag}`")
@@ -417,22 +418,27 @@ def test_a_version_whose_tag_or_table_is_gone_is_told(spark, day):
         day.compare()
 
 
-def test_a_pair_of_another_day_is_refused(spark, stores, day):
+def test_a_pair_of_another_day_is_refused(day):
     day.of(ROWS, ROWS)
     with pytest.raises(InputError, match="names versions of daily_delays 2013-03-08, not of daily_delays 2013-03-09"):
-        compare_day.compare_day(spark, day.options(OTHER_DAY), stores=stores)
+        day.run(JOB.model_copy(update={"date": str(OTHER_DAY)}))
 
 
-def test_a_failure_is_told_under_the_job_s_own_name(monkeypatch, store):
+def test_a_failure_is_reported_under_the_job_s_own_name(monkeypatch, store):
     monkeypatch.setattr(compare_day, "s3_store", lambda: store)
-    monkeypatch.setattr(compare_day, "run_job", lambda name, work, *, context, tell: tell("CloudError: gone") or 1)
-    assert compare_day.main([*WORDS, "--date", str(DAY), "--catalog-table", "t"]) == 1
+    monkeypatch.setattr(
+        compare_day,
+        "run_job",
+        lambda name, work, *, context, report_failure: report_failure("CloudError: gone") or 1,
+    )
+    words = ["--project", PROJECT_URI, "--catalog-table", "t", "--comparison"]
+    assert compare_day.main([*words, JOB.model_dump_json()]) == 1
     assert store.get(job_failure_uri(PREFIX, "j")) == b"CloudError: gone"
     with pytest.raises(SystemExit, match="2"):
-        compare_day.main([*WORDS, "--date", "2013-02-30", "--catalog-table", "t"])
+        compare_day.main([*words, JOB.model_dump_json().replace(str(DAY), "2013-02-30")])
 
 
-def test_the_inputs_that_explain_it_are_told_unless_a_manifest_is_gone(day, store):
+def test_the_input_differences_are_reported_unless_a_manifest_is_missing(day, store):
     def keep(attempt: int, *names: str) -> None:
         objects = tuple(
             InputObject(

@@ -1,7 +1,8 @@
-"""The example's two stages in one process, held against DuckDB's reading of the package's CSVs."""
+"""The example's two stages in one process, compared with DuckDB's reading of the package's CSVs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from glue_jobs import run_stage
 from slackwater.arrow.exchange import load_manifest, read_frame
 from slackwater.arrow.reference import StepCount
 from slackwater.errors import DataError, InputError, ObjectMissing, UnknownName
 from slackwater.project import load_project
 from slackwater.steps.spark.job import explain
+from slackwater.steps.spark.stage import run_stage
 from tests.independent import assert_same_table, daily_delays
 from tests.spark.nyc import MANIFEST_URI, PROJECT, Day, nyc_day
 
@@ -106,24 +107,24 @@ def test_a_carrier_of_any_script_stays_itself(spark, stores, day):
     assert [row["carrier"] for row in rows] == ["航空✈'`"]
 
 
-def test_weather_told_twice_fails_with_the_hour_it_was_told_for(spark, stores, day):
+def test_weather_sent_twice_fails_and_names_the_hour(spark, stores, day):
     full = day.with_events("flights", [FLIGHT]).with_events("weather", [WEATHER, {**WEATHER, "precip": 0.75}]).freeze()
     with pytest.raises(Exception, match="join: weather has 2 rows for one key") as failure:
         full.run(spark, stores)
-    kind, message = explain(failure.value)
-    assert kind == DataError.__name__
+    error_type, message = explain(failure.value)
+    assert error_type == DataError.__name__
     assert '{"origin":"EWR","time_hour":"2013-03-08T15:00:00.000Z"}' in message
     assert "many: true" in message
 
 
 def test_only_events_of_the_day_count(spark, stores, day):
     """New York's 8 March 2013 starts at 05:00 UTC; an object of a partition may hold events of two days."""
-    moments = [
+    times = [
         datetime(2013, 3, 8, 4, 59, 59, 999999, UTC),
         datetime(2013, 3, 8, 5, tzinfo=UTC),
         datetime(2013, 3, 9, 5, tzinfo=UTC),
     ]
-    rows = run_whole(day.with_events("flights", [{**FLIGHT, "time_hour": moment} for moment in moments]), spark, stores)
+    rows = run_whole(day.with_events("flights", [{**FLIGHT, "time_hour": time} for time in times]), spark, stores)
     assert [row["flights"] for row in rows] == [1]
 
 
@@ -134,11 +135,11 @@ def test_exactly_the_objects_of_the_manifest_are_read(spark, stores, day):
     assert joined.rows == 1
 
 
-def test_an_object_that_is_gone_is_named(spark, stores, day):
+def test_a_missing_object_is_named(spark, stores, day):
     full = day.with_events("flights", [FLIGHT]).freeze()
     uri = full.objects[0].uri
     Path(uri.removeprefix("file://")).unlink()
-    with pytest.raises(ObjectMissing, match=r"hour=15/0\.parquet stands in the input manifest"):
+    with pytest.raises(ObjectMissing, match=r"hour=15/0\.parquet is in the input manifest"):
         full.run(spark, stores)
 
 
@@ -161,13 +162,21 @@ def test_a_second_attempt_leaves_the_first_one_alone(spark, stores, store, day):
         assert load_manifest(reference.manifest, store=store).rows == 1
 
 
+def test_a_repeated_job_returns_the_reference_of_its_attempt_and_writes_nothing(spark, stores, store, day):
+    full = day.with_events("flights", [FLIGHT]).freeze()
+    first = full.run(spark, stores)
+    files = [item.uri for item in store.list("s3://exchange/")]
+    Path(full.objects[0].uri.removeprefix("file://")).unlink()
+    assert full.run(spark, stores) == first
+    assert [item.uri for item in store.list("s3://exchange/")] == files
+
+
 def test_wrong_arguments_are_named(spark, stores, day):
     full = day.with_events("flights", [FLIGHT]).freeze()
     with pytest.raises(UnknownName, match=r"no stage 'joined'.*flights_with_weather, delays_by_carrier"):
-        run_stage.run_stage(spark, full.options("joined"), stores=stores)
+        run_stage(spark, full.job("joined"), full.project, stores=stores)
     with pytest.raises(InputError, match="flights_with_weather; --upstream names: none"):
-        run_stage.run_stage(spark, full.options("delays_by_carrier"), stores=stores)
-    other = full.options("flights_with_weather")
-    other.date = other.date.replace(day=9)
+        run_stage(spark, full.job("delays_by_carrier"), full.project, stores=stores)
+    other = replace(full, date="2013-03-09").job("flights_with_weather")
     with pytest.raises(InputError, match=f"{MANIFEST_URI} is the input manifest of daily_delays 2013-03-08"):
-        run_stage.run_stage(spark, other, stores=stores)
+        run_stage(spark, other, full.project, stores=stores)

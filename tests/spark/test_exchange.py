@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from slackwater.arrow import exchange
-from slackwater.arrow.exchange import counted, load_manifest, read_frame, store_dataset, write_frame
+from slackwater.arrow.exchange import load_manifest, observe_rows, read_frame, store_dataset, write_frame
 from slackwater.arrow.reference import REFERENCE_LIMIT, ArrowManifest, ArrowReference, StepCount
 from slackwater.arrow.schema import decode_schema
 from slackwater.errors import CloudError, DefinitionError, ObjectMissing
@@ -30,18 +30,18 @@ SMALL, LARGE = 0, 1 << 40
 SIZES = pytest.mark.parametrize("size", [SMALL, LARGE], ids=["driver", "executors"])
 
 EVERY_TYPE = """
-    text string, whole bigint, small int, tiny tinyint, short smallint, real double, single float, yes boolean,
-    day date, moment timestamp, local timestamp_ntz, price decimal(38, 9), raw binary, pause interval day to second,
+    string string, whole bigint, small int, tiny tinyint, short smallint, real double, single float, yes boolean,
+    day date, instant timestamp, local timestamp_ntz, price decimal(38, 9), raw binary, pause interval day to second,
     list array<int>,
-    nested struct<a: int, moments: array<timestamp>, local: timestamp_ntz>, pairs map<string, decimal(10, 2)>
+    nested struct<a: int, instants: array<timestamp>, local: timestamp_ntz>, pairs map<string, decimal(10, 2)>
 """
-MOMENT = datetime(2013, 3, 10, 7, 59, 59, 999999, tzinfo=UTC)
+INSTANT = datetime(2013, 3, 10, 7, 59, 59, 999999, tzinfo=UTC)
 LOCAL = datetime(2013, 3, 10, 2, 30)
 """An hour that New York skipped."""
 FULL = (
-    "Zürich ✈ \u0000", -(2**63), 2**31 - 1, -128, 32767, 1e-308, 0.5, True, date(1, 1, 1), MOMENT, LOCAL,
-    Decimal("-12345678901234567890123456789.123456789"), b"\x00\xff", MOMENT - datetime(2013, 3, 9, tzinfo=UTC),
-    [1, None], (1, [MOMENT, None], LOCAL), {"a": Decimal("0.10"), "b": None},
+    "Zürich ✈ \u0000", -(2**63), 2**31 - 1, -128, 32767, 1e-308, 0.5, True, date(1, 1, 1), INSTANT, LOCAL,
+    Decimal("-12345678901234567890123456789.123456789"), b"\x00\xff", INSTANT - datetime(2013, 3, 9, tzinfo=UTC),
+    [1, None], (1, [INSTANT, None], LOCAL), {"a": Decimal("0.10"), "b": None},
 )  # fmt: skip
 ROWS = [FULL, tuple(None for _ in FULL)]
 
@@ -67,7 +67,7 @@ def test_every_type_comes_back_as_it_went(spark, stores, size, read_size, monkey
     manifest = write(frame, stores, size)
     back = read_by(read_size, spark, manifest, stores, monkeypatch)
     assert back.schema == frame.schema
-    key = lambda row: row["text"] is None  # noqa: E731
+    key = lambda row: row["string"] is None  # noqa: E731
     assert sorted(back.collect(), key=key) == sorted(frame.collect(), key=key)
     assert manifest.rows == 2
 
@@ -81,12 +81,12 @@ def test_timestamps_are_utc_whatever_the_session_says(spark, stores, store, size
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     schema = decode_schema(manifest.arrow_schema)
-    assert schema.field("moment").type == pa.timestamp("us", "UTC")
+    assert schema.field("instant").type == pa.timestamp("us", "UTC")
     assert schema.field("local").type == pa.timestamp("us")
     tables = [pa.ipc.open_file(store.get(file.uri)).read_all() for file in manifest.files]
     assert all(table.schema.equals(schema) for table in tables)
     table = pa.concat_tables(tables)
-    assert set(table["moment"].to_pylist()) == {MOMENT, None}
+    assert set(table["instant"].to_pylist()) == {INSTANT, None}
     assert set(table["local"].to_pylist()) == {LOCAL, None}
 
 
@@ -128,7 +128,7 @@ def test_files_are_rolled_at_their_limit(spark, stores, store, size):
 
 def test_a_small_input_that_grows_goes_by_the_executors(spark, stores, monkeypatch):
     monkeypatch.setattr(exchange, "DRIVER_ROWS", 10)
-    grown = counted(spark.range(0, 100, 1, 4), "grow")
+    grown = observe_rows(spark.range(0, 100, 1, 4), "grow")
     manifest = write(grown, stores, SMALL)
     assert manifest.rows == 100
     assert len(manifest.files) == 4
@@ -139,9 +139,9 @@ def test_a_small_input_that_grows_goes_by_the_executors(spark, stores, monkeypat
 
 @SIZES
 def test_each_step_counts_its_rows_without_another_action(spark, stores, size):
-    first = counted(spark.range(0, 100, 1, 4), "first")
-    second = counted(first.where("id % 3 = 0"), "second")
-    third = counted(second.groupBy((sf.col("id") % 5).alias("k")).count(), "third")
+    first = observe_rows(spark.range(0, 100, 1, 4), "first")
+    second = observe_rows(first.where("id % 3 = 0"), "second")
+    third = observe_rows(second.groupBy((sf.col("id") % 5).alias("k")).count(), "third")
     manifest = write(third, stores, size)
     assert {count.step: count.rows_out for count in manifest.steps} == {"first": 100, "second": 34, "third": 5}
 
@@ -149,9 +149,9 @@ def test_each_step_counts_its_rows_without_another_action(spark, stores, size):
 @pytest.mark.parametrize("way", [SMALL, LARGE], ids=["driver", "executors"])
 def test_only_the_named_columns_are_read_in_that_order(spark, stores, way, monkeypatch):
     manifest = write(every_type(spark), stores, SMALL)
-    back = read_by(way, spark, manifest, stores, monkeypatch, columns=["real", "text"])
-    assert back.columns == ["real", "text"]
-    assert {row["text"] for row in back.collect()} == {FULL[0], None}
+    back = read_by(way, spark, manifest, stores, monkeypatch, columns=["real", "string"])
+    assert back.columns == ["real", "string"]
+    assert {row["string"] for row in back.collect()} == {FULL[0], None}
     with pytest.raises(KeyError):
         read_by(way, spark, manifest, stores, monkeypatch, columns=["nothing"])
 

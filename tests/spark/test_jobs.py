@@ -18,6 +18,13 @@ from tests.spark.nyc import nyc_day
 
 pytestmark = pytest.mark.spark
 
+RUN = json.dumps(
+    {
+        "pipeline": "daily_delays", "date": "2013-03-10", "run_id": "r", "attempt": 1, "correlation_id": "c-7",
+        "manifest": "s3://m/m", "prefix": "s3://p/", "files": 0, "rows": 0, "bytes": 0,
+    }
+)  # fmt: skip
+
 
 def run(*words: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -48,10 +55,9 @@ def test_a_day_on_executors_of_their_own(store, tmp_path):
 
 
 def test_a_failing_job_says_why_and_exits_with_one(tmp_path):
-    words = ["--project", "s3://assets/project.json", "--pipeline", "daily_delays", "--date", "2013-03-10"]
-    words += ["--stage", "s", "--run-id", "r", "--attempt", "1", "--manifest", "s3://m/m", "--prefix", "s3://p/"]
+    words = ["--project", "s3://assets/project.json", "--stage", "s", "--catalog-table", "t", "--run", RUN]
     done = run(
-        *(str(ROOT / "glue_jobs" / "run_stage.py"), *words, "--correlation-id", "c-7"),
+        *(str(ROOT / "glue_jobs" / "run_stage.py"), *words),
         folder=tmp_path,
         AWS_ENDPOINT_URL="http://127.0.0.1:9",
         AWS_ACCESS_KEY_ID="x",
@@ -61,18 +67,34 @@ def test_a_failing_job_says_why_and_exits_with_one(tmp_path):
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("CloudError: could not read s3://assets/project.json")
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert [line["message"] for line in lines] == ["spark started", "failed", "the failure could not be told"]
+    assert [line["message"] for line in lines] == ["spark started", "failed", "the failure could not be reported"]
     assert {line["correlation_id"] for line in lines} == {"c-7"}
     assert lines[0]["start_seconds"] > 0
     assert lines[1]["error"] == "CloudError"
 
 
-@pytest.mark.parametrize("job", ["run_stage", "publish_day", "compare_day"])
-def test_missing_arguments_are_named(tmp_path, job):
-    done = run(str(ROOT / "glue_jobs" / f"{job}.py"), "--date", "2013-02-30", folder=tmp_path)
+@pytest.mark.parametrize(("job", "argument"), [("run_stage", "--run"), ("compare_day", "--comparison")])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ('{"date": "2013-02-30"}', "date: Value error, day is out of range for month"),
+        ('{"date": "2013-03-10"}', "pipeline: Field required"),
+        ("{date:", "the value: Invalid JSON"),
+    ],
+)
+def test_a_malformed_argument_is_named_with_its_faults(tmp_path, job, argument, value, message):
+    words = ["--project", "p", "--catalog-table", "t"]
+    done = run(str(ROOT / "glue_jobs" / f"{job}.py"), *words, argument, value, folder=tmp_path)
     assert done.returncode == 2
-    assert "argument --date: invalid" in done.stderr
+    assert f"argument {argument}: not a " in done.stderr
+    assert message in done.stderr
 
 
-def test_an_error_is_told_on_one_line():
+def test_a_missing_argument_is_named(tmp_path):
+    done = run(str(ROOT / "glue_jobs" / "run_stage.py"), "--project", "p", folder=tmp_path)
+    assert done.returncode == 2
+    assert "the following arguments are required: --run, --stage, --catalog-table" in done.stderr
+
+
+def test_an_error_is_explained_in_one_line():
     assert explain(ValueError("a\n  b")) == ("ValueError", "a b")

@@ -1,22 +1,24 @@
-"""Publishing a day: audit, one Iceberg commit, never twice, never another day's loss."""
+"""Publishing a day: the audit, one Iceberg commit, never a second one, and no other day is lost."""
 
 from __future__ import annotations
 
-import argparse
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
+from dataclasses import replace
+from datetime import UTC, date, datetime
 from itertools import count
 from typing import Any
 
 import pytest
 
-from glue_jobs import publish_day
 from slackwater.arrow.exchange import store_dataset, write_frame
-from slackwater.errors import AuditFailed
+from slackwater.arrow.reference import reference_uri
+from slackwater.errors import AuditFailed, ObjectMissing
 from slackwater.project import load_project
-from slackwater.runs.record import Publication
-from slackwater.steps.spark import table as table_writing
-from tests.spark.nyc import PROJECT, PROJECT_URI
+from slackwater.runs.record import Publication, Run, publication_uri
+from slackwater.steps.spark import publish as publishing
+from slackwater.steps.spark import table as warehouse
+from slackwater.steps.spark.stage import run_stage_job
+from tests.spark.nyc import MANIFEST_URI, PROJECT, Day
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -33,33 +35,37 @@ def table(spark) -> str:
 
 @pytest.fixture
 def publish(spark, store, stores, table):
-    store.put(PROJECT_URI, load_project(PROJECT).model_dump_json(by_alias=True).encode())
+    def run(rows: Any, day: str = "2013-03-08", *, schema: str = SCHEMA, **more: Any) -> Publication:
+        return publishing.publish_day(spark, **job(rows, day, schema=schema, **more), stores=stores)
 
-    def run(rows: Any, day: str = "2013-03-08", *, schema: str = SCHEMA, **more: str) -> Publication:
-        options = make_options(rows, day, schema=schema, **more)
-        return publish_day.publish_day(spark, options, stores=stores)
-
-    def make_options(
+    def job(
         rows: Any,
         day: str = "2013-03-08",
         *,
         schema: str = SCHEMA,
         run_id: str = "r" * 32,
-        attempt: str = "1",
-        fewer_rows: str = "refuse",
-    ) -> argparse.Namespace:
-        prefix = f"s3://exchange/runs/daily_delays/{day}/{run_id}/{attempt}/"
+        attempt: int = 1,
+        allow_fewer: bool = False,
+    ) -> dict[str, Any]:
+        """Stage the rows, and return the arguments with which they are published."""
+        identity = a_run(day, run_id=run_id, attempt=attempt)
         frame = spark.createDataFrame(rows, schema)
-        manifest = write_frame(frame, f"{prefix}last/", producer="p", stores=stores, input_bytes=0)
-        reference = store_dataset(manifest, f"{prefix}last/", store=store, seconds=0)
-        words = ["--project", PROJECT_URI, "--pipeline", "daily_delays", "--date", day, "--run-id", run_id]
-        words += ["--attempt", attempt, "--prefix", prefix, "--correlation-id", "c-1"]
-        words += ["--upstream", f"delays_by_carrier={reference.manifest}", "--catalog-table", table]
-        words += ["--fewer-rows", fewer_rows]
-        return publish_day.parse(words)
+        manifest = write_frame(frame, f"{identity.prefix}last/", producer="p", stores=stores, input_bytes=0)
+        reference = store_dataset(manifest, f"{identity.prefix}last/", store=store, seconds=0)
+        return {
+            "run": identity, "rows": reference.manifest, "key": ("date", "origin", "carrier"),
+            "catalog_table": table, "allow_fewer": allow_fewer,
+        }  # fmt: skip
 
-    run.options = make_options
+    run.job = job
     return run
+
+
+def a_run(day: str, *, run_id: str = "r" * 32, attempt: int = 1) -> Run:
+    return Run(
+        pipeline="daily_delays", date=day, run_id=run_id, attempt=attempt, correlation_id="c-1", manifest=MANIFEST_URI,
+        prefix=f"s3://exchange/runs/daily_delays/{day}/{run_id}/{attempt}/", files=0, rows=0, bytes=0,
+    )  # fmt: skip
 
 
 def rows_of(spark, table) -> list[tuple[Any, ...]]:
@@ -82,7 +88,7 @@ def test_a_first_day_makes_the_table(spark, store, publish, table):
     assert [tuple(partition) for partition in partitions] == [(date(2013, 3, 8), 2)]
 
 
-def test_the_snapshot_says_whose_it_is_and_a_tag_names_it(spark, publish, table):
+def test_the_snapshot_holds_the_identity_of_the_run_and_a_tag_names_it(spark, publish, table):
     publication = publish(ROWS)
     (row,) = spark.table(f"{table}.snapshots").where(f"snapshot_id = {publication.snapshot_id}").collect()
     expected = {
@@ -100,7 +106,7 @@ def test_the_snapshot_says_whose_it_is_and_a_tag_names_it(spark, publish, table)
 def test_a_day_published_again_is_replaced_and_the_old_version_stays(spark, publish, table):
     publish(ROWS)
     publish(ROWS, "2013-03-09")
-    again = publish([("LGA", "DL", 9, 0.0)], attempt="2", fewer_rows="allow")
+    again = publish([("LGA", "DL", 9, 0.0)], attempt=2, allow_fewer=True)
     assert (again.rows, again.replaced) == (1, 2)
     assert rows_of(spark, table) == [
         (date(2013, 3, 8), "LGA", "DL", 9, 0.0),
@@ -113,20 +119,20 @@ def test_a_day_published_again_is_replaced_and_the_old_version_stays(spark, publ
 def test_an_empty_result_leaves_no_stale_row(spark, publish, table):
     publish(ROWS)
     publish(ROWS, "2013-03-09")
-    emptied = publish([], attempt="2", fewer_rows="allow")
+    emptied = publish([], attempt=2, allow_fewer=True)
     assert (emptied.rows, emptied.replaced) == (0, 2)
     assert {row[0] for row in rows_of(spark, table)} == {date(2013, 3, 9)}
-    assert publish([], attempt="3").replaced == 0
+    assert publish([], attempt=3).replaced == 0
 
 
 def test_fewer_rows_than_stand_published_are_refused_unless_that_is_allowed(spark, publish, table):
     publish(ROWS)
     publish(ROWS, "2013-03-09")
-    with pytest.raises(AuditFailed, match=r"1 rows would take the place of the 2 .* run the day with --allow-fewer"):
-        publish(ROWS[:1], attempt="2")
+    with pytest.raises(AuditFailed, match=r"1 rows would replace the 2 .* run the day with --allow-fewer"):
+        publish(ROWS[:1], attempt=2)
     assert len(rows_of(spark, table)) == 4
-    assert publish(ROWS[:1], attempt="3", fewer_rows="allow").rows == 1
-    assert publish(ROWS, attempt="4").replaced == 1
+    assert publish(ROWS[:1], attempt=3, allow_fewer=True).rows == 1
+    assert publish(ROWS, attempt=4).replaced == 1
 
 
 def test_a_first_day_may_be_empty(spark, publish, table):
@@ -147,9 +153,9 @@ def test_an_attempt_that_died_after_its_commit_does_not_commit_again(spark, stor
 def test_days_published_at_once_lose_nothing(spark, stores, publish, table):
     """The table does not exist yet either: both create it."""
     days = [f"2013-03-{day:02}" for day in range(1, 7)]
-    options = [publish.options(ROWS, day) for day in days]
+    jobs = [publish.job(ROWS, day) for day in days]
     with ThreadPoolExecutor(3) as pool:
-        done = list(pool.map(lambda one: publish_day.publish_day(spark, one, stores=stores), options))
+        done = list(pool.map(lambda job: publishing.publish_day(spark, **job, stores=stores), jobs))
     assert [publication.rows for publication in done] == [2] * 6
     assert sorted({str(row[0]) for row in rows_of(spark, table)}) == days
     assert len(rows_of(spark, table)) == 12
@@ -159,23 +165,23 @@ def test_days_published_at_once_may_all_bring_the_same_new_column(spark, stores,
     publish(ROWS)
     days = [f"2013-04-{day:02}" for day in range(1, 5)]
     wider = [(*row, 1) for row in ROWS]
-    options = [publish.options(wider, day, schema=f"{SCHEMA}, more int") for day in days]
+    jobs = [publish.job(wider, day, schema=f"{SCHEMA}, more int") for day in days]
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda one: publish_day.publish_day(spark, one, stores=stores), options))
+        list(pool.map(lambda job: publishing.publish_day(spark, **job, stores=stores), jobs))
     assert spark.table(table).columns == ["date", "origin", "carrier", "flights", "delay", "more"]
     assert sorted(row[-1] or 0 for row in rows_of(spark, table)) == [0] * 2 + [1] * 8
 
 
 def test_one_day_published_twice_at_once_ends_in_one_of_them(spark, stores, publish, table):
     publish(ROWS, "2013-03-01")
-    options = [publish.options([("EWR", "UA", number, 0.0)], run_id=f"{number}" * 32) for number in range(3)]
+    jobs = [publish.job([("EWR", "UA", number, 0.0)], run_id=f"{number}" * 32) for number in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda one: publish_day.publish_day(spark, one, stores=stores), options))
+        list(pool.map(lambda job: publishing.publish_day(spark, **job, stores=stores), jobs))
     assert len([row for row in rows_of(spark, table) if row[0] == date(2013, 3, 8)]) == 1
 
 
 def test_a_tag_that_loses_its_race_is_tried_again_and_nothing_else_is(monkeypatch):
-    monkeypatch.setattr(table_writing.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(warehouse.time, "sleep", lambda seconds: None)
     tries: list[int] = []
 
     def change(error: Exception, losses: int) -> None:
@@ -184,24 +190,24 @@ def test_a_tag_that_loses_its_race_is_tried_again_and_nothing_else_is(monkeypatc
             raise error
 
     lost = RuntimeError("org.apache.iceberg.exceptions.CommitFailedException: Table metadata refresh is required")
-    table_writing.against_others(lambda: change(lost, 3))
+    warehouse.retry_on_conflict(lambda: change(lost, 3))
     assert len(tries) == 4
     tries.clear()
     with pytest.raises(RuntimeError, match="AccessDenied"):
-        table_writing.against_others(lambda: change(RuntimeError("AccessDenied"), 9))
+        warehouse.retry_on_conflict(lambda: change(RuntimeError("AccessDenied"), 9))
     assert len(tries) == 1
     tries.clear()
     with pytest.raises(RuntimeError, match="CommitFailedException"):
-        table_writing.against_others(lambda: change(lost, 999))
+        warehouse.retry_on_conflict(lambda: change(lost, 999))
 
 
 def test_a_stale_table_in_this_session_loses_nothing(spark, publish, table):
     """The frame that overwrites is planned before another day's commit, and committed after it."""
     publish(ROWS)
-    planned = publish_day.with_date(spark.createDataFrame(ROWS, SCHEMA), date(2013, 3, 8))
+    planned = publishing.with_date(spark.createDataFrame(ROWS, SCHEMA), date(2013, 3, 8))
     assert spark.table(table).count() == 2
     publish(ROWS, "2013-03-09")
-    table_writing.overwrite_day(planned, table, date(2013, 3, 8), {})
+    warehouse.overwrite_day(planned, table, date(2013, 3, 8), {})
     assert len(rows_of(spark, table)) == 4
 
 
@@ -211,7 +217,7 @@ def test_a_stale_table_in_this_session_loses_nothing(spark, publish, table):
         (
             [*ROWS, ("JFK", "B6", 7, 0.0)],
             SCHEMA,
-            r'1 keys .* \{"date":"2013-03-08","origin":"JFK","carrier":"B6"\} stands 2 times',
+            r'1 keys .* \{"date":"2013-03-08","origin":"JFK","carrier":"B6"\} occurs 2 times',
         ),
         ([*ROWS, (None, "B6", 7, 0.0)], SCHEMA, r"1 of 3 rows to publish have a null in their key"),
         (
@@ -223,10 +229,10 @@ def test_a_stale_table_in_this_session_loses_nothing(spark, publish, table):
     ],
 )
 def test_rows_that_are_not_fit_are_refused_and_the_table_is_untouched(spark, publish, table, case):
-    rows, schema, told = case
+    rows, schema, message = case
     publish(ROWS)
-    with pytest.raises(AuditFailed, match=told):
-        publish(rows, schema=schema, attempt="2")
+    with pytest.raises(AuditFailed, match=message):
+        publish(rows, schema=schema, attempt=2)
     assert rows_of(spark, table) == [(date(2013, 3, 8), *row) for row in ROWS]
     assert snapshots(spark, table) == 1
 
@@ -239,16 +245,16 @@ def test_a_new_column_is_added_and_is_null_before(spark, publish, table):
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "message"),
     [
         ("origin string, carrier string, flights int, delay double", "column flights .* is bigint; .* as int"),
         ("origin string, carrier string, flights bigint", "has columns that the rows to publish lack: delay"),
     ],
 )
-def test_a_change_that_is_not_an_addition_is_refused(spark, publish, table, schema, told):
+def test_a_change_that_is_not_an_addition_is_refused(spark, publish, table, schema, message):
     publish(ROWS)
-    with pytest.raises(AuditFailed, match=told):
-        publish([row[: schema.count(",") + 1] for row in ROWS], schema=schema, attempt="2")
+    with pytest.raises(AuditFailed, match=message):
+        publish([row[: schema.count(",") + 1] for row in ROWS], schema=schema, attempt=2)
     assert snapshots(spark, table) == 1
 
 
@@ -261,9 +267,77 @@ def test_columns_are_matched_by_name_and_small_numbers_widen(spark, publish, tab
 
 
 def test_an_attempt_that_was_overtaken_does_not_publish_its_older_inputs(spark, publish, table):
-    publish(ROWS, run_id="n" * 32, attempt="2")
+    publish(ROWS, run_id="n" * 32, attempt=2)
     before = spark.table(table).collect()
     with pytest.raises(AuditFailed, match="attempt 2 has published 2013-03-08 already; this is attempt 1"):
-        publish(ROWS[:1], run_id="o" * 32, attempt="1")
+        publish(ROWS[:1], run_id="o" * 32, attempt=1)
     assert spark.table(table).collect() == before
-    assert publish(ROWS[:1], "2013-03-09", attempt="1").rows == 1
+    assert publish(ROWS[:1], "2013-03-09", attempt=1).rows == 1
+
+
+HOUR = datetime(2013, 3, 8, 15, tzinfo=UTC)
+FLIGHT = {"carrier": "UA", "origin": "EWR", "time_hour": HOUR, "dep_time": 1000, "dep_delay": 4.0, "arr_delay": 15.0}
+
+
+@pytest.fixture
+def run_jobs(spark, stores, table):
+    """Run the jobs of both stages of a day, as the state machine does."""
+
+    def run(day: Day, **options: Any) -> None:
+        first = replace(day.job("flights_with_weather"), catalog_table=table, **options)
+        reference = run_stage_job(spark, first, stores=stores)
+        last = day.job("delays_by_carrier", flights_with_weather=reference.manifest)
+        run_stage_job(spark, replace(last, catalog_table=table, **options), stores=stores)
+
+    return run
+
+
+def a_day(store, *flights: dict[str, Any], attempt: int = 1) -> Day:
+    day = Day(store=store, project=load_project(PROJECT), date="2013-03-08", attempt=attempt)
+    return day.with_events("flights", list(flights), name=str(attempt)).freeze()
+
+
+def test_the_job_of_the_last_stage_publishes_the_day_and_no_other_does(spark, store, stores, table, run_jobs):
+    day = a_day(store, FLIGHT, {**FLIGHT, "origin": "JFK"})
+    run_stage_job(spark, replace(day.job("flights_with_weather"), catalog_table=table), stores=stores)
+    assert not spark.catalog.tableExists(table)
+    run_jobs(day)
+    assert [row[:4] for row in rows_of(spark, table)] == [
+        (date(2013, 3, 8), "EWR", "UA", 1),
+        (date(2013, 3, 8), "JFK", "UA", 1),
+    ]
+    publication = Publication.model_validate_json(store.get(publication_uri(day.prefix)))
+    assert (publication.rows, publication.table) == (2, table)
+
+
+def test_a_repeated_job_of_the_last_stage_commits_nothing_more(spark, store, table, run_jobs):
+    day = a_day(store, FLIGHT)
+    run_jobs(day)
+    first = store.get(publication_uri(day.prefix))
+    store.delete([publication_uri(day.prefix)])
+    run_jobs(day)
+    again = store.get(publication_uri(day.prefix))
+    publications = [
+        Publication.model_validate_json(body).model_copy(update={"seconds": 0.0}) for body in (first, again)
+    ]
+    assert publications[0] == publications[1]
+    assert snapshots(spark, table) == 1
+
+
+def test_rows_that_fail_the_audit_stay_staged_and_are_not_published(spark, store, table, run_jobs):
+    day = a_day(store, {**FLIGHT, "origin": None})
+    with pytest.raises(AuditFailed, match="1 of 1 rows to publish have a null in their key"):
+        run_jobs(day)
+    assert store.get(reference_uri(f"{day.prefix}delays_by_carrier/"))
+    assert not spark.catalog.tableExists(table)
+    with pytest.raises(ObjectMissing):
+        store.get(publication_uri(day.prefix))
+
+
+def test_the_job_of_the_last_stage_refuses_fewer_rows_unless_they_are_allowed(spark, store, table, run_jobs):
+    run_jobs(a_day(store, FLIGHT, {**FLIGHT, "origin": "JFK"}))
+    fewer = a_day(store, FLIGHT, attempt=2)
+    with pytest.raises(AuditFailed, match="--allow-fewer"):
+        run_jobs(fewer)
+    run_jobs(fewer, allow_fewer=True)
+    assert len(rows_of(spark, table)) == 1

@@ -1,4 +1,4 @@
-"""The steps on Spark: what they give, what they refuse, what they leave behind."""
+"""The steps on Spark: what they return, what they refuse, what they leave behind."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from slackwater.steps.spark.stage import apply_stage, step_counts
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 
-def apply(step: str, frames, **parameters: Any):
-    found = registry()[step]
-    return found.apply(frames, found.parameters.model_validate(parameters))
+def apply(name: str, frames, **parameters: Any):
+    step = registry()[name]
+    return step.apply(frames, step.parameters.model_validate(parameters))
 
 
 @pytest.fixture
@@ -36,38 +36,38 @@ def rows(frame) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("many", [True, False])
-def test_a_left_join_keeps_what_finds_nothing(sides, many):
+def test_a_left_join_keeps_rows_without_a_match(sides, many):
     joined = apply("join", sides, keys=["k"], how="left", many=many)
     assert joined.columns == ["k", "l", "v", "w"]
     assert rows(joined) == [(1, "a", 10.0, "x"), (2, "b", None, None), (None, "c", None, None)]
 
 
 @pytest.mark.parametrize("many", [True, False])
-def test_an_inner_join_drops_it(sides, many):
+def test_an_inner_join_drops_rows_without_a_match(sides, many):
     assert rows(apply("join", sides, keys=["k"], how="inner", take=["w"], many=many)) == [(1, "a", "x")]
 
 
-def test_nothing_may_be_taken(sides):
+def test_no_column_needs_to_be_taken(sides):
     assert rows(apply("join", sides, keys=["k"], how="inner", take=[])) == [(1, "a")]
 
 
-def test_a_column_of_both_sides_is_told(spark, sides):
+def test_a_column_of_both_sides_is_reported(spark, sides):
     sides["left"] = sides["left"].selectExpr("k", "l AS W")
-    with pytest.raises(DefinitionError, match="both left and right have a column W: say with `take`"):
+    with pytest.raises(DefinitionError, match="both left and right have a column W: list the columns of right"):
         apply("join", sides, keys=["k"], how="left")
     assert apply("join", sides, keys=["k"], how="left", take=["v"]).columns == ["k", "W", "v"]
 
 
 @pytest.mark.parametrize(
-    ("parameters", "told"),
+    ("parameters", "message"),
     [
         ({"keys": ["l"]}, "keys: right has no column l .it has: k, v, w"),
         ({"keys": ["w"]}, "keys: left has no column w"),
         ({"keys": ["k"], "take": ["u"]}, "take: right has no column u"),
     ],
 )
-def test_missing_columns_are_told(sides, parameters, told):
-    with pytest.raises(DefinitionError, match=told):
+def test_missing_columns_are_reported(sides, parameters, message):
+    with pytest.raises(DefinitionError, match=message):
         apply("join", sides, how="left", **parameters)
 
 
@@ -78,14 +78,14 @@ def test_keys_of_different_types_are_not_guessed_equal(spark, sides):
 
 
 @pytest.mark.parametrize("how", ["left", "inner"])
-def test_a_right_key_that_stands_twice_fails_unless_it_may(spark, sides, how):
+def test_a_right_key_that_occurs_twice_fails_unless_many_is_set(spark, sides, how):
     sides["right"] = sides["right"].union(sides["right"].where("k = 1"))
     with pytest.raises(Exception, match="right has 2 rows for one key") as failure:
         apply("join", sides, keys=["k"], how=how).collect()
     assert explain(failure.value) == (
         DataError.__name__,
         'join: right has 2 rows for one key, such as {"k":1}; '
-        "aggregate them before, or say `many: true` if a row may become several",
+        "aggregate them before, or set `many: true` if a row may become several",
     )
     assert apply("join", sides, keys=["k"], how=how, many=True).where("k = 1").count() == 2
 
@@ -121,7 +121,7 @@ def test_the_environment_stays_out_of_queries(spark, sides):
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "message"),
     [
         ("SELECT * FROM parquet.`s3://bucket/key`", "parquet.s3://bucket/key is not an input"),
         ("WITH t AS (SELECT * FROM csv.`/etc/passwd`) SELECT * FROM t", "csv./etc/passwd is not an input"),
@@ -131,23 +131,23 @@ def test_the_environment_stays_out_of_queries(spark, sides):
         ("SELECT * FROM sql_keywords()", "the table function sql_keywords is not allowed"),
         ("SELECT reflect('java.lang.System', 'getenv', 'HOME')", "the function reflect is not allowed"),
         ("SELECT max(try_reflect('a', 'b')) FROM left", "the function try_reflect is not allowed"),
-        ("SELECT TRANSFORM(k) USING 'cat' AS (y) FROM left", "ScriptTransformation is none"),
-        ("SELECT * FROM left VERSION AS OF 1", "RelationTimeTravel is none"),
-        ("SELECT * FROM identifier('par' || 'quet.`/x`')", "PlanWithUnresolvedIdentifier is none"),
-        ("SELECT identifier('k') FROM left", "ExpressionWithUnresolvedIdentifier is none"),
-        ("CREATE TABLE t (a int)", "CreateTable is none"),
-        ("INSERT INTO left SELECT 1, 'a'", "InsertIntoStatement is none"),
-        ("FROM left INSERT INTO left SELECT *", "InsertIntoStatement is none"),
-        ("SET x = 1", "SetCommand is none"),
-        ("EXPLAIN SELECT 1", "ExplainCommand is none"),
+        ("SELECT TRANSFORM(k) USING 'cat' AS (y) FROM left", "this query contains ScriptTransformation"),
+        ("SELECT * FROM left VERSION AS OF 1", "this query contains RelationTimeTravel"),
+        ("SELECT * FROM identifier('par' || 'quet.`/x`')", "this query contains PlanWithUnresolvedIdentifier"),
+        ("SELECT identifier('k') FROM left", "this query contains ExpressionWithUnresolvedIdentifier"),
+        ("CREATE TABLE t (a int)", "this query contains CreateTable"),
+        ("INSERT INTO left SELECT 1, 'a'", "this query contains InsertIntoStatement"),
+        ("FROM left INSERT INTO left SELECT *", "this query contains InsertIntoStatement"),
+        ("SET x = 1", "this query contains SetCommand"),
+        ("EXPLAIN SELECT 1", "this query contains ExplainCommand"),
         ("SELECT 1; SELECT 2", "PARSE_SYNTAX_ERROR"),
         ("nonsense", "PARSE_SYNTAX_ERROR"),
     ],
 )
-def test_sparks_own_parser_refuses_what_gets_past_the_other(spark, sides, query, told):
+def test_sparks_own_parser_refuses_what_the_other_parser_accepts(spark, sides, query, message):
     with pytest.raises(DefinitionError) as failure:
         run_query(sides, query, functions={"range"}, forbidden={"reflect", "try_reflect"})
-    assert told in str(failure.value)
+    assert message in str(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -182,30 +182,30 @@ def sql(query: str, *inputs: str) -> dict[str, Any]:
 
 
 def test_steps_of_one_stage_are_counted_each(spark, stores, sides):
-    built = pipeline(
+    definition = pipeline(
         joined={"step": "join", "depends_on": ["left", "right"], "with": {"keys": ["k"], "how": "left"}},
         some=sql("SELECT * FROM joined WHERE k IS NOT NULL", "joined"),
         total=sql("SELECT count(*) AS n FROM some", "some"),
     )
-    (stage,) = stages(built)
-    made = apply_stage(built, stage, sides)
-    written = write_frame(made["total"], "s3://x/", producer="p", stores=stores, input_bytes=0)
-    counts = step_counts(made, written.steps, rows=written.rows)
+    (stage,) = stages(definition)
+    results = apply_stage(definition, stage, sides)
+    written = write_frame(results["total"], "s3://x/", producer="p", stores=stores, input_bytes=0)
+    counts = step_counts(results, written.steps, rows=written.rows)
     assert counts == tuple(StepCount(step=s, rows_out=n) for s, n in (("joined", 3), ("some", 2), ("total", 1)))
 
 
 def test_a_step_that_spark_leaves_out_is_counted_all_the_same(spark, stores, sides):
-    built = pipeline(all=sql("SELECT * FROM left", "left"), none=sql("SELECT * FROM all WHERE false", "all"))
-    (stage,) = stages(built)
-    made = apply_stage(built, stage, sides)
-    written = write_frame(made["none"], "s3://x/", producer="p", stores=stores, input_bytes=0)
+    definition = pipeline(all=sql("SELECT * FROM left", "left"), none=sql("SELECT * FROM all WHERE false", "all"))
+    (stage,) = stages(definition)
+    results = apply_stage(definition, stage, sides)
+    written = write_frame(results["none"], "s3://x/", producer="p", stores=stores, input_bytes=0)
     assert written.steps == (StepCount(step="none", rows_out=0),)
-    counts = step_counts(made, written.steps, rows=written.rows)
+    counts = step_counts(results, written.steps, rows=written.rows)
     assert counts == (StepCount(step="all", rows_out=3), StepCount(step="none", rows_out=0))
 
 
 def test_a_fault_names_pipeline_and_step(sides):
-    built = pipeline(wrong=sql("SELECT nothing FROM left", "left"))
-    (stage,) = stages(built)
+    definition = pipeline(wrong=sql("SELECT nothing FROM left", "left"))
+    (stage,) = stages(definition)
     with pytest.raises(DefinitionError, match=r"pipeline p: steps\.wrong: query: \[UNRESOLVED_COLUMN"):
-        apply_stage(built, stage, sides)
+        apply_stage(definition, stage, sides)

@@ -360,7 +360,7 @@ REFUSED = {
     ],
     "names that lead here": [f"http://{name}/" for name in DNS],
 }
-"""By kind."""
+"""By category."""
 
 PASSES = [
     ("http://files.example/", [PUBLIC]),

@@ -1,4 +1,4 @@
-"""Push through a queue: what is answered is stored once, however messages are grouped, repeated and cut off."""
+"""Push through a queue: events are stored once, however their messages are grouped, repeated and interrupted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OTHERS = a_source(source="others", push=QUEUE, event_id="id")
 
 
 class Setup:
-    """The API, a queue and what stores its messages, over fakes."""
+    """The API, a queue and the function that stores its messages, with fakes."""
 
     def __init__(self, *sources: Source, **limits: int) -> None:
         self.sources = {source.source: source for source in sources or (THINGS, OTHERS)}
@@ -52,13 +52,13 @@ class Setup:
         self.partitions = MemoryPartitions(self.fuse)
         self.queue = MemoryBuffer(self.fuse)
         self.clock = Clock()
-        delivery = RawWriter(store=self.store, partitions=self.partitions, raw_bucket="raw")
-        self.receiver = Receiver(delivery=delivery, now=self.clock, limits=Limits(**limits))
+        raw_writer = RawWriter(store=self.store, partitions=self.partitions, raw_bucket="raw")
+        self.receiver = Receiver(raw_writer=raw_writer, now=self.clock, limits=Limits(**limits))
         self.api = EventsApi(
             tokens=MemoryTokens({"good": ["*"]}),
             source=self.source,
             receiver=self.receiver,
-            buffer=self.queue,
+            queue=self.queue,
             now=self.clock,
         )
 
@@ -73,12 +73,12 @@ class Setup:
         body = "\n".join(map(json.dumps, events)).encode() if body is None else body
         return self.api.post(PushRequest(source=source, headers=sent, body=body, correlation_id="mine"))
 
-    def deliver(self, *places: int) -> dict[int, str]:
-        """Store these messages, all without places; return why which of them failed."""
-        messages = {str(place): self.queue.messages[place] for place in places or range(len(self.queue.messages))}
-        outcomes = list(store_messages(messages, source=self.source, receiver=self.receiver))
-        assert sorted(outcome.message_id for outcome in outcomes) == sorted(messages)
-        return {int(outcome.message_id): outcome.failure for outcome in outcomes if outcome.failure}
+    def deliver(self, *indexes: int) -> dict[int, str]:
+        """Store the messages with these indexes, or all; return the failures by index."""
+        messages = {str(index): self.queue.messages[index] for index in indexes or range(len(self.queue.messages))}
+        results = list(store_messages(messages, source=self.source, receiver=self.receiver))
+        assert sorted(result.message_id for result in results) == sorted(messages)
+        return {int(result.message_id): result.failure for result in results if result.failure}
 
     def objects(self, source: str = "things") -> list[str]:
         return self.store.uris(f"/raw/source={source}/")
@@ -93,7 +93,7 @@ def event(number: int = 0, hour: int = 12, **more: object) -> dict[str, object]:
 
 
 class TestAnswer:
-    def test_a_small_body_is_answered_once_the_queue_has_it(self):
+    def test_a_small_body_is_answered_when_the_queue_has_it(self):
         setup = Setup()
         body = gzip.compress(json.dumps(event()).encode(), mtime=0)
         answer = setup.post(body=body, content_encoding="gzip")
@@ -113,7 +113,7 @@ class TestAnswer:
             correlation_id="mine",
         )
 
-    def test_rejected_events_are_side_lined_before_the_answer_and_the_others_wait(self):
+    def test_rejected_events_are_stored_before_the_answer_and_the_others_wait(self):
         setup = Setup()
         answer = setup.post(event(), 7, event(1))
         assert (answer.status, answer.body["accepted"]) == (202, 2)
@@ -124,7 +124,7 @@ class TestAnswer:
         message = BufferedBatch.model_validate_json(setup.queue.messages[0])
         assert (message.accepted, message.rejected) == (2, bytes([0b10]))
 
-    def test_what_was_rejected_takes_a_bit_for_each_event(self):
+    def test_a_message_marks_rejected_events_with_one_bit_each(self):
         setup = Setup()
         setup.post(*(event(n) if n % 3 else "" for n in range(2000)))
         message = BufferedBatch.model_validate_json(setup.queue.messages[0])
@@ -147,7 +147,7 @@ class TestAnswer:
         ],
         ids=["no event", "all rejected", "unreadable", "empty", "media type", "too many", "too large"],
     )
-    def test_where_nothing_is_accepted_nothing_is_sent(self, body, headers, status):
+    def test_without_accepted_events_no_message_is_sent(self, body, headers, status):
         setup = Setup(a_source(push={**QUEUE, "max_events": 3}), body_bytes=1000)
         assert setup.post(body=body, **headers).status == status
         assert not setup.queue.messages
@@ -175,7 +175,7 @@ class TestAnswer:
         setup.deliver()
         assert len(setup.counted()) == 2
 
-    def test_a_source_without_buffer_knows_no_queue(self):
+    def test_a_source_without_buffer_does_not_use_the_queue(self):
         setup = Setup(a_source())
         assert setup.post(event()).body["accepted"] == 1
         assert (len(setup.objects()), setup.queue.messages) == (1, [])
@@ -199,23 +199,23 @@ class TestStore:
             ("others", "2013-03-08", "12"),
         }
 
-    def test_an_event_without_an_id_gets_one_of_its_batch_and_its_place(self):
+    def test_an_event_without_an_id_gets_one_from_its_batch_and_index(self):
         setup = Setup()
         batch = setup.post(event(), 7, event()).body["batch_id"]
         setup.deliver()
         assert sorted(row[GENERATED_ID] for row in setup.counted()) == [f"{batch}-0", f"{batch}-2"]
 
-    def test_a_message_that_is_none_fails_by_itself(self):
+    def test_an_unreadable_message_fails_alone(self):
         setup = Setup()
         setup.post(event())
         for text in ("", "{}", '{"source": "things"}', setup.queue.messages[0].replace('"body":"', '"body":"%')):
             setup.queue.messages.append(text)
         failed = setup.deliver()
         assert sorted(failed) == [1, 2, 3, 4]
-        assert all(why.startswith("no batch of events: ") for why in failed.values())
+        assert all(why.startswith("the message is not a batch of events: ") for why in failed.values())
         assert len(setup.counted()) == 1
 
-    def test_a_source_that_is_gone_fails_its_own_messages(self):
+    def test_an_unknown_source_fails_only_its_own_messages(self):
         setup = Setup()
         setup.post(event(), source="others")
         setup.post(event())
@@ -223,24 +223,24 @@ class TestStore:
         assert setup.deliver() == {0: "no source 'others'"}
         assert len(setup.counted()) == 1
 
-    def test_a_body_that_a_new_definition_refuses_fails_by_itself(self):
+    def test_a_body_that_a_new_definition_refuses_fails_alone(self):
         setup = Setup()
         setup.post(event(1), event(2))
         setup.post(event(3))
         setup.sources["things"] = a_source(push={**QUEUE, "max_events": 1})
         failed = setup.deliver()
         assert sorted(failed) == [0]
-        assert "all that is taken in one batch" in failed[0]
+        assert "more than 1 events: split the batch" in failed[0]
         assert [row["count"] for row in setup.counted()] == [3]
 
-    def test_an_event_that_was_accepted_is_never_rejected_afterwards(self):
+    def test_an_accepted_event_is_never_rejected_afterwards(self):
         setup = Setup()
         setup.post(event(1), event(2, size=1.5), 7)
         setup.post(event(3, size=2))
         setup.sources["things"] = a_source(push=QUEUE, fields={**FIELDS, "size": {"type": "double", "required": True}})
         assert setup.deliver() == {
-            0: "only 1 of 2 accepted events fit the definition of 'things' now: size: missing, and it is required "
-            "(mend the definition, then `slackwater buffer redrive`)"
+            0: "only 1 of 2 accepted events fit the current definition of 'things': size: no value, but it is required "
+            "(correct the definition, then `slackwater buffer redrive`)"
         }
         assert [row["count"] for row in setup.counted()] == [3]
         setup.sources["things"] = THINGS
@@ -248,7 +248,7 @@ class TestStore:
         assert sorted(row["count"] for row in setup.counted()) == [1, 2, 3]
         assert len(setup.store.uris("/sideline/")) == 1
 
-    def test_as_many_accepted_events_are_not_the_same_events(self):
+    def test_an_equal_number_of_accepted_events_may_be_other_events(self):
         """By the new definition the event that was accepted is rejected, and the other one accepted."""
         american, british = (
             a_source(push=QUEUE, fields={**FIELDS, "day": {"type": "date", "formats": [form]}})
@@ -258,13 +258,15 @@ class TestStore:
         answer = setup.post(event(1, day="25/12/2013"), event(2, day="12/25/2013"))
         assert [item["index"] for item in answer.body["rejected"]] == [1]
         setup.sources["things"] = american
-        assert setup.deliver()[0].startswith("only 0 of 1 accepted events fit the definition of 'things' now: day: ")
+        assert setup.deliver()[0].startswith(
+            "only 0 of 1 accepted events fit the current definition of 'things': day: "
+        )
         assert not setup.objects()
         setup.sources["things"] = british
         assert setup.deliver() == {}
         assert [row["count"] for row in setup.counted()] == [1]
 
-    def test_an_event_that_was_rejected_is_not_stored_afterwards(self):
+    def test_a_rejected_event_is_never_stored_afterwards(self):
         setup = Setup(a_source(push=QUEUE, fields={**FIELDS, "size": {"type": "double", "required": True}}))
         batch = setup.post(event(1), event(2, size=1), 7, event(3), event(4, size=2)).body["batch_id"]
         fields = {**FIELDS, "good": {"type": "boolean"}}
@@ -274,7 +276,7 @@ class TestStore:
         [uri] = setup.store.uris("/sideline/")
         assert [json.loads(line)["index"] for line in setup.store.get(uri).splitlines()] == [0, 2, 3]
 
-    def test_what_cannot_be_written_fails_the_messages_of_its_source_only(self):
+    def test_a_failed_write_fails_only_the_messages_of_its_source(self):
         setup = Setup()
         setup.post(event(1), source="others")
         setup.post(event(2))
@@ -292,7 +294,7 @@ class TestStore:
         assert all(why.startswith("could not write s3://raw/raw/source=others/") for why in failed.values())
         assert [row["count"] for row in setup.counted()] == [2]
 
-    def test_a_source_that_is_buffered_no_longer_has_its_batches_stored_one_by_one(self):
+    def test_batches_of_a_source_that_is_not_buffered_any_more_are_stored_one_by_one(self):
         setup = Setup()
         for number in range(3):
             setup.post(event(number))
@@ -307,22 +309,22 @@ class TestStore:
         setup = Setup()
         for number in range(9):
             setup.post(event(number, note="x" * 1000))
-        monkeypatch.setattr(queue, "_TOGETHER_BYTES", 6000)
+        monkeypatch.setattr(queue, "JOINED_BYTES", 6000)
         setup.deliver()
         assert len(setup.objects()) == 3
         assert sorted(row["count"] for row in setup.counted()) == list(range(9))
 
-    def test_a_body_counts_by_what_it_expands_to(self, monkeypatch):
-        """What is ignored of it has been in memory, too."""
+    def test_the_expanded_size_of_a_body_counts(self, monkeypatch):
+        """Ignored fields have been in memory, too."""
         setup = Setup(a_source(push=QUEUE, unknown_fields="ignore"))
         for number in range(9):
             body = json.dumps(event(number, note="x" * 2000)).encode()
             setup.post(body=gzip.compress(body), content_encoding="gzip")
-        monkeypatch.setattr(queue, "_TOGETHER_BYTES", 6000)
+        monkeypatch.setattr(queue, "JOINED_BYTES", 6000)
         setup.deliver()
         assert len(setup.objects()) == 3
 
-    def test_bodies_that_wait_to_be_joined_are_not_kept(self):
+    def test_bodies_that_wait_to_be_joined_are_not_in_memory(self):
         """Storing ten takes no more memory than storing one, though all become one object."""
         setup = Setup(a_source(push=QUEUE, unknown_fields="ignore"), expanded_bytes=1_000_000)
         for number in range(11):
@@ -354,8 +356,8 @@ def histories(draw):
 @settings(max_examples=40, deadline=None)
 @given(history=histories())
 @pytest.mark.parametrize("source", [THINGS, OTHERS], ids=["own ids", "the partner's ids"])
-def test_each_event_counts_once_whatever_queue_and_function_do(source, history):
-    """Bodies are compressed or not; messages are grouped anyhow, handed over again, and cut off anywhere."""
+def test_each_event_counts_once_whatever_the_queue_and_the_function_do(source, history):
+    """Bodies are compressed or not; messages are grouped in any way, delivered again, and interrupted anywhere."""
     sizes, sent, invocations, random = history
     setup, numbers = Setup(), iter(range(100))
     # A third of the events of an hour share an id, which only the partner's ids make one event.
@@ -396,15 +398,15 @@ class TestHandler:
         setup = Setup()
         self.logs = io.StringIO()
         monkeypatch.setattr(store_events.logger.registered_handler, "stream", self.logs)
-        wiring = store_events.Wiring(project=setup, receiver=setup.receiver)
-        monkeypatch.setattr(store_events, "_wiring", lambda: wiring)
+        resources = store_events.StoreEventsResources(project=setup, receiver=setup.receiver)
+        monkeypatch.setattr(store_events, "build_resources", lambda: resources)
         return setup
 
     def handle(self, setup):
         records = [{"messageId": f"m{n}", "body": body} for n, body in enumerate(setup.queue.messages)]
         return store_events.handler({"Records": records}, None)
 
-    def test_what_failed_is_answered_and_all_is_logged_by_its_request(self, setup, capsys):
+    def test_failed_messages_are_returned_and_all_are_logged_with_their_correlation_id(self, setup, capsys):
         setup.post(event())
         setup.post(event(), source="others")
         setup.queue.messages.append("hello")
@@ -422,6 +424,6 @@ class TestHandler:
         assert logged["m1"]["reason"] == "no source 'others'"
         assert not capsys.readouterr().out  # no metrics: events were counted when they were answered
 
-    def test_when_all_is_stored_nothing_is_handed_over_again(self, setup):
+    def test_when_everything_is_stored_no_message_is_returned(self, setup):
         setup.post(event())
         assert self.handle(setup) == {"batchItemFailures": []}

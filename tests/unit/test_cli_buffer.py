@@ -1,4 +1,4 @@
-"""`slackwater buffer`: what waits is counted, and dead letters go back without one being lost."""
+"""`slackwater buffer`: messages are counted, and dead letters are sent back without losing any."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError
 
-from slackwater.aws.queue import EventQueues, SqsEventBuffer
+from slackwater.aws.queue import EventQueues, SqsEventQueue
 from slackwater.cli.main import run
 from slackwater.cli.session import Session
 from slackwater.errors import AccessDenied, CloudError
@@ -20,11 +20,11 @@ PROJECT = ["--project", str(Path(__file__).resolve().parents[2] / "examples" / "
 
 
 class Queues:
-    """As much of SQS as is asked of it. What is received is out of sight until `time_passes`."""
+    """The operations of SQS that are used. A received message is invisible until `time_passes`."""
 
     def __init__(self) -> None:
         self.bodies: dict[str, list[str]] = {"events": [], "dead": []}
-        self.taken: dict[str, str] = {}
+        self.in_flight: dict[str, str] = {}
         self.refused: dict[str, str] = {}
         self.failed: list[dict[str, str]] = []
 
@@ -41,10 +41,10 @@ class Queues:
         assert (QueueUrl, MaxNumberOfMessages) == ("dead", 10)
         assert WaitTimeSeconds > 0
         self._maybe_refuse("receive")
-        found = self.bodies["dead"][:MaxNumberOfMessages]
-        del self.bodies["dead"][: len(found)]
-        handles = {f"handle {len(self.taken) + place}": body for place, body in enumerate(found)}
-        self.taken |= handles
+        received = self.bodies["dead"][:MaxNumberOfMessages]
+        del self.bodies["dead"][: len(received)]
+        handles = {f"handle {len(self.in_flight) + index}": body for index, body in enumerate(received)}
+        self.in_flight |= handles
         messages = [{"ReceiptHandle": handle, "Body": body} for handle, body in handles.items()]
         return {"Messages": messages} if messages else {}
 
@@ -54,20 +54,20 @@ class Queues:
         self._maybe_refuse("delete")
         if not self.failed:
             for entry in Entries:
-                del self.taken[entry["ReceiptHandle"]]
+                del self.in_flight[entry["ReceiptHandle"]]
         return {"Failed": self.failed}
 
     def get_queue_attributes(self, *, QueueUrl, AttributeNames):  # noqa: N803
         self._maybe_refuse("count")
         figures = {
             "ApproximateNumberOfMessages": len(self.bodies[QueueUrl]),
-            "ApproximateNumberOfMessagesNotVisible": len(self.taken) if QueueUrl == "dead" else 3,
+            "ApproximateNumberOfMessagesNotVisible": len(self.in_flight) if QueueUrl == "dead" else 3,
         }
         return {"Attributes": {name: str(figures[name]) for name in AttributeNames}}
 
     def time_passes(self) -> None:
-        self.bodies["dead"] += self.taken.values()
-        self.taken.clear()
+        self.bodies["dead"] += self.in_flight.values()
+        self.in_flight.clear()
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_messages_are_counted(capsys, sqs, queues):
     sqs.bodies = {"events": ["a", "b"], "dead": []}
     assert run(["buffer", "status", *PROJECT]) == 0
     shown = capsys.readouterr()
-    assert shown.out == "2 messages waiting, 3 being stored, 0 not stored\n"
+    assert shown.out == "2 messages waiting, 3 being stored, 0 could not be stored\n"
     assert not shown.err
     sqs.bodies["dead"] = ["c"]
     assert run(["buffer", "status", "--json", *PROJECT]) == 0
@@ -102,10 +102,10 @@ def test_every_dead_letter_goes_back_as_it_was(capsys, sqs, queues, count):
     assert run(["buffer", "redrive", "--json", *PROJECT]) == 0
     assert json.loads(capsys.readouterr().out) == {"moved": count}
     assert sqs.bodies == {"events": bodies, "dead": []}
-    assert not sqs.taken
+    assert not sqs.in_flight
 
 
-def test_what_was_sent_back_is_said(capsys, sqs, queues):
+def test_the_number_of_redriven_messages_is_printed(capsys, sqs, queues):
     assert run(["buffer", "redrive", *PROJECT]) == 0
     assert capsys.readouterr().out == "nothing to send back: there are no dead letters\n"
     sqs.bodies["dead"] = ["a"]
@@ -114,7 +114,7 @@ def test_what_was_sent_back_is_said(capsys, sqs, queues):
 
 
 @pytest.mark.parametrize("operation", ["receive", "send", "delete"])
-def test_an_end_in_between_loses_nothing_and_the_next_redrive_goes_on(sqs, queues, operation):
+def test_an_interrupted_redrive_loses_nothing_and_can_be_repeated(sqs, queues, operation):
     bodies = [f"body {number}" for number in range(12)]
     sqs.bodies["dead"] = list(bodies)
     sqs.refused = {operation: "InternalError"}
@@ -128,23 +128,23 @@ def test_an_end_in_between_loses_nothing_and_the_next_redrive_goes_on(sqs, queue
     assert not sqs.bodies["dead"]
 
 
-def test_a_dead_letter_that_stays_is_not_sent_back_for_ever(sqs, queues):
+def test_a_dead_letter_that_is_not_deleted_is_an_error(sqs, queues):
     sqs.bodies["dead"] = ["a"]
     sqs.failed = [{"Id": "0", "Code": "InternalError"}]
     with pytest.raises(CloudError, match="InternalError"):
         list(queues.redrive())
 
 
-def test_errors_are_said_in_words(capsys, sqs, queues):
+def test_errors_are_printed(capsys, sqs, queues):
     sqs.refused = {"count": "AccessDenied"}
     assert run(["buffer", "status", *PROJECT]) == 1
     assert capsys.readouterr().err == "error: could not count the messages of events: AccessDenied: no\n"
 
 
-def test_a_message_is_sent_or_it_is_said_that_it_was_not(sqs):
-    buffer = SqsEventBuffer(sqs, "events")
+def test_a_message_that_is_not_sent_is_an_error(sqs):
+    buffer = SqsEventQueue(sqs, "events")
     buffer.send("a")
     assert sqs.bodies["events"] == ["a"]
     sqs.refused = {"send": "AccessDenied"}
-    with pytest.raises(AccessDenied, match="could not hand events to the queue"):
+    with pytest.raises(AccessDenied, match="could not send events to the queue"):
         buffer.send("b")

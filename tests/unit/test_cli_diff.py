@@ -1,8 +1,9 @@
-"""`slackwater diff`: what it starts, what it prints, and what it says when there is nothing to compare."""
+"""`slackwater diff`: the execution it starts, and what it prints with and without a comparison."""
 
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from slackwater.project import load_project
 from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, PublishedRun
 from tests.fakes_cli import FakeObjects, FakeStates, Terminal
-from tests.fakes_late import FROZEN, comparison
+from tests.fakes_comparison import FROZEN, comparison
 from tests.unit.test_cli_running import BEGIN, PUBLICATION, RUN
 
 pytestmark = pytest.mark.unit
@@ -28,7 +29,8 @@ pytestmark = pytest.mark.unit
 PROJECT = Path(__file__).resolve().parents[2] / "examples" / "nyc_flights"
 WORDS = ["diff", "daily_delays", "--date", "2013-03-10", "--project", str(PROJECT)]
 URI = "s3://exchange/comparisons/daily_delays/2013-03-10/1-2/comparison.json"
-STATES = ["Choose the versions", "Is it to be made?", "Compare the versions", "Take the comparison"]
+STATES = ["Choose the versions", "Decide whether to compare", "Compare the versions", "Read the comparison"]
+TYPES = {"Decide whether to compare": "Choice"}
 
 
 class Executions(FakeStates):
@@ -41,17 +43,17 @@ class Executions(FakeStates):
 
 @pytest.fixture
 def cloud(monkeypatch):
-    """A cloud whose comparing machine ends as the test says."""
+    """A cloud whose comparison state machine ends as the test says."""
 
-    def cloud(*, published=True, uri=URI, why="", error="", cause=""):
-        reference = {"uri": uri, "before": 1, "after": 2, "differing": 1, "why": why}
-        states = Executions(output=reference, error=error, cause=cause)
+    def cloud(*, published=True, uri=URI, reason="", error="", cause=""):
+        reference = {"uri": uri, "before": 1, "after": 2, "differing": 1, "reason": reason}
+        states = Executions(types=TYPES, output=reference, error=error, cause=cause)
         states.status = "FAILED" if error else "SUCCEEDED"
         day = DayRecord(pipeline="daily_delays", date="2013-03-10")
         stands = PublishedRun(run=RUN, publication=PUBLICATION, at=BEGIN)
         day = day.model_copy(update={"published": stands}) if published else day
         session = Session(
-            place=None,
+            workspace=None,
             project=load_project(PROJECT),
             deployment=SimpleNamespace(compare_machine_arn="arn:compare-day"),
             cloud="fake",
@@ -77,23 +79,23 @@ def test_the_published_version_is_compared_with_the_one_before(cloud, capsys):
     shown = capsys.readouterr()
     assert shown.out.startswith("daily_delays 2013-03-10: version 1 -> 2\n")
     assert [line.partition(":")[0] for line in shown.err.splitlines()] == [
-        "Choose the versions", "Compare the versions", "Take the comparison",
+        "Choose the versions", "Compare the versions", "Read the comparison",
     ]  # fmt: skip
 
 
-def test_as_json_it_is_the_comparison_that_is_stored(cloud, capsys):
+def test_the_document_is_the_stored_comparison(cloud, capsys):
     cloud()
     assert run([*WORDS, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"comparison": comparison().model_dump(mode="json"), "why": None}
+    assert json.loads(capsys.readouterr().out) == {"comparison": comparison().model_dump(mode="json"), "reason": None}
 
 
-def test_one_version_alone_is_no_error(cloud, capsys):
-    why = "2013-03-10 was published once: there is no earlier version"
-    cloud(uri="", why=why)
+def test_a_single_version_is_no_error(cloud, capsys):
+    reason = "2013-03-10 was published once: there is no earlier version"
+    cloud(uri="", reason=reason)
     assert run(WORDS) == 0
-    assert capsys.readouterr().out == f"{why}\n"
+    assert capsys.readouterr().out == f"{reason}\n"
     assert run([*WORDS, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"comparison": None, "why": why}
+    assert json.loads(capsys.readouterr().out) == {"comparison": None, "reason": reason}
 
 
 def test_a_day_that_was_never_published_and_an_unknown_pipeline_start_nothing(cloud, capsys):
@@ -106,7 +108,7 @@ def test_a_day_that_was_never_published_and_an_unknown_pipeline_start_nothing(cl
     assert states.started == []
 
 
-def test_a_failed_comparison_is_told_in_the_job_s_words(cloud, capsys):
+def test_the_error_of_a_failed_comparison_is_printed(cloud, capsys):
     cloud(error="ComparisonFailed", cause="CloudError: the table has no tag 2013-03-10-abc-1 any more")
     assert run(WORDS) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
@@ -115,7 +117,7 @@ def test_a_failed_comparison_is_told_in_the_job_s_words(cloud, capsys):
 
 
 def busy_comparison():
-    """A comparison with something of everything, and more than a screen takes."""
+    """A comparison with all types of changes, and more than a report shows."""
     keys = [{"origin": origin, "carrier": carrier} for origin in ("EWR", "JFK", "LGA") for carrier in "ABCDEF"]
     movers = tuple(Mover(key=key, before=None if n == 1 else 10.0, after=20.0) for n, key in enumerate(keys[:3]))
     columns = [f"a_rather_long_metric_{n}" for n in range(9)]
@@ -162,14 +164,14 @@ def busy_comparison():
 
 SCREEN = """\
 daily_delays 2013-03-10: version 1 -> 2
-  published 2013-03-11 06:01:22 UTC, again 2013-03-13 10:01:22 UTC, 2 days 4 h after
-  29 -> 1,030 rows: 1 added, 1 removed, 1,018 changed, 11 the same
+  published 2013-03-11 06:01 UTC and 2013-03-13 10:01 UTC, 2 days 4 h later
+  29 -> 1,030 rows: 1 added, 1 removed, 1,018 changed, 11 unchanged
 
 Metrics, over the day
-metric                version 1  version 2    change  moved most
-flights         sum         831      1,883  +126.6 %  EWR A: 10 -> 20
-dep_delay_mean  mean       none       3.25       new
-on_time_share   mean        0.5        0.5
+metric          total  version 1  version 2    change  largest mover
+flights         sum          831      1,883  +126.6 %  EWR A: 10 -> 20
+dep_delay_mean  mean        none       3.25       new
+on_time_share   mean         0.5        0.5
 
 Largest movers of flights
 origin  carrier  version 1  version 2    change
@@ -177,41 +179,53 @@ EWR     A               10         20  +100.0 %
 EWR     B             none         20       new
 EWR     C               10         20  +100.0 %
 
-Rows: 10 of 1,020
-         origin                    carrier  version 1 -> 2
-added    EWR                       A        flights 3, note new\\x1b[31m
-removed  EWR                       B        flights 3, ok True
-changed  xxxxxxxxxxxxxxxxxxxxx...  東京       a_rather_long_metric_0 0.91234 -> 0.91235, 8 more
-changed  EWR                       D        ok True -> False
-changed  EWR                       E        ok True -> False
-changed  EWR                       F        ok True -> False
-changed  JFK                       A        ok True -> False
-changed  JFK                       B        ok True -> False
-changed  JFK                       C        ok True -> False
-changed  JFK                       D        ok True -> False
-  all of them, as Arrow files: s3://exchange/rows/manifest.json
+Changed rows: 10 of 1,020
+  added origin EWR, carrier A: flights 3, note new\\x1b[31m
+  removed origin EWR, carrier B: flights 3, ok true
+  changed origin xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..., carrier 東京:
+    a_rather_long_metric_0 0.91234 -> 0.91235, a_rather_long_metric_1 0.91234 -> 0.91235,
+    a_rather_long_metric_2 0.91234 -> 0.91235, a_rather_long_metric_3 0.91234 -> 0.91235,
+    a_rather_long_metric_4 0.91234 -> 0.91235, a_rather_long_metric_5 0.91234 -> 0.91235,
+    a_rather_long_metric_6 0.91234 -> 0.91235, a_rather_long_metric_7 0.91234 -> 0.91235,
+    a_rather_long_metric_8 0.91234 -> 0.91235
+  changed origin EWR, carrier D: ok true -> false
+  changed origin EWR, carrier E: ok true -> false
+  changed origin EWR, carrier F: ok true -> false
+  changed origin JFK, carrier A: ok true -> false
+  changed origin JFK, carrier B: ok true -> false
+  changed origin JFK, carrier C: ok true -> false
+  changed origin JFK, carrier D: ok true -> false
+  ... and 1,010 more rows
+  All changed rows, as Arrow files:
+    s3://exchange/rows/manifest.json
 
-Inputs since version 1 listed its own, 2013-03-11 06:00:12 UTC
-source   input                               events           hours, UTC            came
-flights  flights-2013-03-10-08.csv  changed  120 -> 129 (+9)  03-10 05 to 03-11 03  2 days 3 h after
-weather  pushed events              added    +3               03-10 12              25 s after
-weather  pushed events              removed  -2               03-10 12              gone
+Inputs, changed since version 1 listed them at 2013-03-11 06:00 UTC
+  flights: 0 rows of the day, 0 before
+    flights-2013-03-10-08.csv (changed)
+      129 rows (120 before), 0 Bytes, of 3 hours of 2013-03-10 05:00 to 2013-03-11 04:00 UTC
+      arrived 2013-03-13 09:00 to 09:01 UTC, up to 2 days 3 h later
+  weather: 0 rows of the day, 0 before
+    pushed events (added)
+      3 rows, 0 Bytes, of 2013-03-10 12:00 to 13:00 UTC
+      arrived 2013-03-11 06:00 UTC, 25 s later
+    pushed events (removed)
+      2 rows, 0 Bytes, of 2013-03-10 12:00 to 13:00 UTC
 """
 
 
-def test_the_whole_screen_reads_from_the_day_to_the_row_to_the_input(capsys):
+def test_the_whole_report(capsys):
     show_comparison(busy_comparison())
     shown = capsys.readouterr().out
     assert shown == SCREEN
     assert max(map(len, shown.splitlines())) <= 100
 
 
-def test_on_a_terminal_it_says_the_same(monkeypatch, capsys):
+def test_a_terminal_shows_the_same_report(monkeypatch, capsys):
     terminal = Terminal()
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr("sys.stdout", terminal)
     show_comparison(busy_comparison())
-    shown = terminal.getvalue()
+    shown = [line.rstrip() for line in re.sub("\x1b\\[[0-9;]*m", "", terminal.getvalue()).splitlines()]
     for line in SCREEN.splitlines():
         assert line in shown
 
@@ -219,25 +233,25 @@ def test_on_a_terminal_it_says_the_same(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"inputs": ()}, "an input manifest is gone"),
-        ({"inputs": (SourceDifference(source="flights", before=Amount(), now=Amount()),)}, "read the same inputs"),
-        ({"rows": RowCounts(before=29, after=29, added=0, removed=0, changed=0)}, "29 rows, the same in both"),
-        ({"metrics": ()}, "Rows\n"),
+        ({"inputs": ()}, "the input manifest of a version is gone"),
+        ({"inputs": (SourceDifference(source="flights", before=Amount(), now=Amount()),)}, "come from the same inputs"),
+        ({"rows": RowCounts(before=29, after=29, added=0, removed=0, changed=0)}, "29 rows, the same in both versions"),
+        ({"metrics": ()}, "Changed rows\n"),
         ({"key": ("origin",)}, "version 1 -> 2"),
     ],
 )
-def test_a_part_that_is_missing_is_said_or_left_out(capsys, changes, words):
+def test_missing_parts_are_named_or_left_out(capsys, changes, words):
     if "key" in changes:
         changes = {**changes, "examples": (RowChange(change=Change.CHANGED, key={"origin": "EWR"}, values={}),)}
     show_comparison(comparison(**changes))
     assert words in capsys.readouterr().out
 
 
-def test_a_table_whose_key_is_the_day_alone_is_shown_without_keys(capsys):
+def test_the_report_of_a_table_without_key_columns(capsys):
     row = RowChange(change=Change.CHANGED, key={}, values={"flights": (12, 13)})
     movers = (Mover(key={}, before=12, after=13),)
     metric = MetricChange(metric="flights", total="sum", before=12, after=13, movers=movers)
     show_comparison(comparison(key=(), examples=(row,), metrics=(metric,)))
     shown = capsys.readouterr().out
-    assert "changed  flights 12 -> 13" in shown
+    assert "changed: flights 12 -> 13" in shown
     assert "+8.3 %  12 -> 13" in shown

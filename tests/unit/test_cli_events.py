@@ -1,4 +1,4 @@
-"""Files of events, and the batches that they are cut into."""
+"""Reading files of events, and cutting them into batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.cli.events import batches, body_of, read_events
+from slackwater.cli.events import cut_batches, encode_body, read_events
 from slackwater.errors import DataError, InputError
 
 pytestmark = pytest.mark.unit
@@ -26,7 +26,7 @@ NDJSON = "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in EVENT
     max_bytes=st.integers(41, 120),
 )
 def test_batches_hold_every_event_once_in_order_and_are_as_large_as_they_may_be(events, max_events, max_bytes):
-    cut = list(batches(events, max_events=max_events, max_bytes=max_bytes))
+    cut = list(cut_batches(events, max_events=max_events, max_bytes=max_bytes))
     assert [event for batch in cut for event in batch] == events
     sizes = [sum(len(event) + 1 for event in batch) for batch in cut]
     assert all(0 < len(batch) <= max_events for batch in cut)
@@ -38,19 +38,19 @@ def test_batches_hold_every_event_once_in_order_and_are_as_large_as_they_may_be(
 @given(
     events=st.lists(st.binary(min_size=1, max_size=40), min_size=1), more=st.lists(st.binary(min_size=1, max_size=40))
 )
-def test_a_file_that_has_grown_is_cut_like_before_up_to_the_last_batch(events, more):
-    before = list(batches(events, max_events=3, max_bytes=90))
-    assert list(batches([*events, *more], max_events=3, max_bytes=90))[: len(before) - 1] == before[:-1]
+def test_a_longer_file_has_the_same_batches_up_to_the_last_one(events, more):
+    before = list(cut_batches(events, max_events=3, max_bytes=90))
+    assert list(cut_batches([*events, *more], max_events=3, max_bytes=90))[: len(before) - 1] == before[:-1]
 
 
 def test_an_event_too_large_for_any_batch_is_named():
     with pytest.raises(DataError, match="event 1 has 101 bytes; at most 100"):
-        list(batches([b"x", b"y" * 100], max_bytes=100))
+        list(cut_batches([b"x", b"y" * 100], max_bytes=100))
 
 
 def test_a_body_is_the_same_bytes_every_time():
-    assert body_of([b"{}", b"[]"]) == body_of([b"{}", b"[]"])
-    assert gzip.decompress(body_of([b"{}", b"[]"])) == b"{}\n[]\n"
+    assert encode_body([b"{}", b"[]"]) == encode_body([b"{}", b"[]"])
+    assert gzip.decompress(encode_body([b"{}", b"[]"])) == b"{}\n[]\n"
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_a_body_is_the_same_bytes_every_time():
         gzip.compress(json.dumps(EVENTS).encode(), mtime=0),
     ],
 )
-def test_every_form_of_a_file_gives_the_same_events(tmp_path, content):
+def test_every_format_of_a_file_gives_the_same_events(tmp_path, content):
     path = tmp_path / "events"
     path.write_bytes(content)
     assert [json.loads(event) for event in read_events(str(path))] == EVENTS
 
 
-def test_lines_are_kept_to_the_byte(tmp_path):
+def test_lines_are_returned_byte_for_byte(tmp_path):
     path = tmp_path / "events.ndjson"
     path.write_bytes(b'{ "a":  1.50 }\n')
     assert read_events(str(path)) == [b'{ "a":  1.50 }']
@@ -91,7 +91,7 @@ def test_a_file_without_events_has_none(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b'{"a": 1}\n{"a": \n', "line 2 is not JSON"),
         (b'{"a": 1}\n\n\xff\n', "line 3 is not JSON"),
@@ -100,14 +100,14 @@ def test_a_file_without_events_has_none(tmp_path, content):
         (gzip.compress(NDJSON, mtime=0)[:-9], "not readable as gzip"),
     ],
 )
-def test_what_cannot_be_read_is_named_before_anything_is_sent(tmp_path, content, told):
+def test_unreadable_content_is_named_before_anything_is_sent(tmp_path, content, expected):
     path = tmp_path / "events"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=expected):
         read_events(str(path))
 
 
-def test_a_file_that_is_not_there_is_an_input_error(tmp_path):
+def test_a_missing_file_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match=r"cannot read .*nothing: No such file"):
         read_events(str(tmp_path / "nothing"))
     with pytest.raises(InputError, match="directory"):

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from slackwater.cli.commands.logs import readable
+from slackwater.cli.commands.logs import format_log_line
 
 pytestmark = pytest.mark.unit
 
 
-def test_a_json_line_is_shown_as_a_person_reads_it():
+def test_a_json_line_is_formatted():
     entry = {
         "timestamp": "2026-11-21T04:37:26.123+00:00",
         "level": "ERROR",
@@ -18,9 +18,9 @@ def test_a_json_line_is_shown_as_a_person_reads_it():
         "stage": "joined",
         "traceback": "Traceback:\n  here",
     }
-    assert readable(json.dumps(entry)) == "04:37:26 ERROR   failed stage=joined\nTraceback:\n  here"
+    assert format_log_line(json.dumps(entry)) == "04:37:26 ERROR   failed stage=joined\nTraceback:\n  here"
 
 
 @pytest.mark.parametrize("line", ["", "plain words", "[1]", '{"a": 1}', "{broken"])
-def test_any_other_line_is_shown_as_it_is(line):
-    assert readable(line) == line
+def test_any_other_line_is_unchanged(line):
+    assert format_log_line(line) == line

@@ -1,4 +1,4 @@
-"""`slackwater monitor`: what is shown of a check before any day is run again, and of what was done then."""
+"""`slackwater monitor`: the decisions printed before any day is run again, and the outcomes printed afterwards."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.aws.machines import ExecutionView, StateView
-from slackwater.cli.commands.monitor import described, show, show_decisions
+from slackwater.cli.commands.monitor import monitor_document, print_day_outcomes, print_decisions
 from slackwater.cli.monitoring import Monitor
 from slackwater.errors import RunFailed
 from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.late.message import compose
 from slackwater.runs.record import DayRecord
 from tests.fakes_cli import BEGIN, FakeObjects
-from tests.fakes_late import comparison
+from tests.fakes_comparison import comparison
 
 pytestmark = pytest.mark.unit
 
-REASON = "flights grew by 1 row: reaches rows 1 of its source; weather grew by 3 rows: reaches rows 3 of its source"
+REASONS = (
+    "flights grew by 1 row: reaches rows 1 of its source",
+    "weather grew by 3 rows: reaches rows 3 of its source",
+)
 REPORT = CheckReport(
     pipeline="daily_delays",
     as_of="2013-03-12",
@@ -33,20 +36,20 @@ REPORT = CheckReport(
             date="2013-03-10",
             decision=LateDecision.RERUN,
             rule=DecisionRule.GROWN,
-            reason=REASON,
+            reasons=REASONS,
         ),
         DayDecision(
             pipeline="daily_delays",
             date="2013-03-12",
             decision=LateDecision.IGNORE,
             rule=DecisionRule.CURRENT,
-            reason="current",
+            reasons=("current",),
         ),
     ),
 )
 CHECKED = StateView(name="Check the days", entered=BEGIN, exited=BEGIN + timedelta(seconds=1))
-TOLD = {
-    "date": "2013-03-10", "outcome": "published", "run_id": "r", "attempt": 2, "told": True, "why": "",
+NOTIFIED = {
+    "date": "2013-03-10", "outcome": "published", "run_id": "r", "attempt": 2, "notified": True, "reason": "",
     "comparison": "s3://exchange/c.json", "message": "s3://exchange/m.json",
 }  # fmt: skip
 FAILED = {"date": "2013-03-09", "outcome": "failed", "error": "E", "reason": "it broke"}
@@ -54,7 +57,7 @@ FAILED = {"date": "2013-03-09", "outcome": "failed", "error": "E", "reason": "it
 
 @dataclass
 class OneExecution:
-    """State machines with one execution, whose check has ended at the first look."""
+    """State machines with one execution, whose check has ended in the first view."""
 
     end: ExecutionView
     failed: dict = field(default_factory=dict)
@@ -68,12 +71,12 @@ class OneExecution:
         yield ExecutionView(arn=executions[0], status="RUNNING", started=BEGIN, states=(CHECKED,))
         yield self.end
 
-    def given_to(self, execution, state):
-        return self.failed if state == "Days failed" else {}
+    def failure_input(self, execution):
+        return self.failed
 
 
 class Store(FakeObjects):
-    """Objects, and the report at whatever address it is asked for."""
+    """Objects, and the report at whatever URI it is asked for."""
 
     def get(self, uri):
         return REPORT.model_dump_json() if "/checks/" in uri else super().get(uri)
@@ -84,68 +87,79 @@ def view(status, **more):
 
 
 def monitor(machines, store=None):
-    found = comparison()
+    stored = comparison()
     known = {
-        "s3://exchange/c.json": found.model_dump_json(),
-        "s3://exchange/m.json": compose(found).model_dump_json(),
+        "s3://exchange/c.json": stored.model_dump_json(),
+        "s3://exchange/m.json": compose(stored).model_dump_json(),
     }
     table = SimpleNamespace(day=lambda pipeline, date: DayRecord(pipeline=pipeline, date=date))
     store = Store(known) if store is None else store
     return Monitor(machines=machines, table=table, store=store, machine="monitor-days", exchange_bucket="exchange")
 
 
-def test_the_decisions_are_known_before_a_day_is_run_again(capsys):
-    machines = OneExecution(view("SUCCEEDED", output={"days": [TOLD]}))
+def test_the_decisions_are_reported_before_a_day_is_run_again(capsys):
+    machines = OneExecution(view("SUCCEEDED", output={"days": [NOTIFIED]}))
     reports = []
-    monitored = monitor(machines).run("daily_delays", "2013-03-12", found=reports.append)
+    result = monitor(machines).run("daily_delays", "2013-03-12", on_report=reports.append)
     assert reports == [REPORT]
     assert {machines.payload[name] for name in ("pipeline", "as_of")} == {"daily_delays", "2013-03-12"}
-    assert (monitored.failure, [day.told for day in monitored.days]) == ("", [True])
-    show_decisions(REPORT)
+    assert (result.failure, [day.notified for day in result.days]) == ("", [True])
+    print_decisions(REPORT)
     assert capsys.readouterr().out.splitlines() == [
         "daily_delays as of 2013-03-12: 1 late day (2 days checked in 0.2 s)",
-        "date        decision  why",
+        "date        decision  reason",
         "2013-03-10  rerun     flights grew by 1 row: reaches rows 1 of its source",
         "                      weather grew by 3 rows: reaches rows 3 of its source",
         "2013-03-12  ignore    current",
     ]
 
 
-def test_comparison_and_message_are_shown(capsys):
-    show(monitor(OneExecution(view("SUCCEEDED", output={"days": [TOLD]}))).run("p", "2013-03-12", found=id))
+def test_comparison_and_notification_are_printed(capsys):
+    print_day_outcomes(
+        monitor(OneExecution(view("SUCCEEDED", output={"days": [NOTIFIED]}))).run("p", "2013-03-12", on_report=id)
+    )
     shown = capsys.readouterr().out
     message = compose(comparison())
     assert "daily_delays 2013-03-10: version 1 -> 2" in shown
-    assert f"Told: {message.subject}" in shown
+    assert f"Notification: {message.subject}" in shown
     assert all(line.strip() in shown for line in message.body.splitlines())
 
 
-def test_what_was_done_about_other_days_is_shown_when_one_fails(capsys):
-    words = "1 of 2 late days of daily_delays failed: 2013-03-09: it broke"
-    machines = OneExecution(view("FAILED", error="DaysFailed", cause=words), failed={"days": [FAILED, TOLD]})
-    monitored = monitor(machines).run("daily_delays", "2013-03-12", found=id)
-    assert monitored.failure == words
-    show(monitored)
+def test_the_outcomes_of_other_days_are_printed_when_one_fails(capsys):
+    cause = "1 of 2 late days of daily_delays failed: 2013-03-09: it broke"
+    machines = OneExecution(view("FAILED", error="DaysFailed", cause=cause), failed={"days": [FAILED, NOTIFIED]})
+    result = monitor(machines).run("daily_delays", "2013-03-12", on_report=id)
+    assert result.failure == cause
+    print_day_outcomes(result)
     shown = capsys.readouterr().out
     assert "daily_delays 2013-03-09: failed: it broke" in shown
-    assert "Told: " in shown
-    document = json.loads(json.dumps(described(monitored)))
+    assert "Notification: " in shown
+    document = json.loads(json.dumps(monitor_document(result)))
     assert [(day["date"], day["outcome"]) for day in document["days"]] == [
         ("2013-03-09", "failed"),
         ("2013-03-10", "published"),
     ]
 
 
-def test_a_check_that_failed_raises_with_its_words():
+def test_a_failed_check_raises_with_its_reason():
     machines = OneExecution(view("FAILED", error="E", cause='{"errorMessage": "no such day"}'))
     machines.follow = lambda _: iter([machines.end])
     with pytest.raises(RunFailed, match="no such day"):
-        monitor(machines, FakeObjects()).run("p", "2013-03-12", found=id)
+        monitor(machines, FakeObjects()).run("p", "2013-03-12", on_report=id)
 
 
-def test_a_day_that_equals_a_run_names_it(capsys):
-    same = {**TOLD, "outcome": "unchanged", "told": False, "why": "already told", "comparison": "", "message": ""}
-    show(monitor(OneExecution(view("SUCCEEDED", output={"days": [same]}))).run("p", "2013-03-12", found=id))
+def test_an_unchanged_day_names_the_run_with_the_same_inputs(capsys):
+    same = {
+        **NOTIFIED,
+        "outcome": "unchanged",
+        "notified": False,
+        "reason": "already notified",
+        "comparison": "",
+        "message": "",
+    }
+    print_day_outcomes(
+        monitor(OneExecution(view("SUCCEEDED", output={"days": [same]}))).run("p", "2013-03-12", on_report=id)
+    )
     shown = capsys.readouterr().out
-    assert "not run again: these inputs are those of run r, attempt 2" in shown
-    assert "Nobody was told: already told" in shown
+    assert "not run again, because run r, attempt 2, has the same inputs" in shown
+    assert "No notification: already notified" in shown

@@ -1,4 +1,4 @@
-"""Documents, tables and lines: on a terminal and in a pipe."""
+"""Documents, tables, text and progress, on a terminal and in a pipe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from slackwater.cli import output
-from slackwater.cli.progress import PartState, ProgressBoard
+from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.formatting import counted
 from tests.fakes_cli import Terminal
 
@@ -41,17 +41,17 @@ ROWS = [["JFK", 1, 0.123456], ["a\x1b[31mb\nc", 1000, None]]
     ],
 )
 def test_values_as_json(capsys, value, expected):
-    output.document({"value": value})
+    output.print_json({"value": value})
     assert json.loads(capsys.readouterr().out) == {"value": expected}
 
 
-def test_a_document_is_one_line_of_text_as_it_is(capsys):
-    output.document({"name": "Zürich\n"})
+def test_a_document_is_one_line_without_escaped_letters(capsys):
+    output.print_json({"name": "Zürich\n"})
     assert capsys.readouterr().out == '{"name": "Zürich\\n"}\n'
 
 
 def test_a_table_in_a_pipe_is_aligned_text_without_control_characters(capsys):
-    output.table(COLUMNS, ROWS)
+    output.print_table(COLUMNS, ROWS)
     assert capsys.readouterr().out.splitlines() == [
         "name           count    mean",
         "JFK                1  0.1235",
@@ -60,27 +60,27 @@ def test_a_table_in_a_pipe_is_aligned_text_without_control_characters(capsys):
 
 
 def test_a_table_without_rows_shows_its_columns(capsys):
-    output.table(COLUMNS, [])
+    output.print_table(COLUMNS, [])
     assert capsys.readouterr().out == "name  count  mean\n"
 
 
-def test_a_table_on_a_terminal_is_drawn_and_data_cannot_move_the_cursor(monkeypatch):
+def test_a_table_on_a_terminal_has_a_rule_and_no_control_characters_of_the_data(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
-    output.table(COLUMNS, ROWS, title="[red]a title")
+    output.print_table(COLUMNS, ROWS, title="[red]a title")
     shown = terminal.getvalue()
     assert "─" in shown
     assert "[red]a title" in shown
     assert "a\\x1b[31mb\\nc" in shown
 
 
-def test_a_header_folds_where_the_terminal_is_narrow_and_no_value_does(monkeypatch):
+def test_a_narrow_terminal_folds_column_names_and_no_value(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("TERM", "dumb")
-    output.table(["origin", "dep_delay_mean", "rows in"], [["JFK", 1.5, 2]])
-    assert terminal.getvalue().splitlines() == [
+    output.print_table(["origin", "dep_delay_mean", "rows in"], [["JFK", 1.5, 2]])
+    assert [line.rstrip() for line in terminal.getvalue().splitlines()] == [
         "          dep_",
         "        delay_  rows",
         "origin    mean    in",
@@ -89,12 +89,41 @@ def test_a_header_folds_where_the_terminal_is_narrow_and_no_value_does(monkeypat
     ]
 
 
-def test_a_line_is_coloured_on_a_terminal_only(capsys, monkeypatch):
-    output.say("done [bold]", style="green")
+def test_a_narrow_terminal_folds_long_text_and_never_cuts_a_number(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("TERM", "dumb")
+    output.print_table(["rows", "reason"], [[1234567890123, "a reason of several words"], [5, "x" * 20]])
+    assert [line.rstrip() for line in terminal.getvalue().splitlines()] == [
+        "         rows  reason",
+        "──────────────────────────────",
+        "1234567890123  a reason of",
+        "               several words",
+        "            5  xxxxxxxxxxxxxxx",
+        "               xxxxx",
+    ]
+
+
+def test_wide_characters_are_aligned(capsys):
+    output.print_table(["city", "rows"], [["東京", 1], ["Oslo", 20]])
+    assert capsys.readouterr().out.splitlines() == ["city  rows", "東京     1", "Oslo    20"]
+
+
+def test_a_long_table_on_a_terminal_is_written_line_by_line(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "20")
+    output.print_table(["row", "text"], [[number, "a b" * 10] for number in range(500)])
+    assert len(terminal.getvalue().splitlines()) == 501
+
+
+def test_text_is_coloured_on_a_terminal_only(capsys, monkeypatch):
+    output.print_text("done [bold]", style="green")
     assert capsys.readouterr().out == "done [bold]\n"
     monkeypatch.setenv("TERM", "xterm-256color")
     terminal = Terminal()
-    output.say("done [bold]", style="green", stream=terminal)
+    output.print_text("done [bold]", style="green", stream=terminal)
     assert terminal.getvalue() == "\x1b[32mdone [bold]\x1b[0m\n"
 
 
@@ -107,10 +136,10 @@ def test_progress_in_a_pipe_is_a_line_for_each_change(capsys):
     with ProgressBoard() as board:
         board.update("freeze")
         board.update("freeze")
-        board.update("freeze", PartState.DONE, seconds=1.25)
-        board.update("freeze", PartState.DONE, seconds=1.25)
+        board.update("freeze", TaskState.DONE, seconds=1.25)
+        board.update("freeze", TaskState.DONE, seconds=1.25)
         board.update("spark", note="a\x1bb")
-        board.update("spark", PartState.FAILED, note="why", seconds=2)
+        board.update("spark", TaskState.FAILED, note="why", seconds=2)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
@@ -121,12 +150,12 @@ def test_progress_in_a_pipe_is_a_line_for_each_change(capsys):
     ]
 
 
-def test_progress_in_a_pipe_does_not_tell_every_note(capsys):
+def test_progress_in_a_pipe_does_not_write_every_note(capsys):
     with ProgressBoard() as board:
         for note in "abc":
             board.update("deploy", note=note)
-        board.update("deploy", PartState.DONE, note="d", seconds=1)
-    with ProgressBoard(quiet=0) as board:
+        board.update("deploy", TaskState.DONE, note="d", seconds=1)
+    with ProgressBoard(note_interval=0) as board:
         for note in "aabc":
             board.update("deploy", note=note)
     assert capsys.readouterr().err.splitlines() == [
@@ -138,12 +167,12 @@ def test_progress_in_a_pipe_does_not_tell_every_note(capsys):
     ]
 
 
-def test_progress_on_a_terminal_ends_with_every_part(monkeypatch):
+def test_progress_on_a_terminal_ends_with_every_task(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     terminal = Terminal()
     with ProgressBoard(terminal) as board:
-        board.update("freeze", PartState.DONE, seconds=1.25)
-        board.update("spark", PartState.FAILED, seconds=2, note="[red]why")
+        board.update("freeze", TaskState.DONE, seconds=1.25)
+        board.update("spark", TaskState.FAILED, seconds=2, note="[red]why")
     last = terminal.getvalue().rpartition("freeze")[2]
     assert "1.2 s" in last
     assert "✗" in last

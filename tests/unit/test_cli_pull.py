@@ -1,34 +1,34 @@
-"""What `slackwater pull` says of a pull."""
+"""`slackwater pull`: the totals that it prints."""
 
 from __future__ import annotations
 
 import pytest
 
-from slackwater.cli.commands.pull import show
+from slackwater.cli.commands.pull import print_pull_totals
 
 pytestmark = pytest.mark.unit
 
-TOTALS = {"source": "things", "listed": 1200, "taken": 1000, "rows": 5, "unchanged": 1, "duplicate": 2, "rejected": 0}
+TOTALS = {"source": "things", "listed": 1200, "stored": 1000, "rows": 5, "unchanged": 1, "duplicate": 2, "rejected": 0}
 
 
-def said(capsys, **changes: int) -> str:
-    show({**TOTALS, "vanished": 0, "busy": 0, "left": 0, **changes})
+def printed(capsys, **changes: int) -> str:
+    print_pull_totals({**TOTALS, "vanished": 0, "busy": 0, "left": 0, **changes})
     captured = capsys.readouterr()
     return " ".join((captured.out + captured.err).split())
 
 
-def test_what_is_counted(capsys):
-    assert said(capsys) == "things: 1,200 files listed, 1000 taken (5 events), 1 unchanged, 2 duplicate"
+def test_totals_are_printed(capsys):
+    assert printed(capsys) == "things: 1,200 files listed, 1000 stored (5 events), 1 unchanged, 2 duplicate"
 
 
 @pytest.mark.parametrize(
-    ("count", "words"),
+    ("key", "message"),
     [
-        ("rejected", "200 events were side-lined with their reasons"),
-        ("vanished", "200 files were gone when they were fetched; the next pull looks again"),
-        ("busy", "200 files are being taken by another pull"),
-        ("left", "200 more files wait for the next pull"),
+        ("rejected", "200 events were rejected (the reasons: slackwater sideline show things)"),
+        ("vanished", "200 files disappeared before they were fetched; the next pull checks again"),
+        ("busy", "200 files are being fetched by another pull"),
+        ("left", "200 more files are left for the next pull"),
     ],
 )
-def test_what_is_told_only_if_there_is_some(capsys, count, words):
-    assert said(capsys, **{count: 200}) == f"{said(capsys)} {words}"
+def test_other_totals_are_printed_unless_they_are_zero(capsys, key, message):
+    assert printed(capsys, **{key: 200}) == f"{printed(capsys)} {message}"

@@ -1,4 +1,4 @@
-"""Executions followed to their end, what came of them, and the logs of their Spark jobs."""
+"""Following executions, reading their results, and the logs of their Spark jobs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from slackwater.arrow.reference import ArrowReference
 from slackwater.aws.job_logs import JobLogs
 from slackwater.aws.machines import Machines
 from slackwater.cli.progress import ProgressBoard
-from slackwater.cli.running import Runner, Seconds, show_states, start_pull
+from slackwater.cli.running import Runner, RunSeconds, show_states, start_pull
 from slackwater.errors import CloudError, RunFailed
 from slackwater.runs.record import Publication, Run, RunRecord, RunState, StageRecord
-from tests.fakes_cli import BEGIN, FakeEmr, FakeObjects, FakeStates
+from tests.fakes_cli import BEGIN, FakeEmr, FakeObjects, FakeStates, Pages
 
 pytestmark = pytest.mark.unit
 
@@ -24,11 +24,13 @@ RUN = Run(
     prefix="s3://x/p/", files=3, rows=900, bytes=5000,
 )  # fmt: skip
 PUBLICATION = Publication(table="warehouse.db.daily_delays", snapshot_id="1", rows=29, replaced=0, seconds=2.0)
-STATES = ["Freeze inputs", "What to do", "Run joined", "Record joined", "Publish the day", "Record publication"]
+STATES = ["Freeze inputs", "Decide what to do", "Run joined", "Record joined", "Run last", "Record publication"]
+TYPES = {"Decide what to do": "Choice", "Wait for the other execution": "Wait", "Fail the run": "Fail"}
+SERVICES = {"Run joined": "emr-serverless", "Run last": "emr-serverless"}
 
 
 class Table:
-    """A run table with one run, whose only stage worked for three seconds."""
+    """A run table with one run, whose only stage took three seconds."""
 
     def run(self, pipeline, date, attempt):
         assert (pipeline, date, attempt) == ("daily_delays", "2013-03-10", 2)
@@ -51,7 +53,7 @@ def followed(states):
     return views, waits
 
 
-def test_a_run_is_started_under_a_name_of_its_own():
+def test_every_run_has_a_name_of_its_own():
     states = FakeStates()
     first, second = (runner(states).start("daily_delays", "2013-03-10", force=force) for force in (False, True))
     call, forced = states.started
@@ -70,7 +72,7 @@ def test_a_pull_is_started_with_its_date():
     assert [json.loads(call["input"])["as_of"] for call in states.started] == [None, "2013-03-12"]
 
 
-def test_an_execution_is_looked_at_until_it_is_over_ever_less_often():
+def test_an_execution_is_polled_until_it_has_ended_at_growing_intervals():
     script = [("RUNNING", ["Freeze inputs…"])] * 20 + [("SUCCEEDED", STATES)]
     views, waits = followed(FakeStates({"arn:e": script}, output=output("published")))
     assert [view.over for view in views] == [False] * 20 + [True]
@@ -92,22 +94,22 @@ def test_several_executions_are_followed_together():
     ]  # fmt: skip
 
 
-def test_a_published_run_tells_where_its_time_went():
-    states = FakeStates({"arn:e": [("SUCCEEDED", STATES)]}, output=output("published"))
-    outcome = runner(states).outcome(followed(states)[0][-1])
-    assert (outcome.outcome, outcome.run, outcome.publication) == ("published", RUN, PUBLICATION)
-    assert outcome.seconds == Seconds(total=60.0, spark_start=13.0, spark_work=5.0, orchestration=42.0)
+def test_the_seconds_of_a_published_run_are_broken_down():
+    states = FakeStates({"arn:e": [("SUCCEEDED", STATES)]}, services=SERVICES, output=output("published"))
+    result = runner(states).result(followed(states)[0][-1])
+    assert (result.outcome, result.run, result.publication) == ("published", RUN, PUBLICATION)
+    assert result.seconds == RunSeconds(total=60.0, spark_start=13.0, spark_work=5.0, orchestration=42.0)
 
 
-def test_an_unchanged_run_has_nothing_to_split():
+def test_the_seconds_of_an_unchanged_run_are_a_total():
     states = FakeStates({"arn:e": [("SUCCEEDED", STATES[:2])]}, output=output("unchanged"))
-    outcome = runner(states).outcome(followed(states)[0][-1])
-    assert outcome.outcome == "unchanged"
-    assert outcome.seconds == Seconds(total=20.0)
+    result = runner(states).result(followed(states)[0][-1])
+    assert result.outcome == "unchanged"
+    assert result.seconds == RunSeconds(total=20.0)
 
 
 @pytest.mark.parametrize(
-    ("status", "error", "cause", "told"),
+    ("status", "error", "cause", "expected"),
     [
         ("FAILED", "RunFailed", "AnalysisException: no_such_column", "^AnalysisException: no_such_column$"),
         ("FAILED", "InputError", '{"errorMessage": "date: no", "errorType": "InputError"}', "^InputError: date: no$"),
@@ -116,18 +118,18 @@ def test_an_unchanged_run_has_nothing_to_split():
         ("TIMED_OUT", "", "", "^TIMED_OUT: no cause was given$"),
     ],
 )
-def test_a_failed_run_says_why_in_one_line(status, error, cause, told):
+def test_the_error_of_a_failed_run_is_one_line(status, error, cause, expected):
     states = FakeStates({"arn:e": [(status, STATES[:3])]}, error=error, cause=cause)
-    with pytest.raises(RunFailed, match=told):
-        runner(states).outcome(followed(states)[0][-1])
+    with pytest.raises(RunFailed, match=expected):
+        runner(states).result(followed(states)[0][-1])
 
 
 def test_states_are_shown_as_they_pass_and_the_failed_one_as_failed(capsys):
-    failed = [*STATES[:2], "Run joined!", "Record failure", "Failed…"]
-    states = FakeStates({"arn:e": [("RUNNING", ["Freeze inputs…"]), ("FAILED", failed)]})
-    with ProgressBoard() as board:
+    failed = [*STATES[:2], "Run joined!", "Record failure", "Fail the run…"]
+    states = FakeStates({"arn:e": [("RUNNING", ["Freeze inputs…"]), ("FAILED", failed)]}, types=TYPES)
+    with ProgressBoard() as progress:
         for view in Machines(states).follow(["arn:e"], sleep=lambda _: None):
-            show_states(board, view)
+            show_states(progress, view)
     assert capsys.readouterr().err.splitlines() == [
         "Freeze inputs: running",
         "Freeze inputs: done 9.0 s",
@@ -136,17 +138,38 @@ def test_states_are_shown_as_they_pass_and_the_failed_one_as_failed(capsys):
     ]
 
 
+def test_states_that_only_choose_or_end_are_not_shown(capsys):
+    names = ["Freeze inputs", "Decide what to do", "Wait for the other execution", "Finish"]
+    states = FakeStates({"arn:e": [("SUCCEEDED", names)]}, types={**TYPES, "Finish": "Succeed"})
+    with ProgressBoard() as progress:
+        show_states(progress, followed(states)[0][-1])
+    assert [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "Freeze inputs",
+        "Wait for the other execution",
+    ]
+
+
+def test_the_input_of_the_state_that_failed_the_execution_is_read():
+    entered = {"type": "FailStateEntered", "stateEnteredEventDetails": {"name": "Fail", "input": '{"days": [1]}'}}
+    task = {"type": "TaskStateEntered", "stateEnteredEventDetails": {"name": "Task", "input": '{"a": 1}'}}
+    states = FakeStates()
+    states.get_paginator = lambda _: Pages([{"events": [{"type": "ExecutionFailed"}, entered]}, {"events": [task]}])
+    assert Machines(states).failure_input("arn:e") == {"days": [1]}
+    states.get_paginator = lambda _: Pages([{"events": [{"type": "ExecutionAborted"}, task]}])
+    assert Machines(states).failure_input("arn:e") == {}
+
+
 def test_a_state_entered_again_is_shown_again(capsys):
     waited = ["Freeze inputs", "Wait for the other execution", "Freeze inputs"]
     states = FakeStates({"arn:e": [("SUCCEEDED", waited)]})
-    with ProgressBoard() as board:
-        show_states(board, followed(states)[0][-1])
+    with ProgressBoard() as progress:
+        show_states(progress, followed(states)[0][-1])
     assert "Freeze inputs (2): done 9.0 s" in capsys.readouterr().err
 
 
-def job(place, name, state="SUCCESS"):
-    created = BEGIN + timedelta(minutes=place)
-    return {"id": f"job{place}", "name": name, "state": state, "createdAt": created, "stateDetails": "why"}
+def job(number, name, state="SUCCESS"):
+    created = BEGIN + timedelta(minutes=number)
+    return {"id": f"job{number}", "name": name, "state": state, "createdAt": created, "stateDetails": "why"}
 
 
 JOBS = [
@@ -162,9 +185,9 @@ def logs(objects):
     return JobLogs(emr=FakeEmr(JOBS), store=FakeObjects(objects), application="app", prefix="s3://exchange/logs/")
 
 
-def test_a_days_jobs_are_found_by_their_names_oldest_first():
-    found = logs({}).jobs("daily_delays", "2013-03-10")
-    assert [(item.id, item.failed) for item in found] == [("job1", False), ("job3", True)]
+def test_the_jobs_of_a_day_are_found_by_their_names_oldest_first():
+    jobs = logs({}).jobs("daily_delays", "2013-03-10")
+    assert [(item.id, item.failed) for item in jobs] == [("job1", False), ("job3", True)]
 
 
 def test_the_drivers_log_is_read():
@@ -172,7 +195,7 @@ def test_the_drivers_log_is_read():
     assert log.driver_log(log.jobs("daily_delays", "2013-03-10")[-1]) == "Exception: wörter\n"
 
 
-def test_a_log_that_is_not_there_yet_is_said_to_be():
+def test_a_missing_log_is_named():
     log = logs({})
     with pytest.raises(CloudError, match=r"job3 \(daily_delays 2013-03-10 publish, failed\) has no log at s3://"):
         log.driver_log(log.jobs("daily_delays", "2013-03-10")[-1])

@@ -1,4 +1,4 @@
-"""Sending batches: retries, refusals, totals, tokens."""
+"""Sending batches: retries, error responses, totals, tokens."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import json
 import stat
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from slackwater.aws.deployment import Deployment
-from slackwater.cli.context import Place
-from slackwater.cli.sender import Pushed, Sender
+from slackwater.cli.sender import PushTotals, Sender, TokenFile
 from slackwater.cli.session import Session
-from slackwater.cli.tokens import TokenFile
+from slackwater.cli.workspace import Workspace
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, UnknownName
 from slackwater.project import load_project
 from slackwater.sources.definition import PushConfig
@@ -26,7 +26,7 @@ BATCHES = [[b'{"n":0}', b'{"n":1}'], [b'{"n":2}']]
 
 
 class Api:
-    """Answers one after the other, and keeps what it was asked."""
+    """Gives its answers in order, and keeps the requests."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -60,24 +60,24 @@ def test_batches_are_posted_as_gzipped_ndjson_with_the_token():
     assert [request.headers["x-correlation-id"] for request in requests] == ["c", "c"]
     assert requests[0].headers["content-type"] == "application/x-ndjson"
     assert gzip.decompress(requests[0].content) == b'{"n":0}\n{"n":1}\n'
-    assert totals == Pushed("weather", "c", events=3, batches=2, accepted=2, duplicates=1)
+    assert totals == PushTotals("weather", "c", events=3, batches=2, accepted=2, duplicates=1)
     assert totals.ok
     assert waits == []
 
 
-def test_rejected_events_are_told_by_their_place_in_the_file():
+def test_rejected_events_have_their_index_in_the_file():
     totals, _, _ = send(accepted(2), accepted(0, rejected=[{"index": 0, "reason": "no time"}], status=422))
     assert totals.rejected == [{"index": 2, "reason": "no time"}]
     assert totals.ok
 
 
-def test_a_file_of_which_nothing_was_taken_is_not_ok():
+def test_a_push_without_an_accepted_event_is_not_ok():
     totals, _, _ = send(accepted(0, rejected=[{"index": 0, "reason": "no time"}], status=422), batches=[[b"{}"]])
     assert not totals.ok
 
 
 @pytest.mark.parametrize("trouble", [httpx.Response(503), httpx.Response(429), httpx.ConnectError("refused")])
-def test_transient_failures_are_tried_again(trouble):
+def test_transient_failures_are_retried(trouble):
     totals, requests, waits = send(trouble, trouble, accepted(1), batches=[[b"{}"]])
     assert totals.accepted == 1
     assert len(requests) == 3
@@ -85,7 +85,7 @@ def test_transient_failures_are_tried_again(trouble):
     assert requests[0].content == requests[2].content
 
 
-def test_the_number_of_tries_is_bounded():
+def test_the_number_of_attempts_is_bounded():
     with pytest.raises(Throttled, match="the API answered 503"):
         send(*[httpx.Response(503)] * 9)
     with pytest.raises(CloudError, match="http://api/ does not answer: refused"):
@@ -103,14 +103,14 @@ def test_the_number_of_tries_is_bounded():
         (418, CloudError),
     ],
 )
-def test_a_refusal_is_final_and_in_the_apis_words(status, error):
+def test_an_error_response_is_not_retried_and_gives_its_message(status, error):
     refused = httpx.Response(status, json={"error": {"code": "x", "message": "because"}})
     with pytest.raises(error, match=f"^the API answered {status}: because$"):
         send(refused, accepted(1), batches=[[b"{}"]])
 
 
 class HoursApi:
-    """Takes what is of at most so many hours, knows what it has, and rejects what has no hour."""
+    """Accepts bodies of at most `most` hours, recognises repeated bodies, and rejects events without an hour."""
 
     def __init__(self, most):
         self.most, self.bodies, self.taken = most, [], []
@@ -159,18 +159,18 @@ def test_a_single_event_that_is_too_large_is_refused_and_those_before_it_stay():
     assert [gzip.decompress(body) for body in api.bodies] == [b'{"n":0}\n{"n":1}\n']
 
 
-def test_the_gateways_own_words_are_told_too():
+def test_the_message_of_the_gateway_is_given_too():
     with pytest.raises(UnknownName, match="Not Found"):
         send(httpx.Response(404, json={"message": "Not Found"}))
     with pytest.raises(CloudError, match="<html>"):
         send(httpx.Response(302, text="<html>"))
 
 
-def test_a_token_is_minted_once_for_each_api_and_only_its_owner_can_read_it(tmp_path):
-    tokens, minted = TokenFile(tmp_path / ".slackwater" / "token"), iter(["one", "two", "three"])
+def test_a_token_is_created_once_for_each_api_and_only_its_owner_can_read_it(tmp_path):
+    tokens, created = TokenFile(tmp_path / ".slackwater" / "token"), iter(["one", "two", "three"])
     for api, token in (("http://a", "one"), ("http://a", "one"), ("http://b", "two"), ("http://a", "one")):
-        assert tokens.kept_or_minted(api, lambda: next(minted)) == token
-    tokens.keep("http://a", "three")
+        assert tokens.get_or_create(api, lambda: next(created)) == token
+    tokens.save("http://a", "three")
     assert TokenFile(tokens.path).token("http://a") == "three"
     assert json.loads(tokens.path.read_text()) == {"http://a": "three", "http://b": "two"}
     assert stat.S_IMODE(tokens.path.stat().st_mode) == 0o600
@@ -185,17 +185,18 @@ def test_a_broken_token_file_says_what_to_do(tmp_path):
 
 @pytest.fixture
 def session(tmp_path, monkeypatch):
-    """A session of the example whose tokens are numbered as they are minted, and an API that takes the second only."""
+    """A session of the example that numbers the tokens it creates, and an API that accepts the second token only."""
     deployment = Deployment.model_construct(api_url="http://api")
     project = load_project(Path(__file__).resolve().parents[2] / "examples" / "nyc_flights")
-    found = Session(
-        place=Place(root=tmp_path, project=tmp_path), project=project, deployment=deployment, cloud="a test"
+    session = Session(
+        workspace=Workspace(root=tmp_path, project=tmp_path), project=project, deployment=deployment, cloud="a test"
     )
-    minted = []
+    created = []
 
-    def mint(_, partner, sources):
-        minted.append((partner, sources))
-        return f"token{len(minted)}"
+    def create(partner, sources, *, instead_of_oldest):
+        assert instead_of_oldest
+        created.append((partner, sources))
+        return SimpleNamespace(plain=f"token{len(created)}")
 
     def answer(request):
         if request.headers["authorization"] != "Bearer token2":
@@ -203,35 +204,35 @@ def session(tmp_path, monkeypatch):
         return accepted(len(gzip.decompress(request.content).splitlines()))
 
     real = httpx.Client
-    monkeypatch.setattr(Session, "mint", mint)
+    vars(session).update(tokens=SimpleNamespace(create=create))
     monkeypatch.setattr(httpx, "Client", lambda: real(transport=httpx.MockTransport(answer)))
-    return found, minted
+    return session, created
 
 
-def test_a_kept_token_that_is_no_longer_known_is_replaced_once(session):
-    session, minted = session
+def test_a_saved_token_that_is_refused_is_replaced_once(session):
+    session, created = session
     assert session.push("weather", [b"{}"] * 3).accepted == 3
-    assert minted == [("operator", ["weather"])] * 2
+    assert created == [("operator", ["weather"])] * 2
     assert session.push("weather", [b"{}"] * 2).accepted == 2
-    assert len(minted) == 2
+    assert len(created) == 2
 
 
-def test_a_given_token_is_the_one_that_is_used(session):
-    session, minted = session
+def test_a_given_token_is_used_and_not_saved(session):
+    session, created = session
     with pytest.raises(AccessDenied):
         session.push("weather", [b"{}"], token="wrong")
     assert session.push("weather", [b"{}"], token="token2").accepted == 1
-    assert minted == []
-    assert not (session.place.state / "token").exists()
+    assert created == []
+    assert not (session.workspace.state / "token").exists()
 
 
-def test_a_source_that_takes_fewer_events_at_once_gets_smaller_batches(session):
+def test_max_events_of_the_source_limits_a_batch(session):
     session, _ = session
     batches = []
-    session.push("weather", [b"{}"] * 10_001, token="token2", progress=lambda now: batches.append(now.events))
+    session.push("weather", [b"{}"] * 10_001, token="token2", on_progress=lambda now: batches.append(now.events))
     assert batches == [5_000, 10_000, 10_001]
     source = session.project.sources["weather"]
     session.project.sources["weather"] = source.model_copy(update={"push": PushConfig(max_events=4_000)})
     batches.clear()
-    session.push("weather", [b"{}"] * 5_000, token="token2", progress=lambda now: batches.append(now.events))
+    session.push("weather", [b"{}"] * 5_000, token="token2", on_progress=lambda now: batches.append(now.events))
     assert batches == [4_000, 5_000]

@@ -1,4 +1,4 @@
-"""`slackwater sideline`: what was rejected is counted and read back, in whatever form it lies there."""
+"""`slackwater sideline`: rejected events are counted and printed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def iso(back: int) -> str:
 @pytest.fixture
 def store(monkeypatch):
     store = Store()
-    session = SimpleNamespace(sideline=RejectsReader(store=store, raw_bucket="raw"))
+    session = SimpleNamespace(rejects=RejectsReader(store=store, raw_bucket="raw"))
     monkeypatch.setattr(Session, "open", lambda *_: session)
     monkeypatch.setattr("slackwater.cli.commands.sideline._today", TODAY.date)
     return store
@@ -60,7 +60,7 @@ def store(monkeypatch):
 
 @pytest.fixture
 def keep(store):
-    """Put records into the side-line, as the receiver does."""
+    """Store rejected events as the receiver does."""
 
     def keep(*records, source="weather", back=0):
         uri = rejects_uri("raw", source, received_at=day(back), batch_id=records[0].batch_id)
@@ -102,33 +102,33 @@ class TestList:
             f"{iso(2)}  weather         1        1  missing 1",
         ]
 
-    def test_without_a_day_the_last_seven_are_looked_at(self, capsys, keep):
+    def test_the_default_is_the_last_seven_days(self, capsys, keep):
         for back in (0, 6, 7):
             keep(record(0), back=back)
 
         def dates(*words):
-            return [found["date"] for found in answer(capsys, "sideline", "list", "weather", *words)["days"]]
+            return [day["date"] for day in answer(capsys, "sideline", "list", "weather", *words)["days"]]
 
         assert dates() == [iso(0), iso(6)]
         assert dates("--since", iso(7)) == [iso(0), iso(6), iso(7)]
         assert dates("--since", iso(0)) == [iso(0)]
         assert dates("--date", iso(7)) == [iso(7)]
 
-    def test_nothing_found_is_said(self, capsys, store):
+    def test_no_rejected_events(self, capsys, store):
         assert answer(capsys, "sideline", "list") == {"days": []}
-        assert text(capsys, "sideline", "list") == f"nothing was rejected since {iso(6)}\n"
+        assert text(capsys, "sideline", "list") == f"no rejected events since {iso(6)}\n"
         shown = text(capsys, "sideline", "list", "weather", "--date", "2013-03-08")
-        assert shown == "nothing was rejected of weather on 2013-03-08\n"
+        assert shown == "no rejected events of weather on 2013-03-08\n"
 
 
 class TestShow:
-    def test_records_come_whole_the_latest_batch_first(self, capsys, keep):
+    def test_records_are_complete_and_the_latest_batch_is_first(self, capsys, keep):
         keep(record(0, text="x" * 500), record(3, line=4))
         keep(record(2, RejectionRule.WRONG_TYPE, batch=PULLED, origin="pull:a.csv", line=3))
         keep(record(1, batch="3" * 32), back=1)
-        found = answer(capsys, "sideline", "show", "weather")
-        assert (found["source"], found["more"]) == ("weather", False)
-        events = found["events"]
+        document = answer(capsys, "sideline", "show", "weather")
+        assert (document["source"], document["more"]) == ("weather", False)
+        events = document["events"]
         assert [(one["date"], one["batch_id"], one["index"]) for one in events] == [
             (iso(0), PULLED, 2),
             (iso(0), PUSHED, 0),
@@ -148,7 +148,7 @@ class TestShow:
         assert events[1]["text"] == "x" * 500
         assert events[1]["line"] is None
 
-    def test_a_batch_is_found_whenever_it_came(self, capsys, keep):
+    def test_a_batch_is_found_on_any_day(self, capsys, keep):
         keep(record(0), back=400)
         keep(record(0, batch=PULLED))
         [event] = answer(capsys, "sideline", "show", "weather", "--batch", PUSHED)["events"]
@@ -160,7 +160,7 @@ class TestShow:
         [event] = answer(capsys, "sideline", "show", "weather", "--date", iso(1))["events"]
         assert event["batch_id"] == PUSHED
 
-    def test_there_are_more_than_asked_for(self, capsys, keep):
+    def test_more_events_than_the_limit(self, capsys, keep):
         keep(*map(record, range(3)))
         assert [answer(capsys, "sideline", "show", "weather", "--limit", str(n))["more"] for n in (2, 3, 4)] == [
             True,
@@ -168,25 +168,26 @@ class TestShow:
             False,
         ]
         assert run(["sideline", "show", "weather", "--limit", "2", *PROJECT]) == 0
-        assert capsys.readouterr().err == "these are the first 2: --limit shows more\n"
+        assert capsys.readouterr().err == "these are the first 2 events (to see more: --limit N)\n"
 
-    def test_people_read_a_table_for_each_batch(self, capsys, keep):
+    def test_text_has_a_table_for_each_batch(self, capsys, keep):
         keep(record(0), record(12, RejectionRule.WRONG_TYPE, line=13, text="a\x1b[2J\nb"))
         assert text(capsys, "sideline", "show", "weather").splitlines() == [
             f"weather {iso(0)}: 2 events of batch {PUSHED}, push:acme",
-            "index  line  rule        reason                      text",
+            "index  line  rule        reason                      event",
             '    0        missing     temp: a number is expected  {"temp": "x"}',
             "   12    13  wrong_type  temp: a number is expected  a\\x1b[2J\\nb",
         ]
 
-    def test_a_terminal_shows_the_beginning_of_a_long_text(self, monkeypatch, keep):
+    def test_a_terminal_cuts_long_events(self, monkeypatch, keep):
         keep(record(0, text="0123456789" * 7))
         monkeypatch.setattr(sys, "stdout", Terminal())
+        monkeypatch.setenv("COLUMNS", "140")
         assert run(["sideline", "show", "weather", *PROJECT]) == 0
         shown = sys.stdout.getvalue()
         assert f"{'0123456789' * 5}0123456..." in shown
 
-    def test_what_was_kept_before_rules_were_is_shown(self, capsys, store):
+    def test_records_without_a_rule_are_shown(self, capsys, store):
         old = {"index": 0, "reason": "id: missing", "batch_id": PUSHED, "origin": "push:acme", "text": "{}"}
         uri = rejects_uri("raw", "weather", received_at=TODAY, batch_id=PUSHED)
         store.put(uri, f"{json.dumps(old)}\n".encode())
@@ -199,17 +200,17 @@ class TestShow:
         events = answer(capsys, "sideline", "show", "weather")["events"]
         assert [event["text"] for event in events] == [odd, '{"temp": "x"}']
 
-    def test_an_object_that_is_no_side_line_is_named(self, capsys, store):
+    def test_an_object_without_rejected_events_is_named(self, capsys, store):
         uri = rejects_uri("raw", "weather", received_at=TODAY, batch_id=PUSHED)
         store.put(uri, b"hello\n")
         assert run(["sideline", "show", "weather", *PROJECT]) == 2
-        assert f"error: {uri}: line 1 is no rejected event: " in capsys.readouterr().err
+        assert f"error: {uri}: line 1 is not a rejected event: " in capsys.readouterr().err
 
-    def test_nothing_found_is_said(self, capsys, store):
+    def test_no_rejected_events(self, capsys, store):
         assert answer(capsys, "sideline", "show", "weather") == {"source": "weather", "events": [], "more": False}
-        assert text(capsys, "sideline", "show", "weather") == f"nothing was rejected of weather since {iso(6)}\n"
+        assert text(capsys, "sideline", "show", "weather") == f"no rejected events of weather since {iso(6)}\n"
         shown = text(capsys, "sideline", "show", "weather", "--batch", PUSHED)
-        assert shown == f"nothing was rejected of weather in batch {PUSHED}\n"
+        assert shown == f"no rejected events of weather in batch {PUSHED}\n"
 
 
 @pytest.mark.parametrize(
@@ -226,12 +227,12 @@ class TestShow:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_meant_is_an_input_error(capsys, store, words, why):
+def test_wrong_options_are_an_input_error(capsys, store, words, why):
     assert run(["sideline", *words, *PROJECT]) == 2
     assert why in capsys.readouterr().err
 
 
-def test_days_are_those_of_utc():
-    before, found, after = datetime.now(UTC).date(), read_days(None, None), datetime.now(UTC).date()
-    assert len(found) == 7
-    assert found[0] in {before.isoformat(), after.isoformat()}
+def test_days_are_utc_days():
+    before, days, after = datetime.now(UTC).date(), read_days(None, None), datetime.now(UTC).date()
+    assert len(days) == 7
+    assert days[0] in {before.isoformat(), after.isoformat()}

@@ -17,7 +17,7 @@ FLIGHTS = Path("examples/nyc_flights/sources/flights.yaml")
 def test_a_good_definition_shows_its_columns(capsys):
     assert run(["source", "validate", str(FLIGHTS)]) == 0
     shown = capsys.readouterr().out
-    assert "flights: well defined, 19 columns" in shown
+    assert "flights: valid, 19 columns" in shown
     assert "carrier, required" in shown
 
 
@@ -32,8 +32,8 @@ def test_as_json_it_is_one_document(capsys):
 def test_without_a_file_it_is_the_whole_project(capsys):
     assert run(["source", "validate", "--project", "examples/nyc_flights"]) == 0
     shown = capsys.readouterr().out
-    assert "flights: well defined" in shown
-    assert "weather: well defined, 15 columns" in shown
+    assert "flights: valid" in shown
+    assert "weather: valid, 15 columns" in shown
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_wrong_one_is_an_input_error_that_names_file_and_field(tmp_path, capsy
 
 def test_a_file_that_is_not_there(capsys):
     assert run(["source", "validate", "nowhere.yaml"]) == 2
-    assert "there is no such file" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err
 
 
 def test_the_schema_is_json(capsys):

@@ -1,4 +1,4 @@
-"""SQL over given tables: what it answers, and what it may not do."""
+"""SQL over given tables: results, errors, and what is not allowed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from slackwater.cli.sql import ask
+from slackwater.cli.sql import run_query
 from slackwater.errors import CloudError, InputError
 
 pytestmark = pytest.mark.unit
@@ -27,7 +27,7 @@ WEATHER = pa.table(
 
 
 class Tables:
-    """Tables that are given; it keeps which ones were opened."""
+    """Given tables; `opened` has the names of those that were opened."""
 
     def __init__(self, ids=None, **tables):
         self._tables = {"daily_delays": DELAYS, "weather": WEATHER, "secret": DELAYS} | tables
@@ -48,17 +48,17 @@ class Tables:
 
 def answer(sql, tables=None):
     names = {"pipelines": ["daily_delays", "never_run"], "sources": ["weather", "flights"]}
-    return ask(sql, tables=tables or Tables(), **names)
+    return run_query(sql, tables=tables or Tables(), **names)
 
 
-def test_a_published_table_goes_by_its_pipelines_name():
-    found = answer("SELECT * FROM daily_delays WHERE date = '2013-03-08'")
-    assert (found.columns, found.rows) == (["date", "flights"], [("2013-03-08", 7)])
+def test_a_published_table_has_its_pipelines_name():
+    result = answer("SELECT * FROM daily_delays WHERE date = '2013-03-08'")
+    assert (result.columns, result.rows) == (["date", "flights"], [("2013-03-08", 7)])
 
 
-def test_partitions_have_the_date_and_hour_of_the_partition_and_keep_a_field_of_that_name():
-    found = answer("SELECT date, hour, _hour, origin FROM raw.weather ORDER BY hour")
-    assert found.rows == [("2013-03-09", "00", 19, "JFK"), ("2013-03-09", "01", 20, "EWR")]
+def test_raw_tables_have_the_partition_columns_and_keep_fields_of_those_names():
+    result = answer("SELECT date, hour, _hour, origin FROM raw.weather ORDER BY hour")
+    assert result.rows == [("2013-03-09", "00", 19, "JFK"), ("2013-03-09", "01", 20, "EWR")]
 
 
 def test_a_table_can_be_read_twice_in_one_query_and_under_any_case():
@@ -106,15 +106,15 @@ def test_filters_and_columns_reach_the_files(tmp_path, ids):
         answer("SELECT n FROM raw.weather", tables)
 
 
-def copies(name, rows):
-    """A source's partitions, of hour, object, id, time of receipt and what tells the copies apart."""
+def duplicates(name, rows):
+    """Events of a source: hour, object, id, time of receipt, and a text that identifies the event."""
     columns = ["_hour", "_object", name, "_received_at", "copy"]
     table = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows])
     return table.append_column("_date", pa.array(["2013-03-09"] * len(rows)))
 
 
 @pytest.mark.parametrize("ids", [("a", "b"), (1, 2)], ids=["text", "numbers"])
-def test_an_id_counts_once_in_its_partition_as_it_was_received_first(ids):
+def test_the_first_received_event_of_an_id_counts_in_its_partition(ids):
     early, late = datetime(2013, 3, 9, 1, tzinfo=UTC), datetime(2013, 3, 9, 2, tzinfo=UTC)
     one, two = ids
     events = [
@@ -126,9 +126,9 @@ def test_an_id_counts_once_in_its_partition_as_it_was_received_first(ids):
         ("01", 4, None, late, "nameless"),
         ("01", 5, None, late, "nameless too"),
     ]
-    tables = Tables("key", weather=copies("key", events))
-    found = answer("SELECT hour, key, copy FROM raw.weather ORDER BY ALL", tables)
-    assert found.rows == [
+    tables = Tables("key", weather=duplicates("key", events))
+    result = answer("SELECT hour, key, copy FROM raw.weather ORDER BY ALL", tables)
+    assert result.rows == [
         ("00", one, "early"),
         ("00", two, "early, and of the first object"),
         ("01", one, "of another hour"),
@@ -136,14 +136,14 @@ def test_an_id_counts_once_in_its_partition_as_it_was_received_first(ids):
         ("01", None, "nameless too"),
     ]
     assert answer("FROM raw.weather", tables).columns == ["hour", "key", "_received_at", "copy", "date"]
-    assert len(answer("FROM raw.weather", Tables(weather=copies("key", events))).rows) == len(events)
+    assert len(answer("FROM raw.weather", Tables(weather=duplicates("key", events))).rows) == len(events)
 
 
-def test_types_come_as_python_has_them():
-    found = answer("SELECT TIMESTAMPTZ '2013-03-10 07:00:00+00' AS at, 0.1::DECIMAL(3, 1) AS tenth, NULL AS nothing")
-    assert found.rows[0][0].isoformat() == "2013-03-10T07:00:00+00:00"
-    assert str(found.rows[0][1]) == "0.1"
-    assert found.rows[0][2] is None
+def test_values_have_python_types():
+    result = answer("SELECT TIMESTAMPTZ '2013-03-10 07:00:00+00' AS at, 0.1::DECIMAL(3, 1) AS tenth, NULL AS nothing")
+    assert result.rows[0][0].isoformat() == "2013-03-10T07:00:00+00:00"
+    assert str(result.rows[0][1]) == "0.1"
+    assert result.rows[0][2] is None
 
 
 @pytest.mark.parametrize("sql", ["DESCRIBE daily_delays", "FROM daily_delays", "EXPLAIN SELECT * FROM daily_delays"])
@@ -152,7 +152,7 @@ def test_other_statements_that_read_are_answered(sql):
 
 
 @pytest.mark.parametrize(
-    ("sql", "told"),
+    ("sql", "expected"),
     [
         ("SELEC 1", "syntax error"),
         ("", "one statement is expected, not 0"),
@@ -176,12 +176,12 @@ def test_other_statements_that_read_are_answered(sql):
         ("SELECT * FROM Never_Run", "never_run has not been published yet: slackwater run never_run --date DATE"),
     ],
 )
-def test_wrong_sql_is_an_input_error_that_says_why(sql, told):
-    with pytest.raises(InputError, match=f"(?s){told}"):
+def test_wrong_sql_is_an_input_error_that_says_why(sql, expected):
+    with pytest.raises(InputError, match=f"(?s){expected}"):
         answer(sql)
 
 
-def test_names_of_this_programme_are_no_tables():
+def test_python_variables_are_no_tables():
     local_table = DELAYS
     with pytest.raises(InputError, match="local_table does not exist"):
         answer("SELECT * FROM local_table")

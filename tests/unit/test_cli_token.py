@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.cli import session as session_module
-from slackwater.cli.context import Place
 from slackwater.cli.main import run
-from slackwater.cli.session import Session
-from slackwater.cli.tokens import OPERATOR, TokenFile
+from slackwater.cli.sender import TokenFile
+from slackwater.cli.session import OPERATOR, Session
+from slackwater.cli.workspace import Workspace
 from slackwater.project import load_project
 from tests.fakes_dynamodb import LocalDynamoDB
 
@@ -35,7 +35,7 @@ def session(dynamodb, monkeypatch, tmp_path):
     monkeypatch.setattr(session_module, "client", lambda _: dynamodb.client)
     with dynamodb.table("tokens", "token_hash") as name:
         session = Session(
-            place=Place(root=tmp_path, project=PROJECT),
+            workspace=Workspace(root=tmp_path, project=PROJECT),
             project=load_project(PROJECT),
             deployment=SimpleNamespace(token_table=name, api_url="http://api"),
             cloud="a test",
@@ -68,35 +68,35 @@ def put(dynamodb, token_hash, **more):
 
 
 class TestCreate:
-    def test_what_is_told(self, slackwater, session):
-        made = slackwater("create", "acme", "--source", "weather", "--source", "weather")
-        token = session.tokens.find(made["token"])
-        assert made == {
+    def test_the_document_of_a_new_token(self, slackwater, session):
+        created = slackwater("create", "acme", "--source", "weather", "--source", "weather")
+        token = session.tokens.find(created["token"])
+        assert created == {
             "id": token.id,
             "partner": "acme",
             "sources": ["weather"],
             "created_at": token.created_at.isoformat(),
             "expires_at": None,
             "state": "valid",
-            "token": made["token"],
+            "token": created["token"],
         }
 
     def test_the_token_alone_is_on_standard_output(self, slackwater, session):
         printed = slackwater("create", "acme", "--source", "*", "--text")
         token = session.tokens.find(printed.out.strip())
-        assert printed.err == f"acme may push to * with this token {token.id}, which is shown once:\n"
+        assert printed.err == f"acme may push to * with this token. Its id is {token.id}; it is printed once:\n"
 
     def test_days(self, slackwater, session):
-        made = slackwater("create", "acme", "--source", "weather", "--days", "90")
-        token = session.tokens.find(made["token"])
+        created = slackwater("create", "acme", "--source", "weather", "--days", "90")
+        token = session.tokens.find(created["token"])
         assert abs(token.expires_at - token.created_at - timedelta(days=90)) < timedelta(minutes=1)
         printed = slackwater("create", "acme", "--source", "weather", "--days", "1", "--text")
         assert re.search(r"^acme may push to weather until \d{4}-\d\d-\d\d \d\d:\d\d UTC with", printed.err)
 
-    def test_a_third_is_refused_and_nothing_is_made(self, slackwater, session):
+    def test_a_third_token_is_refused(self, slackwater, session):
         first, second = (slackwater("create", "acme", "--source", "weather")["id"] for _ in range(2))
-        told = slackwater("create", "acme", "--source", "weather", code=2, error=True)
-        assert told == (
+        error = slackwater("create", "acme", "--source", "weather", code=2, error=True)
+        assert error == (
             f"error: acme has 2 valid tokens, {first} and {second}, and may have 2: revoke one that is no longer used, "
             f"such as the oldest (slackwater token revoke {first})\n"
         )
@@ -105,9 +105,9 @@ class TestCreate:
         assert slackwater("create", "acme", "--source", "weather")["state"] == "valid"
 
     @pytest.mark.parametrize(
-        ("words", "told"),
+        ("words", "expected"),
         [
-            (["a b", "--source", "weather"], "partner: 'a b' is not a name"),
+            (["a b", "--source", "weather"], "partner: 'a b' is not a valid name"),
             (["acme", "--source", "nothing"], "no source 'nothing'"),
             (["acme", "--source", "flights"], "--source: 'flights' is not pushed: its definition has no `push`"),
             (["acme", "--source", "weather", "--days", "0"], "--days"),
@@ -115,8 +115,8 @@ class TestCreate:
             (["acme"], "Missing option '--source'"),
         ],
     )
-    def test_wrong_input(self, slackwater, session, words, told):
-        assert told in slackwater("create", *words, code=2, error=True)
+    def test_wrong_input(self, slackwater, session, words, expected):
+        assert expected in slackwater("create", *words, code=2, error=True)
         assert session.tokens.all() == []
 
 
@@ -132,9 +132,9 @@ class TestList:
             "bbbbbbbbbbbb  acme     weather           2013-03-08 12:00  2013-06-08 12:30  expired\n"
             "aaaaaaaaaaaa  acme     flights, weather  2013-03-09 08:00                    valid\n"
         )
-        found = slackwater("list", "acme")["tokens"]
-        assert [token["id"] for token in found] == ["b" * 12, "a" * 12]
-        assert found[1] == {
+        tokens = slackwater("list", "acme")["tokens"]
+        assert [token["id"] for token in tokens] == ["b" * 12, "a" * 12]
+        assert tokens[1] == {
             "id": "a" * 12,
             "partner": "acme",
             "sources": ["flights", "weather"],
@@ -144,10 +144,10 @@ class TestList:
         }
 
     def test_a_token_and_its_hash_are_not_shown(self, slackwater):
-        made = slackwater("create", "acme", "--source", "weather")
+        created = slackwater("create", "acme", "--source", "weather")
         for shown in (slackwater("list", "--text").out, json.dumps(slackwater("list"))):
-            assert made["id"] in shown
-            assert made["token"] not in shown
+            assert created["id"] in shown
+            assert created["token"] not in shown
             assert not re.search("[0-9a-f]{13}", shown)
 
     def test_none(self, slackwater):
@@ -163,11 +163,11 @@ class TestRevoke:
     def test_by_its_id_or_the_first_digits_of_it(self, slackwater, session, dynamodb, digits):
         put(dynamodb, "0123456789abcdef" * 4)
         put(dynamodb, "0123400000000000" * 4)
-        (told,) = slackwater("revoke", ("0123456789ABCDEF" * 4)[:digits])["revoked"]
-        assert (told["id"], told["partner"], told["state"]) == ("0123456789ab", "acme", "revoked")
+        (revoked,) = slackwater("revoke", ("0123456789ABCDEF" * 4)[:digits])["revoked"]
+        assert (revoked["id"], revoked["partner"], revoked["state"]) == ("0123456789ab", "acme", "revoked")
         assert [token.revoked for token in session.tokens.all()] == [False, True]
 
-    def test_in_words_and_twice(self, slackwater, dynamodb):
+    def test_as_text_and_twice(self, slackwater, dynamodb):
         put(dynamodb, "a" * 64)
         for _ in range(2):
             assert slackwater("revoke", "aaaaaa", "--text").out == "revoked aaaaaaaaaaaa of acme\n"
@@ -176,46 +176,46 @@ class TestRevoke:
         other = slackwater("create", "globex", "--source", "weather")["token"]
         ids = [slackwater("create", "acme", "--source", "weather")["id"] for _ in range(2)]
         put(dynamodb, "a" * 64, expires_at={"S": NOW.isoformat()})
-        told = slackwater("revoke", "--all", "acme")["revoked"]
-        assert [(token["id"], token["state"]) for token in told] == [(id_, "revoked") for id_ in ids]
+        revoked = slackwater("revoke", "--all", "acme")["revoked"]
+        assert [(token["id"], token["state"]) for token in revoked] == [(id_, "revoked") for id_ in ids]
         assert not session.tokens.find(other).revoked
         assert slackwater("revoke", "--all", "acme") == {"revoked": []}
         assert slackwater("revoke", "--all", "acme", "--text").out == "acme has no valid token\n"
 
-    def test_a_partner_of_old_whose_name_would_not_be_taken_now(self, slackwater, dynamodb):
-        put(dynamodb, "a" * 64, partner={"S": "a partner of old"})
-        assert len(slackwater("revoke", "--all", "a partner of old")["revoked"]) == 1
+    def test_an_existing_partner_whose_name_is_no_longer_valid(self, slackwater, dynamodb):
+        put(dynamodb, "a" * 64, partner={"S": "an old partner"})
+        assert len(slackwater("revoke", "--all", "an old partner")["revoked"]) == 1
 
     @pytest.mark.parametrize(
-        ("words", "told"),
+        ("words", "expected"),
         [
-            ([], "ID or --all PARTNER: one of them is expected"),
-            (["abcdef", "--all", "acme"], "ID or --all PARTNER: one of them is expected"),
+            ([], "ID or --all PARTNER: give one of them"),
+            (["abcdef", "--all", "acme"], "ID or --all PARTNER: give one of them"),
             (["abcde"], "6 digits or more of an id are expected"),
             (["a" * 65], "6 digits or more of an id are expected"),
             (["acme"], "slackwater token revoke --all PARTNER"),
             (["facade"], "no token facade (slackwater token list shows the ids)"),
-            (["0123456"], "0123456 begins the ids 0123456789ab and 012345678fff: give more digits"),
+            (["0123456"], "0123456 is the beginning of the ids 0123456789ab and 012345678fff: give more digits"),
             (["--all", "nobody"], "no partner 'nobody' has a token"),
         ],
     )
-    def test_wrong_input(self, slackwater, session, dynamodb, words, told):
+    def test_wrong_input(self, slackwater, session, dynamodb, words, expected):
         put(dynamodb, "0123456789abcdef" * 4)
         put(dynamodb, "012345678fffffff" * 4)
-        assert told in slackwater("revoke", *words, code=2, error=True)
+        assert expected in slackwater("revoke", *words, code=2, error=True)
         assert not any(token.revoked for token in session.tokens.all())
 
-    def test_a_token_in_the_place_of_its_id_is_not_repeated(self, slackwater):
+    def test_a_token_given_instead_of_its_id_is_not_repeated(self, slackwater):
         token = slackwater("create", "acme", "--source", "weather")["token"]
         assert token not in slackwater("revoke", token.lstrip("-"), code=2, error=True)
 
 
 class TestOperator:
-    def test_in_a_new_checkout_the_oldest_token_of_the_operator_makes_room(self, session, tmp_path):
+    def test_a_new_checkout_replaces_the_oldest_token_of_the_operator(self, session, tmp_path):
         made = []
         for checkout in ("one", "two", "three"):
             kept = TokenFile(tmp_path / checkout / "token")
-            made.append(kept.kept_or_minted("http://api", session._mint))
+            made.append(kept.get_or_create("http://api", session.create_operator_token))
             assert kept.token("http://api") == made[-1]
         assert [session.tokens.find(plain).revoked for plain in made] == [True, False, False]
         token = session.tokens.find(made[2])

@@ -14,10 +14,10 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from slackwater.aws.warehouse import Warehouse
-from slackwater.cli.sql import ask
-from slackwater.cli.tables import CloudTables
+from slackwater.cli.sql import CloudTables, run_query
 from slackwater.project import Project
 from slackwater.receiver.pull.file_cache import FileEntry, FileVersion
+from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition
@@ -65,25 +65,25 @@ def events(warehouse, source):
 
 
 def test_events_come_with_their_partitions_beside_their_own_fields(warehouse):
-    found = events(warehouse, "weather").to_table()
-    assert found.column_names == ["origin", "hour", "added_later", "_date", "_hour", "_object"]
-    assert found.sort_by("origin").to_pylist() == [
+    table = events(warehouse, "weather").to_table()
+    assert table.column_names == ["origin", "hour", "added_later", "_date", "_hour", "_object"]
+    assert table.sort_by("origin").to_pylist() == [
         {"origin": "EWR", "hour": 7, "added_later": None, "_date": "2013-03-08", "_hour": "05", "_object": 0},
         {"origin": "JFK", "hour": 7, "added_later": None, "_date": "2013-03-08", "_hour": "05", "_object": 0},
         {"origin": "LGA", "hour": 7, "added_later": None, "_date": "2013-03-09", "_hour": "00", "_object": 1},
     ]
 
 
-def test_a_filter_by_partition_leaves_other_files_closed(warehouse):
+def test_a_filter_by_partition_opens_no_other_file(warehouse):
     wanted = (ds.field("_date") == "2013-03-09") & (ds.field("_hour") == "00")
     fragments = list(events(warehouse, "weather").get_fragments(wanted))
     assert [fragment.path for fragment in fragments] == ["raw/raw/source=weather/date=2013-03-09/hour=00/a.parquet"]
 
 
 def test_a_source_without_events_has_its_columns(warehouse):
-    found = events(warehouse, "flights").to_table()
-    assert found.num_rows == 0
-    assert found.column_names == ["origin", "hour", "added_later", "_date", "_hour", "_object"]
+    table = events(warehouse, "flights").to_table()
+    assert table.num_rows == 0
+    assert table.column_names == ["origin", "hour", "added_later", "_date", "_hour", "_object"]
 
 
 class Cloud:
@@ -98,17 +98,19 @@ class Cloud:
         vars(self.tables).update(_warehouse=warehouse, _files=self.files)
 
     def push(self, events):
-        delivery = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
-        Receiver(delivery=delivery, now=self.clock).receive(
-            json.dumps(events).encode(),
-            source=self.source,
-            content_type="application/json",
-            content_encoding=None,
-            origin="push:acme",
+        raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        Receiver(raw_writer=raw_writer, now=self.clock).receive(
+            PushedBody(
+                content=json.dumps(events).encode(),
+                content_type="application/json",
+                content_encoding=None,
+                origin="push:acme",
+            ),
+            self.source,
         )
 
     def ask(self, sql):
-        return ask(sql, tables=self.tables, pipelines=[], sources=["things"]).rows
+        return run_query(sql, tables=self.tables, pipelines=[], sources=["things"]).rows
 
 
 class Names(NamedTuple):
@@ -117,7 +119,7 @@ class Names(NamedTuple):
     raw_bucket: str
 
 
-def test_a_query_finds_of_each_id_what_was_received_first(tmp_path):
+def test_a_query_reads_the_first_received_event_of_each_id(tmp_path):
     """What counts is computed a second time, in plain Python."""
     cloud = Cloud(tmp_path, event_id="id")
     for batch in range(6):
@@ -131,12 +133,12 @@ def test_a_query_finds_of_each_id_what_was_received_first(tmp_path):
     assert cloud.ask("SELECT CAST(hour AS INT), id, count FROM raw.things ORDER BY ALL") == counted
 
 
-def test_a_query_finds_a_file_s_one_content_while_it_is_replaced(tmp_path):
+def test_a_query_reads_one_version_of_a_file_while_the_file_is_replaced(tmp_path):
     cloud = Cloud(tmp_path)
     hour = Partition("2013-03-08", "12")
     contents = [FileVersion(content_sha256=name, partitions=(hour,)) for name in ("before", "after", "next")]
     for number, version in enumerate(contents):
-        (uri,) = version.objects("raw", "things")
+        (uri,) = version.object_uris("raw", "things")
         sink = io.BytesIO()
         pq.write_table(pa.table({"count": [number]}), sink)
         cloud.store.put(uri, sink.getvalue())

@@ -58,22 +58,21 @@ def compiled():
     return compile_machine(load_project(Path("examples/nyc_flights")).pipeline("daily_delays"), FRAME)
 
 
-def walk(machine):
-    """The names of the states in the order of a run that publishes."""
-    name, seen = "Run flights_with_weather", []
+def states_of_a_run(machine):
+    """Return the names of the states in the order of a run that publishes."""
+    name, names = "Run flights_with_weather", []
     while name:
-        seen.append(name)
+        names.append(name)
         name = machine["States"][name].get("Next")
-    return seen
+    return names
 
 
-def test_the_stages_run_one_after_the_other_and_then_the_day_is_published():
-    assert walk(compiled()) == [
+def test_the_stages_run_one_after_the_other_and_then_the_publication_is_recorded():
+    assert states_of_a_run(compiled()) == [
         "Run flights_with_weather",
         "Record flights_with_weather",
         "Run delays_by_carrier",
         "Record delays_by_carrier",
-        "Publish the day",
         "Record publication",
     ]
 
@@ -97,13 +96,27 @@ def test_a_job_gets_the_manifests_of_the_stages_that_it_reads():
     assert upstream("Run delays_by_carrier") == [
         "{% 'flights_with_weather=' & $references.flights_with_weather.manifest %}"
     ]
-    assert upstream("Publish the day") == ["{% 'delays_by_carrier=' & $references.delays_by_carrier.manifest %}"]
 
 
 def test_no_two_jobs_of_a_run_share_a_client_token():
     states = compiled()["States"].values()
     tokens = [state["Arguments"]["ClientToken"] for state in states if "ClientToken" in state.get("Arguments", {})]
-    assert len(tokens) == len(set(tokens)) == 3
+    assert len(tokens) == len(set(tokens)) == 2
+
+
+def test_every_job_gets_the_whole_run_as_one_argument():
+    for stage in ("flights_with_weather", "delays_by_carrier"):
+        arguments = compiled()["States"][f"Run {stage}"]["Arguments"]["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
+        assert arguments[: arguments.index("--fewer-rows")] == [
+            *("--project", "${ProjectUri}", "--run", "{% $string($run) %}", "--stage", stage),
+            *("--catalog-table", "warehouse.${WarehouseDatabase}.daily_delays"),
+        ]
+
+
+def test_a_pipeline_without_an_exchange_is_one_spark_job():
+    states = compile_machine(pipeline({"one": ["a"], "two": ["one"]}, "two"), FRAME)["States"]
+    jobs = [name for name, state in states.items() if "emr-serverless" in state.get("Resource", "")]
+    assert jobs == ["Run two"]
 
 
 def test_the_longest_names_fit_into_a_state_name():

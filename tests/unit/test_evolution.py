@@ -1,4 +1,4 @@
-"""How a source may change once it has partitions."""
+"""Which changes of a source are allowed once it has partitions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_order_requirements_and_the_partner_s_names_may_change():
 
 
 def test_a_field_may_become_derived_and_back():
-    derived = {name: kind for name, kind in FIELDS.items() if name != "id"}
+    derived = {name: type_ for name, type_ in FIELDS.items() if name != "id"}
     check(a_source(fields=FIELDS), a_source(fields=derived, enrich={"id": {"template": "{count}"}}))
 
 
@@ -38,16 +38,16 @@ def test_a_type_change_is_refused_by_name_with_the_remedy():
     with pytest.raises(DefinitionError) as caught:
         check(a_source(fields=FIELDS), a_source(fields={**FIELDS, "count": "double"}))
     assert str(caught.value) == (
-        "sources/things.yaml: count: its partitions hold it as int64, which cannot become double: "
-        "keep the type, or read it into a column of another name"
+        "sources/things.yaml: count: the stored partitions have it as int64, which cannot become double: "
+        "keep the type, or read the field into a column with another name"
     )
 
 
-def test_every_fault_is_named():
+def test_every_problem_is_named():
     with pytest.raises(DefinitionError) as caught:
         check(a_source(fields=FIELDS), a_source(fields={"count": "string", "at": "timestamp"}))
     gone, other = sorted(str(caught.value).splitlines(), reverse=True)
-    assert gone.startswith("sources/things.yaml: id: its partitions hold this column")
+    assert gone.startswith("sources/things.yaml: id: the stored partitions have this column")
     assert "count" in other
 
 
@@ -60,15 +60,15 @@ def test_every_fault_is_named():
         ({"push": {"buffer": "queue"}}, {"push": {"buffer": "queue"}, "event_id": "id"}),
     ],
 )
-def test_copies_that_an_id_tells_apart_stay_apart(before, after):
-    with pytest.raises(DefinitionError, match="event_id: its partitions hold copies"):
+def test_the_id_of_stored_duplicates_cannot_change(before, after):
+    with pytest.raises(DefinitionError, match="event_id: the stored partitions contain duplicates"):
         check(a_source(fields=FIELDS, **before), a_source(fields=FIELDS, **after))
 
 
-def test_an_id_may_be_named_later():
+def test_an_id_may_be_added_later():
     check(a_source(fields=FIELDS), a_source(fields=FIELDS, event_id="id"))
 
 
-def test_new_sources_and_those_that_are_gone_have_nothing_to_agree_with():
+def test_new_and_removed_sources_are_allowed():
     check_evolution({"things": a_source()}, {})
     check_evolution({}, {"things": a_source()})

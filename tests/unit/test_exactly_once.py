@@ -1,8 +1,8 @@
-"""Exactly once: every event that is sent is read from one partition or from the side-line, whatever happens meanwhile.
+"""Exactly once: every event that is sent is read from one partition or among the rejected events, whatever happens.
 
-Processes end before or after any write, writes fail or lose their answer, another process comes between two writes, a
-queue hands over twice, partners send again: later, in other company, in another form. What is to be read is known here
-without asking the receiver.
+Processes end before or after any write, writes fail or their answer is lost, another process runs between two writes, a
+queue delivers twice, partners send again: later, joined with other events, in another format. The expected result is
+computed without the receiver.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from hypothesis import strategies as st
 from slackwater.receiver.push.queue import receive_buffered, store_messages
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
+from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_receiver import RECEIVED, Clock, Crash, MemoryPartitions, MemoryStore, a_source
-from tests.fakes_trouble import KINDS, Process, Trouble
-from tests.reading import Place, read_once, sidelined
-from tests.sending import AGE, FUTURE, LIMITS, MOMENTS, RIGHT, SOON, Event, an_event, wanted
+from tests.pushing import pushed_body
+from tests.reading import EventKey, read_once, rejected_indexes
+from tests.sending import AGE, EVENT_TIMES, FUTURE, LIMITS, SOON, VALID, Event, expected_events, make_event
 
 pytestmark = pytest.mark.unit
 
 _BROKEN = object()
-"""Stands for an event that is no JSON."""
+"""Stands for an event that is not JSON."""
 _FAULTS = [{"count": "many"}, {"at": None}, {"at": "today"}, {"id": ""}, {"id": [1]}, 3, None, "\u2028", [{}], _BROKEN]
 _TYPES = {"json": "application/json", "ndjson": "application/x-ndjson"}
-_PACKED: dict[str | None, Callable[[bytes], bytes]] = {
+_COMPRESS: dict[str | None, Callable[[bytes], bytes]] = {
     None: bytes,
     "gzip": partial(gzip.compress, mtime=0),
     "zstd": lambda body: pa.Codec("zstd").compress(body, asbytes=True),
@@ -49,14 +50,14 @@ class Batch:
     """Events in one body."""
 
     events: Sequence[Event]
-    form: str
+    format: str
     """`json` or `ndjson`."""
     body: bytes
 
     @property
     def batch_id(self) -> str:
-        """Of the body, however it is compressed."""
-        return hashlib.sha256(self.form.encode() + b"\n" + self.body).hexdigest()[:32]
+        """The id of the body, however it is compressed."""
+        return hashlib.sha256(self.format.encode() + b"\n" + self.body).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -64,20 +65,20 @@ class Step:
     """One attempt, of a partner or of the queue."""
 
     number: int
-    """Of the batch."""
+    """Index of the batch."""
     hours: float
-    """Before it."""
+    """Time that passes before the attempt."""
     consumed: bool
-    """By the queue's consumer, which has the trouble then."""
-    trouble: Trouble | None
+    """Whether the queue's consumer makes the attempt, and has the trouble."""
+    trouble: WriteFault | None
     other: int
-    """The batch of the process that overtakes it."""
+    """Index of the batch of a process that overtakes this one."""
     encoding: str | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is sent, to which kind of source, and what happens meanwhile."""
+    """The batches, the source, and what happens meanwhile."""
 
     event_id: str | None
     limited: bool
@@ -93,25 +94,25 @@ _more = st.fixed_dictionaries(
 
 @st.composite
 def events(draw: st.DrawFn, number: int) -> Event:
-    name, at = draw(st.sampled_from("abc")), draw(st.sampled_from(MOMENTS))
+    name, at = draw(st.sampled_from("abc")), draw(st.sampled_from(EVENT_TIMES))
     offset, more = draw(st.sampled_from([0, 5.5, -11])), draw(_more)
-    fault = draw(st.sampled_from([RIGHT] * 2 * len(_FAULTS) + _FAULTS))
-    return an_event(number, name, at, offset=offset, fault=fault, **more)
+    fault = draw(st.sampled_from([VALID] * 2 * len(_FAULTS) + _FAULTS))
+    return make_event(number, name, at, offset=offset, fault=fault, **more)
 
 
-def a_batch(found: Sequence[Event], *, form: str = "ndjson", plain: bool = True) -> Batch:
-    dumps = partial(json.dumps, ensure_ascii=plain)
-    if form == "json":
-        text = dumps([None if event.value is _BROKEN else event.value for event in found])
+def make_batch(events: Sequence[Event], *, format: str = "ndjson", ascii: bool = True) -> Batch:  # noqa: A002
+    dumps = partial(json.dumps, ensure_ascii=ascii)
+    if format == "json":
+        body = dumps([None if event.value is _BROKEN else event.value for event in events])
     else:
-        text = "\n".join('{"id": ' if event.value is _BROKEN else dumps(event.value) for event in found)
-    return Batch(found, form, text.encode())
+        body = "\n".join('{"id": ' if event.value is _BROKEN else dumps(event.value) for event in events)
+    return Batch(events, format, body.encode())
 
 
 @st.composite
-def batches(draw: st.DrawFn, found: Sequence[Event]) -> Batch:
-    is_json = draw(st.booleans()) or all(event.value is _BROKEN for event in found)
-    return a_batch(found, form="json" if is_json else "ndjson", plain=draw(st.booleans()))
+def batches(draw: st.DrawFn, events: Sequence[Event]) -> Batch:
+    is_json = draw(st.booleans()) or all(event.value is _BROKEN for event in events)
+    return make_batch(events, format="json" if is_json else "ndjson", ascii=draw(st.booleans()))
 
 
 @st.composite
@@ -126,17 +127,17 @@ def plans(draw: st.DrawFn, buffer: str) -> Plan:
         bounds = sorted({0, len(pool), *draw(st.lists(numbers, max_size=2))})
         cuts = [list(range(start, end)) for start, end in pairwise(bounds)]
     sent = [draw(batches([pool[number] for number in cut])) for cut in cuts]
-    place = st.integers(0, len(sent) - 1)
+    index = st.integers(0, len(sent) - 1)
     hours = st.sampled_from([0, 0.02, 11, 80])  # some cross a midnight, some the limit of an event
     consumed = st.booleans() if buffer == "queue" else st.just(False)
-    trouble = st.builds(Trouble, st.sampled_from([1, 1, 2, 2, 3, 4, 6]), st.sampled_from(KINDS))
-    step = st.builds(Step, place, hours, consumed, trouble | trouble | st.none(), place, st.sampled_from([*_PACKED]))
+    trouble = st.builds(WriteFault, st.sampled_from([1, 1, 2, 2, 3, 4, 6]), st.sampled_from(FAULT_TYPES))
+    step = st.builds(Step, index, hours, consumed, trouble | trouble | st.none(), index, st.sampled_from([*_COMPRESS]))
     steps = [draw(step) for _ in range(draw(st.integers(0, 6)))]
     return Plan(event_id, limited, buffer, sent, steps)
 
 
 class Queue:
-    """Hands messages over, again if need be, until what they hold is stored."""
+    """Delivers messages, repeatedly if needed, until their batches are stored."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -148,7 +149,7 @@ class Queue:
 
 
 class World:
-    """What several processes of the receiver share, and a clock."""
+    """The stores that several processes of the receiver share, and a clock."""
 
     def __init__(self, plan: Plan) -> None:
         timestamp = {"field": "at", **(LIMITS if plan.limited else {})}
@@ -159,30 +160,28 @@ class World:
 
     def receiver(self, process: Process) -> Receiver:
         store, partitions = process.using(self.store), process.using(self.partitions)
-        return Receiver(delivery=RawWriter(store=store, partitions=partitions, raw_bucket="raw"), now=self.clock)
+        return Receiver(raw_writer=RawWriter(store=store, partitions=partitions, raw_bucket="raw"), now=self.clock)
 
     def send(self, batch: Batch, process: Process, encoding: str | None = None) -> None:
-        """Send the batch once; what is answered is durable."""
+        """Send the batch once; after an answer its events are durable."""
         receive: Any = self.receiver(process).receive
         if self.plan.buffer == "queue":
-            receiver, buffer = self.receiver(process), process.using(self.queue)
-            receive = partial(receive_buffered, receiver=receiver, buffer=buffer, correlation_id="c")
+            receiver, queue = self.receiver(process), process.using(self.queue)
+            receive = partial(receive_buffered, receiver=receiver, queue=queue, correlation_id="c")
         self.tried[batch.batch_id].append(self.clock())
-        body, content_type = _PACKED[encoding](batch.body), _TYPES[batch.form]
+        body, content_type = _COMPRESS[encoding](batch.body), _TYPES[batch.format]
         try:
-            result = receive(
-                body, source=self.source, content_type=content_type, content_encoding=encoding, origin="push:acme"
-            )
+            result = receive(pushed_body(body, content_type, encoding), self.source)
         except Crash:
             return
         self.answered.add(batch.batch_id)
         assert result.accepted + result.duplicates + len(result.rejected) == len(batch.events)
         if self.plan.buffer == "none":
-            assert self.wanted([batch]).keys() <= self.read().keys()
+            assert self.expected([batch]).keys() <= self.read().keys()
 
-    def consume(self, wanted: Sequence[int], process: Process) -> None:
-        """Hand messages over; what is not stored stays in the queue."""
-        messages = {str(number): self.queue.sent[number] for number in wanted}
+    def consume(self, numbers: Sequence[int], process: Process) -> None:
+        """Deliver messages; those that are not stored stay in the queue."""
+        messages = {str(number): self.queue.sent[number] for number in numbers}
         for outcome in store_messages(messages, source=lambda name: self.source, receiver=self.receiver(process)):
             if not outcome.failure:
                 self.queue.waiting.discard(int(outcome.message_id))
@@ -199,7 +198,7 @@ class World:
         self.consume(waiting, Process(step.trouble, meanwhile=lambda: self.consume(waiting[step.other :], Process())))
 
     def finish(self) -> None:
-        """Send what was never answered, and hand over what is in the queue."""
+        """Send the batches without an answer again, and deliver the messages in the queue."""
         self.clock.pass_by(hours=80)
         for batch in self.plan.batches:
             if batch.batch_id not in self.answered:
@@ -208,7 +207,7 @@ class World:
         assert not self.queue.waiting
 
     def repeat(self) -> None:
-        """Send everything once more, in vain, and hand all messages over again, in other company."""
+        """Send everything again, without effect, and deliver all messages again, joined differently."""
         for batch in self.plan.batches:
             self.send(batch, Process())
         everything = range(len(self.queue.sent))
@@ -216,43 +215,43 @@ class World:
         self.consume(everything[::-1], Process())
 
     def check(self) -> None:
-        """Every event is read once: from its partition, or from the side-line."""
-        read, found = self.read(), self.wanted(self.plan.batches)
-        assert read.keys() == found.keys()
-        assert all(number in found[place] for place, number in read.items())
-        registered = {f"date={place.date}/hour={place.hour}" for _, place in self.partitions.known}
-        assert registered == {partition for partition, _ in found}
+        """Every event is read once: from its partition, or among the rejected events."""
+        read, expected = self.read(), self.expected(self.plan.batches)
+        assert read.keys() == expected.keys()
+        assert all(number in expected[key] for key, number in read.items())
+        registered = {f"date={partition.date}/hour={partition.hour}" for _, partition in self.partitions.known}
+        assert registered == {partition for partition, _ in expected}
 
-    def read(self) -> dict[Place, int]:
+    def read(self) -> dict[EventKey, int]:
         return read_once(self.store, self.source, key=self.plan.event_id or "count", value="count")
 
-    def wanted(self, sent: Sequence[Batch]) -> dict[Place, set[int]]:
-        found, rejected = defaultdict[Place, set[int]](set), sidelined(self.store)
+    def expected(self, sent: Sequence[Batch]) -> dict[EventKey, set[int]]:
+        expected, rejected = defaultdict[EventKey, set[int]](set), rejected_indexes(self.store)
         for batch in sent:
-            tried, places = self.tried[batch.batch_id], rejected[batch.batch_id]
+            tried, indexes = self.tried[batch.batch_id], rejected[batch.batch_id]
             by_id, limited = self.plan.event_id is not None, self.plan.limited
-            for place, numbers in wanted(
-                batch.events, limited=limited, tried=tried, sidelined=places, by_id=by_id
+            for key, numbers in expected_events(
+                batch.events, limited=limited, tried=tried, rejected=indexes, by_id=by_id
             ).items():
-                found[place] |= numbers
-        return found
+                expected[key] |= numbers
+        return expected
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FAULT_TYPES)
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("event_id", [None, "id"])
 def test_trouble_at_any_write_loses_nothing_and_doubles_nothing(kind, limited, event_id):
     """Of two batches, which share events if these have ids, one has the trouble; each of them may overtake it."""
     times = [RECEIVED - timedelta(hours=2), RECEIVED - timedelta(hours=3), RECEIVED - AGE + SOON]
-    right = [an_event(n, "abcabd"[n], at) for n, at in enumerate([*times, *times])]
-    future = an_event(6, "a", RECEIVED + FUTURE + SOON)
-    wrong = an_event(7, "a", RECEIVED, fault={"count": "many"})
-    sent = [a_batch([*right[:3], wrong, future]), a_batch([*(right[1:3] if event_id else []), *right[3:]])]
+    right = [make_event(n, "abcabd"[n], at) for n, at in enumerate([*times, *times])]
+    future = make_event(6, "a", RECEIVED + FUTURE + SOON)
+    wrong = make_event(7, "a", RECEIVED, fault={"count": "many"})
+    sent = [make_batch([*right[:3], wrong, future]), make_batch([*(right[1:3] if event_id else []), *right[3:]])]
     for buffer, consumed in (("none", False), ("queue", False), ("queue", True)):
         for other in (0, 1) if kind == "is overtaken" else (0,):
             for write in range(1, 7):
                 step = Step(
-                    number=int(not limited), hours=0, consumed=consumed, trouble=Trouble(write, kind), other=other
+                    number=int(not limited), hours=0, consumed=consumed, trouble=WriteFault(write, kind), other=other
                 )
                 run(Plan(event_id, limited, buffer, sent, [step]))
 

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from slackwater.errors import SlackwaterError
 from slackwater.receiver.partners.partner import Download
 from slackwater.receiver.pull.fetch import FileFetcher
-from slackwater.receiver.pull.file_cache import unsettled_objects
+from slackwater.receiver.pull.file_cache import uncommitted_objects
 from slackwater.receiver.pull.plan import plan_pull
 from slackwater.receiver.writing.raw_writer import RawWriter
+from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_receiver import (
     RECEIVED,
     Clock,
@@ -29,9 +30,8 @@ from tests.fakes_receiver import (
     MemoryStore,
     a_source,
 )
-from tests.fakes_trouble import KINDS, Process, Trouble
-from tests.reading import Place, read_once, sidelined
-from tests.sending import AGE, LIMITS, MOMENTS, RIGHT, SOON, Event, an_event, wanted
+from tests.reading import EventKey, read_once, rejected_indexes
+from tests.sending import AGE, EVENT_TIMES, LIMITS, SOON, VALID, Event, expected_events, make_event
 
 pytestmark = pytest.mark.unit
 
@@ -77,7 +77,7 @@ class Step:
     """Contents, by path."""
     hours: float
     """Before it."""
-    trouble: Trouble | None
+    trouble: WriteFault | None
     then: Mapping[str, int]
     """What the files hold when another pull overtakes it."""
 
@@ -94,8 +94,8 @@ class Plan:
 
 @st.composite
 def events(draw: st.DrawFn, number: int) -> Event:
-    fault = draw(st.sampled_from([RIGHT] * 2 * len(_FAULTS) + _FAULTS))
-    return an_event(number, draw(st.sampled_from("abc")), draw(st.sampled_from(MOMENTS)), fault=fault)
+    fault = draw(st.sampled_from([VALID] * 2 * len(_FAULTS) + _FAULTS))
+    return make_event(number, draw(st.sampled_from("abc")), draw(st.sampled_from(EVENT_TIMES)), fault=fault)
 
 
 @st.composite
@@ -106,7 +106,7 @@ def plans(draw: st.DrawFn) -> Plan:
         contents.append(Content(number, [draw(events(count + row)) for row in range(rows)]))
         count += rows
     files = st.dictionaries(st.sampled_from(PATHS), st.integers(0, len(contents) - 1), min_size=1)
-    trouble = st.builds(Trouble, st.integers(1, 9), st.sampled_from(KINDS))
+    trouble = st.builds(WriteFault, st.integers(1, 9), st.sampled_from(FAULT_TYPES))
     step = st.builds(Step, files, st.sampled_from([0, 0.02, 11, 80]), trouble | trouble | st.none(), files)
     steps = [draw(step) for _ in range(draw(st.integers(1, 5)))]
     return Plan(draw(st.sampled_from([None, "id"])), draw(st.booleans()), contents, steps)
@@ -158,7 +158,7 @@ class World:
             source=self.source,
             partner=self.partner,
             cache=process.using(self.cache),
-            delivery=RawWriter(store=store, partitions=partitions, raw_bucket="raw"),
+            raw_writer=RawWriter(store=store, partitions=partitions, raw_bucket="raw"),
             now=self.clock,
             owner=f"pull-{self.pulls}",
         )
@@ -172,21 +172,21 @@ class World:
         """What is read are the contents that the file cache says, each once and as a whole."""
         entries = self.cache.entries("things")
         held = {entry.version.content_sha256 for entry in entries if entry.version}
-        found, rejected = defaultdict[Place, set[int]](set), sidelined(self.store)
+        expected, rejected = defaultdict[EventKey, set[int]](set), rejected_indexes(self.store)
         for content in self.plan.contents:
             if content.sha256 in held:
-                tried, places = self.partner.tried[content.sha256], rejected[content.sha256[:32]]
+                tried, indexes = self.partner.tried[content.sha256], rejected[content.sha256[:32]]
                 by_id, limited = self.plan.event_id is not None, self.plan.limited
-                for place, numbers in wanted(
-                    content.events, limited=limited, tried=tried, sidelined=places, by_id=by_id
+                for key, numbers in expected_events(
+                    content.events, limited=limited, tried=tried, rejected=indexes, by_id=by_id
                 ).items():
-                    found[place] |= numbers
+                    expected[key] |= numbers
         key = self.plan.event_id or "count"
         read = read_once(self.store, self.source, key=key, value="count", entries=entries)
-        assert read.keys() == found.keys()
-        assert all(number in found[place] for place, number in read.items())
-        registered = {f"date={place.date}/hour={place.hour}" for _, place in self.partitions.known}
-        assert registered >= {partition for partition, _ in found}
+        assert read.keys() == expected.keys()
+        assert all(number in expected[key] for key, number in read.items())
+        registered = {f"date={hour.date}/hour={hour.hour}" for _, hour in self.partitions.known}
+        assert registered >= {partition for partition, _ in expected}
 
     def finish(self) -> None:
         """Pull until nothing is left to do: the files' contents are stored then, and no object beside them."""
@@ -197,8 +197,8 @@ class World:
         entries = self.cache.entries("things")
         there = {path: hashlib.sha256(body).hexdigest() for path, body in self.partner.files.items()}
         assert {entry.path: entry.version.content_sha256 for entry in entries if entry.path in there} == there
-        assert not unsettled_objects(entries, bucket="raw")
-        settled = {uri for entry in entries if entry.version for uri in entry.version.objects("raw", "things")}
+        assert not uncommitted_objects(entries, bucket="raw")
+        settled = {uri for entry in entries if entry.version for uri in entry.version.object_uris("raw", "things")}
         assert set(self.store.uris("/raw/source=")) == settled
 
 
@@ -209,22 +209,22 @@ def run(plan: Plan) -> None:
     world.finish()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault_type", FAULT_TYPES)
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("event_id", [None, "id"])
-def test_trouble_at_any_write_of_a_correction_loses_nothing_and_doubles_nothing(kind, again, event_id):
+def test_trouble_at_any_write_of_a_correction_loses_nothing_and_doubles_nothing(fault_type, again, event_id):
     """The correction has an hour less and an hour more, and half of the ids; retries cross a limit.
 
     Where another pull overtakes it, that one finds the earlier content in another file. What comes then is the same
     correction, or a second one.
     """
     times = [RECEIVED - timedelta(hours=2), RECEIVED - timedelta(hours=3), RECEIVED - AGE + SOON]
-    right = [an_event(n, "abcabc"[n], times[n % 3]) for n in range(6)]
-    wrong = [an_event(n, "w", RECEIVED, fault={"count": "many"}) for n in (8, 9)]
+    right = [make_event(n, "abcabc"[n], times[n % 3]) for n in range(6)]
+    wrong = [make_event(n, "w", RECEIVED, fault={"count": "many"}) for n in (8, 9)]
     contents = [Content(0, [*right[:2], wrong[0]]), Content(1, [*right[4:], wrong[1]]), Content(2, right[2:4])]
     before, after, then = {PATHS[0]: 0}, {PATHS[0]: 1}, {PATHS[0]: 1, PATHS[1]: 0}
     for write in range(1, 16):
-        steps = [Step(before, 0, None, before), Step(after, 0.1, Trouble(write, kind), then)]
+        steps = [Step(before, 0, None, before), Step(after, 0.1, WriteFault(write, fault_type), then)]
         run(Plan(event_id, True, contents, [*steps, *([Step({PATHS[0]: 2}, 11, None, {})] if again else [])]))
 
 

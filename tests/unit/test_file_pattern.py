@@ -1,4 +1,4 @@
-"""Names of files by date and hour."""
+"""Patterns of file names with date and hour."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_names_that_match(pattern, name):
         ("a+b.{date}.csv", "aab.2013-03-08.csv"),
     ],
 )
-def test_names_that_do_not(pattern, name):
+def test_names_that_do_not_match(pattern, name):
     assert not FilePattern(pattern).matches(name, DAY)
 
 
-def test_an_exact_pattern_makes_its_names():
+def test_an_exact_pattern_generates_names():
     assert list(FilePattern("x-{date}.csv").names(DAY)) == ["x-2013-03-08.csv"]
     hours = list(FilePattern("{date:%Y/%m/%d}/{hour}.csv").names(DAY))
     assert (hours[0], hours[-1], len(hours)) == ("2013/03/08/00.csv", "2013/03/08/23.csv", 24)
@@ -62,7 +62,7 @@ def test_an_exact_pattern_makes_its_names():
         ("x-{date}.csv", "x-2013-03-08.csv"),
     ],
 )
-def test_what_all_names_begin_with(pattern, prefix):
+def test_the_common_prefix_of_all_names(pattern, prefix):
     assert FilePattern(pattern).prefix(DAY) == prefix
 
 
@@ -70,9 +70,9 @@ def test_what_all_names_begin_with(pattern, prefix):
     st.sampled_from(["{date}", "{date:%Y%m%d}/{hour}", "a.{hour}-{date}.csv", "({date})[{hour}]"]),
     st.dates(date(1970, 1, 1), date(2100, 1, 1)),
 )
-def test_every_name_that_is_made_matches_its_day_and_no_other(pattern, day):
-    found = FilePattern(pattern)
-    for name in found.names(day):
-        assert found.matches(name, day)
-        assert name.startswith(found.prefix(day))
-        assert not found.matches(name, date(1969, 12, 31))
+def test_generated_names_match_their_day_only(pattern, day):
+    result = FilePattern(pattern)
+    for name in result.names(day):
+        assert result.matches(name, day)
+        assert name.startswith(result.prefix(day))
+        assert not result.matches(name, date(1969, 12, 31))

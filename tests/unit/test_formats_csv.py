@@ -1,4 +1,4 @@
-"""CSV files, against Python's own csv module: every cell, every row's place, every way to part and quote them."""
+"""CSV files, compared with Python's csv module: cells, positions of rows, delimiters and quotes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from pydantic import ValidationError
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, check_table
 from slackwater.receiver.parsing.formats import blocks
-from slackwater.receiver.parsing.formats.csv_file import read_csv
-from slackwater.receiver.parsing.formats.csv_numbers import read_numerals
-from slackwater.receiver.parsing.formats.csv_records import Dialect
+from slackwater.receiver.parsing.formats.csv_file import cast_plain_numbers, read_csv
+from slackwater.receiver.parsing.formats.csv_records import CsvRecordFormat
 from slackwater.sources.definition import Source
 from slackwater.sources.fields import FieldDefinition
 from slackwater.sources.file_format import Csv
@@ -36,7 +35,7 @@ AT = "2013-03-11T12:00:00Z"
 
 
 class Pieces:
-    """A stream that gives its bytes in pieces of one size."""
+    """A stream that returns its bytes in pieces of one size."""
 
     def __init__(self, content: bytes, size: int = 2**20) -> None:
         self._file, self._size = io.BytesIO(content), size
@@ -47,12 +46,12 @@ class Pieces:
 
 def read(content: bytes, source: Source | None = None, *, piece: int = 2**20, **form: object) -> CheckedEvents:
     """Read a whole file."""
-    found = list(
+    result = list(
         read_csv(Pieces(content, piece), Csv.model_validate(form), source or a_source(), name="f", received_at=RECEIVED)
     )
     return CheckedEvents(
-        pa.concat_tables(block.table for block in found) if found else None,
-        [item for block in found for item in block.rejected],
+        pa.concat_tables(block.table for block in result) if result else None,
+        [item for block in result for item in block.rejected],
     )
 
 
@@ -73,7 +72,7 @@ class TestForms:
             b'"id","at",count,"size",good,day\n"a","2013-03-11T12:00:00Z","1","2.50","true","2013-03-11"\n',
         ],
     )
-    def test_of_one_row(self, content):
+    def test_one_row(self, content):
         checked = read(content)
         assert checked.rejected == []
         assert checked.table.to_pylist() == [{**EVENT, "_event_time": MOMENT, "_extra": None}]
@@ -84,7 +83,7 @@ class TestForms:
         assert rows_of(read(content, delimiter=delimiter), "id", "size", "at") == [("a", 2.0, MOMENT)]
 
     @pytest.mark.parametrize("mark", ["§", "\n", "\r", "\0", "\x7f", "\u2028", ""])
-    def test_what_parts_no_cells(self, mark):
+    def test_separators_that_are_not_allowed(self, mark):
         for name in ("delimiter", "quote"):
             with pytest.raises(ValidationError):
                 Csv.model_validate({name: mark})
@@ -97,7 +96,7 @@ class TestForms:
         content = b"x,y,at\n'it''s, \"so\"\n',b,2013-03-11T12:00:00Z\n"
         assert rows_of(read(content, TEXTS, quote="'"), "x", "y") == [('it\'s, "so"\n', "b")]
 
-    def test_no_quotes_at_all(self):
+    def test_without_quotes(self):
         content = b'x,y,at\n"a,b",2013-03-11T12:00:00Z\n"c,5" x "" z,2013-03-11T12:00:00Z\n'
         assert rows_of(read(content, TEXTS, quote=None), "x", "y") == [('"a', 'b"'), ('"c', '5" x "" z')]
 
@@ -108,35 +107,35 @@ class TestForms:
         assert [(item.index, item.line, item.text) for item in checked.rejected] == [(0, 5, "b")]
 
     @pytest.mark.parametrize("lines", [2, 5])
-    def test_more_lines_to_skip_than_there_are(self, lines):
+    def test_skipping_more_lines_than_the_file_has(self, lines):
         with pytest.raises(DataError, match=r"^f: empty: a header"):
             read(HEADER + ROW, skip_lines=lines)
 
     def test_columns_by_definition(self):
         checked = read(b"a,2013-03-11T12:00:00Z\nb\n", columns=["id", "at"])
         assert rows_of(checked, "id", "count", "at") == [("a", None, MOMENT)]
-        assert [item.reason for item in checked.rejected] == ["1 columns, where the definition has 2"]
+        assert [item.reason for item in checked.rejected] == ["the row has 1 column, but the definition has 2"]
         assert read(b"", columns=["id", "at"]).table is None
 
-    def test_names_of_the_partner(self):
+    def test_partner_names(self):
         fields = {"id": {"type": "string", "from": "Id No."}, "at": {"type": "timestamp", "from": "When"}}
         source = a_source(fields={**fields, "n": {"type": "int64", "from": "id"}})
         assert rows_of(read(b"When,id,Id No.\n2013-03-11T12:00:00Z,7,a\n", source), "id", "at", "n") == [
             ("a", MOMENT, 7)
         ]
 
-    def test_columns_may_be_missing_and_more_may_come(self):
+    def test_missing_and_unknown_columns(self):
         content = "id,new,at,Old é,count\na,NA,2013-03-11T12:00:00Z,,NA\n".encode()
-        (found,) = read(content).table.to_pylist()
-        assert (found["count"], found["size"]) == (None, None)
-        assert json.loads(found["_extra"]) == {"new": "NA", "Old é": ""}
+        (result,) = read(content).table.to_pylist()
+        assert (result["count"], result["size"]) == (None, None)
+        assert json.loads(result["_extra"]) == {"new": "NA", "Old é": ""}
 
     def test_trimmed(self):
         source = a_source(trim=True)
-        (found,) = read(b" id ,at, count\n  a\xc2\xa0, 2013-03-11T12:00:00Z , NA \n", source).table.to_pylist()
-        assert (found["id"], found["count"], found["at"]) == ("a", None, MOMENT)
+        (result,) = read(b" id ,at, count\n  a\xc2\xa0, 2013-03-11T12:00:00Z , NA \n", source).table.to_pylist()
+        assert (result["id"], result["count"], result["at"]) == ("a", None, MOMENT)
 
-    def test_numbers_of_their_own_form(self):
+    def test_numbers_with_separators(self):
         fields = {
             "at": "timestamp",
             "n": {"type": "int64", "thousands": "'"},
@@ -151,7 +150,7 @@ class TestForms:
 
 class TestEncodings:
     @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "cp1252", "cp932"])
-    def test_a_file_of_it(self, encoding):
+    def test_each_encoding(self, encoding):
         text = "é" if encoding != "cp932" else "日本"
         content = f'x,y,at\n{text},"a\n{text}",{AT}\nshort{text}\n'.encode(encoding)
         for piece in (1, 7, 2**20):
@@ -168,25 +167,25 @@ class TestEncodings:
             ("cp1252", b"\x81\x8d", "\\x81\\x8d", "x: not CP1252"),
         ],
     )
-    def test_bytes_that_are_not_of_it_reject_their_row_alone(self, encoding, bad, shown, reason):
+    def test_invalid_bytes_reject_only_their_row(self, encoding, bad, shown, reason):
         row = f",y,{AT}".encode()
         checked = read(b"x,y,at\nb" + row + b"\n" + bad + row + b"\nc" + row + b"\n", TEXTS, encoding=encoding)
         assert checked.table["x"].to_pylist() == ["b", "c"]
         assert checked.rejected == [RejectedEvent(1, reason, "not_utf8", line=3, text=f"{shown},y,{AT}")]
 
-    def test_half_a_character_at_the_end(self):
+    def test_an_incomplete_character_at_the_end(self):
         content = f"x,y,at\na,b,{AT}\n".encode("utf-16-le") + b"c"
         checked = read(content, TEXTS, encoding="utf-16-le")
         assert checked.table.num_rows == 1
         assert [item.text for item in checked.rejected] == ["\\x63"]
 
-    def test_a_header_that_is_not_of_it(self):
+    def test_a_header_with_invalid_bytes(self):
         with pytest.raises(DataError, match=r"^f: its header is not readable"):
             read(b"id,\xe9,at\n")
 
 
 class TestRejected:
-    def test_every_one_is_found_in_the_file(self):
+    def test_rejected_rows_have_index_line_and_text(self):
         rows = [
             ROW,
             b'"multi\nline ""x""",1,2,true,2013-03-11,2013-03-11T12:00:00Z',
@@ -202,12 +201,12 @@ class TestRejected:
         checked = read(HEADER + b"\n".join(rows))
         assert checked.table["id"].to_pylist() == ["a", 'multi\nline "x"', "a"]
         assert [(item.index, item.reason) for item in checked.rejected] == [
-            (2, "1 columns, where the header has 6"),
+            (2, "the row has 1 column, but the header has 6"),
             (3, "id: not UTF-8"),
-            (4, "2 columns, where the header has 6"),
+            (4, "the row has 2 columns, but the header has 6"),
             (5, "count: 'bad' is not a whole number"),
-            (7, "at: missing, and an event needs its timestamp"),
-            (8, "7 columns, where the header has 6"),
+            (7, "at: no value, but every event needs a timestamp"),
+            (8, "the row has 7 columns, but the header has 6"),
         ]
         assert [(item.line, item.text) for item in checked.rejected] == [
             (6, "short"),
@@ -225,28 +224,28 @@ class TestRejected:
         assert rejected.text.startswith('"open,1,2\n0,x')
         assert rejected.text.endswith("4999,x\n")
 
-    def test_a_quote_that_swallows_too_much(self, monkeypatch):
-        monkeypatch.setattr(blocks, "MOST_RECORD", 10_000)
+    def test_an_unclosed_quote_in_a_large_file(self, monkeypatch):
+        monkeypatch.setattr(blocks, "MAX_RECORD_BYTES", 10_000)
         with pytest.raises(DataError, match="the row that starts on line 3 has more than 10,000 bytes: is a quote"):
             read(HEADER + ROW + b'\n"open,1,2\n' + b"x" * 30_000, piece=1000)
 
-    def test_a_row_that_does_not_end_where_there_are_no_quotes(self, monkeypatch):
-        monkeypatch.setattr(blocks, "MOST_RECORD", 10_000)
-        with pytest.raises(DataError, match="more than 10,000 bytes: write each row on a line of its own"):
+    def test_a_row_without_end_and_without_quotes(self, monkeypatch):
+        monkeypatch.setattr(blocks, "MAX_RECORD_BYTES", 10_000)
+        with pytest.raises(DataError, match="more than 10,000 bytes: write each row on one line"):
             read(HEADER + ROW + b"\n" + b"x" * 30_000, piece=1000, quote=None)
 
     @pytest.mark.parametrize(
-        ("content", "says"),
+        ("content", "message"),
         [
             (b"", "empty: a header"),
             (b"\n\n", "empty: a header"),
             (b"id,count\na,1\n", r"its header lacks at \(it has: id, count\)"),
             (b"at\n2013-03-11T12:00:00Z\n", "its header lacks id"),
-            (b"id,at,id\n", "two columns of one name: id"),
+            (b"id,at,id\n", "two columns have the same name: id"),
         ],
     )
-    def test_files_that_are_no_csv_of_this_source(self, content, says):
-        with pytest.raises(DataError, match=f"^f: {says}"):
+    def test_files_that_no_row_can_be_read_from(self, content, message):
+        with pytest.raises(DataError, match=f"^f: {message}"):
             read(content)
 
     def test_a_header_that_lacks_the_partner_s_name_for_a_field(self):
@@ -260,46 +259,46 @@ _FORMS = st.builds(
     delimiter=st.sampled_from([",", ";"]),
     quote=st.sampled_from(['"', "'", None]),
 )
-_TEXT = st.text(st.sampled_from("ab,;\"'\n\r é"), max_size=6)
+_STRINGS = st.text(st.sampled_from("ab,;\"'\n\r é"), max_size=6)
 
 
-def by_python(content: str, form: Csv) -> list[list[str]]:
-    """Rows as Python's csv module reads them."""
+def read_with_python(content: str, form: Csv) -> list[list[str]]:
+    """Return the rows that Python's csv module reads."""
     quoted = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
     return [row for row in csv.reader(io.StringIO(content, newline=""), delimiter=form.delimiter, **quoted) if row]
 
 
 @settings(deadline=None, max_examples=400)
-@given(text=st.lists(_TEXT, max_size=12).map("".join), form=_FORMS)
+@given(text=st.lists(_STRINGS, max_size=12).map("".join), form=_FORMS)
 @example(text='"a""b"c"d,"\n"\r\n,"open\n', form=Csv())
 def test_records_are_those_of_python_s_csv_module(text, form):
-    data, dialect = text.encode(), Dialect(form)
-    found = [data[start:end].decode() for start, end in dialect.records(data)]
-    assert [by_python(record, form) for record in found] == [[row] for row in by_python(text, form)]
-    whole = dialect.whole(data)
-    assert by_python(text, form) == [
-        *by_python(data[:whole].decode(), form),
-        *by_python(data[whole:].decode(), form),
+    data, record_format = text.encode(), CsvRecordFormat(form)
+    records = [data[start:end].decode() for start, end in record_format.spans(data)]
+    assert [read_with_python(record, form) for record in records] == [[row] for row in read_with_python(text, form)]
+    complete = record_format.complete_length(data)
+    assert read_with_python(text, form) == [
+        *read_with_python(data[:complete].decode(), form),
+        *read_with_python(data[complete:].decode(), form),
     ]
-    assert len(list(dialect.records(data[whole:]))) <= 1
+    assert len(list(record_format.spans(data[complete:]))) <= 1
 
 
 @settings(deadline=None, max_examples=300)
 @given(
-    rows=st.lists(st.lists(_TEXT, min_size=1, max_size=4).map(",".join), max_size=8),
+    rows=st.lists(st.lists(_STRINGS, min_size=1, max_size=4).map(",".join), max_size=8),
     ending=st.sampled_from(["\n", "\r\n", "\r"]),
     piece=st.integers(1, 40),
 )
 def test_a_file_is_read_as_python_s_csv_module_does(rows, ending, piece):
     content = ending.join(["x,y,at", *rows, ""])
-    expected, lines = by_python(content, Csv())[1:], re.findall(r"[^\r\n]*(?:\r\n|\r|\n|$)", content)
+    expected, lines = read_with_python(content, Csv())[1:], re.findall(r"[^\r\n]*(?:\r\n|\r|\n|$)", content)
     checked = read(content.encode(), TEXTS, piece=piece)
-    places = {item.index: item for item in checked.rejected}
-    assert sorted(places) == [place for place, row in enumerate(expected) if len(row) != 3 or row[2] != AT]
-    for place, item in places.items():
-        assert by_python(item.text, Csv()) == [expected[place]]
+    indices = {item.index: item for item in checked.rejected}
+    assert sorted(indices) == [index for index, row in enumerate(expected) if len(row) != 3 or row[2] != AT]
+    for index, item in indices.items():
+        assert read_with_python(item.text, Csv()) == [expected[index]]
         assert "".join(lines[item.line - 1 :]).startswith(item.text)
-    kept = [tuple(row[:2]) for place, row in enumerate(expected) if place not in places]
+    kept = [tuple(row[:2]) for index, row in enumerate(expected) if index not in indices]
     assert (rows_of(checked, "x", "y") if checked.table is not None else []) == kept
 
 
@@ -316,15 +315,15 @@ _NUMBERS = st.one_of(
 
 
 @settings(deadline=None, max_examples=400)
-@given(texts=st.lists(_NUMBERS, min_size=1, max_size=5), kind=st.sampled_from(["int64", "double"]))
-@example(texts=["0" * 59 + "5"], kind="int64")
-@example(texts=["0" * 39 + "1"], kind="int64")
-@example(texts=["-9223372036854775808", "9223372036854775807"], kind="int64")
-def test_numbers_read_at_once_are_those_read_as_texts(texts, kind):
-    source = a_source(fields={"at": "timestamp", "n": kind}, null_values=[])
-    at = pa.array([AT] * len(texts))
-    column = pa.array(texts, pa.string())
-    quick = read_numerals(column, FieldDefinition(type=kind))
+@given(strings=st.lists(_NUMBERS, min_size=1, max_size=5), type_=st.sampled_from(["int64", "double"]))
+@example(strings=["0" * 59 + "5"], type_="int64")
+@example(strings=["0" * 39 + "1"], type_="int64")
+@example(strings=["-9223372036854775808", "9223372036854775807"], type_="int64")
+def test_cast_numbers_are_those_read_from_strings(strings, type_):
+    source = a_source(fields={"at": "timestamp", "n": type_}, null_values=[])
+    at = pa.array([AT] * len(strings))
+    column = pa.array(strings, pa.string())
+    quick = cast_plain_numbers(column, FieldDefinition(type=type_))
     assert check_table(pa.table({"at": at, "n": quick}), source, received_at=RECEIVED) == check_table(
         pa.table({"at": at, "n": column}), source, received_at=RECEIVED
     )

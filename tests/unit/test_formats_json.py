@@ -29,12 +29,12 @@ def read(content: str | bytes, source: Source = SOURCE) -> list[CheckedEvents]:
     return list(read_json(io.BytesIO(raw), source, name="things.json", received_at=RECEIVED))
 
 
-def accepted(found: Sequence[CheckedEvents]) -> list[dict[str, object]]:
-    return [row for block in found for row in block.table.to_pylist()]
+def accepted(result: Sequence[CheckedEvents]) -> list[dict[str, object]]:
+    return [row for block in result for row in block.table.to_pylist()]
 
 
-def rejected(found: Sequence[CheckedEvents]) -> list[tuple[int, str, str | None]]:
-    return [(item.index, str(item.rule), item.text) for block in found for item in block.rejected]
+def rejected(result: Sequence[CheckedEvents]) -> list[tuple[int, str, str | None]]:
+    return [(item.index, str(item.rule), item.text) for block in result for item in block.rejected]
 
 
 @pytest.mark.parametrize("content", ["[]", " [ \n] \n", "\ufeff[]"])
@@ -50,8 +50,8 @@ def test_one_event_with_a_value_of_every_type():
     assert block.table.to_pylist() == [{**own, "_event_time": NOON, "_extra": None}]
 
 
-def test_what_is_no_event_is_rejected_as_it_stands_in_the_file():
-    texts = [
+def test_rejected_elements_have_their_text_in_the_file():
+    strings = [
         '{"id": "a",\n "at": "2013-03-08T12:00:00Z"}',
         "null",
         '"],[{"',
@@ -62,22 +62,22 @@ def test_what_is_no_event_is_rejected_as_it_stands_in_the_file():
         '{"id": "ü"}',
         "-1.5e+3",
     ]
-    found = read("[" + " ,\r\n\t".join(texts) + "]")
-    assert [row["id"] for row in accepted(found)] == ["a"]
+    result = read("[" + " ,\r\n\t".join(strings) + "]")
+    assert [row["id"] for row in accepted(result)] == ["a"]
     rules = ["not_an_object", "not_an_object", "wrong_type", "wrong_type", "wrong_type", "missing", "missing"]
     rules.append("not_an_object")
-    assert rejected(found) == [(place, rules[place - 1], texts[place]) for place in range(1, len(texts))]
-    assert all(item.line is None for block in found for item in block.rejected)
+    assert rejected(result) == [(place, rules[place - 1], strings[place]) for place in range(1, len(strings))]
+    assert all(item.line is None for block in result for item in block.rejected)
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 64])
-def test_places_go_on_from_block_to_block(monkeypatch, block):
-    monkeypatch.setattr(json_file, "BLOCK", block)
+def test_indices_continue_from_block_to_block(monkeypatch, block):
+    monkeypatch.setattr(json_file, "BLOCK_BYTES", block)
     events = [{"id": str(number), "at": AT if number % 3 else None} for number in range(20)]
-    found = read(json.dumps(events))
-    assert len(found) > 5
-    assert [row["id"] for row in accepted(found)] == [event["id"] for event in events if event["at"]]
-    assert rejected(found) == [(place, "missing", json.dumps(events[place])) for place in range(0, 20, 3)]
+    result = read(json.dumps(events))
+    assert len(result) > 5
+    assert [row["id"] for row in accepted(result)] == [event["id"] for event in events if event["at"]]
+    assert rejected(result) == [(place, "missing", json.dumps(events[place])) for place in range(0, 20, 3)]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_places_go_on_from_block_to_block(monkeypatch, block):
     [
         (b"", "a JSON array is expected"),
         (b'{"id": "a"}', "a JSON array is expected"),
-        (b'{"id": "a"}\n{"id": "b"}\n', "name the format ndjson"),
+        (b'{"id": "a"}\n{"id": "b"}\n', "set the format to ndjson"),
         (b"[", "not JSON: Expecting value"),
         (b"[1", "a comma or the end of the array"),
         (b"[1,]", "not JSON: Expecting value"),
@@ -93,23 +93,23 @@ def test_places_go_on_from_block_to_block(monkeypatch, block):
         (b"[1.5.2]", "a comma or the end of the array"),
         (b'[{"id": "a]', "not JSON: Unterminated string"),
         (b"[{'id': 1}]", "not JSON: Expecting property name"),
-        (b"[1] [2]", "something stands behind the array"),
+        (b"[1] [2]", "there is text after the array"),
         (b'["\xff"]', "not UTF-8"),
         (b'["\xc3', "not UTF-8"),
-        pytest.param(b"[" * 100_000, "not JSON that can be read", id="deep"),
+        pytest.param(b"[" * 100_000, "JSON that cannot be read", id="deep"),
     ],
 )
 @pytest.mark.parametrize("block", [1, 2**21])
-def test_what_is_no_array_is_refused(monkeypatch, content, reason, block):
-    monkeypatch.setattr(json_file, "BLOCK", block)
+def test_files_that_are_not_an_array_are_errors(monkeypatch, content, reason, block):
+    monkeypatch.setattr(json_file, "BLOCK_BYTES", block)
     with pytest.raises(DataError, match=rf"^things\.json: .*{reason}"):
         read(content)
 
 
 @pytest.mark.parametrize("bad", ["x" * 500, 'x", y'])
-def test_an_event_does_not_take_all_memory(monkeypatch, bad):
-    monkeypatch.setattr(json_file, "BLOCK", 16)
-    monkeypatch.setattr(json_file, "MOST_RECORD", 200)
+def test_a_too_long_event_is_an_error(monkeypatch, bad):
+    monkeypatch.setattr(json_file, "BLOCK_BYTES", 16)
+    monkeypatch.setattr(json_file, "MAX_RECORD_BYTES", 200)
     stream = io.BytesIO(b'[{"id": "' + bad.encode() + b'"}' + b" " * 10_000 + b"]")
     with pytest.raises(DataError, match=r"things\.json: not JSON: .*, or an event of more than 200 characters"):
         list(read_json(stream, SOURCE, name="things.json", received_at=RECEIVED))
@@ -121,18 +121,18 @@ def test_an_event_does_not_take_all_memory(monkeypatch, bad):
     [("keep", ['{"x":{"y":[1,null]}}'], []), ("ignore", [None], []), ("reject", [], ["unknown_field"])],
 )
 def test_unknown_fields(unknown, extra, rules):
-    found = read(json.dumps([{"id": "a", "at": AT, "x": {"y": [1, None]}}]), a_source(unknown_fields=unknown))
-    assert [row["_extra"] for row in accepted(found)] == extra
-    assert [rule for _, rule, _ in rejected(found)] == rules
+    result = read(json.dumps([{"id": "a", "at": AT, "x": {"y": [1, None]}}]), a_source(unknown_fields=unknown))
+    assert [row["_extra"] for row in accepted(result)] == extra
+    assert [rule for _, rule, _ in rejected(result)] == rules
 
 
-def test_fields_go_by_the_partner_s_names_and_naive_times_by_the_source_s_zone():
+def test_partner_names_and_timestamps_without_offset():
     source = a_source(
         fields={"id": {"type": "string", "from": "Order No."}, "at": {"type": "timestamp", "from": "Booked"}},
         timestamp={"field": "at", "timezone": "America/New_York"},
     )
-    found = read(json.dumps([{"Order No.": "a", "Booked": "2013-03-08T07:00:00"}]), source)
-    assert [(row["id"], row["at"]) for row in accepted(found)] == [("a", NOON)]
+    result = read(json.dumps([{"Order No.": "a", "Booked": "2013-03-08T07:00:00"}]), source)
+    assert [(row["id"], row["at"]) for row in accepted(result)] == [("a", NOON)]
 
 
 NUMBERS = st.integers(-(10**25), 10**25) | st.floats() | st.sampled_from([1e100, 1.5e-7])
@@ -146,14 +146,14 @@ EVENTS = st.fixed_dictionaries({"id": st.text(max_size=3), "at": st.sampled_from
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(EVENTS | VALUES, max_size=8), st.integers(1, 40), st.booleans(), st.sampled_from([None, 1]))
-def test_it_is_read_as_it_would_be_at_once(values, size, ascii_only, indent):
+def test_blocks_give_the_same_result_as_the_whole_file(values, size, ascii_only, indent):
     content = json.dumps(values, ensure_ascii=ascii_only, indent=indent)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_file, "BLOCK", size)
-        found = read(content.encode(errors="surrogatepass"))
+        patch.setattr(json_file, "BLOCK_BYTES", size)
+        result = read(content.encode(errors="surrogatepass"))
     whole = check_events(json.loads(content), SOURCE, received_at=RECEIVED)
-    assert accepted(found) == whole.table.to_pylist()
-    places = [(item.index, item.reason, item.rule) for block in found for item in block.rejected]
-    assert places == [(item.index, item.reason, item.rule) for item in whole.rejected]
-    for item in (item for block in found for item in block.rejected):
+    assert accepted(result) == whole.table.to_pylist()
+    indices = [(item.index, item.reason, item.rule) for block in result for item in block.rejected]
+    assert indices == [(item.index, item.reason, item.rule) for item in whole.rejected]
+    for item in (item for block in result for item in block.rejected):
         assert repr(json.loads(item.text or "")) == repr(values[item.index])

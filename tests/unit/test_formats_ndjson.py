@@ -29,12 +29,12 @@ def read(content: bytes, source: Source = SOURCE) -> list[CheckedEvents]:
     return list(read_ndjson(io.BytesIO(content), source, name="things.ndjson", received_at=RECEIVED))
 
 
-def accepted(found: Sequence[CheckedEvents]) -> list[dict[str, object]]:
-    return [row for block in found for row in block.table.to_pylist()]
+def accepted(result: Sequence[CheckedEvents]) -> list[dict[str, object]]:
+    return [row for block in result for row in block.table.to_pylist()]
 
 
-def rejected(found: Sequence[CheckedEvents]) -> list[tuple[int, int | None, str, str | None]]:
-    return [(item.index, item.line, str(item.rule), item.text) for block in found for item in block.rejected]
+def rejected(result: Sequence[CheckedEvents]) -> list[tuple[int, int | None, str, str | None]]:
+    return [(item.index, item.line, str(item.rule), item.text) for block in result for item in block.rejected]
 
 
 def lines(*events: object) -> bytes:
@@ -43,7 +43,7 @@ def lines(*events: object) -> bytes:
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK", 64)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 64)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b" \r\n\n\t\n", b"\xef\xbb\xbf"])
@@ -61,11 +61,11 @@ def test_one_line_with_a_value_of_every_type():
 
 
 @pytest.mark.parametrize("content", [lines({"id": "a", "at": AT})[:-1], b"\xef\xbb\xbf" + lines({"id": "a", "at": AT})])
-def test_neither_a_mark_at_the_beginning_nor_a_missing_end_matters(content):
+def test_byte_order_mark_and_missing_last_line_end(content):
     assert [row["id"] for row in accepted(read(content))] == ["a"]
 
 
-def test_each_line_that_is_no_event_is_rejected_with_its_line_and_text():
+def test_rejected_lines_have_line_number_and_text():
     content = b"\n".join(
         [
             json.dumps({"id": "a", "at": AT}).encode(),
@@ -79,9 +79,9 @@ def test_each_line_that_is_no_event_is_rejected_with_its_line_and_text():
             json.dumps({"id": "d", "at": AT}).encode(),
         ]
     )
-    found = read(content)
-    assert [row["id"] for row in accepted(found)] == ["a", "d"]
-    assert rejected(found) == [
+    result = read(content)
+    assert [row["id"] for row in accepted(result)] == ["a", "d"]
+    assert rejected(result) == [
         (1, 3, "not_json", "{broken"),
         (2, 4, "not_utf8", '{"id": "\\xff", "at": "2013-03-08T12:00:00Z"}'),
         (3, 5, "not_an_object", "[1]"),
@@ -91,42 +91,42 @@ def test_each_line_that_is_no_event_is_rejected_with_its_line_and_text():
     ]
 
 
-def test_lines_of_which_none_is_json_are_all_rejected():
-    found = read(b"id,at\n1,2013\n")
-    assert accepted(found) == []
-    assert rejected(found) == [(0, 1, "not_json", "id,at"), (1, 2, "not_json", "1,2013")]
+def test_a_file_without_any_json_line():
+    result = read(b"id,at\n1,2013\n")
+    assert accepted(result) == []
+    assert rejected(result) == [(0, 1, "not_json", "id,at"), (1, 2, "not_json", "1,2013")]
 
 
-def test_places_and_lines_go_on_from_block_to_block(small_blocks):
+def test_indices_and_lines_continue_from_block_to_block(small_blocks):
     good = [{"id": str(number), "at": AT} for number in range(20)]
     content = b"".join(lines(event) + (b"\n \nno\n" if number % 5 == 0 else b"") for number, event in enumerate(good))
-    found = read(content)
-    assert len(found) > 5
-    assert [row["id"] for row in accepted(found)] == [event["id"] for event in good]
+    result = read(content)
+    assert len(result) > 5
+    assert [row["id"] for row in accepted(result)] == [event["id"] for event in good]
     rows = content.split(b"\n")
-    assert [item.line for block in found for item in block.rejected] == [
+    assert [item.line for block in result for item in block.rejected] == [
         number for number, row in enumerate(rows, start=1) if row == b"no"
     ]
     filled = [row for row in rows if row.strip()]
-    assert [item.index for block in found for item in block.rejected] == [
+    assert [item.index for block in result for item in block.rejected] == [
         place for place, row in enumerate(filled) if row == b"no"
     ]
-    sizes = [block.table.num_rows + len(block.rejected) for block in found]
-    for block, end in zip(found, accumulate(sizes), strict=True):
+    sizes = [block.table.num_rows + len(block.rejected) for block in result]
+    for block, end in zip(result, accumulate(sizes), strict=True):
         assert all(item.index < end for item in block.rejected)
 
 
 def test_blank_lines_that_fill_blocks_count_as_lines(small_blocks):
-    found = read(b"\n" * 200 + b"no")
-    assert rejected(found) == [(0, 201, "not_json", "no")]
+    result = read(b"\n" * 200 + b"no")
+    assert rejected(result) == [(0, 201, "not_json", "no")]
 
 
-def test_a_line_may_be_longer_than_a_block_but_not_endless(small_blocks, monkeypatch):
+def test_a_line_may_be_longer_than_a_block_up_to_the_limit(small_blocks, monkeypatch):
     long = {"id": "x" * 500, "at": AT}
     assert [row["id"] for row in accepted(read(lines({"id": "a", "at": AT}, long)))] == ["a", "x" * 500]
-    monkeypatch.setattr(blocks, "MOST_RECORD", 200)
+    monkeypatch.setattr(blocks, "MAX_RECORD_BYTES", 200)
     with pytest.raises(
-        DataError, match=r"things\.ndjson: .* line 2 has more than 200 bytes: write each event on a line"
+        DataError, match=r"things\.ndjson: .* line 2 has more than 200 bytes: write each event on one line"
     ):
         read(lines({"id": "a", "at": AT}, long))
 
@@ -136,18 +136,18 @@ def test_a_line_may_be_longer_than_a_block_but_not_endless(small_blocks, monkeyp
     [("keep", ['{"x":{"y":[1,null]}}'], []), ("ignore", [None], []), ("reject", [], ["unknown_field"])],
 )
 def test_unknown_fields(unknown, extra, rules):
-    found = read(lines({"id": "a", "at": AT, "x": {"y": [1, None]}}), a_source(unknown_fields=unknown))
-    assert [row["_extra"] for row in accepted(found)] == extra
-    assert [rule for _, _, rule, _ in rejected(found)] == rules
+    result = read(lines({"id": "a", "at": AT, "x": {"y": [1, None]}}), a_source(unknown_fields=unknown))
+    assert [row["_extra"] for row in accepted(result)] == extra
+    assert [rule for _, _, rule, _ in rejected(result)] == rules
 
 
-def test_fields_go_by_the_partner_s_names_and_naive_times_by_the_source_s_zone():
+def test_partner_names_and_timestamps_without_offset():
     source = a_source(
         fields={"id": {"type": "string", "from": "Order No."}, "at": {"type": "timestamp", "from": "Booked"}},
         timestamp={"field": "at", "timezone": "America/New_York"},
     )
-    found = read(lines({"Order No.": "a", "Booked": "2013-03-08T07:00:00"}, {"Order No.": 5, "Booked": AT}), source)
-    assert [(row["id"], row["at"]) for row in accepted(found)] == [("a", NOON), ("5", NOON)]
+    result = read(lines({"Order No.": "a", "Booked": "2013-03-08T07:00:00"}, {"Order No.": 5, "Booked": AT}), source)
+    assert [(row["id"], row["at"]) for row in accepted(result)] == [("a", NOON), ("5", NOON)]
 
 
 PIECES = st.sampled_from(
@@ -167,11 +167,11 @@ PIECES = st.sampled_from(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PIECES, max_size=12), st.integers(3, 80))
-def test_where_blocks_are_cut_does_not_matter(pieces, size):
+def test_results_do_not_depend_on_block_limits(pieces, size):
     content = b"\n".join(pieces)
     with pytest.MonkeyPatch.context() as patch:
         whole = read(content)
-        patch.setattr(blocks, "BLOCK", size)
+        patch.setattr(blocks, "BLOCK_BYTES", size)
         cut = read(content)
     assert accepted(cut) == accepted(whole)
     assert rejected(cut) == rejected(whole)

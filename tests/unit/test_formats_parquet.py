@@ -37,15 +37,15 @@ def read(file: Path, source: Source = SOURCE) -> list[CheckedEvents]:
     return list(read_parquet(file, source, name="things.parquet", received_at=RECEIVED))
 
 
-def accepted(found: Sequence[CheckedEvents]) -> list[dict[str, object]]:
-    return [row for block in found for row in block.table.to_pylist()]
+def accepted(result: Sequence[CheckedEvents]) -> list[dict[str, object]]:
+    return [row for block in result for row in block.table.to_pylist()]
 
 
-def rejected(found: Sequence[CheckedEvents]) -> list[tuple[int, str, object]]:
-    return [(item.index, str(item.rule), json.loads(item.text or "")) for block in found for item in block.rejected]
+def rejected(result: Sequence[CheckedEvents]) -> list[tuple[int, str, object]]:
+    return [(item.index, str(item.rule), json.loads(item.text or "")) for block in result for item in block.rejected]
 
 
-def test_a_file_without_rows_has_none(file):
+def test_a_file_without_rows(file):
     pq.write_table(pa.table(ONE).slice(0, 0), file)
     assert read(file) == []
 
@@ -58,12 +58,12 @@ def test_a_file_that_another_program_wrote(file):
             UNION ALL SELECT NULL, 1, 1, false, NULL, NULL, NULL, NULL, NULL, NULL)
             TO '{file}' (FORMAT parquet)"""
     )
-    found = read(file, a_source(unknown_fields="ignore"))
-    [row] = accepted(found)
+    result = read(file, a_source(unknown_fields="ignore"))
+    [row] = accepted(result)
     own = {"id": "ä", "count": 2**63 - 1, "size": 1.25, "good": True, "day": date(2013, 3, 8), "at": NOON}
     assert row == {**own, "_event_time": NOON, "_extra": None}
-    assert found[0].table.schema == event_schema(SOURCE)
-    [(index, rule, text)] = rejected(found)
+    assert result[0].table.schema == event_schema(SOURCE)
+    [(index, rule, text)] = rejected(result)
     assert (index, rule) == (1, "missing")
     assert text == {
         **dict.fromkeys([*own, "span", "list", "nest", "nothing"]),
@@ -88,28 +88,28 @@ UTF8 = ["a", "ü", "日本"]
     ],
     ids=lambda ids: str(ids.type.__class__.__name__),
 )
-def test_texts_of_any_type(file, ids):
+def test_strings_of_any_type(file, ids):
     pq.write_table(pa.table({"id": ids, "at": [NOON] * 3}), file)
     assert [row["id"] for row in accepted(read(file))] == UTF8
 
 
-def test_a_uuid_is_its_text(file):
+def test_uuids_become_strings(file):
     ids = ["f47ac10b-58cc-4372-a567-0e02b2c3d479", None]
     values = pa.array([UUID(ids[0]).bytes, None], pa.uuid())
     pq.write_table(pa.table({"id": values, "at": [NOON] * 2}), file)
-    found = read(file)
-    assert [row["id"] for row in accepted(found)] == ids[:1]
-    assert rejected(found) == [(1, "missing", {"id": None, "at": "2013-03-08T12:00:00Z"})]
+    result = read(file)
+    assert [row["id"] for row in accepted(result)] == ids[:1]
+    assert rejected(result) == [(1, "missing", {"id": None, "at": "2013-03-08T12:00:00Z"})]
 
 
-def test_bytes_of_a_fixed_width_are_a_text_if_they_are_utf8(file):
+def test_bytes_of_fixed_width_are_strings_if_they_are_utf8(file):
     pq.write_table(pa.table({"id": pa.array([b"ab", b"\xff\xfe"], pa.binary(2)), "at": [NOON] * 2}), file)
-    found = read(file)
-    assert [row["id"] for row in accepted(found)] == ["ab"]
-    assert rejected(found) == [(1, "not_utf8", {"id": "\\xff\\xfe", "at": "2013-03-08T12:00:00Z"})]
+    result = read(file)
+    assert [row["id"] for row in accepted(result)] == ["ab"]
+    assert rejected(result) == [(1, "not_utf8", {"id": "\\xff\\xfe", "at": "2013-03-08T12:00:00Z"})]
 
 
-def test_values_that_do_not_fit_are_rejected_one_by_one(file):
+def test_invalid_values_reject_only_their_row(file):
     table = pa.table(
         {
             "id": ["a", "b", "c", "d", "e"],
@@ -121,37 +121,37 @@ def test_values_that_do_not_fit_are_rejected_one_by_one(file):
         }
     )
     pq.write_table(table, file)
-    found = read(file)
-    assert accepted(found) == []
-    reasons = [item.reason for block in found for item in block.rejected]
-    assert [rule for _, rule, _ in rejected(found)] == ["wrong_type"] * 5
+    result = read(file)
+    assert accepted(result) == []
+    reasons = [item.reason for block in result for item in block.rejected]
+    assert [rule for _, rule, _ in rejected(result)] == ["wrong_type"] * 5
     assert [reason.partition(":")[0] for reason in reasons] == ["good", "count", "size", "size", "day"]
     assert "not list<" in reasons[0]
-    assert found[0].rejected[2].text == (
+    assert result[0].rejected[2].text == (
         '{"id":"c","at":"2013-03-08T12:00:00Z","count":3,"size":NaN,"good":null,"day":null}'
     )
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
-def test_naive_timestamps_are_local_in_the_source_s_zone(file, unit):
+def test_timestamps_without_offset_are_in_the_timezone_of_the_source(file, unit):
     naive = pa.array([datetime(2013, 3, 8, 7), datetime(2013, 3, 10, 2, 30)], pa.timestamp(unit))
     pq.write_table(pa.table({"id": ["a", "b"], "at": naive}), file)
-    found = read(file, a_source(timestamp={"field": "at", "timezone": "America/New_York"}))
-    assert [row["at"] for row in accepted(found)] == [NOON]
-    [(_, rule, _)] = rejected(found)
+    result = read(file, a_source(timestamp={"field": "at", "timezone": "America/New_York"}))
+    assert [row["at"] for row in accepted(result)] == [NOON]
+    [(_, rule, _)] = rejected(result)
     assert rule == "wrong_type"
-    assert "never was" in found[0].rejected[0].reason
+    assert "does not exist" in result[0].rejected[0].reason
     assert [rule for _, rule, _ in rejected(read(file))] == ["wrong_type"] * 2
 
 
-def test_timestamps_of_96_bits_do_not_wrap_around(file):
+def test_int96_timestamps_do_not_overflow(file):
     far = [datetime(1, 1, 1, tzinfo=UTC), datetime(2500, 1, 1, tzinfo=UTC)]
     naive = [moment.replace(tzinfo=None) for moment in far]
     pq.write_table(pa.table({"id": ["a", "b"], "at": naive}), file, use_deprecated_int96_timestamps=True)
     assert [row["at"] for row in accepted(read(file, a_source(timestamp={"field": "at", "timezone": "UTC"})))] == far
 
 
-def test_fields_go_by_the_partner_s_names(file):
+def test_fields_have_the_partner_s_names(file):
     source = a_source(
         fields={"id": {"type": "string", "from": "Order No."}, "at": {"type": "timestamp", "from": "Booked"}}
     )
@@ -181,18 +181,18 @@ EXTRA = {
 def test_unknown_fields(file, unknown, extra, rules):
     nests = {name: pa.array(*nest) for name, nest in NESTS.items()}
     pq.write_table(pa.table({**ONE, **nests}), file)
-    found = read(file, a_source(unknown_fields=unknown))
-    kept = [row["_extra"] for row in accepted(found)]
+    result = read(file, a_source(unknown_fields=unknown))
+    kept = [row["_extra"] for row in accepted(result)]
     assert [text and json.loads(text) for text in kept] == ([] if rules else [extra])
-    assert [rule for _, rule, _ in rejected(found)] == rules
+    assert [rule for _, rule, _ in rejected(result)] == rules
 
 
-def test_nested_nanoseconds_are_cut_off(file):  # Only pandas could hold them, which functions do not have.
+def test_nested_nanoseconds_are_truncated(file):  # Only pandas could hold them, which functions do not have.
     nest = pa.array([{"t": 1_234}] * 2, pa.struct({"t": pa.timestamp("ns")}))
     pq.write_table(pa.table({"id": ["a", None], "at": [NOON] * 2, "nest": nest}), file)
-    found = read(file)
-    assert [json.loads(row["_extra"]) for row in accepted(found)] == [{"nest": {"t": "1970-01-01T00:00:00.000001"}}]
-    assert rejected(found)[0][2]["nest"] == {"t": "1970-01-01 00:00:00.000001"}
+    result = read(file)
+    assert [json.loads(row["_extra"]) for row in accepted(result)] == [{"nest": {"t": "1970-01-01T00:00:00.000001"}}]
+    assert rejected(result)[0][2]["nest"] == {"t": "1970-01-01 00:00:00.000001"}
 
 
 @pytest.mark.parametrize(
@@ -204,27 +204,27 @@ def test_nested_nanoseconds_are_cut_off(file):  # Only pandas could hold them, w
     ],
     ids=str,
 )
-def test_a_nested_moment_that_no_calendar_has_is_rejected_alone(file, nest, shown):
+def test_a_nested_time_outside_the_calendar_rejects_only_its_row(file, nest, shown):
     bits = nest.value_type.bit_width
     counts = pa.array([[0], [2 ** (bits - 2)], None], pa.list_(pa.int32() if bits == 32 else pa.int64()))
     pq.write_table(pa.table({"id": ["a", "b", "c"], "at": [NOON] * 3, "nest": counts.cast(nest)}), file)
-    [block] = found = read(file)
-    assert [row["id"] for row in accepted(found)] == ["a", "c"]
-    assert block.rejected[0].reason == "nest: holds a date or a time outside of the years 1 to 9999"
-    [(place, rule, text)] = rejected(found)
+    [block] = result = read(file)
+    assert [row["id"] for row in accepted(result)] == ["a", "c"]
+    assert block.rejected[0].reason == "nest: holds a date or time outside the years 1 to 9999"
+    [(place, rule, text)] = rejected(result)
     assert (place, rule, text["nest"]) == (1, "wrong_type", shown)
 
 
-def test_a_nested_text_that_is_not_utf8_is_rejected_alone(file):
+def test_a_nested_string_that_is_not_utf8_rejects_only_its_row(file):
     nest = pa.array([[b"\xff"], [b"a"]], pa.list_(pa.binary())).view(pa.list_(pa.string()))
     pq.write_table(pa.table({"id": ["a", "b"], "at": [NOON] * 2, "nest": nest}), file)
-    found = read(file)
-    assert [row["id"] for row in accepted(found)] == ["b"]
-    assert [(place, rule) for place, rule, _ in rejected(found)] == [(0, "not_utf8")]
+    result = read(file)
+    assert [row["id"] for row in accepted(result)] == ["b"]
+    assert [(place, rule) for place, rule, _ in rejected(result)] == [(0, "not_utf8")]
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "kept"),
+    ("type_", "value", "kept"),
     [
         (pa.map_(pa.string(), pa.int64()), [("k", 1), ("l", None)], {"k": 1, "l": None}),
         (pa.map_(pa.string(), pa.int64()), [], {}),
@@ -233,59 +233,59 @@ def test_a_nested_text_that_is_not_utf8_is_rejected_alone(file):
     ],
     ids=["texts", "empty", "none", "numbers"],
 )
-def test_a_map_is_an_object_if_its_keys_are_texts(file, kind, value, kept):
-    pq.write_table(pa.table({**ONE, "m": pa.array([value], kind)}), file)
+def test_maps_are_objects_if_their_keys_are_strings(file, type_, value, kept):
+    pq.write_table(pa.table({**ONE, "m": pa.array([value], type_)}), file)
     assert [json.loads(row["_extra"]) for row in accepted(read(file))] == [{"m": kept}]
 
 
 @pytest.mark.parametrize("key", [pa.string(), pa.int64()], ids=str)
-def test_a_map_with_nan_is_no_json(file, key):
+def test_a_map_with_nan_is_not_json(file, key):
     name = "k" if key == pa.string() else 1
     pq.write_table(pa.table({**ONE, "m": pa.array([[(name, float("nan"))]], pa.map_(key, pa.float64()))}), file)
     assert [rule for _, rule, _ in rejected(read(file))] == ["not_json"]
 
 
 @pytest.mark.parametrize(("rows", "groups"), [(1, 100), (7, 3), (7, 100), (64, 5)])
-def test_places_go_on_from_block_to_block(file, monkeypatch, rows, groups):
-    monkeypatch.setattr(parquet_file, "_ROWS", rows)
+def test_indices_continue_from_block_to_block(file, monkeypatch, rows, groups):
+    monkeypatch.setattr(parquet_file, "_BATCH_ROWS", rows)
     table = pa.table({"id": [None if place % 5 == 3 else str(place) for place in range(23)], "at": [NOON] * 23})
     pq.write_table(table, file, row_group_size=groups)
-    found = read(file)
-    assert max(block.table.num_rows + len(block.rejected) for block in found) <= rows
-    assert [row["id"] for row in accepted(found)] == [str(place) for place in range(23) if place % 5 != 3]
-    assert [index for index, _, _ in rejected(found)] == [3, 8, 13, 18]
+    result = read(file)
+    assert max(block.table.num_rows + len(block.rejected) for block in result) <= rows
+    assert [row["id"] for row in accepted(result)] == [str(index) for index in range(23) if index % 5 != 3]
+    assert [index for index, _, _ in rejected(result)] == [3, 8, 13, 18]
 
 
-def test_wide_rows_come_in_smaller_blocks(file, monkeypatch):
-    monkeypatch.setattr(parquet_file, "_BATCH", 10_000)
-    wide = [f"{place:05}" * 200 for place in range(50)]
+def test_wide_rows_are_read_in_smaller_blocks(file, monkeypatch):
+    monkeypatch.setattr(parquet_file, "_BATCH_BYTES", 10_000)
+    wide = [f"{index:05}" * 200 for index in range(50)]
     pq.write_table(pa.table({"id": wide, "at": [NOON] * 50}), file, use_dictionary=False)
-    found = read(file)
-    assert [row["id"] for row in accepted(found)] == wide
-    assert max(block.table.num_rows for block in found) < 12
+    result = read(file)
+    assert [row["id"] for row in accepted(result)] == wide
+    assert max(block.table.num_rows for block in result) < 12
 
 
-def test_a_file_without_what_every_event_needs_is_refused(file):
+def test_a_missing_required_column_is_an_error(file):
     pq.write_table(pa.table({"ID": ["a"], "at": [NOON]}), file)
     with pytest.raises(DataError, match=r"^things\.parquet: its schema lacks id \(it has: ID, at\)$"):
         read(file)
 
 
-def test_two_columns_of_one_name_are_refused(file):
+def test_two_columns_with_the_same_name_are_an_error(file):
     table = pa.table([pa.array(["a"]), ONE["at"], pa.array([1]), pa.array([2])], names=["id", "at", "x", "x"])
     pq.write_table(table, file)
-    with pytest.raises(DataError, match=r"^things\.parquet: two columns of one name: x$"):
+    with pytest.raises(DataError, match=r"^things\.parquet: two columns have the same name: x$"):
         read(file)
 
 
 @pytest.mark.parametrize("content", [b"", b"id,at\n1,2\n", b"PAR1 and nothing else PAR1"])
-def test_what_is_no_parquet_is_refused(file, content):
+def test_a_file_that_is_not_parquet_is_an_error(file, content):
     file.write_bytes(content)
     with pytest.raises(DataError, match=r"^things\.parquet: not readable as Parquet: .*: send it again"):
         read(file)
 
 
-def test_a_file_that_is_broken_in_the_middle_is_refused(file):
+def test_a_file_that_is_broken_in_the_middle_is_an_error(file):
     pq.write_table(pa.table({"id": [str(place) for place in range(5_000)], "at": [NOON] * 5_000}), file)
     content = bytearray(file.read_bytes())
     content[100:4_000] = bytes(3_900)
@@ -305,7 +305,7 @@ class _NoKeys(pe.KmsClient):
         raise AssertionError("nobody asks for a key")
 
 
-def test_an_encrypted_file_is_refused(file):
+def test_an_encrypted_file_is_an_error(file):
     factory = pe.CryptoFactory(lambda _: _NoKeys())
     properties = factory.file_encryption_properties(
         pe.KmsConnectionConfig(), pe.EncryptionConfiguration(footer_key="k", column_keys={"k": ["id"]})

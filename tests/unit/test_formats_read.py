@@ -1,4 +1,4 @@
-"""The way into all formats: by the definition's name, however the file is compressed."""
+"""`read_file`: every format in every compression."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ LIMITED = {"field": "at", "max_age_days": 1}
 
 
 def zipped(content: bytes) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    created = io.BytesIO()
+    with zipfile.ZipFile(created, "w") as archive:
         archive.writestr("data", content)
-    return made.getvalue()
+    return created.getvalue()
 
 
 def parquet() -> bytes:
-    made = io.BytesIO()
-    pq.write_table(pa.table({name: [value] for name, value in ROW.items()}), made)
-    return made.getvalue()
+    created = io.BytesIO()
+    pq.write_table(pa.table({name: [value] for name, value in ROW.items()}), created)
+    return created.getvalue()
 
 
 def xlsx() -> bytes:
-    made, workbook = io.BytesIO(), openpyxl.Workbook()
+    created, workbook = io.BytesIO(), openpyxl.Workbook()
     for row in (list(ROW), list(ROW.values())):
         workbook.active.append(row)
-    workbook.save(made)
-    return made.getvalue()
+    workbook.save(created)
+    return created.getvalue()
 
 
 CONTENTS = {
@@ -79,7 +79,7 @@ def test_every_format_in_every_compression(tmp_path, form, way):
 
 
 @pytest.mark.parametrize("form", CONTENTS)
-def test_ages_are_judged_by_the_moment_that_is_given(tmp_path, form):
+def test_ages_are_measured_at_the_given_time(tmp_path, form):
     path = tmp_path / "file"
     path.write_bytes(CONTENTS[form]())
     (block,) = read_file(
@@ -90,7 +90,7 @@ def test_ages_are_judged_by_the_moment_that_is_given(tmp_path, form):
 
 
 @pytest.mark.parametrize("form", CONTENTS)
-def test_a_file_of_another_format_is_refused_by_name(tmp_path, form):
+def test_errors_of_a_file_in_another_format_name_it(tmp_path, form):
     path = tmp_path / "file"
     path.write_bytes(b"{" if form == "json" else b"\x00\x01nothing")
     if form == "ndjson":

@@ -6,12 +6,12 @@ import pytest
 
 from slackwater.arrow.reference import ArrowReference
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
-from slackwater.project import load_project
+from slackwater.project import CodeDigests, load_project
 from slackwater.receiver.pull.file_cache import FileEntry, FileVersion
 from slackwater.runs.freeze import FreezeAction, Freezer
 from slackwater.runs.inputs import InputListing
 from slackwater.runs.manifest import InputManifest
-from slackwater.runs.outcome import Recorder, reason
+from slackwater.runs.outcome import RunRecorder, failure_message
 from slackwater.runs.record import Publication, RunState, failure_uri
 from slackwater.sources.partitions import Partition
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
@@ -58,7 +58,7 @@ def executions():
 
 @pytest.fixture
 def lost():
-    """Pipelines of which a run was lost, as the freezer told."""
+    """Pipelines of which a run was lost, as the freezer reports them."""
     return []
 
 
@@ -77,18 +77,18 @@ def freezer(inputs, table, executions, lost):
         executions=executions,
         exchange_bucket="exchange",
         now=lambda: NOW,
-        lost=lost.append,
+        on_run_lost=lost.append,
     )
 
 
 class Files:
-    """A file cache that only tells entries."""
+    """A file cache that only lists entries."""
 
     def __init__(self):
-        self.told = []
+        self.listed = []
 
     def entries(self, source):
-        return list(self.told)
+        return list(self.listed)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def files():
 
 @pytest.fixture
 def recorder(store, table):
-    return Recorder(store=store, table=table, now=lambda: NOW)
+    return RunRecorder(store=store, table=table, now=lambda: NOW)
 
 
 def freeze(freezer, execution, **options):
@@ -107,7 +107,7 @@ def freeze(freezer, execution, **options):
 
 def publish(recorder, run):
     recorder.store.put(f"{run.prefix}publish/reference.json", PUBLICATION.model_dump_json().encode())
-    return recorder.published(run)
+    return recorder.record_published(run)
 
 
 def test_the_manifest_holds_exactly_the_objects_of_the_day_that_has_23_hours(freezer, store):
@@ -135,7 +135,7 @@ def test_a_day_without_input_is_frozen_as_empty(project, table, executions, lost
         executions=executions,
         exchange_bucket="exchange",
         now=lambda: NOW,
-        lost=lost.append,
+        on_run_lost=lost.append,
     )
     run = freeze(freezer, "one").run
     assert (run.files, run.rows, run.bytes) == (0, 0, 0)
@@ -197,7 +197,7 @@ def test_an_object_outside_the_day_changes_nothing(freezer, recorder, store):
 
 def test_new_code_makes_a_new_run(freezer, recorder, project):
     publish(recorder, freeze(freezer, "one").run)
-    newer = replace(freezer, project=project.model_copy(update={"code": "newer"}))
+    newer = replace(freezer, project=project.model_copy(update={"code": CodeDigests(job="newer")}))
     assert freeze(newer, "two").action is FreezeAction.RUN
 
 
@@ -213,13 +213,13 @@ def test_the_day_of_an_execution_that_was_lost_is_taken_over_and_its_run_closed(
     assert lost == [PIPELINE]
 
 
-def test_of_two_that_close_a_lost_run_at_once_only_the_one_that_gets_the_day_tells(
+def test_of_two_executions_that_close_a_lost_run_only_the_one_that_gets_the_day_reports_it(
     freezer, executions, table, lost, monkeypatch
 ):
     freeze(freezer, "one")
     executions.running.remove("one")
     with monkeypatch.context() as late:
-        late.setattr(table, "save", outrun(table.save))
+        late.setattr(table, "save", outpaced(table.save))
         assert freeze(freezer, "two").action is FreezeAction.WAIT
     closed = table.run(PIPELINE, DATE, 1)
     assert (closed.state, lost) == (RunState.FAILED, [])
@@ -227,8 +227,8 @@ def test_of_two_that_close_a_lost_run_at_once_only_the_one_that_gets_the_day_tel
     assert lost == [PIPELINE]
 
 
-def outrun(save):
-    """A table's `save` as one finds it whose day another execution has changed meanwhile."""
+def outpaced(save):
+    """Return the `save` of a table in which another execution has changed the day meanwhile."""
 
     def saved(*, run, day=None):
         if day:
@@ -239,7 +239,7 @@ def outrun(save):
 
 
 def test_a_run_that_ended_by_itself_is_not_lost(freezer, recorder, lost):
-    recorder.failed(freeze(freezer, "one").run, error="E", cause="why")
+    recorder.record_failure(freeze(freezer, "one").run, error="E", cause="why")
     freeze(freezer, "two")
     assert lost == []
 
@@ -255,8 +255,8 @@ def test_an_execution_that_is_not_known_yet_is_waited_for(freezer, executions, t
 def test_after_a_run_that_may_have_published_nothing_is_taken_for_unchanged(freezer, recorder, store, project):
     first = freeze(freezer, "one").run
     publish(recorder, first)
-    newer = replace(freezer, project=project.model_copy(update={"code": "newer"}))
-    recorder.failed(freeze(newer, "two").run, error="E", cause="after the commit, say")
+    newer = replace(freezer, project=project.model_copy(update={"code": CodeDigests(job="newer")}))
+    recorder.record_failure(freeze(newer, "two").run, error="E", cause="after the commit, say")
     again = freeze(freezer, "one")
     assert (again.action, again.run.run_id, again.run.attempt) == (FreezeAction.RUN, first.run_id, 3)
     publish(recorder, again.run)
@@ -267,17 +267,17 @@ def test_half_replaced_files_are_read_as_their_entry_says(freezer, store, files)
     hour = Partition("2013-03-10", "12")
     old, new = (FileVersion(content_sha256=name, partitions=(hour,)) for name in ("old", "new"))
     for version in (old, new):
-        (uri,) = version.objects("raw", "flights")
+        (uri,) = version.object_uris("raw", "flights")
         store.put(uri, b"x", metadata={"rows": "1"})
 
     def read(**entry):
-        files.told = [FileEntry(source="flights", path="f.csv", **entry)]
+        files.listed = [FileEntry(source="flights", path="f.csv", **entry)]
         run = freeze(freezer, "one", force=True).run
         freezer.table.by_day.clear()
         manifest = InputManifest.model_validate_json(store.get(run.manifest))
         return {item.uri for item in manifest.objects}
 
-    (old_uri,), (new_uri,) = old.objects("raw", "flights"), new.objects("raw", "flights")
+    (old_uri,), (new_uri,) = old.object_uris("raw", "flights"), new.object_uris("raw", "flights")
     assert read(version=old, writing=new) & {old_uri, new_uri} == {old_uri}
     assert read(version=new, superseded=(old,)) & {old_uri, new_uri} == {new_uri}
     assert read(version=new) & {old_uri, new_uri} == {old_uri, new_uri}
@@ -287,32 +287,32 @@ def content(name):
     return FileVersion(content_sha256=name, partitions=())
 
 
-def test_files_that_never_rest_are_told_and_tried_again_later(freezer, files):
+def test_files_that_keep_changing_are_an_error_to_be_retried(freezer, files):
     count = iter(range(100))
     files.entries = lambda source: [FileEntry(source=source, path="f", writing=content(str(next(count))))]
     with pytest.raises(DayChanged, match="files of flights kept changing"):
         freeze(freezer, "one")
 
 
-def test_a_failed_run_lets_go_of_the_day(freezer, recorder, table):
+def test_a_failed_run_releases_the_day(freezer, recorder, table):
     run = freeze(freezer, "one").run
-    recorder.failed(run, error="States.TaskFailed", cause='{"StateDetails": "Trace\\nAuditFailed: no rows"}')
+    recorder.record_failure(run, error="States.TaskFailed", cause='{"StateDetails": "Trace\\nAuditFailed: no rows"}')
     assert table.run(PIPELINE, DATE, 1).error == "States.TaskFailed: AuditFailed: no rows"
     assert freeze(freezer, "two").run.attempt == 2
 
 
-def test_a_job_that_failed_is_told_in_its_own_words(freezer, recorder, store):
+def test_the_message_of_a_failed_job_is_recorded(freezer, recorder, store):
     run = freeze(freezer, "one").run
     store.put(failure_uri(run.prefix), b"AuditFailed: a key stands twice")
-    assert recorder.failed(run, error="States.TaskFailed", cause="cut") == "AuditFailed: a key stands twice"
+    assert recorder.record_failure(run, error="States.TaskFailed", cause="cut") == "AuditFailed: a key stands twice"
 
 
 def test_recording_twice_changes_nothing(freezer, recorder, table):
     run = freeze(freezer, "one").run
     publish(recorder, run)
     before = table.day(PIPELINE, DATE)
-    recorder.published(run)
-    recorder.failed(run, error="late", cause="late")
+    recorder.record_published(run)
+    recorder.record_failure(run, error="late", cause="late")
     assert table.day(PIPELINE, DATE) == before
     assert table.run(PIPELINE, DATE, 1).state is RunState.PUBLISHED
 
@@ -321,7 +321,7 @@ def test_a_stage_is_kept_with_its_reference(freezer, recorder, table, store):
     run = freeze(freezer, "one").run
     reference = ArrowReference(manifest=f"{run.prefix}joined/manifest.json", rows=5, bytes=9, files=1, seconds=0.5)
     store.put(f"{run.prefix}joined/reference.json", reference.model_dump_json().encode())
-    assert recorder.stage(run, "joined") == recorder.stage(run, "joined") == reference
+    assert recorder.record_stage(run, "joined") == recorder.record_stage(run, "joined") == reference
     (kept,) = table.run(PIPELINE, DATE, 1).stages
     assert (kept.stage, kept.reference) == ("joined", reference)
 
@@ -349,7 +349,7 @@ def test_an_object_of_unknown_origin_is_named(freezer, store):
 
 
 @pytest.mark.parametrize(
-    ("cause", "why"),
+    ("cause", "message"),
     [
         ('{"errorType": "InputError", "errorMessage": "date: no"}', "E: date: no"),
         ("plain\nlast", "E: last"),
@@ -357,8 +357,8 @@ def test_an_object_of_unknown_origin_is_named(freezer, store):
         ("[1]", "E: [1]"),
     ],
 )
-def test_a_failure_is_told_in_one_line(cause, why):
-    assert reason("E", cause) == why
+def test_a_failure_is_one_line(cause, message):
+    assert failure_message("E", cause) == message
 
 
 def test_inputs_that_vanished_are_refused_unless_that_is_allowed(freezer, recorder, store):

@@ -228,5 +228,19 @@ def test_the_largest_broken_page(piece):
     assert index_names(broken(piece, MAX_INDEX_BYTES), HERE) == []
 
 
+@pytest.mark.timeout(60)  # A parser that builds a tree needs minutes and gigabytes for pages of this kind.
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<p>" + "".join(f"<b id={number}>" for number in range(20_000)) + "<p>x" * 20_000,
+        "<a " + " ".join(f"x{number}" for number in range(160_000)) + ">",
+        "<div><table>" * 80_000,
+    ],
+    ids=["unclosed formatting", "attributes", "nested tables"],
+)
+def test_pages_that_are_hostile_to_tree_builders(page):
+    assert index_names(f'{page}<a href="a.csv">x</a>', HERE) == ["a.csv"]
+
+
 def test_below_an_address_that_is_quoted():
     assert index_names('<a href="a.csv">x</a>', "https://files.example/my%20files/2013/") == ["a.csv"]

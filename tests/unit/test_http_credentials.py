@@ -76,7 +76,7 @@ class TestCredentials:
 
         with (
             partner_of("https://127.0.0.1/", transport=httpx.MockTransport(redirect)) as partner,
-            pytest.raises(OutboundRefused, match=f"^{to}: linked to from https, and not encrypted itself$"),
+            pytest.raises(OutboundRefused, match=f"^{to}: not encrypted, but an https server links to it$"),
         ):
             fetched(partner)
         assert asked == ["https"]
@@ -102,6 +102,15 @@ class TestCredentials:
         assert len(web.asked) == 3
         assert "hush" not in caplog.text
 
+    def test_are_in_no_log_of_an_application_that_logs_everything(self, web, caplog):
+        for name in ("", "httpx", "httpcore"):
+            caplog.set_level(logging.DEBUG, logger=name or None)
+        web.on("/files?key=hush", Reply(body=b"[]"))
+        with partner_of(f"{web.url}/files?key=hush", credentials=TOKEN) as partner:
+            names(partner)
+        assert len(web.asked) == 1
+        assert "hush" not in caplog.text
+
     def test_a_username_that_http_would_cut(self):
         with pytest.raises(DefinitionError, match="holds a colon") as refused:
             HttpPartner(
@@ -119,7 +128,7 @@ class TestCredentials:
         waits: list[float] = []
         with (
             partner_of(f"{web.url}/files", credentials=unchecked, waits=waits) as partner,
-            pytest.raises(PartnerError, match=f"^{web.url}{PATH}: HTTP cannot send its headers") as refused,
+            pytest.raises(PartnerError, match=f"^{web.url}{PATH}: HTTP cannot send the request's headers") as refused,
         ):
             fetched(partner)
         assert refused.value.__cause__ is None

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from examples.nyc_flights.partner import Partner
+from examples.nyc_flights.partner import PartnerServer
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
 from slackwater.receiver.partners import http_listing
 from slackwater.receiver.partners.credentials import Credentials
@@ -43,7 +43,7 @@ def index(*links: str) -> Reply:
 
 
 class TestJson:
-    def test_what_is_told_of_a_file(self, web, partner):
+    def test_the_fields_of_a_file(self, web, partner):
         entry = {
             "name": "2013/a.csv",
             "size": 5,
@@ -99,7 +99,9 @@ class TestJson:
     def test_a_circle(self, web, partner):
         web.on("/files", page("a", then="?page=2"))
         web.on("/files?page=2", page("b", then="/files"))
-        with pytest.raises(PartnerError, match=f"^{web.url}/files: its pages are more than 1,000, or lead in a circle"):
+        with pytest.raises(
+            PartnerError, match=f"^{web.url}/files: the listing has more than 1,000 pages, or links in a circle"
+        ):
             names(partner)
         assert len(web.asked) == 2
 
@@ -138,9 +140,9 @@ class TestJson:
             names(partner)
         assert other.asked == []
 
-    def test_a_page_that_has_no_address(self, web, partner):
+    def test_a_link_that_is_no_url(self, web, partner):
         web.on("/files", page("a", then="http://[::1/"))
-        with pytest.raises(PartnerError, match=f"{web.url}/files: links to what is no address"):
+        with pytest.raises(PartnerError, match=f"{web.url}/files: links to an invalid URL"):
             names(partner)
 
     def test_credentials_are_for_pages_of_its_own_origin(self, web, other):
@@ -195,7 +197,7 @@ class TestHtml:
             yield partner
 
     def test_the_example_s_server(self, tmp_path):
-        with Partner(tmp_path) as server, partner_of(server.url, listing="html") as partner:
+        with PartnerServer(tmp_path) as server, partner_of(server.url, listing="html") as partner:
             for name in ("2013-03-08 a&b#?%41.csv", "2013-03-09.csv", "2013-03-10.csv"):
                 server.put(name, "x")
             listed = partner.list(FilePattern("{date}*.csv"), DAYS)
@@ -221,7 +223,7 @@ class TestHtml:
         assert names(partner) == ["2013-03-08.csv", "2013-03-09.csv"]
 
     @pytest.mark.parametrize(
-        ("pattern", "folders", "found"),
+        ("pattern", "folders", "files"),
         [
             ("{date:%Y/%m/%d}/x-*.csv", ["2013/03/08", "2013/03/09"], ["2013/03/08/x-1.csv", "2013/03/09/x-1.csv"]),
             ("flights/x-*{date}.csv", ["flights"], ["flights/x-2013-03-08.csv"]),
@@ -230,11 +232,11 @@ class TestHtml:
             ("{date}/{hour}/x", [f"{day}/{hour:02}" for day in DAYS for hour in range(24)], ["2013-03-09/23/x"]),
         ],
     )
-    def test_folders(self, web, partner, pattern, folders, found):
+    def test_folders(self, web, partner, pattern, folders, files):
         for folder in folders:
-            here = [name.removeprefix(f"{folder}/") for name in found if name.startswith(folder)]
+            here = [name.removeprefix(f"{folder}/") for name in files if name.startswith(folder)]
             web.on(f"/files/{folder}/", index("../", "below/", *here))
-        assert names(partner, pattern) == found
+        assert names(partner, pattern) == files
         asked = [asked.path for asked in web.asked if asked.method == "GET"]
         assert asked == [f"/files/{folder}/" for folder in folders]
 
@@ -262,7 +264,7 @@ class TestHtml:
 
     @pytest.mark.parametrize("pattern", ["*/{date}", "{date}/*/x", "a*/{date}/x"])
     def test_folders_that_nobody_names(self, web, partner, pattern):
-        with pytest.raises(DefinitionError, match="shows one folder, so that none can be a"):
+        with pytest.raises(DefinitionError, match="shows one folder, so that no folder"):
             names(partner, pattern)
         assert web.asked == []
 
@@ -274,7 +276,7 @@ class TestHtml:
 
     def test_a_wanted_name_that_cannot_be_taken(self, web, partner):
         web.on("/files/", index("x%5Cy", "2013-03-08%5Cy"))
-        with pytest.raises(PartnerError, match=r"2013-03-08.+y.+cannot be taken"):
+        with pytest.raises(PartnerError, match=r"2013-03-08.+y.+cannot be fetched"):
             names(partner)
 
     def test_a_page_that_is_too_large(self, web, partner, monkeypatch):
@@ -298,8 +300,8 @@ class TestAskedFor:
         return list(partner.list(FilePattern(pattern), DAYS))
 
     def test_each_name(self, web, partner):
-        told = {"ETag": '"one"', "Last-Modified": "Fri, 08 Mar 2013 12:00:00 GMT"}
-        web.on("/files/2013/2013-03-09.csv", Reply(body=b"hello", headers=told))
+        headers = {"ETag": '"one"', "Last-Modified": "Fri, 08 Mar 2013 12:00:00 GMT"}
+        web.on("/files/2013/2013-03-09.csv", Reply(body=b"hello", headers=headers))
         modified = datetime(2013, 3, 8, 12, tzinfo=UTC)
         assert self.list(partner) == [ListedFile(name="2013/2013-03-09.csv", size=5, modified=modified, etag='"one"')]
         assert self.asked(web) == [("HEAD", f"/files/2013/{day}.csv", None) for day in DAYS]
@@ -323,7 +325,7 @@ class TestAskedFor:
         ],
         ids=["no length", "compressed", "no such time", "nothing"],
     )
-    def test_what_nobody_tells(self, web, partner, headers):
+    def test_what_the_server_does_not_say(self, web, partner, headers):
         web.on("/files/2013", Reply(headers=headers))
         (file,) = self.list(partner, "{date:%Y}")
         assert (file.size, file.modified) == (None, None)
@@ -366,7 +368,7 @@ class TestAskedFor:
         ],
         ids=lambda reply: str(reply.status),
     )
-    def test_answers_that_tell_nothing(self, web, partner, answer):
+    def test_answers_without_use(self, web, partner, answer):
         web.on("/files/2013", Reply(405), answer)
         with pytest.raises(PartnerError, match=f"^{web.url}/files/2013: answered {answer.status}, where 200"):
             self.list(partner, "{date:%Y}")
@@ -384,7 +386,7 @@ class TestAskedFor:
         assert {asked.method for asked in web.asked} == {"HEAD"}
 
     def test_the_example_s_server(self, tmp_path):
-        with Partner(tmp_path) as server, partner_of(server.url, files="{date}", listing="none") as partner:
+        with PartnerServer(tmp_path) as server, partner_of(server.url, files="{date}", listing="none") as partner:
             server.put("2013-03-09", "hello")
             (file,) = self.list(partner, "{date}")
             assert (file.name, file.size, file.etag) == ("2013-03-09", 5, server.listing()[0]["etag"])

@@ -10,7 +10,7 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
-from examples.nyc_flights.partner import Partner
+from examples.nyc_flights.partner import PartnerServer
 from slackwater.errors import FileTooLarge, FileVanished, OutboundRefused, PartnerError
 from slackwater.receiver.partners.http_partner import HttpPartner
 from slackwater.sources.file_pattern import FilePattern
@@ -36,7 +36,7 @@ def names(partner: HttpPartner) -> list[str]:
 
 class TestFetch:
     def test_a_file_of_the_example_s_server(self, tmp_path):
-        with Partner(tmp_path) as server, partner_of(server.url) as partner:
+        with PartnerServer(tmp_path) as server, partner_of(server.url) as partner:
             server.put("a b#1?%2F.csv", CONTENT)
             (file,) = partner.list(FilePattern("{date}"), [])
             into = io.BytesIO()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from examples.nyc_flights.partner import Partner
+from examples.nyc_flights.partner import PartnerServer
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
 from tests.fakes_web import Reply, Web, fetched, partner_of, rest
 
@@ -139,7 +139,7 @@ class TestResuming:
             fetched(partner)
 
     def test_with_the_example_s_server(self, tmp_path):
-        with Partner(tmp_path) as server, partner_of(server.url) as partner:
+        with PartnerServer(tmp_path) as server, partner_of(server.url) as partner:
             server.put(NAME, CONTENT)
             server.cutting[f"/flights/{NAME}"] = [6_000, 1_000]
             assert fetched(partner) == CONTENT

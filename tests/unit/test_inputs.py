@@ -1,4 +1,4 @@
-"""What a listing of inputs says of files: which object is whose, and whether they are at rest."""
+"""The files in a listing of inputs: which file an object belongs to, and whether files change meanwhile."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def entry(path, version=None, **more):
 
 
 def put(world, version, first, rows=10):
-    """Write the content's object of the day, as whoever brought that content first does."""
-    (uri,) = version.objects("raw", "flights")
+    """Write the content's object of the day, as the pull of its first file does."""
+    (uri,) = version.object_uris("raw", "flights")
     world.store.put_new(uri, b"x" * rows, metadata={"rows": str(rows), "file": first})
     return uri
 
@@ -47,49 +47,49 @@ def files(world, known=()):
     return [item.file for item in listed(world, known).objects]
 
 
-def test_an_object_is_of_the_file_that_brought_it_as_long_as_that_has_its_content(world):
+def test_an_object_belongs_to_the_file_it_was_written_for_as_long_as_that_has_its_content(world):
     a, b = content("a"), content("b", LAST_YEAR)
     put(world, a, "x%20y.csv")
-    world.files.told = [entry("w.csv", a), entry("x y.csv", a)]
+    world.files.listed = [entry("w.csv", a), entry("x y.csv", a)]
     assert files(world) == ["x y.csv"]
-    world.files.told = [entry("z.csv", a), entry("w.csv", a), entry("x y.csv", b)]
+    world.files.listed = [entry("z.csv", a), entry("w.csv", a), entry("x y.csv", b)]
     assert files(world) == ["w.csv"]
 
 
-def test_an_object_that_no_entry_knows_is_of_the_file_that_it_names(world):
+def test_an_object_without_an_entry_belongs_to_the_file_in_its_metadata(world):
     put(world, content("a"), "x.csv")
     assert files(world) == ["x.csv"]
 
 
-def test_pushed_events_are_of_no_file(world):
+def test_pushed_events_have_no_file(world):
     world.add("weather", "2013-03-10", "16")
     assert files(world) == [None]
 
 
-def test_which_file_a_known_object_is_of_is_looked_up_again(world):
+def test_the_file_of_a_known_object_is_looked_up_again(world):
     a, b = content("a"), content("b", LAST_YEAR)
     put(world, a, "x.csv")
-    world.files.told = [entry("x.csv", a), entry("y.csv", a)]
+    world.files.listed = [entry("x.csv", a), entry("y.csv", a)]
     before = listed(world)
-    world.files.told = [entry("x.csv", b), entry("y.csv", a)]
+    world.files.listed = [entry("x.csv", b), entry("y.csv", a)]
     world.store.asked_metadata.clear()
     assert files(world, before.objects) == ["y.csv"]
     assert world.store.asked_metadata == []
     assert listed(world, before.objects).digest == before.digest
 
 
-def test_a_changed_file_whose_content_another_had_brought_has_not_vanished(world):
+def test_a_changed_file_that_shared_its_content_with_another_has_not_vanished(world):
     """x.csv and y.csv were equal; x.csv was corrected and the day run again; now y.csv is corrected."""
     equal, new_x, new_y = content("equal"), content("new-x"), content("new-y")
     gone = put(world, equal, "x.csv")
-    world.files.told = [entry("x.csv", equal), entry("y.csv", equal, state=FileState.DUPLICATE)]
+    world.files.listed = [entry("x.csv", equal), entry("y.csv", equal, state=FileState.DUPLICATE)]
     first = listed(world)
     put(world, new_x, "x.csv")
-    world.files.told = [entry("x.csv", new_x), entry("y.csv", equal)]
+    world.files.listed = [entry("x.csv", new_x), entry("y.csv", equal)]
     second = listed(world, first.objects)
     put(world, new_y, "y.csv")
     world.store.delete([gone])
-    world.files.told = [entry("x.csv", new_x), entry("y.csv", new_y)]
+    world.files.listed = [entry("x.csv", new_x), entry("y.csv", new_y)]
     third = listed(world, second.objects)
 
     assert changes(first, second) == [("x.csv", Change.ADDED)]
@@ -102,25 +102,25 @@ def changes(before, now):
     return [(item.file, item.change) for item in found.changes]
 
 
-def listings(world, *told):
-    """What the file cache tells, one look after the other; the last one for ever."""
-    looks = [*told]
-    world.files.entries = lambda source: looks.pop(0) if len(looks) > 1 else looks[0]
+def list_files(world, *lists):
+    """Let the file cache return these entries, one list per call; the last one for all further calls."""
+    listings = [*lists]
+    world.files.entries = lambda source: listings.pop(0) if len(listings) > 1 else listings[0]
 
 
 @pytest.mark.parametrize(
     "other",
     [
         {"lease": Lease(owner="pull", until=NOW)},
-        {"revision": 7, "taken_at": NOW, "modified": NOW, "etag": "e", "reason": "none"},
+        {"revision": 7, "stored_at": NOW, "modified": NOW, "etag": "e", "reason": "none"},
         {"state": FileState.FAILED, "reason": "no"},
     ],
 )
-def test_what_decides_nothing_does_not_have_the_inputs_listed_again(world, other):
+def test_a_change_without_new_content_does_not_repeat_the_listing(world, other):
     counted, listing = [], world.store.list
     world.store.list = lambda prefix: counted.append(prefix) or listing(prefix)
     a = content("a")
-    listings(world, [entry("x.csv", a)], [entry("x.csv", a, **other), entry("new.csv", **other)])
+    list_files(world, [entry("x.csv", a)], [entry("x.csv", a, **other), entry("new.csv", **other)])
     listed(world)
     assert len([prefix for prefix in counted if "source=flights" in prefix]) == len(
         {date for date, _ in DAY.partitions()}
@@ -128,10 +128,10 @@ def test_what_decides_nothing_does_not_have_the_inputs_listed_again(world, other
 
 
 def test_leases_that_come_and_go_do_not_keep_a_day_from_being_listed(world):
-    moments = iter(range(1000))
+    seconds = iter(range(1000))
 
     def entries(source):
-        lease = Lease(owner="pull", until=NOW + timedelta(seconds=next(moments)))
+        lease = Lease(owner="pull", until=NOW + timedelta(seconds=next(seconds)))
         return [entry("2012.csv", content("a", LAST_YEAR), lease=lease)]
 
     world.files.entries = entries
@@ -141,10 +141,10 @@ def test_leases_that_come_and_go_do_not_keep_a_day_from_being_listed(world):
 @pytest.mark.parametrize(
     "other", [{"version": content("b")}, {"writing": content("b")}, {"superseded": (content("b"),)}]
 )
-def test_a_content_that_comes_or_goes_has_the_inputs_listed_again(world, other):
+def test_a_content_that_appears_or_disappears_repeats_the_listing(world, other):
     counted, listing = [], world.store.list
     world.store.list = lambda prefix: counted.append(prefix) or listing(prefix)
-    listings(world, [entry("x.csv", content("a"))], [entry("x.csv", **{"version": content("a"), **other})])
+    list_files(world, [entry("x.csv", content("a"))], [entry("x.csv", **{"version": content("a"), **other})])
     listed(world)
     assert len([prefix for prefix in counted if "source=flights" in prefix]) == 2 * len(
         {date for date, _ in DAY.partitions()}

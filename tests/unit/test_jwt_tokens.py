@@ -1,4 +1,4 @@
-"""JSON Web Tokens of a real issuer on this machine, with real keys, and all that may be wrong with them."""
+"""JSON Web Tokens of a real issuer on this machine, with real keys, valid and invalid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jwt.algorithms import RSAAlgorithm
 from lambdas.receive_events import handler as receive_events
 from slackwater.errors import OutboundRefused, PartnerError
 from slackwater.receiver.partners.outbound import GuardedTransport, Outbound
-from slackwater.receiver.push.jwt_tokens import IssuerKeys, JwtTokens, TokensByForm
+from slackwater.receiver.push.jwt_tokens import IssuerKeys, JwtTokens, TokensByFormat
 from slackwater.receiver.push.receive import BatchResult
 from slackwater.receiver.push.request import EventsApi, PushRequest
 from tests.fakes_receiver import MemoryTokens, a_source
@@ -33,13 +33,13 @@ AUDIENCE = "slackwater"
 
 @pytest.fixture(scope="module")
 def keys():
-    """A private key of each kind that is taken, and another RSA key that nobody has published."""
+    """A private key for each accepted algorithm, and another RSA key that is not published."""
     return {name: private_key(name) for name in ("RS256", "ES256", "EdDSA")} | {"other": private_key("RS256")}
 
 
 @pytest.fixture(scope="module")
 def transport():
-    """One for all: to make one takes longer than most of these tests."""
+    """One for all tests: creating one takes longer than most of them."""
     with httpx.HTTPTransport() as transport:
         yield transport
 
@@ -52,7 +52,7 @@ def issuer(keys):
 
 
 class World:
-    """The check over an issuer, and a clock of it that a test sets."""
+    """Tokens verified with an issuer's keys, and a clock that a test sets."""
 
     def __init__(self, issuer, keys, transport):
         self.issuer, self.keys, self.now, self.refused = issuer, keys, 1000.0, []
@@ -98,7 +98,7 @@ def segment(value):
 
 class TestRight:
     @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
-    def test_each_kind_of_signature(self, world, algorithm):
+    def test_each_signature_algorithm(self, world, algorithm):
         token = world.token(algorithm, exp=2_000_000_000)
         grant = world.tokens.find(token)
         assert (grant.partner, grant.sources) == ("client-7", {"things"})
@@ -126,7 +126,7 @@ class TestRight:
         grant = world.tokens.find(world.token(**claims))
         assert (grant.partner, grant.sources) == (partner, sources)
 
-    def test_half_a_minute_between_clocks_is_forgiven_and_no_more(self, world):
+    def test_clocks_may_differ_by_half_a_minute(self, world):
         now = int(time.time())
         assert world.tokens.find(world.token(exp=now - 15))
         assert world.tokens.find(world.token(nbf=now + 15))
@@ -146,7 +146,7 @@ class TestWrong:
             ({"exp": 1_600_000_000}, "expired"),
             ({"exp": None}, '"exp"'),
             ({"exp": "soon"}, "(exp)"),
-            ({"exp": 10**18}, "exp is no time"),
+            ({"exp": 10**18}, "exp is not a time"),
             ({"exp": [1]}, "(exp)"),
             ({"nbf": 4_000_000_000}, "not yet valid (nbf)"),
             ({"iat": 4_000_000_000}, "not yet valid (iat)"),
@@ -215,7 +215,7 @@ class TestWrong:
             for algorithm in ("HS256", "RS256"):
                 signed = f"{segment({'alg': algorithm, 'kid': kid})}.{segment(world.claims())}"
                 signature = hmac.new(secret, signed.encode(), hashlib.sha256).digest()
-                assert world.reason(f"{signed}.{segment(signature)}") == "the issuer has no key of that kid"
+                assert world.reason(f"{signed}.{segment(signature)}") == "the issuer has no key with that kid"
 
     def test_a_key_of_another_algorithm(self, world):
         assert "alg" in world.reason(world.token("RS256", kid="es256"))
@@ -225,7 +225,7 @@ class TestWrong:
 
     def test_a_key_for_encryption(self, world):
         world.issuer.keys[0]["use"] = "enc"
-        assert world.reason(world.token()) == "the issuer has no key of that kid"
+        assert world.reason(world.token()) == "the issuer has no key with that kid"
 
     def test_a_key_that_is_too_short(self, world):
         short = rsa.generate_private_key(public_exponent=65537, key_size=1024)  # noqa: S505 - that is the point
@@ -242,7 +242,7 @@ class TestWrong:
         signed = f"{segment({'alg': 'RS256'})}.{segment(world.claims())}"
         token = f"{signed}.{segment(signature_of(world.keys['RS256'], signed))}"
         assert world.reason(token) == "its header names no key (kid)"
-        assert world.issuer.asked == []
+        assert world.issuer.requested == []
 
     @pytest.mark.parametrize(
         "token",
@@ -262,7 +262,7 @@ class TestWrong:
         ],
         ids=range(12),
     )
-    def test_what_is_no_token(self, world, token):
+    def test_malformed_tokens(self, world, token):
         assert world.reason(token)
 
 
@@ -272,37 +272,37 @@ def signature_of(key, signed):
 
 class TestKeys:
     def fetches(self, world):
-        found = world.issuer.asked.count("keys")
-        assert world.issuer.asked == ["openid-configuration", "keys"] * found
+        found = world.issuer.requested.count("keys")
+        assert world.issuer.requested == ["openid-configuration", "keys"] * found
         return found
 
     def test_they_are_fetched_once_in_ten_minutes(self, world):
         token = world.token()
-        assert world.issuer.asked == []
+        assert world.issuer.requested == []
         for passing, fetches in ((0, 1), (599.999, 1), (0.001, 2), (599, 2)):
             world.now += passing
             assert world.tokens.find(token)
             assert self.fetches(world) == fetches
 
-    def test_a_key_that_is_withdrawn_is_good_for_ten_minutes_more_at_most(self, world):
+    def test_a_withdrawn_key_is_valid_for_ten_minutes_more_at_most(self, world):
         token = world.token()
         assert world.tokens.find(token)
         world.issuer.keys.pop(0)
         world.now += 599
         assert world.tokens.find(token)
         world.now += 1
-        assert world.reason(token) == "the issuer has no key of that kid"
+        assert world.reason(token) == "the issuer has no key with that kid"
 
-    def test_a_new_key_is_learnt_with_its_first_token(self, world):
+    def test_a_new_key_is_fetched_with_its_first_token(self, world):
         assert world.tokens.find(world.token())
         world.issuer.keys = [public_jwk("RS256", world.keys["other"], "next")]
         world.now += 60
         assert world.tokens.find(world.token(key=world.keys["other"], kid="next"))
         assert self.fetches(world) == 2
-        assert world.reason(world.token()) == "the issuer has no key of that kid"
+        assert world.reason(world.token()) == "the issuer has no key with that kid"
         assert self.fetches(world) == 2
 
-    def test_who_invents_key_ids_does_not_make_us_hammer_the_issuer(self, world):
+    def test_invented_key_ids_do_not_make_us_hammer_the_issuer(self, world):
         good = world.token()
         for second in range(300):
             assert world.tokens.find(world.token("EdDSA", kid=f"invented-{second}")) is None
@@ -310,10 +310,10 @@ class TestKeys:
             world.now += 1
         assert self.fetches(world) == 5
 
-    def test_unknown_keys_are_refused_without_asking_within_the_minute(self, world):
+    def test_unknown_keys_are_refused_without_a_request_within_the_minute(self, world):
         assert world.tokens.find(world.token())
         world.now += 59.999
-        assert world.reason(world.token(kid="unknown")) == "the issuer has no key of that kid"
+        assert world.reason(world.token(kid="unknown")) == "the issuer has no key with that kid"
         assert self.fetches(world) == 1
         world.now += 0.001
         world.reason(world.token(kid="unknown"))
@@ -329,8 +329,8 @@ class TestKeys:
             (".well-known/openid-configuration", 200, b"[]", "a JSON object is expected"),
             (".well-known/openid-configuration", 200, b"{}", "`issuer` is not http"),
             (".well-known/openid-configuration", 200, {"issuer": "https://o.example"}, "`issuer` is not http"),
-            (".well-known/openid-configuration", 200, {}, "`jwks_uri` is not an https address"),
-            (".well-known/openid-configuration", 200, {"jwks_uri": 7}, "`jwks_uri` is not an https address"),
+            (".well-known/openid-configuration", 200, {}, "`jwks_uri` is not an https URL"),
+            (".well-known/openid-configuration", 200, {"jwks_uri": 7}, "`jwks_uri` is not an https URL"),
             (".well-known/openid-configuration", 200, {"jwks_uri": "file:///etc/passwd"}, "file:///etc/passwd: "),
             (".well-known/openid-configuration", 200, {"jwks_uri": "http://[::"}, r"http://[::: "),
             ("keys", 404, b"", "answered 404"),
@@ -339,17 +339,17 @@ class TestKeys:
             ("keys", 200, b'{"keys": [{"kty": "RSA", "kid": "rs256"}]}', "not a set of keys"),
         ],
     )
-    def test_an_issuer_that_answers_nonsense_says_nothing_about_a_token(self, world, path, status, body, told):
+    def test_invalid_answers_of_the_issuer_say_nothing_about_a_token(self, world, path, status, body, told):
         if isinstance(body, dict):
             body = json.dumps({"issuer": world.issuer.url, **body}).encode()
         world.issuer.answers[f"/realms/partners/{path}"] = (status, body)
         with pytest.raises(PartnerError) as failed:
             world.tokens.find(world.token())
-        assert str(failed.value).startswith(f"the keys of {world.issuer.url} are not to be had: ")
+        assert str(failed.value).startswith(f"the keys of {world.issuer.url} cannot be read: ")
         assert told in str(failed.value)
         assert world.refused == []
 
-    def test_no_connection_is_kept_through_the_hours_for_which_a_function_may_be_frozen(self):
+    def test_no_connection_stays_open_while_a_function_is_frozen(self):
         asked = []
 
         def answer(request):
@@ -361,29 +361,29 @@ class TestKeys:
             IssuerKeys("https://i.example", transport=httpx.MockTransport(answer)).find("rs256")
         assert asked == ["close", "close"]
 
-    def test_keys_of_an_encrypted_issuer_come_encrypted_too(self):
+    def test_keys_of_an_https_issuer_are_fetched_by_https(self):
         document = {"issuer": "https://i.example", "jwks_uri": "http://i.example/keys"}
         transport = httpx.MockTransport(lambda _: httpx.Response(200, json=document))
-        with pytest.raises(PartnerError, match="`jwks_uri` is not an https address"):
+        with pytest.raises(PartnerError, match="`jwks_uri` is not an https URL"):
             IssuerKeys("https://i.example", transport=transport).find("rs256")
 
-    def test_an_issuer_that_does_not_answer_is_asked_again_after_ten_seconds(self, world):
+    def test_a_failing_issuer_is_asked_again_after_ten_seconds(self, world):
         down = {f"/realms/partners/{path}": (503, b"") for path in (".well-known/openid-configuration",)}
         world.issuer.answers = dict(down)
         for passing, asked in ((0, 1), (0, 1), (9.999, 1), (0.001, 2)):
             world.now += passing
             with pytest.raises(PartnerError, match="answered 503"):
                 world.tokens.find(world.token())
-            assert world.issuer.asked == ["openid-configuration"] * asked
+            assert world.issuer.requested == ["openid-configuration"] * asked
         world.issuer.answers.clear()
         world.now += 9
         with pytest.raises(PartnerError):
             world.tokens.find(world.token())
         world.now += 1
         assert world.tokens.find(world.token())
-        assert world.reason(world.token(kid="unknown")) == "the issuer has no key of that kid"
+        assert world.reason(world.token(kid="unknown")) == "the issuer has no key with that kid"
 
-    def test_while_it_does_not_answer_known_keys_are_good_and_of_unknown_ones_nothing_is_said(self, world):
+    def test_while_the_issuer_fails_known_keys_are_valid_and_unknown_keys_an_error(self, world):
         good = world.token()
         assert world.tokens.find(good)
         path = "/realms/partners/keys"
@@ -393,19 +393,19 @@ class TestKeys:
             with pytest.raises(PartnerError):
                 world.tokens.find(world.token("EdDSA", kid="unknown"))
             assert world.tokens.find(good)
-        assert world.issuer.asked.count("keys") == 2
+        assert world.issuer.requested.count("keys") == 2
         world.now += 540
         with pytest.raises(PartnerError):
             world.tokens.find(good)
 
-    def test_an_issuer_that_is_not_there(self, keys, transport):
+    def test_an_unreachable_issuer(self, keys, transport):
         with Issuer() as gone:
             pass
         world = World(gone, keys, transport)
-        with pytest.raises(PartnerError, match=r"are not to be had: http://127.0.0.1:\d+/realms/.*refused"):
+        with pytest.raises(PartnerError, match=r"cannot be read: http://127.0.0.1:\d+/realms/.*refused"):
             world.tokens.find(world.token())
 
-    def test_it_is_asked_through_the_guard(self, world):
+    def test_requests_pass_the_outbound_guard(self, world):
         port = world.issuer.url.split("/")[2].rpartition(":")[2]
         for allowed in ((), (f"127.0.0.1:{port}",)):
             guarded = GuardedTransport(Outbound.of(allowed))
@@ -413,24 +413,24 @@ class TestKeys:
             if allowed:
                 assert published.find("rs256")
             else:
-                with pytest.raises(PartnerError, match=r"not to be had: .*127\.0\.0\.1") as failed:
+                with pytest.raises(PartnerError, match=r"cannot be read: .*127\.0\.0\.1") as failed:
                     published.find("rs256")
                 assert isinstance(failed.value.__cause__, OutboundRefused)
             guarded.close()
 
 
 class TestApi:
-    """What a partner is told."""
+    """The answers to partners."""
 
     SOURCES = {name: a_source(source=name) for name in ("things", "others")}
 
     @pytest.fixture
     def post(self, world):
         api = EventsApi(
-            tokens=TokensByForm(own=MemoryTokens({"own": ["things"]}), issued=world.tokens),
+            tokens=TokensByFormat(own=MemoryTokens({"own": ["things"]}), issued=world.tokens),
             source=lambda name: self.SOURCES[name],
             receiver=Receiver(),
-            buffer=None,
+            queue=None,
             now=lambda: datetime.now(UTC),
         )
 
@@ -440,19 +440,19 @@ class TestApi:
 
         return post
 
-    def test_the_form_decides_who_is_asked(self, world, post):
+    def test_the_format_of_a_token_decides_where_it_is_looked_up(self, world, post):
         assert post("own").status == 202
-        assert world.issuer.asked == []
+        assert world.issuer.requested == []
         assert post(world.token()).status == 202
         assert [post(token).status for token in ("x.y", "x", "a.b.c.d")] == [401, 401, 401]
-        assert len(world.issuer.asked) == 2
+        assert len(world.issuer.requested) == 2
 
     def test_a_source_that_is_not_in_the_claim(self, world, post):
         assert post(world.token(), "others").status == 403
         assert post(world.token(slackwater_sources=None)).status == 403
         assert post(world.token(slackwater_sources="*"), "others").status == 202
 
-    def test_whatever_is_wrong_with_a_token_the_answer_is_one(self, world, post):
+    def test_the_answer_is_the_same_for_every_fault_of_a_token(self, world, post):
         answers = [
             post(token)
             for token in (
@@ -466,7 +466,7 @@ class TestApi:
             )
         ]
         assert {answer.status for answer in answers} == {401}
-        assert {answer.text() for answer in answers} == {
+        assert {answer.json_body() for answer in answers} == {
             json.dumps(
                 {
                     "error": {
@@ -498,10 +498,10 @@ class TestHandler:
         self.logs = io.StringIO()
         monkeypatch.setattr(receive_events.logger.registered_handler, "stream", self.logs)
         monkeypatch.setattr(receive_events, "client", lambda _: SimpleNamespace(get_item=lambda **_: {}))
-        tokens = receive_events._tokens(receive_events.Environment.model_validate(environment))
+        tokens = receive_events.build_tokens(receive_events.ReceiveEventsEnvironment.model_validate(environment))
         source, now = a_source(), lambda: datetime.now(UTC)
-        api = EventsApi(tokens=tokens, source=lambda _: source, receiver=Receiver(), buffer=None, now=now)
-        monkeypatch.setattr(receive_events, "_api", lambda: api)
+        api = EventsApi(tokens=tokens, source=lambda _: source, receiver=Receiver(), queue=None, now=now)
+        monkeypatch.setattr(receive_events, "build_api", lambda: api)
 
         def call(token):
             event = {
@@ -515,11 +515,11 @@ class TestHandler:
 
         return call
 
-    def test_it_takes_tokens_of_the_issuer_that_its_environment_names(self, world, call):
+    def test_tokens_of_the_issuer_in_the_environment_are_accepted(self, world, call):
         assert call(world.token()) == (202, None)
         assert call("own") == (401, "Bearer")
 
-    def test_why_a_token_is_refused_stands_in_the_log_and_the_token_does_not(self, world, call):
+    def test_the_log_has_the_reason_of_a_refusal_and_not_the_token(self, world, call):
         token = world.token(aud="other")
         assert call(token) == (401, "Bearer")
         logged = [json.loads(line) for line in self.logs.getvalue().splitlines()]
@@ -527,14 +527,14 @@ class TestHandler:
         assert {line["correlation_id"] for line in logged} == {"request-1"}
         assert not any(part in self.logs.getvalue() for part in token.split("."))
 
-    def test_while_the_issuer_does_not_answer_a_batch_is_worth_sending_again(self, world, call):
+    def test_while_the_issuer_fails_the_answer_asks_for_a_retry(self, world, call):
         world.issuer.answers["/realms/partners/keys"] = (500, b"")
         token = world.token()
         assert call(token) == (503, None)
         assert "answered 500" in self.logs.getvalue()
         assert not any(part in self.logs.getvalue() for part in token.split("."))
 
-    def test_without_an_issuer_such_a_token_is_one_of_ours_and_unknown(self, world):
+    def test_without_an_issuer_a_json_web_token_is_unknown(self, world):
         asked = []
 
         class Table:
@@ -544,20 +544,20 @@ class TestHandler:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(receive_events, "client", lambda _: Table())
-            tokens = receive_events._tokens(
-                receive_events.Environment(
+            tokens = receive_events.build_tokens(
+                receive_events.ReceiveEventsEnvironment(
                     RAW_BUCKET="raw", RAW_DATABASE="raw", TOKEN_TABLE="t", PROJECT_URI="p", EVENT_QUEUE_URL="q"
                 )
             )
         token = world.token()
         assert tokens.find(token) is None
         assert asked == [hashlib.sha256(token.encode()).hexdigest()]
-        assert world.issuer.asked == []
+        assert world.issuer.requested == []
 
 
 class Receiver:
-    """A receiver that takes whatever comes."""
+    """A receiver that accepts everything."""
 
-    def receive(self, body, *, source, origin, **_):
-        assert origin in {"push:acme", "push:client-7"}
+    def receive(self, pushed, source):
+        assert pushed.origin in {"push:acme", "push:client-7"}
         return BatchResult(batch_id="0" * 32, accepted=1, duplicates=0, rejected=())

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from slackwater.errors import DayChanged, InputError, UnknownName
-from slackwater.late.check import DayAction, actions, report_uri, today, window_start
+from slackwater.late.check import DayAction, day_tasks, report_uri, today, window_start
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.receiver.pull.file_cache import FileEntry, FileVersion
@@ -18,7 +18,7 @@ def world():
     return five_days()
 
 
-def test_all_days_of_the_window_and_the_current_one_are_decided_over_in_order(world):
+def test_all_days_of_the_window_and_the_current_day_are_decided_in_order(world):
     report = world.check("2013-03-13")
     assert [day.date for day in report.days] == [f"2013-03-{number:02}" for number in range(6, 14)]
     assert [day.rule for day in report.days] == [
@@ -27,16 +27,16 @@ def test_all_days_of_the_window_and_the_current_one_are_decided_over_in_order(wo
         DecisionRule.CURRENT,
     ]
     assert (report.pipeline, report.as_of, report.checked_at) == (PIPELINE, "2013-03-13", NOW)
-    assert actions(report) == ()
+    assert day_tasks(report) == ()
 
 
 def test_late_data_past_a_threshold_has_its_day_run_again_and_no_other(world):
     world.add("flights", "2013-03-10", "20", name="late", rows=10)
     report = world.check()
-    assert [(action.date, action.action) for action in actions(report)] == [("2013-03-10", DayAction.RERUN)]
+    assert [(task.date, task.action) for task in day_tasks(report)] == [("2013-03-10", DayAction.RERUN)]
     (day,) = [day for day in report.days if day.date == "2013-03-10"]
     assert (
-        day.reason == "flights grew by 10 rows (1 %), 1 object, 10 bytes: reaches percent 1 and rows 10 of its source"
+        day.reason == "flights grew by 10 rows (1 %), 1 object, 10 Bytes: reaches percent 1 and rows 10 of its source"
     )
     assert [source.late.rows for source in day.sources] == [10, 0]
 
@@ -58,90 +58,90 @@ def test_the_pipelines_own_thresholds_go_before_the_sources(world):
     assert day.reason.endswith("below rows 21 of pipeline daily_delays")
 
 
-def test_a_day_that_has_been_run_again_is_no_longer_late_but_owed(world):
+def test_a_day_that_has_been_run_again_is_no_longer_late_but_has_a_notification_due(world):
     world.add("weather", "2013-03-10", "20", name="late", rows=1)
     world.publish("2013-03-10")
     report = world.check()
-    assert [(action.date, action.action) for action in actions(report)] == [("2013-03-10", DayAction.TELL)]
+    assert [(task.date, task.action) for task in day_tasks(report)] == [("2013-03-10", DayAction.NOTIFY)]
     (day,) = [day for day in report.days if day.date == "2013-03-10"]
     assert (day.rule, day.attempt, day.notification_due) == (DecisionRule.UNCHANGED, 2, True)
 
 
-def test_the_current_day_is_not_told_however_often_it_was_published(world):
+def test_nobody_is_notified_of_the_current_day_however_often_it_was_published(world):
     for name in ("one", "two"):
         world.add("weather", "2013-03-13", "17", name=name)
         world.publish("2013-03-13")
     (day,) = [day for day in world.check().days if day.date == "2013-03-13"]
     assert (day.rule, day.notification_due) == (DecisionRule.CURRENT, True)
-    assert actions(world.check()) == ()
+    assert day_tasks(world.check()) == ()
 
 
-def test_a_day_before_the_window_that_was_run_again_by_hand_is_told_and_nothing_else(world):
+def test_people_are_notified_of_a_day_before_the_window_that_was_run_again_by_hand(world):
     for date in ("2013-03-08", "2013-03-09"):
         world.add("weather", date, "20", name="late", rows=1)
         world.publish(date)
     world.add("weather", "2013-03-08", "21", name="later", rows=1)
     world.time = datetime(2013, 3, 17, 18, tzinfo=UTC)
     report = world.check()
-    assert (report.days[0].date, report.owed) == ("2013-03-10", ("2013-03-08", "2013-03-09"))
-    assert [(one.date, one.action) for one in actions(report)][:2] == [
-        ("2013-03-08", DayAction.TELL),
-        ("2013-03-09", DayAction.TELL),
+    assert (report.days[0].date, report.notifications_due) == ("2013-03-10", ("2013-03-08", "2013-03-09"))
+    assert [(task.date, task.action) for task in day_tasks(report)][:2] == [
+        ("2013-03-08", DayAction.NOTIFY),
+        ("2013-03-09", DayAction.NOTIFY),
     ]
 
 
-def test_a_day_before_the_window_is_not_told_while_it_runs_or_when_people_know(world):
+def test_nobody_is_notified_of_a_day_before_the_window_while_it_runs_or_when_people_know(world):
     world.add("weather", "2013-03-08", "20", name="late", rows=1)
     world.publish("2013-03-08")
     world.freeze("2013-03-08", force=True)
     world.time = datetime(2013, 3, 17, 18, tzinfo=UTC)
-    assert world.check().owed == ()
+    assert world.check().notifications_due == ()
     world.executions.running.clear()
-    assert world.check().owed == ("2013-03-08",)
+    assert world.check().notifications_due == ("2013-03-08",)
     day = world.table.day(PIPELINE, "2013-03-08")
-    world.table.save_day(day.model_copy(update={"told": 2}))
-    assert world.check().owed == ()
+    world.table.save_day(day.model_copy(update={"notified_attempt": 2}))
+    assert world.check().notifications_due == ()
 
 
-def test_days_after_the_one_that_a_check_stands_on_are_left_to_a_later_check(world):
+def test_days_after_the_date_of_a_check_are_left_to_a_later_check(world):
     world.add("weather", "2013-03-12", "20", name="late", rows=1)
     world.publish("2013-03-12")
     report = world.check("2013-03-10")
-    assert (report.owed, actions(report)) == ((), ())
+    assert (report.notifications_due, day_tasks(report)) == ((), ())
 
 
-def test_more_days_than_one_map_can_tell_are_told_by_several_checks(world, monkeypatch):
-    monkeypatch.setattr("slackwater.late.check._MAX_OWED", 1)
+def test_more_days_than_one_map_can_notify_of_are_left_to_later_checks(world, monkeypatch):
+    monkeypatch.setattr("slackwater.late.check._MAX_DAYS_TO_NOTIFY", 1)
     for date in ("2013-03-08", "2013-03-09"):
         world.publish(date, force=True)
     world.time = datetime(2013, 3, 17, 18, tzinfo=UTC)
-    assert world.check().owed == ("2013-03-08",)
+    assert world.check().notifications_due == ("2013-03-08",)
 
 
-def test_a_late_day_that_people_are_owed_too_is_run_again_before_they_are_told(world):
+def test_a_late_day_with_a_notification_due_is_run_again_first(world):
     for name in ("one", "two"):
         world.add("weather", "2013-03-10", "20", name=name, rows=1)
         if name == "one":
             world.publish("2013-03-10")
-    assert [action.action for action in actions(world.check())] == [DayAction.RERUN]
+    assert [task.action for task in day_tasks(world.check())] == [DayAction.RERUN]
 
 
-def test_a_held_day_that_people_are_owed_is_told_and_not_run(world):
+def test_people_are_notified_of_a_day_on_hold_and_it_is_not_run(world):
     uri = world.add("weather", "2013-03-10", "20", name="late", rows=1)
     world.publish("2013-03-10")
     world.store.delete([uri])
     report = world.check()
     assert [day.decision for day in report.days if day.date == "2013-03-10"] == [LateDecision.HOLD]
-    assert [(action.date, action.action) for action in actions(report)] == [("2013-03-10", DayAction.TELL)]
+    assert [(task.date, task.action) for task in day_tasks(report)] == [("2013-03-10", DayAction.NOTIFY)]
 
 
-def test_a_day_that_is_running_is_left_alone_even_if_people_are_owed_something(world):
+def test_a_running_day_is_left_alone_even_if_a_notification_is_due(world):
     world.add("weather", "2013-03-10", "20", name="late", rows=1)
     world.publish("2013-03-10")
     world.add("weather", "2013-03-10", "20", name="later", rows=1)
     world.freeze("2013-03-10")
     assert world.rules()["2013-03-10"] is DecisionRule.RUNNING
-    assert actions(world.check()) == ()
+    assert day_tasks(world.check()) == ()
 
 
 def test_a_run_that_was_lost_does_not_keep_its_day_from_being_run_again(world):
@@ -166,7 +166,7 @@ def test_a_first_run_is_running_and_not_never_published(world):
     assert world.rules()["2013-03-07"] is DecisionRule.RUNNING
 
 
-def test_the_day_with_23_hours_is_held_against_its_own_hours(world):
+def test_the_day_with_23_hours_is_compared_over_its_own_hours(world):
     world.add("weather", "2013-03-10", "04", name="of-the-ninth", rows=1)
     world.add("weather", "2013-03-11", "04", name="of-the-eleventh", rows=1)
     late = {date for date, rule in world.rules().items() if rule is DecisionRule.GROWN}
@@ -177,7 +177,7 @@ def test_the_day_with_23_hours_is_held_against_its_own_hours(world):
     assert [(item.date, item.hour) for item in day.sources[1].changes] == [("2013-03-10", "05"), ("2013-03-11", "03")]
 
 
-def test_the_day_with_25_hours_is_held_against_its_own_hours(world):
+def test_the_day_with_25_hours_is_compared_over_its_own_hours(world):
     world.time = datetime(2013, 11, 6, 18, tzinfo=UTC)
     for date in ("2013-11-02", "2013-11-03", "2013-11-04"):
         world.add("weather", date, "17")
@@ -203,7 +203,7 @@ def test_each_hour_is_listed_for_its_own_day_only_once(world):
     listing = world.store.list
     world.store.list = lambda prefix: listed.append(prefix) or listing(prefix)
     world.check()
-    # Each day of New York touches two dates, and flights, being pulled, are listed between two looks at their files.
+    # Each day of New York overlaps two UTC dates, and there are two sources.
     assert len(listed) == 8 * 2 * 2
 
 
@@ -217,7 +217,7 @@ def test_a_manifest_that_is_gone_holds_the_day_and_names_the_remedy(world):
     assert world.rules()["2013-03-10"] is DecisionRule.UNCHANGED
 
 
-def test_when_the_inputs_were_listed_is_told_of_the_run_and_not_of_an_equal_manifest(world):
+def test_frozen_at_is_the_time_of_the_run_and_not_of_an_equal_manifest(world):
     world.time += timedelta(hours=1)
     world.publish("2013-03-10", force=True)
     (day,) = [day for day in world.check().days if day.date == "2013-03-10"]
@@ -228,7 +228,7 @@ def test_a_pipeline_that_was_never_run_has_nothing_to_check():
     report = World().check()
     assert {day.rule for day in report.days[:-1]} == {DecisionRule.NEVER_PUBLISHED}
     assert (report.overdue, report.last_arrivals) == ((), {"flights": None, "weather": None})
-    assert actions(report) == ()
+    assert day_tasks(report) == ()
 
 
 def test_today_is_the_pipelines_own(world):
@@ -244,7 +244,7 @@ def test_an_unknown_pipeline_is_refused(world):
 
 
 @pytest.mark.parametrize("as_of", ["2013-02-30", "yesterday", "", "0001-01-03"])
-def test_what_is_no_date_is_refused(world, as_of):
+def test_an_invalid_date_is_refused(world, as_of):
     with pytest.raises(InputError, match=f"as_of: '{as_of}' is not a date such as 2013-03-10"):
         world.check(as_of)
 
@@ -254,7 +254,7 @@ def test_a_day_that_has_not_begun_is_refused(world):
         world.check("2013-03-14")
 
 
-def test_files_that_never_rest_are_left_to_be_tried_again(world):
+def test_files_that_keep_changing_are_an_error_to_be_retried(world):
     count = iter(range(1000))
 
     def entries(source):
@@ -291,14 +291,14 @@ def test_a_pipeline_published_long_ago_is_overdue_over_the_whole_window(world):
     )
 
 
-def test_all_days_are_asked_for_at_once_and_runs_not_at_all(world):
+def test_all_days_are_read_at_once_and_runs_not_at_all(world):
     world.table.day = world.table.runs = lambda *asked: pytest.fail("not needed")
     gap(world, "2013-03-11")
     world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
     assert world.check().overdue == ("2013-03-11", "2013-03-13", "2013-03-14")
 
 
-def test_the_newest_arrival_of_each_source_is_told_over_all_days(world):
+def test_the_newest_arrival_of_each_source_is_reported_over_all_days(world):
     world.add("weather", "2013-03-13", "17", name="today")
     world.add("flights", "2013-03-07", "17", name="unpublished")
     newest = {uri: item[2] for uri, item in world.store.objects.items()}
@@ -309,23 +309,25 @@ def test_the_newest_arrival_of_each_source_is_told_over_all_days(world):
     }
 
 
-def test_a_source_without_arrivals_in_the_window_is_looked_for_as_far_back_as_it_may_be_silent(world):
+def test_arrivals_before_the_window_are_searched_as_far_back_as_the_source_may_be_silent(world):
     def arrived(silent_hours):
         source = world.project.sources["weather"].model_copy(update={"silent_hours": silent_hours})
         world.project = world.project.model_copy(update={"sources": {**world.project.sources, "weather": source}})
         return world.check().last_arrivals["weather"]
 
-    world.time = datetime(2013, 3, 22, 18, tzinfo=UTC)  # the window begins on the 15th, three days after all there is
+    world.time = datetime(
+        2013, 3, 22, 18, tzinfo=UTC
+    )  # the window begins on the 15th, three days after the newest object
     newest = world.store.objects["s3://raw/raw/source=weather/date=2013-03-12/hour=17/a.parquet"][2]
     assert arrived(48) is None
     assert arrived(8 * 24) is None
     assert arrived(10 * 24) == newest
 
 
-def test_the_report_is_kept_under_the_executions_name(world):
+def test_the_report_is_stored_under_the_name_of_its_execution(world):
     execution = "arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:2013-03-13-abc"
     report = world.check()
-    uri = world.checker.keep(report, execution=execution)
+    uri = world.checker.save(report, execution=execution)
     assert uri == f"s3://exchange/checks/{PIPELINE}/2013-03-13/2013-03-13-abc.json"
     assert uri == report_uri("exchange", PIPELINE, "2013-03-13", execution)
     assert CheckReport.model_validate_json(world.store.get(uri)) == report
@@ -344,10 +346,10 @@ def test_a_source_that_was_added_to_the_pipeline_is_late_data(world):
     world.publish("2013-03-10", force=True)
     world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
     (day,) = [day for day in world.check().days if day.date == "2013-03-10"]
-    assert day.reason.startswith("weather grew by 1,000 rows (of none before)")
+    assert day.reason.startswith("weather grew by 1,000 rows (no rows before)")
 
 
-def test_a_check_that_was_repeated_finds_the_same(world):
+def test_a_repeated_check_has_the_same_result(world):
     world.add("flights", "2013-03-10", "20", name="late", rows=10)
     one, other = world.check(), world.check()
     assert one.model_copy(update={"seconds": 0}) == other.model_copy(update={"seconds": 0})

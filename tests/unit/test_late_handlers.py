@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lambdas.check_days import handler as check_days
-from lambdas.tell_change import handler as tell_change
+from lambdas.notify_change import handler as notify_change
 from slackwater.late.check import report_uri
 from slackwater.late.decision import CheckReport
 from slackwater.late.notify import NotificationResult
@@ -16,7 +16,7 @@ EXECUTION = "arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-
 
 
 class Metrics:
-    """What was put, by metric and by what it is about."""
+    """The metrics that were put, by metric and pipeline or source."""
 
     def __init__(self):
         self.put = {}
@@ -33,14 +33,14 @@ def world():
 @pytest.fixture
 def metrics(monkeypatch):
     metrics = Metrics()
-    for module in (check_days, tell_change):
+    for module in (check_days, notify_change):
         monkeypatch.setattr(module, "put_metric", metrics)
     return metrics
 
 
 @pytest.fixture
 def check(world, metrics, monkeypatch):
-    monkeypatch.setattr(check_days, "_checker", lambda: world.checker)
+    monkeypatch.setattr(check_days, "build_checker", lambda: world.checker)
 
     def check(**more):
         return check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"} | more, None)
@@ -48,7 +48,7 @@ def check(world, metrics, monkeypatch):
     return check
 
 
-def test_the_answer_of_a_check_is_its_reports_address_and_what_to_do(world, check):
+def test_the_answer_of_a_check_is_the_uri_of_its_report_and_the_days_to_work_on(world, check):
     world.add("flights", "2013-03-10", "20", name="late", rows=10)
     answer = check(as_of=None)
     assert answer == {
@@ -59,7 +59,7 @@ def test_the_answer_of_a_check_is_its_reports_address_and_what_to_do(world, chec
     assert (report.as_of, len(report.days)) == ("2013-03-13", 8)
 
 
-def test_a_check_of_the_present_day_puts_what_it_found_and_the_levels(world, check, metrics):
+def test_a_check_of_the_current_day_puts_counts_and_levels(world, check, metrics):
     world.add("flights", "2013-03-08", "20", name="below", rows=9)
     world.add("flights", "2013-03-09", "20", name="late", rows=30)
     world.add("flights", "2013-03-10", "20", name="late", rows=500)
@@ -95,7 +95,7 @@ def test_a_check_of_the_past_puts_no_level(check, metrics):
 
 
 @pytest.mark.parametrize(("silent_hours", "hours"), [(48, 7 * 24 + 14), (500, 500)])
-def test_a_source_without_any_arrival_is_silent_as_long_as_the_check_has_looked_back(
+def test_a_source_without_any_arrival_is_silent_for_the_whole_time_that_was_checked(
     monkeypatch, metrics, silent_hours, hours
 ):
     world = World()
@@ -104,42 +104,42 @@ def test_a_source_without_any_arrival_is_silent_as_long_as_the_check_has_looked_
         name: source.model_copy(update={"silent_hours": silent_hours}) for name, source in world.project.sources.items()
     }
     world.project = world.project.model_copy(update={"sources": sources})
-    monkeypatch.setattr(check_days, "_checker", lambda: world.checker)
+    monkeypatch.setattr(check_days, "build_checker", lambda: world.checker)
     check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"}, None)
     assert metrics.put[Metric.HOURS_SINCE_ARRIVAL, "weather"] == hours
 
 
-class Teller:
-    def __init__(self, told):
-        self.told, self.asked = told, []
+class FakeNotifier:
+    def __init__(self, result):
+        self.result, self.calls = result, []
 
-    def tell(self, **asked):
-        self.asked.append(asked)
-        return self.told
+    def notify(self, **arguments):
+        self.calls.append(arguments)
+        return self.result
 
 
 @pytest.mark.parametrize(
-    ("told", "counted"),
+    ("result", "counted"),
     [
-        (NotificationResult(told=True, message="s3://exchange/m.json"), {(Metric.CHANGES_TOLD, PIPELINE): 1}),
-        (NotificationResult(told=False, why="already told"), {}),
+        (NotificationResult(notified=True, message="s3://exchange/m.json"), {(Metric.NOTIFICATIONS_SENT, PIPELINE): 1}),
+        (NotificationResult(notified=False, reason="already notified"), {}),
     ],
 )
-def test_the_answer_of_telling_is_what_became_of_it(monkeypatch, metrics, told, counted):
-    teller = Teller(told)
-    monkeypatch.setattr(tell_change, "_teller", lambda: teller)
+def test_the_answer_of_a_notification_is_its_result(monkeypatch, metrics, result, counted):
+    notifier = FakeNotifier(result)
+    monkeypatch.setattr(notify_change, "build_notifier", lambda: notifier)
     request = {"pipeline": PIPELINE, "date": "2013-03-10", "comparison": "s3://exchange/c.json", "execution": EXECUTION}
-    answer = tell_change.handler(request | {"correlation_id": "c"}, None)
-    assert answer == {"told": told.told, "why": told.why, "message": told.message}
-    assert teller.asked == [request]
+    answer = notify_change.handler(request | {"correlation_id": "c"}, None)
+    assert answer == {"notified": result.notified, "reason": result.reason, "message": result.message}
+    assert notifier.calls == [request]
     assert metrics.put == counted
 
 
-def test_a_telling_that_is_unsure_rings_for_its_pipeline(monkeypatch, metrics):
+def test_an_unknown_outcome_is_counted_for_its_pipeline(monkeypatch, metrics):
     monkeypatch.setenv("RUN_TABLE", "runs")
     monkeypatch.setenv("CHANGE_TOPIC", "arn:aws:sns:us-east-1:000000000000:changes")
-    monkeypatch.setattr(tell_change, "client", lambda service: None)
-    tell_change._teller.cache_clear()
-    tell_change._teller().unsure(PIPELINE)
-    tell_change._teller.cache_clear()
-    assert metrics.put == {(Metric.TELLINGS_UNSURE, PIPELINE): 1}
+    monkeypatch.setattr(notify_change, "client", lambda service: None)
+    notify_change.build_notifier.cache_clear()
+    notify_change.build_notifier().on_outcome_unknown(PIPELINE)
+    notify_change.build_notifier.cache_clear()
+    assert metrics.put == {(Metric.NOTIFICATION_OUTCOME_UNKNOWN, PIPELINE): 1}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from slackwater.aws.clients import client
 from slackwater.aws.topic import MAX_BODY, MAX_SUBJECT, SnsTopic, connect, cut, subject_line
-from slackwater.errors import AccessDenied, AnswerLost, CloudError, Throttled
+from slackwater.errors import AccessDenied, ResponseLost, CloudError, Throttled
 
 pytestmark = pytest.mark.unit
 
@@ -103,7 +103,7 @@ def test_a_message_is_sent_with_the_attributes_by_which_subscriptions_filter():
 def test_a_refusal_means_that_nothing_was_sent(wire, error):
     with pytest.raises(error) as raised:
         publish(wire)
-    assert not isinstance(raised.value, AnswerLost)
+    assert not isinstance(raised.value, ResponseLost)
     assert len(wire.requests) == 1
 
 
@@ -119,7 +119,7 @@ def test_a_refusal_means_that_nothing_was_sent(wire, error):
     ],
 )
 def test_an_answer_that_was_lost_is_told_apart_and_the_message_is_not_sent_again(wire):
-    with pytest.raises(AnswerLost, match="no answer to publishing"):
+    with pytest.raises(ResponseLost, match="no answer to publishing"):
         publish(wire)
     assert len(wire.requests) == 1
 
@@ -150,7 +150,7 @@ def test_a_request_that_was_taken_whole_before_the_connection_broke_may_have_bee
             request += connection.recv(65_536)
         taken.append(request)
 
-    with server(monkeypatch, "http", break_off), pytest.raises(AnswerLost, match="no answer to publishing"):
+    with server(monkeypatch, "http", break_off), pytest.raises(ResponseLost, match="no answer to publishing"):
         SnsTopic(ARN).publish(subject="s", body="b", attributes={"date": "2013-03-10"})
     assert [request.count(b"Action=Publish") for request in taken] == [1]
 
@@ -160,7 +160,7 @@ def test_a_tls_connection_that_breaks_is_not_taken_for_a_refusal(monkeypatch):
         connection.recv(65_536)
         connection.sendall(b"HTTP/1.1 500 no\r\n\r\n")
 
-    with server(monkeypatch, "https", garble), pytest.raises(AnswerLost, match="SSL"):
+    with server(monkeypatch, "https", garble), pytest.raises(ResponseLost, match="SSL"):
         SnsTopic(ARN).publish(subject="s", body="b", attributes={})
 
 
@@ -168,7 +168,7 @@ def test_the_clients_of_everything_else_would_have_sent_it_again(monkeypatch):
     """Why the topic has a client of its own."""
     monkeypatch.setattr("time.sleep", lambda _: None)
     wire = refused("InternalError", 500)
-    with pytest.raises(AnswerLost):
+    with pytest.raises(ResponseLost):
         topic(wire, make=lambda: client("sns")).publish(subject="s", body="b", attributes={})
     assert len(wire.requests) > 1
 

@@ -15,7 +15,7 @@ from slackwater.errors import InputError, ObjectMissing
 from slackwater.late.comparison import ComparisonReference, comparison_uri
 from slackwater.late.versions import CompareAction, CompareSince, VersionPair, Versions, job_failure_uri, pair_uri
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
-from tests.fakes_late import comparison, version
+from tests.fakes_comparison import comparison, version
 from tests.fakes_runs import DictRunTable, DictStore
 
 pytestmark = pytest.mark.unit
@@ -27,9 +27,9 @@ STATES = MACHINE["States"]
 
 
 class Days(DictRunTable):
-    """A run table with one day, of which attempts have ended as the test says."""
+    """A run table with one day, whose attempts have the states that a test sets."""
 
-    def have(self, *states: RunState, told: int = 1) -> None:
+    def have(self, *states: RunState, notified: int = 1) -> None:
         published = None
         for attempt, state in enumerate(states, start=1):
             run = Run(
@@ -44,7 +44,9 @@ class Days(DictRunTable):
                 record = record.model_copy(update={"publication": publication, "ended_at": ended})
                 published = PublishedRun(run=run, publication=publication, at=ended)
             self.records[PIPELINE, DATE, attempt] = record
-        self.by_day[PIPELINE, DATE] = DayRecord(pipeline=PIPELINE, date=DATE, published=published, told=told)
+        self.by_day[PIPELINE, DATE] = DayRecord(
+            pipeline=PIPELINE, date=DATE, published=published, notified_attempt=notified
+        )
 
 
 PUBLISHED, FAILED, RUNNING = RunState.PUBLISHED, RunState.FAILED, RunState.RUNNING
@@ -74,18 +76,18 @@ def choose(versions, since=CompareSince.PREVIOUS, execution="arn:one"):
     [
         ((PUBLISHED, PUBLISHED), 1, CompareSince.PREVIOUS, (1, 2)),
         ((PUBLISHED, PUBLISHED, FAILED, PUBLISHED, RUNNING), 1, CompareSince.PREVIOUS, (2, 4)),
-        ((PUBLISHED, PUBLISHED, PUBLISHED), 1, CompareSince.TOLD, (1, 3)),
-        ((PUBLISHED, PUBLISHED, PUBLISHED), 2, CompareSince.TOLD, (2, 3)),
-        ((FAILED, PUBLISHED, PUBLISHED, PUBLISHED), 0, CompareSince.TOLD, (2, 4)),
-        ((FAILED, PUBLISHED, PUBLISHED), 1, CompareSince.TOLD, (2, 3)),
+        ((PUBLISHED, PUBLISHED, PUBLISHED), 1, CompareSince.NOTIFIED, (1, 3)),
+        ((PUBLISHED, PUBLISHED, PUBLISHED), 2, CompareSince.NOTIFIED, (2, 3)),
+        ((FAILED, PUBLISHED, PUBLISHED, PUBLISHED), 0, CompareSince.NOTIFIED, (2, 4)),
+        ((FAILED, PUBLISHED, PUBLISHED), 1, CompareSince.NOTIFIED, (2, 3)),
         ((PUBLISHED, PUBLISHED), 2, CompareSince.PREVIOUS, (1, 2)),
     ],
 )
 def test_the_published_version_is_compared_with_the_one_before_or_the_one_that_people_know(
     versions, table, store, case
 ):
-    states, told, since, pair = case
-    table.have(*states, told=told)
+    states, notified, since, pair = case
+    table.have(*states, notified=notified)
     chosen = choose(versions, since)
     before, after = pair
     prefix = f"s3://exchange/comparisons/{PIPELINE}/{DATE}/{before}-{after}/"
@@ -103,16 +105,16 @@ def test_the_published_version_is_compared_with_the_one_before_or_the_one_that_p
     "case",
     [
         ((FAILED, PUBLISHED, FAILED), 2, CompareSince.PREVIOUS, "published once: there is no earlier version"),
-        ((PUBLISHED,), 1, CompareSince.TOLD, "published once: there is no earlier version"),
-        ((PUBLISHED, PUBLISHED), 2, CompareSince.TOLD, "people know the published version of 2013-03-10 already"),
+        ((PUBLISHED,), 1, CompareSince.NOTIFIED, "published once: there is no earlier version"),
+        ((PUBLISHED, PUBLISHED), 2, CompareSince.NOTIFIED, "people know the published version of 2013-03-10 already"),
     ],
 )
 def test_without_two_versions_there_is_nothing_to_compare(versions, table, store, case):
-    states, told, since, why = case
-    table.have(*states, told=told)
+    states, notified, since, reason = case
+    table.have(*states, notified=notified)
     chosen = choose(versions, since)
     assert (chosen.action, chosen.comparison.uri, chosen.comparison.differing) == (CompareAction.NOTHING, "", 0)
-    assert why in chosen.comparison.why
+    assert reason in chosen.comparison.reason
     assert not store.objects
 
 
@@ -136,7 +138,7 @@ def test_a_pair_is_compared_once(versions, table, store):
     assert choose(versions).action is CompareAction.COMPARE
 
 
-def test_a_comparison_of_an_earlier_form_is_made_again(versions, table, store):
+def test_a_comparison_with_other_fields_is_made_again(versions, table, store):
     table.have(PUBLISHED, PUBLISHED)
     store.put(comparison_uri(choose(versions).prefix), b'{"pipeline": "daily_delays"}')
     assert choose(versions).action is CompareAction.COMPARE
@@ -155,11 +157,11 @@ def test_two_executions_compare_the_same_pair_as_jobs_of_their_own(versions, tab
     assert other.prefix == one.prefix
     store.put(job_failure_uri(one.prefix, one.job), b"CloudError: no tag")
 
-    def why(job):
-        return versions.failed(prefix=one.prefix, job=job, error="States.TaskFailed", cause="Task failed")
+    def failure(job):
+        return versions.failure(prefix=one.prefix, job=job, error="States.TaskFailed", cause="Task failed")
 
-    assert why(one.job) == "CloudError: no tag"
-    assert why(other.job) == "States.TaskFailed: Task failed"
+    assert failure(one.job) == "CloudError: no tag"
+    assert failure(other.job) == "States.TaskFailed: Task failed"
 
 
 class TestMachine:
@@ -167,7 +169,7 @@ class TestMachine:
 
     @pytest.fixture
     def call(self, monkeypatch, versions):
-        monkeypatch.setattr(compare_versions, "_versions", lambda: versions)
+        monkeypatch.setattr(compare_versions, "build_versions", lambda: versions)
         known: dict[str, Any] = {}
 
         def call(state: str, given: Any = None) -> Any:
@@ -197,32 +199,35 @@ class TestMachine:
         table.have(PUBLISHED, PUBLISHED)
         chosen = call("Choose the versions", self.asked(correlation_id="c-1"))
         states = {"input": chosen, "context": {"State": {"RetryCount": 2}}}
-        (choice,) = STATES["Is it to be made?"]["Choices"]
+        (choice,) = STATES["Decide whether to compare"]["Choices"]
         assert evaluated(choice["Condition"], states, call.known) is True
         job = evaluated(STATES["Compare the versions"]["Arguments"], states, call.known)
         assert job["ClientToken"] == f"{chosen['job']}-2"
         assert len(job["ClientToken"]) <= 64
         assert job["Name"] == "daily_delays 2013-03-10 compare 1-2"
         words = job["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
-        assert dict(zip(words[::2], words[1::2], strict=True)) == {
-            "--project": "${ProjectUri}", "--pipeline": PIPELINE, "--date": DATE, "--prefix": chosen["prefix"],
-            "--job": chosen["job"], "--correlation-id": "c-1",
-            "--catalog-table": f"warehouse.${{WarehouseDatabase}}.{PIPELINE}",
+        arguments = dict(zip(words[::2], words[1::2], strict=True))
+        assert json.loads(arguments.pop("--comparison")) == {
+            "pipeline": PIPELINE, "date": DATE, "prefix": chosen["prefix"], "job": chosen["job"],
+            "correlation_id": "c-1",
+        }  # fmt: skip
+        assert arguments == {
+            "--project": "${ProjectUri}", "--catalog-table": f"warehouse.${{WarehouseDatabase}}.{PIPELINE}",
         }  # fmt: skip
         with pytest.raises(ObjectMissing):
-            call("Take the comparison")
+            call("Read the comparison")
         store.put(comparison_uri(chosen["prefix"]), comparison(before=version(1)).model_dump_json().encode())
-        taken = call("Take the comparison")
+        taken = call("Read the comparison")
         assert taken == {
-            "uri": comparison_uri(chosen["prefix"]), "before": 1, "after": 2, "differing": 1, "why": "",
+            "uri": comparison_uri(chosen["prefix"]), "before": 1, "after": 2, "differing": 1, "reason": "",
         }  # fmt: skip
 
     def test_what_is_known_or_nothing_needs_no_job(self, call, table):
         table.have(PUBLISHED)
         chosen = call("Choose the versions", self.asked())
-        (choice,) = STATES["Is it to be made?"]["Choices"]
+        (choice,) = STATES["Decide whether to compare"]["Choices"]
         assert evaluated(choice["Condition"], {"input": chosen}, call.known) is False
-        answer = evaluated(STATES["Nothing to make"]["Output"], {"input": chosen}, call.known)
+        answer = evaluated(STATES["Return the known comparison"]["Output"], {"input": chosen}, call.known)
         assert (answer["uri"], answer["after"]) == ("", 1)
         assert call.known["correlation_id"] == "one"
 
@@ -231,8 +236,8 @@ class TestMachine:
         chosen = call("Choose the versions", self.asked())
         store.put(job_failure_uri(chosen["prefix"], chosen["job"]), b"CloudError: the tag is gone")
         call.known["error"] = {"Error": "States.TaskFailed"}
-        call("Learn why")
-        failed = STATES["Comparison failed"]
+        call("Find out why it failed")
+        failed = STATES["Fail the comparison"]
         assert evaluated(failed["Cause"], {}, call.known) == "CloudError: the tag is gone"
         assert failed["Error"] == "ComparisonFailed"
 

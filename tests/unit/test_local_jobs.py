@@ -1,15 +1,16 @@
-"""Job runs of the local EMR Serverless: states, queue, tokens, time-outs."""
+"""Job runs and applications of the local EMR Serverless: states, queue, tokens, time limits."""
 
 from __future__ import annotations
 
 import pytest
 
-from slackwater.local.emr.applications import Applications
-from slackwater.local.emr.errors import Conflict, Invalid, NotFound
+from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.jobs import JobRuns
-from slackwater.local.emr.runner import Outcome
-from slackwater.local.emr.store import Scope, Store
-from tests.fakes_local import FakeRunner
+from slackwater.local.emr.model import EmrConflict, EmrResourceNotFound, EmrValidationError
+from slackwater.local.emr.runner import AttemptResult
+from slackwater.local.emr.store import EmrStore
+from slackwater.local.emulator import Scope
+from tests.fakes_local import FakeAttemptRunner
 
 pytestmark = pytest.mark.unit
 
@@ -17,16 +18,26 @@ HERE = Scope("000000000000", "us-east-1")
 ELSEWHERE = Scope("000000000000", "eu-west-1")
 
 
-class World:
-    """The service with a fake runner."""
+class Emr:
+    """The service with one application and a fake runner."""
 
-    def __init__(self, runner: FakeRunner | None = None, *, slots: int = 8, minute: float = 60, **settings) -> None:
-        self.store = Store()
-        self.runner = runner or FakeRunner()
-        self.applications = Applications(self.store)
+    def __init__(
+        self, runner: FakeAttemptRunner | None = None, *, slots: int = 8, minute: float = 60, **settings
+    ) -> None:
+        self.store = EmrStore()
+        self.runner = runner or FakeAttemptRunner()
         self.jobs = JobRuns(self.store, self.runner, slots=slots, seconds_per_minute=minute)
-        request = {"releaseLabel": "emr-spark-8.0.0", "type": "SPARK", "clientToken": "app", **settings}
-        self.application = self.applications.create(HERE, request)
+        self.api = EmrServerlessApi(self.store, self.jobs)
+        self.application = self.create("app", **settings)
+        self.id = {"applicationId": self.application.id}
+
+    def create(self, token: str, **settings):
+        request = {"releaseLabel": "emr-spark-8.0.0", "type": "SPARK", "clientToken": token, **settings}
+        return self.store.applications[self.api.create_application(HERE, request)["applicationId"]]
+
+    @property
+    def state(self) -> str:
+        return self.api.get_application(HERE, self.id)["application"]["state"]
 
     def start(self, token: str = "one", **request):  # noqa: S107
         return self.jobs.start(HERE, self.request(token, **request))
@@ -51,18 +62,18 @@ class World:
 
 
 def test_a_job_that_succeeds_starts_its_application_and_is_billed():
-    world = World()
-    run = world.ended(world.start())
-    assert (run.state, world.application.state) == ("SUCCESS", "STARTED")
-    document = run.document()
+    emr = Emr()
+    run = emr.ended(emr.start())
+    assert (run.state, emr.application.state) == ("SUCCESS", "STARTED")
+    document = run.show("JobRun")
     # A driver and three executors of 4 vCPU and 16 GB, for the least that is billed: a minute.
     assert document["billedResourceUtilization"] == {"vCPUHour": 0.267, "memoryGBHour": 1.067, "storageGBHour": 0.0}
     assert document["endedAt"] >= document["startedAt"] >= document["createdAt"]
 
 
-def test_a_failed_driver_is_told_in_the_state_details():
-    world = World(FakeRunner(Outcome(1, "AuditFailed: key is not unique")))
-    failed = world.ended(world.start())
+def test_the_state_details_contain_the_error_of_a_failed_driver():
+    emr = Emr(FakeAttemptRunner(AttemptResult(1, "AuditFailed: key is not unique")))
+    failed = emr.ended(emr.start())
     assert failed.state == "FAILED"
     assert failed.state_details == (
         "Job failed, please check complete logs in configured logging destination. "
@@ -71,222 +82,223 @@ def test_a_failed_driver_is_told_in_the_state_details():
 
 
 def test_state_details_never_exceed_what_the_api_allows():
-    world = World(FakeRunner(Outcome(1, "ValueError: " + "x" * 1000)))
-    assert len(world.ended(world.start()).state_details) == 256
+    emr = Emr(FakeAttemptRunner(AttemptResult(1, "ValueError: " + "x" * 1000)))
+    assert len(emr.ended(emr.start()).state_details) == 256
 
 
 def test_the_same_token_with_the_same_request_is_the_same_job_run():
-    world = World()
-    assert world.start("same") is world.start("same")
-    assert len(world.store.job_runs) == 1
+    emr = Emr()
+    assert emr.start("same") is emr.start("same")
+    assert len(emr.store.job_runs) == 1
 
 
 def test_the_same_token_with_another_request_is_a_conflict():
-    world = World()
-    world.start("same")
-    with pytest.raises(Conflict):
-        world.start("same", name="other")
+    emr = Emr()
+    emr.start("same")
+    with pytest.raises(EmrConflict):
+        emr.start("same", name="other")
 
 
 def test_a_token_belongs_to_its_application():
-    world = World()
-    first = world.start("same")
-    request = {"releaseLabel": "emr-spark-8.0.0", "type": "SPARK", "clientToken": "second"}
-    second = world.applications.create(HERE, request)
-    assert world.jobs.start(HERE, {**world.request("same"), "applicationId": second.id}).id != first.id
+    emr = Emr()
+    first = emr.start("same")
+    second = emr.create("second")
+    assert emr.jobs.start(HERE, {**emr.request("same"), "applicationId": second.id}).id != first.id
 
 
 def test_more_than_max_concurrent_runs_wait_in_the_queue_in_order():
-    world = World(schedulerConfiguration={"maxConcurrentRuns": 1})
-    with world.runner.holding():
-        first = world.start("first")
-        world.until(first, "RUNNING")
-        second = world.start("second")
-        world.until(second, "QUEUED")
-        third = world.start("third")
-        world.until(third, "QUEUED")
+    emr = Emr(schedulerConfiguration={"maxConcurrentRuns": 1})
+    with emr.runner.holding():
+        first = emr.start("first")
+        emr.until(first, "RUNNING")
+        second = emr.start("second")
+        emr.until(second, "QUEUED")
+        third = emr.start("third")
+        emr.until(third, "QUEUED")
     for run in (first, second, third):
-        assert world.ended(run).state == "SUCCESS"
+        assert emr.ended(run).state == "SUCCESS"
     assert first.ended_at <= second.started_at <= second.ended_at <= third.started_at
     assert second.queued_seconds > 0
     assert first.queued_seconds == 0
 
 
 def test_a_job_that_waits_longer_than_the_queue_allows_fails():
-    world = World(minute=0.001, schedulerConfiguration={"maxConcurrentRuns": 1, "queueTimeoutMinutes": 15})
-    with world.runner.holding():
-        first = world.start("first", executionTimeoutMinutes=0)
-        world.until(first, "RUNNING")
-        second = world.start("second")
-        assert world.ended(second).state == "FAILED"
+    emr = Emr(minute=0.001, schedulerConfiguration={"maxConcurrentRuns": 1, "queueTimeoutMinutes": 15})
+    with emr.runner.holding():
+        first = emr.start("first", executionTimeoutMinutes=0)
+        emr.until(first, "RUNNING")
+        second = emr.start("second")
+        assert emr.ended(second).state == "FAILED"
         assert "queueTimeoutMinutes" in second.state_details
 
 
 def test_a_queued_job_can_be_cancelled_and_the_next_one_still_runs():
-    world = World(schedulerConfiguration={"maxConcurrentRuns": 1})
-    with world.runner.holding():
-        first = world.start("first")
-        world.until(first, "RUNNING")
-        second, third = world.start("second"), world.start("third")
-        world.until(second, "QUEUED")
-        world.jobs.cancel(HERE, world.application.id, second.id)
-        assert world.ended(second).state == "CANCELLED"
-    assert world.ended(third).state == "SUCCESS"
-    assert len(world.runner.submitted) == 2
+    emr = Emr(schedulerConfiguration={"maxConcurrentRuns": 1})
+    with emr.runner.holding():
+        first = emr.start("first")
+        emr.until(first, "RUNNING")
+        second, third = emr.start("second"), emr.start("third")
+        emr.until(second, "QUEUED")
+        emr.jobs.cancel(second)
+        assert emr.ended(second).state == "CANCELLED"
+    assert emr.ended(third).state == "SUCCESS"
+    assert len(emr.runner.submitted) == 2
 
 
 def test_jobs_beyond_the_machines_slots_are_scheduled_until_one_is_free():
-    world = World(slots=1)
-    with world.runner.holding():
-        first = world.start("first")
-        world.until(first, "RUNNING")
-        second = world.start("second")
-        world.until(second, "SCHEDULED")
-    assert world.ended(second).state == "SUCCESS"
+    emr = Emr(slots=1)
+    with emr.runner.holding():
+        first = emr.start("first")
+        emr.until(first, "RUNNING")
+        second = emr.start("second")
+        emr.until(second, "SCHEDULED")
+    assert emr.ended(second).state == "SUCCESS"
 
 
 def test_a_running_job_is_cancelled_and_its_slot_is_free_again():
-    world = World(slots=1)
-    with world.runner.holding():
-        run = world.start("first")
-        world.until(run, "RUNNING")
-        world.jobs.cancel(HERE, world.application.id, run.id)
-        assert world.ended(run).state == "CANCELLED"
-    assert world.ended(world.start("second")).state == "SUCCESS"
+    emr = Emr(slots=1)
+    with emr.runner.holding():
+        run = emr.start("first")
+        emr.until(run, "RUNNING")
+        emr.jobs.cancel(run)
+        assert emr.ended(run).state == "CANCELLED"
+    assert emr.ended(emr.start("second")).state == "SUCCESS"
 
 
 def test_a_job_that_has_ended_cannot_be_cancelled():
-    world = World()
-    run = world.ended(world.start())
-    with pytest.raises(Invalid):
-        world.jobs.cancel(HERE, world.application.id, run.id)
+    emr = Emr()
+    run = emr.ended(emr.start())
+    with pytest.raises(EmrValidationError):
+        emr.jobs.cancel(run)
 
 
 def test_a_job_that_runs_longer_than_it_may_is_cancelled():
-    world = World(minute=0.01)
-    with world.runner.holding():
-        run = world.ended(world.start(executionTimeoutMinutes=1))
+    emr = Emr(minute=0.01)
+    with emr.runner.holding():
+        run = emr.ended(emr.start(executionTimeoutMinutes=1))
     assert (run.state, run.state_details) == ("CANCELLED", "The job run timed out after 1 minutes")
 
 
 def test_a_retry_policy_runs_another_attempt():
-    world = World(FakeRunner(Outcome(1, "IOError: flaky")))
-    run = world.ended(world.start(retryPolicy={"maxAttempts": 3}))
+    emr = Emr(FakeAttemptRunner(AttemptResult(1, "IOError: flaky")))
+    run = emr.ended(emr.start(retryPolicy={"maxAttempts": 3}))
     assert (run.state, run.attempt, len(run.attempts)) == ("SUCCESS", 2, 1)
 
 
 def test_attempts_end_with_the_retry_policy():
-    world = World(FakeRunner(*[Outcome(1, "IOError: broken")] * 5))
-    run = world.ended(world.start(retryPolicy={"maxAttempts": 3}))
-    assert (run.state, run.attempt, len(world.runner.submitted)) == ("FAILED", 3, 3)
+    emr = Emr(FakeAttemptRunner(*[AttemptResult(1, "IOError: broken")] * 5))
+    run = emr.ended(emr.start(retryPolicy={"maxAttempts": 3}))
+    assert (run.state, run.attempt, len(emr.runner.submitted)) == ("FAILED", 3, 3)
 
 
 def test_a_driver_larger_than_the_application_may_be_fails_and_frees_its_slot():
-    world = World(slots=1, maximumCapacity={"cpu": "4 vCPU", "memory": "16 GB"})
-    big = world.ended(world.start("big", parameters="--conf spark.driver.cores=8 --conf spark.driver.memory=20g"))
-    assert (big.state, world.runner.submitted) == ("FAILED", [])
+    emr = Emr(slots=1, maximumCapacity={"cpu": "4 vCPU", "memory": "16 GB"})
+    big = emr.ended(emr.start("big", parameters="--conf spark.driver.cores=8 --conf spark.driver.memory=20g"))
+    assert (big.state, emr.runner.submitted) == ("FAILED", [])
     assert "maximumCapacity" in big.state_details
-    assert world.ended(world.start("small")).state == "SUCCESS"
+    assert emr.ended(emr.start("small")).state == "SUCCESS"
 
 
 def test_an_application_that_does_not_start_by_itself_refuses_jobs_until_it_is_started():
-    world = World(autoStartConfiguration={"enabled": False})
-    with pytest.raises(Invalid):
-        world.start()
-    world.applications.start(HERE, world.application.id)
-    assert world.ended(world.start()).state == "SUCCESS"
+    emr = Emr(autoStartConfiguration={"enabled": False})
+    with pytest.raises(EmrValidationError):
+        emr.start()
+    emr.api.start_application(HERE, emr.id)
+    assert emr.ended(emr.start()).state == "SUCCESS"
 
 
 def test_another_region_sees_nothing():
-    world = World()
-    run = world.start()
-    with pytest.raises(NotFound):
-        world.jobs.get(ELSEWHERE, world.application.id, run.id)
-    with pytest.raises(NotFound):
-        world.jobs.start(ELSEWHERE, world.request("other"))
+    emr = Emr()
+    run = emr.start()
+    with pytest.raises(EmrResourceNotFound):
+        emr.api.get_job_run(ELSEWHERE, {**emr.id, "jobRunId": run.id})
+    with pytest.raises(EmrResourceNotFound):
+        emr.jobs.start(ELSEWHERE, emr.request("other"))
 
 
 def test_logs_go_where_emr_puts_them():
-    world = World()
+    emr = Emr()
     monitoring = {"monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": "s3://logs/emr/"}}}
-    run = world.ended(world.start(configurationOverrides=monitoring))
-    assert world.runner.log_prefixes == [f"s3://logs/emr/applications/{world.application.id}/jobs/{run.id}"]
+    run = emr.ended(emr.start(configurationOverrides=monitoring))
+    assert emr.runner.log_prefixes == [f"s3://logs/emr/applications/{emr.application.id}/jobs/{run.id}"]
 
 
 def test_job_runs_are_listed_by_state_and_time_newest_first():
-    world = World()
-    first, second = world.ended(world.start("first")), world.ended(world.start("second"))
-    listed = world.jobs.list(HERE, {"applicationId": world.application.id, "states": ["SUCCESS"]})
-    assert [run.id for run in listed] == [second.id, first.id]
-    assert world.jobs.list(HERE, {"applicationId": world.application.id, "states": ["FAILED"]}) == []
-    after = {"applicationId": world.application.id, "createdAtAfter": second.created_at}
-    assert [run.id for run in world.jobs.list(HERE, after)] == [second.id]
+    emr = Emr()
+    first, second = emr.ended(emr.start("first")), emr.ended(emr.start("second"))
+
+    def listed(**filters):
+        return [run["id"] for run in emr.api.list_job_runs(HERE, {**emr.id, **filters})["jobRuns"]]
+
+    assert listed(states=["SUCCESS"]) == [second.id, first.id]
+    assert listed(states=["FAILED"]) == []
+    assert listed(createdAtAfter=second.created_at) == [second.id]
 
 
-def test_a_new_process_finds_what_ended_and_fails_what_did_not():
-    world = World()
-    done = world.ended(world.start("done"))
-    with world.runner.holding():
-        running = world.start("running")
-        world.until(running, "RUNNING")
-        saved = world.store.saved()
-    again = Store()
-    again.restore(saved)
-    assert again.job_runs[done.id].document() == done.document()
+def test_a_new_process_keeps_job_runs_that_ended_and_fails_the_others():
+    emr = Emr()
+    done = emr.ended(emr.start("done"))
+    with emr.runner.holding():
+        running = emr.start("running")
+        emr.until(running, "RUNNING")
+        saved = emr.store.to_json()
+    again = EmrStore()
+    again.load_json(saved)
+    assert again.job_runs[done.id].show("JobRun") == done.show("JobRun")
     assert again.job_runs[running.id].state == "FAILED"
     assert again.job_runs[running.id].state_details == "Job failed: the local cloud stopped while it ran"
-    assert again.application(HERE, world.application.id).document() == world.application.document()
+    assert again.applications[emr.application.id].show("Application") == emr.application.show("Application")
 
 
 def test_a_lost_job_run_still_answers_for_its_token_after_a_restart():
-    world = World()
-    with world.runner.holding():
-        lost = world.start("token")
-        world.until(lost, "RUNNING")
-        saved = world.store.saved()
-    again = Store()
-    again.restore(saved)
-    jobs = JobRuns(again, FakeRunner(), slots=1)
-    assert jobs.start(HERE, world.request("token")).id == lost.id
-    assert jobs.wait(jobs.start(HERE, world.request("another")), 10)
+    emr = Emr()
+    with emr.runner.holding():
+        lost = emr.start("token")
+        emr.until(lost, "RUNNING")
+        saved = emr.store.to_json()
+    again = EmrStore()
+    again.load_json(saved)
+    jobs = JobRuns(again, FakeAttemptRunner(), slots=1)
+    assert jobs.start(HERE, emr.request("token")).id == lost.id
+    assert jobs.wait(jobs.start(HERE, emr.request("another")), 10)
 
 
 class TestApplications:
-    def test_deleting_needs_a_stopped_application_and_takes_its_job_runs(self):
-        world = World()
-        run = world.ended(world.start())
-        with pytest.raises(Invalid):
-            world.applications.delete(HERE, world.application.id)
-        world.applications.stop(HERE, world.application.id)
-        world.applications.delete(HERE, world.application.id)
-        assert run.id not in world.store.job_runs
-        with pytest.raises(NotFound):
-            world.applications.get(HERE, world.application.id)
+    def test_deleting_needs_a_stopped_application_and_deletes_its_job_runs(self):
+        emr = Emr()
+        run = emr.ended(emr.start())
+        with pytest.raises(EmrValidationError):
+            emr.api.delete_application(HERE, emr.id)
+        emr.api.stop_application(HERE, emr.id)
+        emr.api.delete_application(HERE, emr.id)
+        assert run.id not in emr.store.job_runs
+        with pytest.raises(EmrResourceNotFound):
+            emr.api.get_application(HERE, emr.id)
 
     def test_stopping_needs_all_job_runs_to_have_ended(self):
-        world = World()
-        with world.runner.holding():
-            world.start()
-            with pytest.raises(Invalid):
-                world.applications.stop(HERE, world.application.id)
+        emr = Emr()
+        with emr.runner.holding():
+            emr.start()
+            with pytest.raises(EmrValidationError):
+                emr.api.stop_application(HERE, emr.id)
 
     def test_an_idle_application_stops_by_itself(self):
-        world = World(autoStopConfiguration={"enabled": True, "idleTimeoutMinutes": 1})
-        world.ended(world.start())
-        assert world.applications.get(HERE, world.application.id).state == "STARTED"
-        world.application.idle_since -= 61
-        assert world.applications.get(HERE, world.application.id).state == "STOPPED"
+        emr = Emr(autoStopConfiguration={"enabled": True, "idleTimeoutMinutes": 1})
+        emr.ended(emr.start())
+        assert emr.state == "STARTED"
+        emr.application.idle_since -= 61
+        assert emr.state == "STOPPED"
 
     def test_a_started_application_cannot_be_updated(self):
-        world = World()
-        world.applications.start(HERE, world.application.id)
-        request = {"applicationId": world.application.id, "clientToken": "u", "releaseLabel": "emr-spark-8.0.1"}
-        with pytest.raises(Invalid):
-            world.applications.update(HERE, request)
-        world.applications.stop(HERE, world.application.id)
-        assert world.applications.update(HERE, request).settings["releaseLabel"] == "emr-spark-8.0.1"
+        emr = Emr()
+        emr.api.start_application(HERE, emr.id)
+        request = {"applicationId": emr.application.id, "clientToken": "u", "releaseLabel": "emr-spark-8.0.1"}
+        with pytest.raises(EmrValidationError):
+            emr.api.update_application(HERE, request)
+        emr.api.stop_application(HERE, emr.id)
+        assert emr.api.update_application(HERE, request)["application"]["releaseLabel"] == "emr-spark-8.0.1"
 
     def test_hive_is_refused(self):
-        request = {"releaseLabel": "emr-7.0.0", "type": "HIVE", "clientToken": "hive"}
-        with pytest.raises(Invalid):
-            Applications(Store()).create(HERE, request)
+        emr = Emr()
+        with pytest.raises(EmrValidationError):
+            emr.create("hive", releaseLabel="emr-7.0.0", type="HIVE")

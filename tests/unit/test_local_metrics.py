@@ -1,4 +1,4 @@
-"""How the local cloud reads metrics from log lines, judges alarms, measures queues and keeps dead letters."""
+"""The local cloud's metrics from log lines and queues, states of alarms, and dead letters."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from ministack.core.responses import request_scope
 from ministack.services import cloudwatch, cloudwatch_logs, sns, sqs, stepfunctions
 
-from slackwater.local.alarms import Rule, State, judge, period_of
-from slackwater.local.emf import Datum, data
+from slackwater.local import queues
+from slackwater.local.alarms import AlarmDefinition, AlarmState, evaluate, period_index
+from slackwater.local.emf import MetricDatum, read_metrics
 from slackwater.local.monitoring import Monitoring
 
 pytestmark = pytest.mark.unit
@@ -28,17 +29,19 @@ def directive(*metrics, dimensions=(("pipeline",),)):
 
 
 def test_every_metric_is_read_with_every_set_of_dimensions():
-    both = directive("Runs", "Days", dimensions=[["pipeline"], ["pipeline", "zone"], []])
-    read = list(data(line([both], pipeline="p", zone="z", Runs=1, Days=[2, 3.5])))
-    sets = [{"pipeline": "p"}, {"pipeline": "p", "zone": "z"}, {}]
+    both = directive("Runs", "Days", dimensions=[["pipeline"], ["pipeline", "stage"], []])
+    read = list(read_metrics(line([both], pipeline="p", stage="z", Runs=1, Days=[2, 3.5])))
+    sets = [{"pipeline": "p"}, {"pipeline": "p", "stage": "z"}, {}]
     assert read == [
-        Datum("N", name, of, "Count", NOW, v) for name, v in (("Runs", (1,)), ("Days", (2, 3.5))) for of in sets
+        MetricDatum("N", name, dimensions, "Count", NOW, values)
+        for name, values in (("Runs", (1,)), ("Days", (2, 3.5)))
+        for dimensions in sets
     ]
 
 
 def test_several_directives_are_read_and_a_unit_may_be_left_out():
     second = {"Namespace": "M", "Dimensions": [], "Metrics": [{"Name": "Runs", "StorageResolution": 1}]}
-    read = list(data(line([directive("Runs"), second], pipeline="p", Runs=1)))
+    read = list(read_metrics(line([directive("Runs"), second], pipeline="p", Runs=1)))
     assert [(datum.namespace, datum.dimensions, datum.unit) for datum in read] == [
         ("N", {"pipeline": "p"}, "Count"),
         ("M", {}, "None"),
@@ -58,12 +61,12 @@ def test_several_directives_are_read_and_a_unit_may_be_left_out():
         {"pipeline": 7, "Runs": 1},
     ],
 )
-def test_what_is_named_and_does_not_stand_there_is_passed_over(members):
-    assert list(data(line([directive("Runs")], **members))) == []
+def test_metrics_without_values_are_skipped(members):
+    assert list(read_metrics(line([directive("Runs")], **members))) == []
 
 
 @pytest.mark.parametrize(
-    "text",
+    "other_line",
     [
         "START RequestId: 1",
         '{"level": "INFO", "message": "\\"_aws\\" is no metadata"}',
@@ -75,13 +78,13 @@ def test_what_is_named_and_does_not_stand_there_is_passed_over(members):
         '{"_aws": ',
     ],
 )
-def test_any_other_line_says_nothing_of_metrics(text):
-    assert list(data(text)) == []
+def test_other_lines_have_no_metrics(other_line):
+    assert list(read_metrics(other_line)) == []
 
 
-def rule(missing, *, periods=3, to_alarm=None, comparison="GreaterThanOrEqualToThreshold"):
-    of = {"period": 60, "periods": periods, "to_alarm": to_alarm or periods, "threshold": 1}
-    return Rule(comparison=comparison, missing=missing, **of)
+def definition(missing, *, periods=3, to_alarm=None, comparison="GreaterThanOrEqualToThreshold"):
+    counts = {"evaluation_periods": periods, "datapoints_to_alarm": to_alarm or periods}
+    return AlarmDefinition(period=60, threshold=1, comparison=comparison, missing=missing, **counts)
 
 
 RETAINED = "RETAINED"
@@ -104,22 +107,22 @@ MISSING = ("missing", "ignore", "breaching", "notBreaching")
         ("- - - X -", 2, "ALARM RETAINED ALARM OK"),
     ],
 )
-def test_data_that_is_missing_is_treated_as_cloudwatch_documents_it(points, to_alarm, states):
+def test_missing_data_is_treated_as_cloudwatch_documents_it(points, to_alarm, states):
     values = [{"-": None, "0": 0.0, "X": 1.0}[point] for point in reversed(points.split())]
     for missing, state in zip(MISSING, states.split(), strict=True):
-        for current in State:
-            found = judge(values, rule(missing, to_alarm=to_alarm), current=current)
-            assert found == (current if state == RETAINED else state), missing
+        for current in AlarmState:
+            result = evaluate(values, definition(missing, to_alarm=to_alarm), current=current)
+            assert result == (current if state == RETAINED else state), missing
 
 
-def test_an_alarm_does_not_ring_before_there_is_enough_data_to_ring():
-    assert judge([1.0, None, None, None, None], rule("missing"), current=State.OK) is State.OK
+def test_an_alarm_does_not_fire_before_there_is_enough_data():
+    assert evaluate([1.0, None, None, None, None], definition("missing"), current=AlarmState.OK) is AlarmState.OK
 
 
 @pytest.mark.parametrize("missing", MISSING)
 def test_the_latest_data_decides_about_an_alarm_of_one_period(missing):
-    assert judge([None, 1.0, 0.0], rule(missing, periods=1), current=State.OK) is State.ALARM
-    assert judge([0.0, 1.0, 1.0], rule(missing, periods=1), current=State.ALARM) is State.OK
+    assert evaluate([None, 1.0, 0.0], definition(missing, periods=1), current=AlarmState.OK) is AlarmState.ALARM
+    assert evaluate([0.0, 1.0, 1.0], definition(missing, periods=1), current=AlarmState.ALARM) is AlarmState.OK
 
 
 @pytest.mark.parametrize(
@@ -131,13 +134,13 @@ def test_the_latest_data_decides_about_an_alarm_of_one_period(missing):
         ("LessThanOrEqualToThreshold", [0, 1]),
     ],
 )
-def test_a_value_breaches_as_the_comparison_says(comparison, breaching):
-    compared = rule("missing", comparison=comparison)
+def test_a_value_breaches_by_the_comparison(comparison, breaching):
+    compared = definition("missing", comparison=comparison)
     assert [value for value in (0, 1, 2) if compared.breaches(value)] == breaching
 
 
-def test_periods_are_counted_from_now_backwards_and_what_is_ahead_is_now():
-    ages = [period_of(at, now=NOW, period=60) for at in (NOW + 5, NOW, NOW - 59, NOW - 60, NOW - 120)]
+def test_periods_are_counted_backwards_and_the_future_belongs_to_the_current_one():
+    ages = [period_index(at, now=NOW, period=60) for at in (NOW + 5, NOW, NOW - 59, NOW - 60, NOW - 120)]
     assert ages == [0, 0, 0, 1, 2]
 
 
@@ -148,28 +151,30 @@ def touched():
 
 @pytest.fixture
 def monitoring(monkeypatch, touched):
-    """The adapter, entered in the emulator's tables, which are as they were afterwards."""
+    """Monitoring, registered with the emulator until the test ends."""
     for module, name in (
         (cloudwatch_logs, "_append_log_events"),
         (stepfunctions, "_fail_execution"),
         (cloudwatch, "_evaluate_alarm"),
         (sns, "_deliver_to_sqs"),
+        (sqs, "_receive_messages_for_esm"),
     ):
         monkeypatch.setattr(module, name, getattr(module, name))
     adapter = Monitoring(lambda: touched.append(1))
     adapter.register()
+    queues.register()
     yield adapter
     for module in (cloudwatch, sns, sqs, stepfunctions):
         module.reset()
 
 
-def alarm(name="alarm", *, missing="notBreaching", of="p", **more):
-    made = {
+def alarm(name="alarm", *, missing="notBreaching", pipeline="p", **more):
+    document = {
         "AlarmName": name,
         "AlarmArn": f"arn:aws:cloudwatch:us-east-1:000000000000:alarm:{name}",
         "Namespace": "N",
         "MetricName": "Runs",
-        "Dimensions": [{"Name": "pipeline", "Value": of}],
+        "Dimensions": [{"Name": "pipeline", "Value": pipeline}],
         "Statistic": "Sum",
         "Period": 300,
         "EvaluationPeriods": 1,
@@ -181,36 +186,36 @@ def alarm(name="alarm", *, missing="notBreaching", of="p", **more):
         "ActionsEnabled": True,
         **more,
     }
-    cloudwatch.cloudformation_put_metric_alarm(made)
-    return made
+    cloudwatch.cloudformation_put_metric_alarm(document)
+    return document
 
 
-def log(text):
+def log(line):
     stream = {"events": [], "firstEventTimestamp": None, "lastEventTimestamp": None, "lastIngestionTime": None}
-    cloudwatch_logs._append_log_events(stream, [{"timestamp": 1, "message": text, "ingestionTime": 1}])
+    cloudwatch_logs._append_log_events(stream, [{"timestamp": 1, "message": line, "ingestionTime": 1}])
 
 
-def ran(of="p", ago=0):
+def ran(pipeline="p", ago=0):
     document = {"Timestamp": int((time.time() - ago) * 1000), "CloudWatchMetrics": [directive("Runs")]}
-    log(json.dumps({"_aws": document, "pipeline": of, "Runs": [1.0]}))
+    log(json.dumps({"_aws": document, "pipeline": pipeline, "Runs": [1.0]}))
 
 
-def test_an_alarm_rings_for_its_own_dimensions_only(monitoring):
-    mine, other = alarm("mine"), alarm("other", of="q")
+def test_an_alarm_fires_for_its_own_dimensions_only(monitoring):
+    mine, other = alarm("mine"), alarm("other", pipeline="q")
     ran("p")
     assert monitoring.step(time.time())
     assert (mine["StateValue"], other["StateValue"]) == ("ALARM", "OK")
     assert "GreaterThanOrEqualToThreshold 1" in mine["StateReason"]
 
 
-def test_an_alarm_goes_out_when_its_data_is_too_old(monitoring):
-    ringing = alarm(StateValue="ALARM")
+def test_an_alarm_returns_to_ok_when_its_data_is_too_old(monitoring):
+    firing = alarm(StateValue="ALARM")
     ran(ago=901)
     monitoring.step(time.time())
-    assert ringing["StateValue"] == "OK"
+    assert firing["StateValue"] == "OK"
 
 
-def test_what_changes_nothing_is_not_to_be_kept(monitoring):
+def test_a_step_without_changes_is_not_saved(monitoring):
     alarm()
     monitoring.step(time.time())
     assert not monitoring.step(time.time())
@@ -227,7 +232,7 @@ def test_an_alarm_is_evaluated_and_a_metric_put_in_their_own_account_and_region(
     assert (there["StateValue"], here["StateValue"]) == ("ALARM", "OK")
 
 
-def test_an_alarm_that_this_cloud_cannot_judge_stays_as_it_is(monitoring):
+def test_an_unsupported_alarm_keeps_its_state(monitoring):
     band = alarm(ComparisonOperator="GreaterThanUpperThreshold")
     ran()
     monitoring.step(time.time())
@@ -235,8 +240,8 @@ def test_an_alarm_that_this_cloud_cannot_judge_stays_as_it_is(monitoring):
 
 
 def measured(metric):
-    found = [points for (_, _, (_, name, _)), points in cloudwatch._metrics.all_items() if name == metric]
-    return [(point["Dimensions"]["QueueName"], point["Value"]) for points in found for point in points]
+    series = [points for (_, _, (_, name, _)), points in cloudwatch._metrics.all_items() if name == metric]
+    return [(point["Dimensions"]["QueueName"], point["Value"]) for points in series for point in points]
 
 
 def test_a_queue_is_measured_when_it_changes_and_each_minute_while_something_waits(monitoring):
@@ -260,7 +265,7 @@ def test_a_queue_is_measured_when_it_changes_and_each_minute_while_something_wai
     ]
 
 
-def test_a_message_that_is_being_received_has_an_age_still(monitoring):
+def test_a_message_in_flight_still_has_an_age(monitoring):
     url = sqs._act_create_queue({"QueueName": "q"}, "")["QueueUrl"]
     sqs._act_send_message({"QueueUrl": url, "MessageBody": "m"}, url)
     sqs._receive_messages_for_esm(url, 1)
@@ -273,16 +278,16 @@ def executed(name, state):
     """Run a state machine of one state to its end."""
     definition = json.dumps({"StartAt": "only", "States": {"only": state}})
     role = "arn:aws:iam::000000000000:role/any"
-    made = stepfunctions._create_state_machine({"name": name, "definition": definition, "roleArn": role})
-    arn = json.loads(made[2])["stateMachineArn"]
+    created = stepfunctions._create_state_machine({"name": name, "definition": definition, "roleArn": role})
+    arn = json.loads(created[2])["stateMachineArn"]
     return arn, json.loads(stepfunctions._start_sync_execution({"stateMachineArn": arn})[2])["status"]
 
 
 def test_an_execution_that_fails_is_measured_by_its_state_machine(monitoring):
     machine = "arn:aws:states:us-east-1:000000000000:stateMachine:{}".format
-    of = {"Namespace": "AWS/States", "MetricName": "ExecutionsFailed"}
+    metric = {"Namespace": "AWS/States", "MetricName": "ExecutionsFailed"}
     failing, other = (
-        alarm(name, **of, Dimensions=[{"Name": "StateMachineArn", "Value": machine(name)}])
+        alarm(name, **metric, Dimensions=[{"Name": "StateMachineArn", "Value": machine(name)}])
         for name in ("fails", "ends")
     )
     assert executed("fails", {"Type": "Fail", "Error": "E"}) == (machine("fails"), "FAILED")
@@ -300,7 +305,7 @@ def topic():
 
 def subscribed(topic, queue, **attributes):
     endpoint = f"arn:aws:sqs:us-east-1:000000000000:{queue}"
-    kept = {"RawMessageDelivery": "false", "FilterPolicy": "", **attributes}
+    settings = {"RawMessageDelivery": "false", "FilterPolicy": "", **attributes}
     sns._topics[topic]["subscriptions"].append(
         {
             "arn": f"{topic}:1",
@@ -308,7 +313,7 @@ def subscribed(topic, queue, **attributes):
             "protocol": "sqs",
             "endpoint": endpoint,
             "confirmed": True,
-            "attributes": kept,
+            "attributes": settings,
         }
     )
 

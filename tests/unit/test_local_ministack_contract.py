@@ -1,9 +1,11 @@
-"""What slackwater.local uses of the emulator is still there, and still means what we take it to mean."""
+"""The emulator's internals that slackwater.local uses exist and behave as slackwater.local expects."""
 
 from __future__ import annotations
 
 import inspect
+import json
 from importlib.metadata import version
+from uuid import uuid4
 
 import pytest
 from ministack import app
@@ -11,7 +13,7 @@ from ministack.core import lambda_runtime, persistence, responses, router
 from ministack.services import apigateway, cloudwatch, cloudwatch_logs, lambda_svc, sns, sqs, stepfunctions
 from ministack.services.cloudformation import provisioners
 
-from slackwater.local import emulator
+from slackwater.local import emulator, state_machines
 
 pytestmark = pytest.mark.unit
 
@@ -20,11 +22,11 @@ def parameters(function) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
-def test_the_version_is_the_one_that_this_was_written_for():
+def test_the_version_is_the_pinned_one():
     assert version("ministack") == "1.5.33"
 
 
-def test_services_stand_in_these_tables():
+def test_services_are_registered_in_these_tables():
     assert app.SERVICE_REGISTRY["elasticmapreduce"] == {"module": "emr"}
     assert parameters(app.SERVICE_HANDLERS["elasticmapreduce"]) == ["method", "path", "headers", "body", "query_params"]
     assert app._state_map["emr"] == "emr"
@@ -33,7 +35,7 @@ def test_services_stand_in_these_tables():
     assert "emr-serverless" not in app.SERVICE_REGISTRY or app.SERVICE_REGISTRY["emr-serverless"]["module"] != "emr"
 
 
-def test_requests_go_to_the_service_that_they_are_signed_for():
+def test_the_signature_selects_the_service_of_a_request():
     signed = "AWS4-HMAC-SHA256 Credential=test/20130308/us-east-1/elasticmapreduce/aws4_request"
     assert router.detect_service("GET", "/anything", {"authorization": signed}, {}) == "elasticmapreduce"
 
@@ -42,7 +44,7 @@ def test_the_application_is_asgi():
     assert parameters(app.app) == ["scope", "receive", "send"]
 
 
-def test_state_is_taken_and_kept_like_this():
+def test_state_is_read_and_saved_by_these_functions():
     assert parameters(app._build_persistence_save_dict) == []
     assert all(callable(get_state) for get_state in app._build_persistence_save_dict().values())
     assert isinstance(persistence._state_format_version("emr"), int)
@@ -57,39 +59,40 @@ def test_requests_have_an_account_and_a_region():
     assert isinstance(responses.get_region(), str)
 
 
-def test_stack_resources_are_provisioned_by_these_handlers():
+def test_resources_of_stacks_are_provisioned_by_these_handlers():
     handlers = provisioners._RESOURCE_HANDLERS["AWS::S3::Bucket"]
     assert parameters(handlers["create"]) == ["logical_id", "props", "stack_name"]
     assert parameters(handlers["delete"]) == ["physical_id", "props"]
     assert parameters(handlers["update"])[:4] == ["physical_id", "old_props", "new_props", "stack_name"]
 
 
-def test_states_call_their_integrations_like_this():
+def test_states_call_their_integrations_by_these_functions():
     assert parameters(stepfunctions._SERVICE_DISPATCH["arn:aws:states:::sns:publish"]) == ["resource", "input_data"]
     assert parameters(stepfunctions._execute_task) == ["state_def", "raw_input", "execution", "ctx"]
-    assert parameters(stepfunctions._invoke_resource_with_timeout) == ["resource", "input_data", "timeout"]
+    # The time limit of a task is a number in its definition.
+    assert 'resource, effective, state_def["TimeoutSeconds"])' in inspect.getsource(stepfunctions._execute_task)
     error = stepfunctions._ExecutionError("States.TaskFailed", "why")
     assert (error.error, error.cause) == ("States.TaskFailed", "why")
-    # `.sync` is taken off the resource before it is looked up, and handed to the integration in full.
+    # `.sync` is removed from the resource for the lookup, and passed to the integration in full.
     source = inspect.getsource(stepfunctions._invoke_resource)
     assert 'resource.replace(".sync", "")' in source
     assert "handler(resource, input_data)" in source
 
 
-def test_a_running_execution_says_so():
+def test_executions_are_kept_in_this_table():
     assert hasattr(stepfunctions._executions, "all_values")
 
 
-def test_an_execution_fails_by_this_function():
+def test_executions_fail_by_this_function():
     assert parameters(stepfunctions._fail_execution) == ["execution", "error", "cause"]
     assert "_fail_execution(execution, err.error, err.cause)" in inspect.getsource(stepfunctions._run_execution)
     assert '"stateMachineArn": sm_arn' in inspect.getsource(stepfunctions._start_execution)
 
 
-def test_apis_are_made_by_this_handler_and_kept_in_this_table(monkeypatch):
+def test_apis_are_created_by_this_handler_and_kept_in_this_table(monkeypatch):
     handlers = dict(provisioners._RESOURCE_HANDLERS["AWS::ApiGatewayV2::Api"])
     monkeypatch.setitem(provisioners._RESOURCE_HANDLERS, "AWS::ApiGatewayV2::Api", handlers)
-    emulator.address_apis_by_path("http://127.0.0.1:1")
+    emulator.set_api_endpoints("http://127.0.0.1:1")
     api_id, attributes = handlers["create"]("Api", {"Name": "a"}, "stack")
     try:
         path = f"/_aws/execute-api/{api_id}/$default"
@@ -99,7 +102,7 @@ def test_apis_are_made_by_this_handler_and_kept_in_this_table(monkeypatch):
         handlers["delete"](api_id, {})
 
 
-def test_workers_ask_for_layers_by_this_name_when_they_start():
+def test_starting_workers_get_layers_by_this_function():
     assert parameters(lambda_svc._resolve_layer_zip) == ["attachment"]
     assert parameters(lambda_runtime.Worker._spawn) == ["self"]
     assert "import _resolve_layer_zip" in inspect.getsource(lambda_runtime.Worker._spawn)
@@ -127,7 +130,7 @@ def test_metrics_are_kept_by_namespace_name_and_dimensions_in_this_table():
         cloudwatch.reset()
 
 
-def test_alarms_are_evaluated_by_this_function_and_ring_by_these():
+def test_alarms_are_evaluated_by_this_function_and_fire_by_these():
     assert parameters(cloudwatch._evaluate_alarm) == ["alarm"]
     for caller in (cloudwatch._evaluate_all_alarms, cloudwatch.cloudformation_put_metric_alarm):
         assert "_evaluate_alarm(alarm)" in inspect.getsource(caller)
@@ -137,7 +140,7 @@ def test_alarms_are_evaluated_by_this_function_and_ring_by_these():
     assert isinstance(cloudwatch._alarms, responses.AccountRegionScopedDict)
 
 
-def test_a_scope_is_taken_on_for_a_while():
+def test_a_scope_applies_to_a_block():
     before = responses.get_account_id(), responses.get_region()
     with responses.request_scope("111111111111", "eu-west-1"):
         assert (responses.get_account_id(), responses.get_region()) == ("111111111111", "eu-west-1")
@@ -147,7 +150,7 @@ def test_a_scope_is_taken_on_for_a_while():
     assert (responses.get_account_id(), responses.get_region()) == before
 
 
-def test_queues_keep_their_messages_like_this():
+def test_queues_keep_their_messages_in_this_table():
     url = sqs._act_create_queue({"QueueName": "q"}, "")["QueueUrl"]
     try:
         sqs._act_send_message({"QueueUrl": url, "MessageBody": "m"}, url)
@@ -159,7 +162,7 @@ def test_queues_keep_their_messages_like_this():
         sqs.reset()
 
 
-def test_functions_take_messages_by_this_function():
+def test_functions_receive_messages_by_this_function():
     assert parameters(sqs._receive_messages_for_esm) == ["queue_url", "max_number"]
     assert parameters(sqs._collect_msgs) == ["q", "max_n", "vis_timeout"]
     poll = inspect.getsource(lambda_svc._poll_sqs)
@@ -167,7 +170,7 @@ def test_functions_take_messages_by_this_function():
     assert 'esm.get("BatchSize", 10)' in poll
     for step in ("_expire_retained(q)", "_dlq_sweep(q)", "_collect_msgs(q, max_n, vis)", "with _queues_lock:"):
         assert step in inspect.getsource(sqs._receive_messages_for_esm)
-    # As long as the emulator does none of it by itself, it is done for it.
+    # When the emulator does this itself one day, slackwater.local.queues can go.
     assert "MaximumBatchingWindowInSeconds" not in poll
     assert "min(int(max_number or 1), 10)" in inspect.getsource(sqs._receive_messages_for_esm)
 
@@ -178,3 +181,75 @@ def test_topics_deliver_to_queues_by_this_function():
     assert "topic_arn=topic_arn" in inspect.getsource(sns._fanout).partition("_deliver_to_sqs(")[2][:300]
     assert parameters(sns._topic_by_arn_any_scope) == ["topic_arn"]
     assert '"RedrivePolicy"' in inspect.getsource(sns._subscribe)
+
+
+@pytest.fixture
+def aws_states(monkeypatch):
+    """The emulator's state machines as `complete_states` leaves them, for one test."""
+    for name in ("_execute_task", "_apply_output_path", "_add_event"):
+        monkeypatch.setattr(stepfunctions, name, getattr(stepfunctions, name))
+    state_machines.complete_states()
+    yield
+    stepfunctions.reset()
+
+
+def executed(definition):
+    """Run a state machine to its end; return the answer of Step Functions."""
+    role = "arn:aws:iam::000000000000:role/r"
+    created = stepfunctions._create_state_machine(
+        {"name": uuid4().hex, "definition": json.dumps(definition), "roleArn": role, "type": "EXPRESS"}
+    )
+    arn = json.loads(created[2])["stateMachineArn"]
+    return json.loads(stepfunctions._start_sync_execution({"stateMachineArn": arn, "input": '{"a": 1}'})[2])
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [({"Output": {"b": "{% $states.input.a + 1 %}"}}, {"b": 2}), ({}, {"a": 1})],
+)
+def test_a_succeed_state_applies_its_output(aws_states, output, expected):
+    end = {"Type": "Succeed", **output}
+    top = {"QueryLanguage": "JSONata", "StartAt": "End", "States": {"End": end}}
+    assert json.loads(executed(top)["output"]) == expected
+    items = {
+        "Type": "Map",
+        "Items": "{% [$states.input] %}",
+        "ItemProcessor": {"StartAt": "End", "States": {"End": end}},
+        "End": True,
+    }
+    inside = {"QueryLanguage": "JSONata", "StartAt": "Items", "States": {"Items": items}}
+    assert json.loads(executed(inside)["output"]) == [expected]
+
+
+def test_a_succeed_state_needs_the_adapter():
+    source = inspect.getsource(stepfunctions._run_execution)
+    succeed = source.partition('if state_type == "Succeed":')[2].partition("continue")[0]
+    assert "_apply_output_path(state_def, current_input, ctx)" in succeed
+    assert "_apply_jsonata_output" not in succeed
+    assert parameters(stepfunctions._apply_output_path) == ["state_def", "data", "ctx"]
+    assert parameters(stepfunctions._apply_jsonata_output)[:3] == ["state_def", "raw_input", "ctx"]
+    assert parameters(stepfunctions._state_query_language) == ["state_def", "ctx"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "service", "action"),
+    [
+        ("arn:aws:states:::lambda:invoke", "lambda", "invoke"),
+        ("arn:aws:states:::emr-serverless:startJobRun.sync", "emr-serverless", "startJobRun.sync"),
+        ("arn:aws:states:::states:startExecution.sync:2", "states", "startExecution.sync:2"),
+        (
+            "arn:aws:lambda:us-east-1:000000000000:function:f",
+            "lambda",
+            "arn:aws:lambda:us-east-1:000000000000:function:f",
+        ),
+    ],
+)
+def test_a_task_s_events_name_its_service_and_action(aws_states, resource, service, action):
+    assert parameters(stepfunctions._add_event) == ["execution", "event_type", "details"]
+    assert '_add_event(execution, "TaskScheduled"' in inspect.getsource(stepfunctions._execute_task)
+    execution = {"events": []}
+    details = {"resourceType": "lambda" if "lambda" in resource else "states", "resource": resource}
+    stepfunctions._add_event(execution, "TaskScheduled", {"taskScheduledEventDetails": details})
+    stepfunctions._add_event(execution, "ExecutionStarted")
+    assert execution["events"][0]["taskScheduledEventDetails"] == {"resourceType": service, "resource": action}
+    assert execution["events"][1]["type"] == "ExecutionStarted"

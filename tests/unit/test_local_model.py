@@ -1,4 +1,4 @@
-"""Requests are read and refused as the API's own model says."""
+"""The local EMR Serverless reads and refuses requests by the model of the API."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ import json
 
 import pytest
 
-from slackwater.local.emr.errors import Invalid, NotFound
-from slackwater.local.emr.model import capitalised, read_request, renamed, service_model, uncapitalised
+from slackwater.local.emr.model import (
+    EmrResourceNotFound,
+    EmrValidationError,
+    camel_case,
+    input_shape,
+    pascal_case,
+    read_request,
+    rename_members,
+    service_model,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -20,31 +28,28 @@ def read(method: str, path: str, query=None, body=None):
     return read_request(method, path, query or {}, json.dumps(body).encode() if body is not None else b"")
 
 
-def test_an_operation_is_found_by_method_and_path():
-    assert read("POST", "/applications/00abc/jobruns", body=START).operation == "StartJobRun"
-    assert read("GET", "/applications/00abc/jobruns/00def").parameters == {
-        "applicationId": "00abc",
-        "jobRunId": "00def",
-    }
-    assert read("DELETE", "/applications/00abc").operation == "DeleteApplication"
+def test_method_and_path_select_the_operation():
+    assert read("POST", "/applications/00abc/jobruns", body=START)[0] == "StartJobRun"
+    assert read("GET", "/applications/00abc/jobruns/00def")[1] == {"applicationId": "00abc", "jobRunId": "00def"}
+    assert read("DELETE", "/applications/00abc")[0] == "DeleteApplication"
 
 
 def test_an_arn_in_the_path_keeps_its_slashes():
     call = read("GET", f"/tags/{APPLICATION}/jobruns/00def")
     assert call == ("ListTagsForResource", {"resourceArn": f"{APPLICATION}/jobruns/00def"})
-    assert read("GET", "/tags/" + APPLICATION.replace("/", "%2F")).parameters == {"resourceArn": APPLICATION}
+    assert read("GET", "/tags/" + APPLICATION.replace("/", "%2F"))[1] == {"resourceArn": APPLICATION}
 
 
 def test_query_parameters_are_typed():
     query = {"maxResults": ["5"], "states": ["SUCCESS", "FAILED"], "createdAtAfter": ["2013-03-08T00:00:00Z"]}
-    parameters = read("GET", "/applications/00abc/jobruns", query).parameters
+    parameters = read("GET", "/applications/00abc/jobruns", query)[1]
     assert parameters["maxResults"] == 5
     assert parameters["states"] == ["SUCCESS", "FAILED"]
     assert parameters["createdAtAfter"] == 1362700800.0
 
 
-def test_what_no_operation_answers():
-    with pytest.raises(NotFound):
+def test_a_path_of_no_operation_is_not_found():
+    with pytest.raises(EmrResourceNotFound):
         read("GET", "/nothing")
 
 
@@ -70,7 +75,7 @@ def test_what_no_operation_answers():
     ],
 )
 def test_a_request_that_breaks_the_model_is_refused(change):
-    with pytest.raises(Invalid):
+    with pytest.raises(EmrValidationError):
         read("POST", "/applications/00abc/jobruns", body={**START, **change})
 
 
@@ -78,24 +83,24 @@ def test_a_request_that_breaks_the_model_is_refused(change):
     "query", [{"maxResults": ["0"]}, {"maxResults": ["51"]}, {"maxResults": ["x"]}, {"createdAtAfter": ["x"]}]
 )
 def test_query_parameters_that_break_the_model_are_refused(query):
-    with pytest.raises(Invalid):
+    with pytest.raises(EmrValidationError):
         read("GET", "/applications/00abc/jobruns", query)
 
 
 def test_identifiers_that_break_the_model_are_refused():
-    with pytest.raises(Invalid):
+    with pytest.raises(EmrValidationError):
         read("GET", "/applications/UPPER")
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff"])
-def test_bodies_that_are_no_object_are_refused(body):
-    with pytest.raises(Invalid):
+def test_a_body_that_is_not_a_json_object_is_refused(body):
+    with pytest.raises(EmrValidationError):
         read_request("POST", "/applications", {}, body)
 
 
 def test_members_are_renamed_and_the_users_keys_are_not():
-    shape = service_model().operation_model("StartJobRun").input_shape
-    there = {
+    shape = input_shape("StartJobRun")
+    pascal = {
         "ApplicationId": "00abc",
         "Tags": {"Owner": "me"},
         "JobDriver": {"SparkSubmit": {"EntryPointArguments": ["A"]}},
@@ -103,14 +108,14 @@ def test_members_are_renamed_and_the_users_keys_are_not():
             "ApplicationConfiguration": [{"Classification": "spark-defaults", "Properties": {"spark.A": "1"}}]
         },
     }
-    wire = renamed(shape, there, uncapitalised)
+    wire = rename_members(shape, pascal, camel_case)
     assert wire["tags"] == {"Owner": "me"}
     assert wire["jobDriver"] == {"sparkSubmit": {"entryPointArguments": ["A"]}}
     assert wire["configurationOverrides"]["applicationConfiguration"][0]["properties"] == {"spark.A": "1"}
-    assert renamed(shape, wire, capitalised) == there
+    assert rename_members(shape, wire, pascal_case) == pascal
 
 
 def test_names_that_start_with_two_capitals_survive():
     shape = service_model().shape_for("ResourceUtilization")
-    assert renamed(shape, {"vCPUHour": 1.0}, capitalised) == {"VCPUHour": 1.0}
-    assert renamed(shape, {"VCPUHour": 1.0}, uncapitalised) == {"vCPUHour": 1.0}
+    assert rename_members(shape, {"vCPUHour": 1.0}, pascal_case) == {"VCPUHour": 1.0}
+    assert rename_members(shape, {"VCPUHour": 1.0}, camel_case) == {"vCPUHour": 1.0}

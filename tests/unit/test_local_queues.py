@@ -1,32 +1,33 @@
-"""How the local cloud gathers messages for functions: as long and as many as an event source mapping says."""
+"""The local cloud collects batches of messages for functions as an event source mapping defines them."""
 
 from __future__ import annotations
 
 import time
 
 import pytest
-from ministack.services import lambda_svc, sqs
+from ministack.services import lambda_svc, sns, sqs
 
-from slackwater.local import emulator_queues
+from slackwater.local import queues
 
 pytestmark = pytest.mark.unit
 
 
 @pytest.fixture
 def queue(monkeypatch):
-    """The address of a queue, with the adapter entered in the emulator's tables, which are as they were afterwards."""
+    """The URL of a queue, with the adapter registered with the emulator until the test ends."""
     monkeypatch.setattr(sqs, "_receive_messages_for_esm", sqs._receive_messages_for_esm)
-    emulator_queues.gather_batches()
+    monkeypatch.setattr(sns, "_deliver_to_sqs", sns._deliver_to_sqs)
+    queues.register()
     yield sqs._act_create_queue({"QueueName": "q", "Attributes": {"VisibilityTimeout": "60"}}, "")["QueueUrl"]
     sqs.reset()
     lambda_svc._esms.clear()
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    now = [time.time()]
-    monkeypatch.setattr(time, "time", lambda: now[0])
-    return now
+def now(monkeypatch):
+    current = [time.time()]
+    monkeypatch.setattr(time, "time", lambda: current[0])
+    return current
 
 
 def read_by_function(*, window):
@@ -43,32 +44,32 @@ def received(queue, most=1000):
     return [message["body"] for message in sqs._receive_messages_for_esm(queue, most)]
 
 
-def test_messages_are_gathered_for_the_window_of_the_first_one(queue, clock):
+def test_messages_are_collected_for_the_window_of_the_first_one(queue, now):
     read_by_function(window=5)
     send(queue, "a")
-    clock[0] += 4.9
+    now[0] += 4.9
     send(queue, "b")
     assert received(queue) == []
-    clock[0] += 0.1
+    now[0] += 0.1
     assert received(queue) == ["a", "b"]
-    clock[0] += 59.9
+    now[0] += 59.9
     assert received(queue) == []
-    clock[0] += 5.1
+    now[0] += 5.1
     assert received(queue) == ["a", "b"]
 
 
-def test_a_full_batch_does_not_wait(queue, clock):
+def test_a_full_batch_does_not_wait(queue, now):
     read_by_function(window=5)
     send(queue, *(str(number) for number in range(25)))
     assert received(queue, 25) == [str(number) for number in range(25)]
     send(queue, *("x" * 1_000_000 for _ in range(7)))
     assert len(received(queue)) == 6
     assert received(queue) == []
-    clock[0] += 5
+    now[0] += 5
     assert len(received(queue)) == 1
 
 
-def test_without_a_window_what_is_there_is_taken(queue, clock):
+def test_without_a_window_messages_are_received_at_once(queue, now):
     read_by_function(window=0)
     assert received(queue) == []
     send(queue, "a", "b", "c")
@@ -76,7 +77,7 @@ def test_without_a_window_what_is_there_is_taken(queue, clock):
     assert received(queue, 2) == ["c"]
 
 
-def test_what_was_received_too_often_goes_to_the_dead_letters(queue, clock):
+def test_a_message_that_was_received_too_often_becomes_a_dead_letter(queue, now):
     dead = sqs._act_create_queue({"QueueName": "dead"}, "")["QueueUrl"]
     arn = "arn:aws:sqs:us-east-1:000000000000:dead"
     policy = f'{{"deadLetterTargetArn": "{arn}", "maxReceiveCount": 2}}'
@@ -84,6 +85,6 @@ def test_what_was_received_too_often_goes_to_the_dead_letters(queue, clock):
     send(queue, "a")
     for _ in range(2):
         assert received(queue) == ["a"]
-        clock[0] += 61
+        now[0] += 61
     assert received(queue) == []
     assert received(dead) == ["a"]

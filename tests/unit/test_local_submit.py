@@ -1,13 +1,13 @@
-"""What a job run asks for: options, sizes, prices, and the error that ended it."""
+"""What a job run submits: options, sizes of workers, billed hours, and the error that ended its driver."""
 
 from __future__ import annotations
 
 import pytest
 
 from slackwater.local.emr import billing
-from slackwater.local.emr.errors import Invalid
-from slackwater.local.emr.failure import last_error
-from slackwater.local.emr.submit import Archive, read_submission
+from slackwater.local.emr.model import EmrValidationError
+from slackwater.local.emr.runner import last_error
+from slackwater.local.emr.submit import read_submission
 
 pytestmark = pytest.mark.unit
 
@@ -21,8 +21,13 @@ def submission(parameters: str = "", **request):
 
 def test_parameters_are_read_as_a_shell_reads_them():
     read = submission("--conf spark.a=1 --conf 'spark.b=two words' --driver-memory=2g --name day")
-    assert read.conf == {"spark.a": "1", "spark.b": "two words", "spark.driver.memory": "2g"}
-    assert (read.name, read.arguments) == ("day", ["--day", "a b"])
+    assert read.conf == {
+        "spark.a": "1",
+        "spark.b": "two words",
+        "spark.driver.memory": "2g",
+        "spark.app.name": "day",
+    }
+    assert read.arguments == ["--day", "a b"]
 
 
 def test_a_value_may_hold_an_equals_sign():
@@ -32,10 +37,7 @@ def test_a_value_may_hold_an_equals_sign():
 
 def test_archives_carry_their_folder():
     read = submission("--conf spark.archives=s3://code/environment.tar.gz#environment,s3://code/more.zip")
-    assert read.archives == [
-        Archive("s3://code/environment.tar.gz", "environment"),
-        Archive("s3://code/more.zip", "more.zip"),
-    ]
+    assert read.archives == {"environment": "s3://code/environment.tar.gz", "more.zip": "s3://code/more.zip"}
 
 
 def test_driver_environment_is_read_from_its_properties():
@@ -62,33 +64,33 @@ def test_parameters_win_over_overrides_and_those_over_the_applications_defaults(
     "parameters",
     ["--master yarn", "--conf spark.master=local", "--conf novalue", "--conf 'open", "word", "--deploy-mode cluster"],
 )
-def test_what_a_job_may_not_set_is_refused(parameters):
-    with pytest.raises(Invalid):
+def test_options_that_a_job_may_not_set_are_refused(parameters):
+    with pytest.raises(EmrValidationError):
         submission(parameters)
 
 
 def test_a_job_without_spark_is_refused():
-    with pytest.raises(Invalid):
+    with pytest.raises(EmrValidationError):
         read_submission({"jobDriver": {"hive": {"query": "SELECT 1"}}}, [])
 
 
 class TestBilling:
     @pytest.mark.parametrize(
-        ("text", "size"), [("512m", 0.5), ("14g", 14), ("20 GB", 20), ("2048", 2), ("1T", 1024), ("1048576k", 1)]
+        ("string", "size"), [("512m", 0.5), ("14g", 14), ("20 GB", 20), ("2048", 2), ("1T", 1024), ("1048576k", 1)]
     )
-    def test_sizes(self, text, size):
-        assert billing.gigabytes(text) == size
+    def test_sizes(self, string, size):
+        assert billing.gigabytes(string) == size
 
-    @pytest.mark.parametrize("text", ["", "14x", "-1g", "1.5g"])
-    def test_what_is_no_size(self, text):
-        with pytest.raises(Invalid):
-            billing.gigabytes(text)
+    @pytest.mark.parametrize("string", ["", "14x", "-1g", "1.5g"])
+    def test_strings_that_are_not_sizes(self, string):
+        with pytest.raises(EmrValidationError):
+            billing.gigabytes(string)
 
     def test_defaults_are_emrs(self):
-        assert billing.workers({}) == billing.Workers(billing.Worker(4, 16, 20), billing.Worker(4, 16, 20), 3)
+        assert billing.read_workers({}) == billing.Workers(billing.Worker(4, 16, 20), billing.Worker(4, 16, 20), 3)
 
     def test_small_workers(self):
-        size = billing.workers(
+        size = billing.read_workers(
             {
                 "spark.driver.cores": "1",
                 "spark.driver.memory": "1g",
@@ -101,17 +103,17 @@ class TestBilling:
         assert size == billing.Workers(billing.Worker(1, 2, 20), billing.Worker(2, 7, 20), 1)
 
     def test_at_most_max_executors(self):
-        assert billing.workers({"spark.dynamicAllocation.maxExecutors": "1"}).executors == 1
+        assert billing.read_workers({"spark.dynamicAllocation.maxExecutors": "1"}).executors == 1
         conf = {"spark.dynamicAllocation.maxExecutors": "1", "spark.dynamicAllocation.enabled": "false"}
-        assert billing.workers(conf).executors == 3
+        assert billing.read_workers(conf).executors == 3
 
     @pytest.mark.parametrize(
         "conf",
         [{"spark.driver.cores": "3"}, {"spark.driver.memory": "40g"}, {"spark.executor.instances": "many"}],
     )
-    def test_workers_that_cannot_be(self, conf):
-        with pytest.raises(Invalid):
-            billing.workers(conf)
+    def test_impossible_workers_are_refused(self, conf):
+        with pytest.raises(EmrValidationError):
+            billing.read_workers(conf)
 
     def test_used_is_by_the_second_and_billed_by_the_minute_at_least(self):
         size = billing.Workers(billing.Worker(4, 16, 200), billing.Worker(4, 16, 200), 1)
@@ -144,7 +146,7 @@ line
         (TRACEBACK + "DataError: the one that counts\n", "", "DataError: the one that counts"),
         ("", "26/11/21 03:05:59 WARN Utils: nothing\nno such file\n", "no such file"),
         ("", "java.io.IOException: gone\n\tat A.b(A.java)\nCaused by: java.net.E2Exception: why\n\tat C\n", None),
-        ("", "", "the driver said nothing"),
+        ("", "", "the driver wrote no log"),
     ],
 )
 def test_the_error_that_ended_a_driver(tmp_path, stdout, stderr, error):
@@ -154,15 +156,15 @@ def test_the_error_that_ended_a_driver(tmp_path, stdout, stderr, error):
     assert last_error(tmp_path / "stdout", tmp_path / "stderr") == expected
 
 
-def test_a_jvm_error_in_python_is_told_with_its_cause(tmp_path):
-    text = """Traceback (most recent call last):
+def test_an_error_of_the_jvm_in_python_includes_its_cause(tmp_path):
+    log = """Traceback (most recent call last):
   File "job.py", line 1, in <module>
 py4j.protocol.Py4JJavaError: An error occurred while calling o1.x.
 : org.apache.spark.SparkException: Job aborted
 \tat org.apache.spark.X
 """
-    (tmp_path / "stdout").write_text(text)
+    (tmp_path / "stdout").write_text(log)
     (tmp_path / "stderr").write_text("")
-    found = last_error(tmp_path / "stdout", tmp_path / "stderr")
-    assert found.startswith("py4j.protocol.Py4JJavaError: An error occurred while calling o1.x. ")
-    assert found.endswith(": org.apache.spark.SparkException: Job aborted")
+    error = last_error(tmp_path / "stdout", tmp_path / "stderr")
+    assert error.startswith("py4j.protocol.Py4JJavaError: An error occurred while calling o1.x. ")
+    assert error.endswith(": org.apache.spark.SparkException: Job aborted")

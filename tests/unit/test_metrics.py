@@ -13,7 +13,7 @@ from lambdas.receive_events import handler as receive_events
 from lambdas.record_run import handler as record_run
 from slackwater.aws import inputs
 from slackwater.aws.emf import put_metric
-from slackwater.local.emf import data
+from slackwater.local.emf import read_metrics
 from slackwater.metrics import NAMESPACE, Dimension, Metric, Unit
 from slackwater.project import load_project
 from slackwater.receiver.pull.fetch import FetchResult
@@ -35,21 +35,21 @@ def a_function_has_a_service_name(monkeypatch):
 def put(capsys):
     """What has been put since this was asked last: metric, dimensions, values."""
     lines = capsys.readouterr().out.splitlines()
-    return [(datum.name, datum.dimensions, datum.values) for line in lines for datum in data(line)]
+    return [(datum.name, datum.dimensions, datum.values) for line in lines for datum in read_metrics(line)]
 
 
 @pytest.mark.parametrize("metric", list(Metric))
 def test_a_metric_is_put_in_one_line_with_its_unit_and_its_one_dimension(capsys, metric):
     put_metric(metric, 3, **{metric.dimension.value: "of"})
     [line] = capsys.readouterr().out.splitlines()
-    [datum] = data(line)
+    [datum] = read_metrics(line)
     assert (datum.namespace, datum.name, datum.unit) == (NAMESPACE, metric.value, metric.unit.value)
     assert (datum.dimensions, datum.values) == ({metric.dimension.value: "of"}, (3.0,))
 
 
 @pytest.mark.parametrize("given", [{}, {"source": "flights"}, {"pipeline": "p", "source": "flights"}])
 def test_a_metric_of_a_pipeline_is_put_for_nothing_else(capsys, given):
-    with pytest.raises(ValueError, match="RunsFailed is put for one pipeline"):
+    with pytest.raises(ValueError, match="RunsFailed has the dimension pipeline, not "):
         put_metric(Metric.RUNS_FAILED, 1, **given)
     assert put(capsys) == []
 
@@ -74,25 +74,25 @@ def test_the_page_for_operators_names_every_metric_with_unit_and_dimension(metri
 
 def test_a_batch_is_counted_by_what_became_of_its_events(capsys):
     answer = {"batch_id": "b", "accepted": 3, "duplicates": 0, "rejected": [{"index": 0, "reason": "r"}]}
-    receive_events._count("weather", ApiResponse(status=202, body=answer))
+    receive_events.count_events("weather", ApiResponse(status=202, body=answer))
     of = {"source": "weather"}
     assert put(capsys) == [("EventsAccepted", of, (3.0,)), ("EventsRejected", of, (1.0,))]
 
 
 def test_a_batch_that_was_refused_counts_for_no_source(capsys):
-    receive_events._count("no such source", error_response(404, "no_such_source", "there is none"))
+    receive_events.count_events("no such source", error_response(404, "no_such_source", "there is none"))
     assert put(capsys) == []
 
 
 def test_a_file_that_was_taken_is_counted_with_its_events(capsys):
-    fetch_file._count("flights", FetchResult(path="f.csv", state="taken", rows=7, rejected=2))
+    fetch_file.count_file("flights", FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
     of = {"source": "flights"}
-    assert put(capsys) == [("FilesTaken", of, (1.0,)), ("EventsAccepted", of, (7.0,)), ("EventsRejected", of, (2.0,))]
+    assert put(capsys) == [("FilesStored", of, (1.0,)), ("EventsAccepted", of, (7.0,)), ("EventsRejected", of, (2.0,))]
 
 
 @pytest.mark.parametrize("state", ["unchanged", "duplicate", "vanished", "busy"])
 def test_a_file_that_was_not_taken_is_not_counted(capsys, state):
-    fetch_file._count("flights", FetchResult(path="f.csv", state=state, bytes=10))
+    fetch_file.count_file("flights", FetchResult(path="f.csv", state=state, bytes=10))
     assert put(capsys) == []
 
 
@@ -105,11 +105,11 @@ class Ended:
     def run(self, pipeline, date, attempt):
         return RunRecord(run=RUN, state=self.record, execution="e", started_at=datetime(2013, 3, 9, tzinfo=UTC))
 
-    def published(self, run):
+    def record_published(self, run):
         self.record = RunState.PUBLISHED
         return Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1)
 
-    def failed(self, run, *, error, cause):
+    def record_failure(self, run, *, error, cause):
         self.record = RunState.FAILED
         return "why"
 
@@ -137,7 +137,7 @@ RUN = Run(
 )
 def test_a_run_that_has_ended_is_counted_once_however_often_that_is_told(capsys, monkeypatch, event, counted):
     recorder = Ended(RunState.RUNNING)
-    monkeypatch.setattr(record_run, "_recorder", lambda: recorder)
+    monkeypatch.setattr(record_run, "build_recorder", lambda: recorder)
     for _ in range(2):
         record_run.handler({**event, "run": RUN.model_dump()}, None)
     assert put(capsys) == [(counted, {"pipeline": "daily_delays"}, (1.0,))]
@@ -150,7 +150,7 @@ class ProjectFile:
         pass
 
     def get(self, uri):
-        return load_project(ROOT / "examples" / "nyc_flights", code="none").model_dump_json(by_alias=True).encode()
+        return load_project(ROOT / "examples" / "nyc_flights").model_dump_json(by_alias=True).encode()
 
 
 def test_a_run_that_was_lost_is_counted_as_failed(capsys, monkeypatch):
@@ -159,7 +159,7 @@ def test_a_run_that_was_lost_is_counted_as_failed(capsys, monkeypatch):
     for module in (freeze_inputs, inputs):
         monkeypatch.setattr(module, "client", lambda service: None)
     monkeypatch.setattr(freeze_inputs, "S3ObjectStore", ProjectFile)
-    freeze_inputs._freezer.cache_clear()
-    freeze_inputs._freezer().lost("daily_delays")
-    freeze_inputs._freezer.cache_clear()
+    freeze_inputs.build_freezer.cache_clear()
+    freeze_inputs.build_freezer().on_run_lost("daily_delays")
+    freeze_inputs.build_freezer.cache_clear()
     assert put(capsys) == [("RunsFailed", {"pipeline": "daily_delays"}, (1.0,))]

@@ -57,7 +57,7 @@ class S3:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(objects, "ONE_CALL", 10)
+    monkeypatch.setattr(objects, "MAX_SINGLE_PUT", 10)
     monkeypatch.setattr(objects, "PART", 4)
     monkeypatch.setattr("time.sleep", lambda _: None)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.errors import DefinitionError, OutboundRefused
-from slackwater.receiver.partners.ip_addresses import special
+from slackwater.receiver.partners.ip_addresses import special_purpose
 from slackwater.receiver.partners.outbound import GuardedTransport, Outbound
 from tests.fakes_web import Reply, Web
 from tests.unit.outbound_cases import DNS, DNS_OF_PASSES, PASSES, PUBLIC, REFUSED
@@ -31,7 +31,7 @@ def goes_to(url: str, *allow: str) -> list[str]:
 
 class TestPublishedWaysAround:
     @pytest.mark.parametrize(
-        "url", [pytest.param(url, id=f"{kind}: {url!a}") for kind, urls in REFUSED.items() for url in urls]
+        "url", [pytest.param(url, id=f"{category}: {url!a}") for category, urls in REFUSED.items() for url in urls]
     )
     def test_refused(self, url):
         with pytest.raises(OutboundRefused):
@@ -49,26 +49,26 @@ class TestPublishedWaysAround:
 class TestAddresses:
     @given(st.ip_addresses(v=4))
     def test_ipv4_is_public_only_if_python_calls_it_global(self, address):
-        assert special(address) is not None or (address.is_global and not address.is_multicast)
+        assert special_purpose(address) is not None or (address.is_global and not address.is_multicast)
 
     @given(st.ip_addresses(v=4).filter(lambda address: address.is_global and not address.is_multicast))
     def test_ipv4_that_python_calls_global_is_public_but_for_relays(self, address):
         more = [ipaddress.ip_network(network) for network in ("192.0.0.0/24", "192.88.99.0/24")]
-        assert special(address) is None or any(address in network for network in more)
+        assert special_purpose(address) is None or any(address in network for network in more)
 
     @given(st.ip_addresses(v=6))
     def test_ipv6_is_public_only_if_python_calls_it_global(self, address):
-        assert special(address) is not None or (address.is_global and not address.is_multicast)
+        assert special_purpose(address) is not None or (address.is_global and not address.is_multicast)
 
     @given(st.ip_addresses(v=6, network="2000::/3").filter(lambda address: address.is_global))
     def test_ipv6_that_python_calls_global_is_public_but_for_tunnels(self, address):
         more = [ipaddress.ip_network(network) for network in ("2001::/23", "2002::/16", "3fff::/20")]
-        assert special(address) is None or any(address in network for network in more)
+        assert special_purpose(address) is None or any(address in network for network in more)
 
     @given(st.ip_addresses(v=4))
     def test_a_translated_address_is_what_it_is_translated_to(self, address):
         translated = ipaddress.IPv6Address(int(ipaddress.IPv6Address("64:ff9b::")) + int(address))
-        assert special(translated) == special(address)
+        assert special_purpose(translated) == special_purpose(address)
 
 
 class TestAllowed:
@@ -197,16 +197,16 @@ class TestAllowed:
         [
             ("https://user@files.example/", "it holds credentials"),
             ("https://files.example/a b", "it holds a space"),
-            ("ftp://files.example/", "reached by http, https, sftp alone"),
-            ("https://files.example:70000/", "70000 is no port"),
+            ("ftp://files.example/", "its scheme has to be one of http, https, sftp"),
+            ("https://files.example:70000/", "70000 is not a port"),
             ("https://127.1/", "Expected 4 octets"),
-            ("https://files..example/", r"files\.\.example is no host's name"),
+            ("https://files..example/", r"files\.\.example is not a host name"),
             ("https://[files]/", "its host cannot be read"),
-            ("https:///", "a plain host, and maybe a port, are expected"),
+            ("https:///", "a plain host with an optional port is expected"),
         ],
     )
     def test_the_message_says_what_is_wrong(self, url, why):
-        with pytest.raises(OutboundRefused, match=f": no connection is made to such an address: .*{why}"):
+        with pytest.raises(OutboundRefused, match=f": no connection is made to such a URL: .*{why}"):
             goes_to(url)
 
     @pytest.mark.parametrize(
@@ -247,15 +247,15 @@ def web():
 @pytest.fixture
 def connected(monkeypatch, web):
     """Addresses that connections were made to; all of them lead to the test's server."""
-    found = []
+    addresses = []
     really = socket.create_connection
 
     def connect(address, *args, **more):
-        found.append(address)
+        addresses.append(address)
         return really(("127.0.0.1", web.port), *args, **more)
 
     monkeypatch.setattr(socket, "create_connection", connect)
-    return found
+    return addresses
 
 
 class TestGuardedTransport:
@@ -304,10 +304,10 @@ class TestGuardedTransport:
         with pytest.raises(httpx.ConnectError):
             self.get(guard, f"http://files.example:{nobody}/")
 
-    @pytest.mark.parametrize("kind", REFUSED)
-    def test_nothing_gets_past_by_being_read_otherwise(self, kind, connected):
+    @pytest.mark.parametrize("category", REFUSED)
+    def test_nothing_gets_past_by_being_read_otherwise(self, category, connected):
         guard = Outbound.of([], resolve=known)
-        for url in REFUSED[kind]:
+        for url in REFUSED[category]:
             with suppress(OutboundRefused, httpx.HTTPError, httpx.InvalidURL):
                 self.get(guard, url)
         assert {address for address, _ in connected} <= {PUBLIC}

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from examples.nyc_flights import feed
-from examples.nyc_flights.partner import Partner
+from examples.nyc_flights.partner import PartnerServer
 
 pytestmark = pytest.mark.unit
 
@@ -20,7 +20,7 @@ NAME = "flights-2013-03-08.csv"
 
 @pytest.fixture
 def server(tmp_path):
-    with Partner(tmp_path / "files") as server:
+    with PartnerServer(tmp_path / "files") as server:
         yield server
 
 
@@ -72,8 +72,8 @@ class TestServer:
     )
     def test_ranges(self, server, wanted, status, body, range_):
         server.put(NAME, "hello")
-        found, headers, content = self.get(f"{server.url}/{NAME}", Range=wanted)
-        assert (found, content, headers.get("Content-Range")) == (status, body, range_)
+        answered, headers, content = self.get(f"{server.url}/{NAME}", Range=wanted)
+        assert (answered, content, headers.get("Content-Range")) == (status, body, range_)
 
     def test_a_range_of_another_version_is_no_range(self, server):
         server.put(NAME, "hello")
@@ -85,8 +85,8 @@ class TestServer:
     def test_headers_alone(self, server, path):
         server.put(NAME, "hello")
         status, headers, _ = self.get(server.url + path)
-        found, alone, body = self.get(server.url + path, method="HEAD")
-        assert (found, alone | {"Date": ""}, body) == (status, headers | {"Date": ""}, b"")
+        answered, alone, body = self.get(server.url + path, method="HEAD")
+        assert (answered, alone | {"Date": ""}, body) == (status, headers | {"Date": ""}, b"")
 
     def test_an_index_page(self, server):
         server.put("a b&<c>.csv", "hello")
@@ -146,20 +146,20 @@ class TestFeed:
         assert [event["time_hour"] for event in hour] == ["2013-03-08T12:00:00Z"] * 3
 
     def test_a_feed_is_written_once_and_may_be_held_back(self, tmp_path):
-        made = feed.make_feed(tmp_path, ["2013-03-08", date(2013, 3, 9)])
-        files = sorted(tmp_path / "flights" / name for day in made.dates for name in feed.flights_files(day))
-        assert sorted(made.flights.iterdir()) == files
-        before = [path.stat().st_mtime_ns for path in [*files, made.weather]]
-        feed.make_feed(tmp_path, made.dates)
-        assert [path.stat().st_mtime_ns for path in [*files, made.weather]] == before
-        start, whole = datetime(2013, 3, 8, 12, tzinfo=UTC), made.weather.read_text().splitlines()
-        made.hold_back([files[0].name], weather=(start, start + timedelta(hours=1)))
-        assert sorted(made.flights.iterdir()) == files[1:]
-        sent, late = (path.read_text().splitlines() for path in (made.weather, made.late_weather))
+        flights_feed = feed.make_feed(tmp_path, ["2013-03-08", date(2013, 3, 9)])
+        files = sorted(tmp_path / "flights" / name for day in flights_feed.dates for name in feed.flights_files(day))
+        assert sorted(flights_feed.flights.iterdir()) == files
+        before = [path.stat().st_mtime_ns for path in [*files, flights_feed.weather]]
+        feed.make_feed(tmp_path, flights_feed.dates)
+        assert [path.stat().st_mtime_ns for path in [*files, flights_feed.weather]] == before
+        start, whole = datetime(2013, 3, 8, 12, tzinfo=UTC), flights_feed.weather.read_text().splitlines()
+        flights_feed.hold_back([files[0].name], weather=(start, start + timedelta(hours=1)))
+        assert sorted(flights_feed.flights.iterdir()) == files[1:]
+        sent, late = (path.read_text().splitlines() for path in (flights_feed.weather, flights_feed.late_weather))
         assert (len(late), sorted(sent + late)) == (3, sorted(whole))
-        assert made.release() == [files[0].name]
-        assert sorted(made.flights.iterdir()) == files
-        feed.make_feed(tmp_path, made.dates)
-        assert len(made.weather.read_text().splitlines()) == sum(
-            1 for day in made.dates for _ in feed.weather_of_day(day)
+        assert flights_feed.release() == [files[0].name]
+        assert sorted(flights_feed.flights.iterdir()) == files
+        feed.make_feed(tmp_path, flights_feed.dates)
+        assert len(flights_feed.weather.read_text().splitlines()) == sum(
+            1 for day in flights_feed.dates for _ in feed.weather_of_day(day)
         )

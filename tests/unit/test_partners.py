@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from slackwater.aws import partners
-from slackwater.aws.partners import open_partner
-from slackwater.aws.s3_partner import S3Partner
+from slackwater.aws.partners import connect
+from slackwater.aws.partners.connect import open_partner
+from slackwater.aws.partners.s3_partner import S3Partner
 from slackwater.errors import DefinitionError
 from slackwater.receiver.partners.credentials import Credentials
 from slackwater.receiver.partners.http_partner import HttpPartner
@@ -42,14 +45,26 @@ class Client:
 
 @pytest.fixture
 def clients(monkeypatch):
-    made: list[Client] = []
+    created: list[Client] = []
 
     def client(service, *, session=None):
-        made.append(Client(service, session))
-        return made[-1]
+        created.append(Client(service, session))
+        return created[-1]
 
-    monkeypatch.setattr(partners, "client", client)
-    return made
+    monkeypatch.setattr(connect, "client", client)
+    return created
+
+
+def test_importing_the_connectors_changes_no_logger():
+    code = """
+import logging
+from slackwater.aws.partners import connect
+from slackwater.receiver.partners import http_partner, sftp_partner
+loggers = [logging.getLogger(name) for name in ("", "httpx", "httpcore", "paramiko", "boto3", "botocore")]
+levels = [logger.level for logger in loggers]
+assert levels == [logging.WARNING, 0, 0, 0, 0, 0], levels
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def opened(secrets: Secrets, **pull: object):
@@ -58,7 +73,7 @@ def opened(secrets: Secrets, **pull: object):
 
 
 @pytest.mark.parametrize(
-    ("pull", "kind"),
+    ("pull", "connector"),
     [
         ({"url": "http://files.example/x"}, HttpPartner),
         ({"url": "https://files.example/x", "credentials": "ssm:acme"}, HttpPartner),
@@ -75,17 +90,17 @@ def opened(secrets: Secrets, **pull: object):
     ],
     ids=["http", "https", "sftp", "s3", "s3 by role"],
 )
-def test_the_partner_that_speaks_the_scheme(clients, pull, kind):
+def test_the_partner_that_speaks_the_scheme(clients, pull, connector):
     secrets = Secrets()
     with opened(secrets, **pull) as partner:
-        assert type(partner) is kind
+        assert type(partner) is connector
     assert secrets.read_references == [pull[name] for name in ["credentials"] if name in pull]
 
 
 def test_connections_are_closed_also_after_an_error(clients, monkeypatch):
     closed = []
-    for kind in (HttpPartner, SftpPartner):
-        monkeypatch.setattr(kind, "close", lambda self: closed.append(type(self)))
+    for connector in (HttpPartner, SftpPartner):
+        monkeypatch.setattr(connector, "close", lambda self: closed.append(type(self)))
     pulls = [
         {"url": "http://files.example/x"},
         {

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from slackwater.errors import DefinitionError, UnknownName
-from slackwater.project import Project, load_project
+from slackwater.project import CodeDigests, Project, load_project
 
 pytestmark = pytest.mark.unit
 
@@ -23,14 +23,14 @@ PIPELINE = {
 
 
 def write(folder, *, source=None, pipeline=None):
-    for kind, name, content in (("sources", "feed", source or SOURCE), ("pipelines", "totals", pipeline or PIPELINE)):
-        (folder / kind).mkdir(exist_ok=True)
-        (folder / kind / f"{name}.yaml").write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    for type_, name, content in (("sources", "feed", source or SOURCE), ("pipelines", "totals", pipeline or PIPELINE)):
+        (folder / type_).mkdir(exist_ok=True)
+        (folder / type_ / f"{name}.yaml").write_text(content if isinstance(content, str) else yaml.safe_dump(content))
     return folder
 
 
-def test_the_example_is_well_defined_and_survives_its_json():
-    project = load_project(Path("examples/nyc_flights"), code="abc")
+def test_the_example_is_valid_and_survives_json():
+    project = load_project(Path("examples/nyc_flights"), code=CodeDigests(job="abc", steps={"sql": "1"}))
     assert set(project.sources) == {"flights", "weather"}
     assert set(project.pipelines) == {"daily_delays"}
     assert Project.model_validate_json(project.model_dump_json(by_alias=True)) == project
@@ -52,7 +52,7 @@ def test_the_example_is_well_defined_and_survives_its_json():
         ("", ["feed.yaml", "NoneType"]),
     ],
 )
-def test_a_wrong_source_is_told_by_file_and_field(tmp_path, source, words):
+def test_errors_in_sources_name_file_and_field(tmp_path, source, words):
     if source == "":
         write(tmp_path)
         (tmp_path / "sources" / "feed.yaml").write_text("")
@@ -96,7 +96,7 @@ def test_a_wrong_source_is_told_by_file_and_field(tmp_path, source, words):
         ),
     ],
 )
-def test_a_wrong_pipeline_is_told_by_field(tmp_path, change, words):
+def test_errors_in_pipelines_name_the_field(tmp_path, change, words):
     write(tmp_path, pipeline=PIPELINE | change)
     with pytest.raises(DefinitionError) as error:
         load_project(tmp_path)
@@ -104,25 +104,28 @@ def test_a_wrong_pipeline_is_told_by_field(tmp_path, change, words):
         assert word in str(error.value)
 
 
-def test_a_folder_that_is_not_there_or_empty_is_told(tmp_path):
+def test_a_missing_or_empty_folder_is_an_error(tmp_path):
     with pytest.raises(DefinitionError, match="no project folder"):
         load_project(tmp_path / "nowhere")
     with pytest.raises(DefinitionError, match="no source is defined"):
         load_project(tmp_path)
 
 
-def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path):
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):
     project = load_project(write(tmp_path))
     with pytest.raises(UnknownName, match=r"no source 'food'.*feed"):
         project.source("food")
 
 
 def test_the_definition_digest_follows_graph_shapes_and_code_and_nothing_else(tmp_path):
-    def digest(code="1", **changes):
+    def digest(job="1", sql="1", join="1", **changes):
+        code = CodeDigests(job=job, steps={"sql": sql, "join": join})
         return load_project(write(tmp_path, **changes), code=code).definition_digest("totals")
 
     same = digest()
     assert digest(source=SOURCE | {"description": "words", "pull": {"url": "http://x", "files": "{date}"}}) == same
     assert digest(source=SOURCE | {"fields": {"at": "timestamp", "value": "int64"}}) != same
     assert digest(pipeline=PIPELINE | {"timezone": "Europe/Rome"}) != same
-    assert digest(code="2") != same
+    assert digest(job="2") != same
+    assert digest(sql="2") != same
+    assert digest(join="2") == same, "the pipeline does not use this step"

@@ -1,4 +1,4 @@
-"""Whatever a partner sends has an answer, and one that a Lambda can give."""
+"""Every request gets an answer that a Lambda function can return."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.fakes_receiver import Clock, MemoryBuffer, MemoryPartitions, MemorySt
 pytestmark = pytest.mark.unit
 
 LARGEST = 5_500_000
-"""Bytes of an answer: a Lambda gives 6 MB at most."""
+"""Bytes of an answer: a Lambda function returns 6 MB at most."""
 AT = "2013-03-08T12:00:00Z"
 
 
@@ -31,15 +31,15 @@ class World:
 
     def __init__(self, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
         self.source, self.store, self.queue, clock = source, MemoryStore(), MemoryBuffer(), Clock()
-        delivery = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         api = EventsApi(
             tokens=MemoryTokens({"good": ["*"]}),
             source=lambda _: self.source,
-            receiver=Receiver(delivery=delivery, now=clock, limits=Limits()),
-            buffer=self.queue,
+            receiver=Receiver(raw_writer=raw_writer, now=clock, limits=Limits()),
+            queue=self.queue,
             now=clock,
         )
-        monkeypatch.setattr(receive_events, "_api", lambda: api)
+        monkeypatch.setattr(receive_events, "build_api", lambda: api)
 
     def post(self, events: list[object], **headers: str) -> dict[str, object]:
         body = "\n".join(map(json.dumps, events))
@@ -94,7 +94,7 @@ def largest(answer: dict[str, object]) -> int:
 
 @pytest.mark.parametrize("unknown_fields", ["keep", "reject"])
 @pytest.mark.parametrize("sign", SIGNS)
-def test_a_rejected_event_takes_little_of_the_answer(monkeypatch, sign, unknown_fields):
+def test_a_rejected_event_adds_little_to_the_answer(monkeypatch, sign, unknown_fields):
     source, bad = rejecting(SIGNS[sign], unknown_fields)
     world = World(source, monkeypatch)
     one, many = world.post([bad]), world.post([bad] * 101)
@@ -112,7 +112,7 @@ def test_ten_thousand_rejected_events_fit_the_answer(monkeypatch):
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=())))
-def test_what_is_quoted_is_short_in_json_and_utf8(text):
+def test_quoted_values_are_short_in_json_and_utf8(text):
     for quoted in (quote_value(text), quote_name(text)):
         assert len(json.dumps(quoted)) <= len('""...') + 60
         quoted.encode()
@@ -130,7 +130,7 @@ def test_what_is_quoted_is_short_in_json_and_utf8(text):
         ('"a', 3, '"a'),
     ],
 )
-def test_cut(text, most, kept):
+def test_truncate(text, most, kept):
     assert truncate(text, most) == kept
 
 
@@ -140,7 +140,7 @@ LIKELY = st.text(alphabet=';=" *,/charset=utf-8Bearer good\t\n\x00\uffff')
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(["content_type", "content_encoding", "authorization"]), ANY | LIKELY), ANY)
-def test_headers_of_any_kind_are_answered(monkeypatch, headers, correlation_id):
+def test_any_headers_are_answered(monkeypatch, headers, correlation_id):
     world = World(a_source(push={"buffer": "queue"}), monkeypatch)
     if "authorization" in headers:
         headers["authorization"] = f"Bearer {headers['authorization']}"
@@ -164,7 +164,7 @@ def test_headers_of_any_kind_are_answered(monkeypatch, headers, correlation_id):
         ("\u00e9", "ours"),
     ],
 )
-def test_a_correlation_id_is_the_partner_s_if_headers_and_messages_can_hold_it(monkeypatch, theirs, used):
+def test_the_partner_s_correlation_id_is_used_if_headers_and_messages_can_hold_it(monkeypatch, theirs, used):
     world = World(a_source(push={"buffer": "queue"}), monkeypatch)
     answer = world.post([{"id": "a", "at": AT}], **{"x-correlation-id": theirs})
     assert answer["headers"]["x-correlation-id"] == used
@@ -172,7 +172,7 @@ def test_a_correlation_id_is_the_partner_s_if_headers_and_messages_can_hold_it(m
 
 
 @pytest.mark.parametrize("buffer", ["none", "queue"])
-def test_a_batch_of_more_hours_than_are_taken_is_refused(monkeypatch, buffer):
+def test_a_batch_of_too_many_hours_is_refused(monkeypatch, buffer):
     world = World(a_source(push={"buffer": buffer}), monkeypatch)
     moments = [f"2013-{1 + hour // 600:02d}-{1 + hour // 24 % 25:02d}T{hour % 24:02d}:59:00Z" for hour in range(1_001)]
     answer = world.post([{"id": "a", "at": at} for at in moments])
@@ -180,7 +180,7 @@ def test_a_batch_of_more_hours_than_are_taken_is_refused(monkeypatch, buffer):
     said = json.loads(str(answer["body"]))["error"]
     assert said == {
         "code": "too_large",
-        "message": "its events are of 1,001 hours: at most 1,000 in one batch, send it in parts",
+        "message": "the events are from 1,001 hours, the limit is 1,000: split the batch",
     }
     assert world.store.objects == {}
     assert world.queue.messages == []

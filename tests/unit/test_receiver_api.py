@@ -41,7 +41,7 @@ class TestApi:
             return sources[name]
 
         tokens = MemoryTokens({"good": ["things"], "all": ["*"]})
-        return EventsApi(tokens=tokens, source=source, receiver=setup.receiver, buffer=MemoryBuffer(), now=setup.clock)
+        return EventsApi(tokens=tokens, source=source, receiver=setup.receiver, queue=MemoryBuffer(), now=setup.clock)
 
     def post(
         self,
@@ -60,7 +60,7 @@ class TestApi:
     def test_accepted(self):
         answer = self.post(f"{json.dumps(event())}\n7".encode())
         assert answer.status == 202
-        body = json.loads(answer.text())
+        body = json.loads(answer.json_body())
         assert set(body) == {"batch_id", "accepted", "duplicates", "rejected"}
         assert (body["accepted"], body["duplicates"]) == (1, 0)
         assert body["rejected"] == [{"index": 1, "reason": "an event is a JSON object, not a number (7)"}]
@@ -88,7 +88,7 @@ class TestApi:
         setup = Setup()
         answer = self.post(body, setup=setup, **more)
         assert answer.status == status
-        found = json.loads(answer.text())
+        found = json.loads(answer.json_body())
         assert set(found) == {"error"}
         assert found["error"]["code"] == code
         assert found["error"]["message"]
@@ -115,18 +115,18 @@ class TestApi:
         assert len(answer.body["rejected"]) == 2
         assert len(setup.sidelined()) == 2
 
-    def test_an_empty_array_is_no_fault(self):
+    def test_an_empty_array_is_accepted(self):
         answer = self.post(b"[]", content_type="application/json")
         assert (answer.status, answer.body["accepted"], answer.body["rejected"]) == (202, 0, [])
 
-    def test_tokens_that_are_over(self):
+    def test_revoked_and_expired_tokens(self):
         setup = Setup()
         for more in ({"revoked": True}, {"expires_at": RECEIVED}):
             api = EventsApi(
                 tokens=MemoryTokens({"old": ["*"]}, **more),
                 source=lambda _: SOURCE,
                 receiver=setup.receiver,
-                buffer=MemoryBuffer(),
+                queue=MemoryBuffer(),
                 now=setup.clock,
             )
             assert (
@@ -135,7 +135,7 @@ class TestApi:
             )
         later = MemoryTokens({"new": ["*"]}, expires_at=RECEIVED + timedelta(seconds=1))
         api = EventsApi(
-            tokens=later, source=lambda _: SOURCE, receiver=setup.receiver, buffer=MemoryBuffer(), now=setup.clock
+            tokens=later, source=lambda _: SOURCE, receiver=setup.receiver, queue=MemoryBuffer(), now=setup.clock
         )
         sent = {"authorization": "bearer new", "content-type": "application/json"}
         assert api.post(PushRequest(source="things", headers=sent, body=b"[]")).status == 202
@@ -147,7 +147,7 @@ class TestHandler:
         self.setup = Setup()
         self.logs = io.StringIO()
         monkeypatch.setattr(receive_events.logger.registered_handler, "stream", self.logs)
-        monkeypatch.setattr(receive_events, "_api", lambda: TestApi().api(self.setup))
+        monkeypatch.setattr(receive_events, "build_api", lambda: TestApi().api(self.setup))
         return receive_events.handler
 
     def call(self, handler, body, *, encoded=False, **headers):
@@ -181,7 +181,7 @@ class TestHandler:
         assert answer["statusCode"] == 400
         assert answer["headers"]["x-correlation-id"] == "request-1"
 
-    def test_the_cloud_failing_is_said_to_be_worth_a_retry(self, handler):
+    def test_a_failure_of_the_cloud_asks_for_a_retry(self, handler):
         self.setup.fuse.left = 0
         answer = self.call(handler, json.dumps(event()))
         assert answer["statusCode"] == 503
@@ -198,11 +198,11 @@ class TestHandler:
             (DefinitionError, 500, "internal"),
         ],
     )
-    def test_only_what_may_pass_is_said_to_be_worth_a_retry(self, handler, monkeypatch, failure, status, code):
+    def test_only_transient_failures_ask_for_a_retry(self, handler, monkeypatch, failure, status, code):
         def fail() -> None:
             raise failure("why")
 
-        monkeypatch.setattr(receive_events, "_api", fail)
+        monkeypatch.setattr(receive_events, "build_api", fail)
         answer = self.call(handler, json.dumps(event()))
         assert answer["statusCode"] == status
         assert json.loads(answer["body"])["error"]["code"] == code

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from botocore.exceptions import ClientError
 
-from slackwater.aws.file_cache import DynamoFileCache
+from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.partitions import PartitionRegistry
 from slackwater.errors import CloudError
 from slackwater.receiver.pull.file_cache import Content, EntryChanged, FileEntry, FileVersion, Lease
@@ -27,14 +27,14 @@ class Dynamo:
     def put_item(self, *, Item, ConditionExpression, ExpressionAttributeValues, **_):  # noqa: N803
         there = self.items.get(self._key(Item), {})
         assert "revision" in ConditionExpression
-        if there.get("revision", {"N": "0"}) != ExpressionAttributeValues[":seen"]:
+        if there.get("revision", {"N": "0"}) != ExpressionAttributeValues[":read"]:
             raise ClientError({"Error": {"Code": "ConditionalCheckFailedException", "Message": "no"}}, "PutItem")
         self.items[self._key(Item)] = Item
 
     def get_item(self, *, Key, ConsistentRead, **_):  # noqa: N803
         assert ConsistentRead
-        found = self.items.get(self._key(Key))
-        return {"Item": found} if found else {}
+        item = self.items.get(self._key(Key))
+        return {"Item": item} if item else {}
 
     def get_paginator(self, operation):
         assert operation == "query"
@@ -90,7 +90,7 @@ class TestFileCache:
 
     def test_a_content_is_kept_beside_the_entries(self):
         cache = DynamoFileCache(Dynamo("source", "path"), "files")
-        new = Content(source="a", content_sha256="sha", received_at=datetime(2013, 3, 8, tzinfo=UTC), first="x")
+        new = Content(source="a", content_sha256="sha", received_at=datetime(2013, 3, 8, tzinfo=UTC), first_path="x")
         saved = cache.save_content(new)
         assert (cache.content("a", "sha"), saved.revision) == (saved, 1)
         assert (cache.content("b", "sha"), cache.content("a", "x"), cache.entries("a")) == (None, None, [])

@@ -1,4 +1,4 @@
-"""Columns with a type of their own, and how much of a column is read at once."""
+"""Typed columns, and which values the fast paths read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.parsing.columns import Reader
-from slackwater.receiver.parsing.rejections import InvalidValue
-from slackwater.receiver.parsing.string_columns import read_texts
-from slackwater.receiver.parsing.timezones import clocks_at, moments_at
+from slackwater.receiver.parsing.columns import ColumnReader
+from slackwater.receiver.parsing.rejections import NOT_UTF8, InvalidValue, Rejection, RejectionRule
+from slackwater.receiver.parsing.string_columns import read_string_column
+from slackwater.receiver.parsing.timezones import to_local_time, to_utc
 from slackwater.receiver.parsing.values import read_value
 from slackwater.sources.event_schema import ARROW_TYPES
 from slackwater.sources.fields import FieldDefinition
@@ -23,21 +23,22 @@ from slackwater.sources.fields import FieldDefinition
 pytestmark = pytest.mark.unit
 
 NEW_YORK = ZoneInfo("America/New_York")
-READER = Reader(trim=False, null_values=("", "NA"), zone=None)
+READER = ColumnReader(trim=False, null_values=("", "NA"), timezone=None)
 NOON = datetime(2013, 3, 8, 12, tzinfo=UTC)
 ISO = {"type": "timestamp"}
 DAY = {"type": "date"}
 
 
-def read(array: pa.Array, definition: dict[str, object], *, zone: ZoneInfo | None = None):
-    column = Reader(trim=False, null_values=("", "NA"), zone=zone).array(array, FieldDefinition(**definition))
+def read(array: pa.Array, definition: dict[str, object], *, timezone: ZoneInfo | None = None):
+    reader = ColumnReader(trim=False, null_values=("", "NA"), timezone=timezone)
+    column = reader.read_array(array, FieldDefinition(**definition))
     assert column.array.type == ARROW_TYPES[FieldDefinition(**definition).type]
     assert len(column.array) == len(array)
-    return column.array.to_pylist(), column.faults
+    return column.array.to_pylist(), column.rejections
 
 
 def strings(*values: bytes | None) -> pa.Array:
-    """Return strings of any bytes, as a careless writer of Parquet leaves them."""
+    """Return strings of any bytes, as some programs write them to Parquet."""
     raw = pa.array(values, pa.binary())
     return pa.StringArray.from_buffers(len(raw), raw.buffers()[1], raw.buffers()[2], raw.buffers()[0])
 
@@ -85,18 +86,18 @@ def strings(*values: bytes | None) -> pa.Array:
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
 )
-def test_what_came_with_a_type(array, definition, values):
+def test_typed_columns_that_a_field_accepts(array, definition, values):
     assert read(array, definition) == (values, {})
 
 
 @pytest.mark.parametrize(
-    ("array", "definition", "values", "faults"),
+    ("array", "definition", "values", "reasons"),
     [
         (
             pa.array([5.5, 6.0, math.nan, 1e300]),
             {"type": "int64"},
             [None, 6, None, None],
-            {0: "5.5 is not a whole number", 2: "nan is not a whole number", 3: "1e+300 is outside what 64 bits hold"},
+            {0: "5.5 is not a whole number", 2: "nan is not a whole number", 3: "1e+300 does not fit into 64 bits"},
         ),
         (
             pa.array([math.nan, 1.5, -math.inf]),
@@ -108,7 +109,7 @@ def test_what_came_with_a_type(array, definition, values):
             pa.array([2**64 - 1, 1], pa.uint64()),
             {"type": "int64"},
             [None, 1],
-            {0: "18446744073709551615 is outside what 64 bits hold"},
+            {0: "18446744073709551615 does not fit into 64 bits"},
         ),
         (pa.array([1.5, None]), {"type": "string"}, [None, None], {0: "a string is expected, not 1.5"}),
         (pa.array([True]), {"type": "int64"}, [None], {0: "true is not a whole number"}),
@@ -118,13 +119,13 @@ def test_what_came_with_a_type(array, definition, values):
             pa.array([1362744000123, 0]),
             {"type": "timestamp", "formats": ["epoch_s"]},
             [None, datetime(1970, 1, 1, tzinfo=UTC)],
-            {0: "1362744000123 is no moment of the years 1 to 9999, UTC"},
+            {0: "1362744000123 is not a valid timestamp (years 1 to 9999, UTC)"},
         ),
         (
             pa.array(["1362744000123", "0"]),
             {"type": "timestamp", "formats": ["epoch_s"]},
             [None, datetime(1970, 1, 1, tzinfo=UTC)],
-            {0: "'1362744000123' is no moment of the years 1 to 9999, UTC"},
+            {0: "'1362744000123' is not a valid timestamp (years 1 to 9999, UTC)"},
         ),
         (
             pa.array(["x", "5", "x"]).dictionary_encode(),
@@ -132,13 +133,13 @@ def test_what_came_with_a_type(array, definition, values):
             [None, 5, None],
             {0: "'x' is not a whole number", 2: "'x' is not a whole number"},
         ),
-        (strings(b"\xff", b"EWR", None), {"type": "string"}, [None, "EWR", None], {0: "not UTF-8"}),
-        (pa.array([b"\xff", b"5"]), {"type": "int64"}, [None, 5], {0: "not UTF-8"}),
+        (strings(b"\xff", b"EWR", None), {"type": "string"}, [None, "EWR", None], {0: NOT_UTF8}),
+        (pa.array([b"\xff", b"5"]), {"type": "int64"}, [None, 5], {0: NOT_UTF8}),
         (
             pa.array([datetime(2013, 3, 8, 12)]),
             ISO,
             [None],
-            {0: "2013-03-08T12:00:00 has no offset, and the source names no time zone for it"},
+            {0: "2013-03-08T12:00:00 has no offset, and the source has no `timestamp.timezone` for it"},
         ),
         (
             pa.array([datetime(2013, 3, 8, 12), datetime(2013, 3, 8)]),
@@ -146,9 +147,9 @@ def test_what_came_with_a_type(array, definition, values):
             [None, date(2013, 3, 8)],
             {0: "2013-03-08T12:00:00 is not a date (YYYY-MM-DD)"},
         ),
-        (pa.array([2**62, 0], pa.timestamp("s")), DAY, [None, date(1970, 1, 1)], {0: "outside of the years 1 to 9999"}),
-        (pa.array([2**62], pa.timestamp("us", "UTC")), ISO, [None], {0: "outside of the years 1 to 9999"}),
-        (pa.array([2**30, 0], pa.date32()), DAY, [None, date(1970, 1, 1)], {0: "outside of the years 1 to 9999"}),
+        (pa.array([2**62, 0], pa.timestamp("s")), DAY, [None, date(1970, 1, 1)], {0: "is outside the years 1 to 9999"}),
+        (pa.array([2**62], pa.timestamp("us", "UTC")), ISO, [None], {0: "is outside the years 1 to 9999"}),
+        (pa.array([2**30, 0], pa.date32()), DAY, [None, date(1970, 1, 1)], {0: "is outside the years 1 to 9999"}),
         (pa.array([NOON]), DAY, [None], {0: "a date is expected, not timestamp[us, tz=UTC]"}),
         (pa.array([date(2013, 3, 8)]), ISO, [None], {0: "a timestamp is expected, not date32[day]"}),
         (pa.array([time(5)]), {"type": "string"}, [None], {0: "a string is expected, not time64[us]"}),
@@ -156,16 +157,24 @@ def test_what_came_with_a_type(array, definition, values):
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
 )
-def test_what_came_with_a_type_that_does_not_fit(array, definition, values, faults):
-    assert read(array, definition) == (values, faults)
+def test_typed_columns_with_values_that_a_field_rejects(array, definition, values, reasons):
+    rejections = {
+        index: reason if isinstance(reason, Rejection) else Rejection(RejectionRule.WRONG_TYPE, reason)
+        for index, reason in reasons.items()
+    }
+    assert read(array, definition) == (values, rejections)
 
 
-def test_naive_timestamps_are_local_in_the_source_s_zone():
-    clocks = [datetime(2013, 3, 10, 1, 30), datetime(2013, 3, 10, 2, 30), datetime(2013, 11, 3, 1, 30), None]
-    values, faults = read(pa.array(clocks, pa.timestamp("ms")), ISO, zone=NEW_YORK)
+def test_timestamps_without_offset_are_in_the_timezone_of_the_source():
+    local_times = [datetime(2013, 3, 10, 1, 30), datetime(2013, 3, 10, 2, 30), datetime(2013, 11, 3, 1, 30), None]
+    values, rejections = read(pa.array(local_times, pa.timestamp("ms")), ISO, timezone=NEW_YORK)
     hours = [datetime(2013, 3, 10, 6, 30, tzinfo=UTC), None, datetime(2013, 11, 3, 5, 30, tzinfo=UTC), None]
     assert values == hours
-    assert faults == {1: "2013-03-10T02:30:00 never was in America/New_York: clocks were set forward over it"}
+    (rejection,) = rejections.values()
+    assert list(rejections) == [1]
+    assert rejection.reason == (
+        "2013-03-10T02:30:00 does not exist in America/New_York: clocks were set forward past it"
+    )
 
 
 _DEFINITIONS = [
@@ -185,20 +194,20 @@ _integers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**41), s
 @pytest.mark.parametrize("definition", _DEFINITIONS, ids=str)
 @settings(deadline=None, max_examples=50)
 @given(array=st.one_of(st.lists(_integers).map(lambda v: pa.array(v, pa.int64())), st.lists(_floats).map(pa.array)))
-def test_numbers_are_read_as_one_by_one(definition, array):
+def test_number_columns_and_values_are_read_alike(definition, array):
     field = FieldDefinition(**definition)
-    column = READER.array(array, field)
+    column = READER.read_array(array, field)
     plain = column.array.cast(pa.int64()) if column.array.type == ARROW_TYPES["timestamp"] else column.array
-    for index, (value, found) in enumerate(zip(array.to_pylist(), plain.to_pylist(), strict=True)):
+    for index, (value, result) in enumerate(zip(array.to_pylist(), plain.to_pylist(), strict=True)):
         try:
             expected = read_value(value, field, None), None
         except InvalidValue as error:
-            expected = None, str(error)
-        assert (found, column.faults.get(index)) == expected
+            expected = None, Rejection(RejectionRule.WRONG_TYPE, str(error))
+        assert (result, column.rejections.get(index)) == expected
 
 
 @pytest.mark.parametrize(
-    ("definition", "texts"),
+    ("definition", "values"),
     [
         ({"type": "int64"}, ["0", "-517", "007", "999999999999999999"]),
         ({"type": "int64", "thousands": ","}, ["0", "-1,234,567", "1234"]),
@@ -214,11 +223,11 @@ def test_numbers_are_read_as_one_by_one(definition, array):
     ],
     ids=str,
 )
-def test_what_most_partners_write_is_read_at_once(definition, texts):
-    array = pa.array([*texts, None])
-    assert read_texts(array, FieldDefinition(**definition), NEW_YORK).is_valid().to_pylist() == [True] * len(texts) + [
-        False
-    ]
+def test_usual_formats_are_read_by_the_fast_path(definition, values):
+    array = pa.array([*values, None])
+    assert read_string_column(array, FieldDefinition(**definition), NEW_YORK).is_valid().to_pylist() == [True] * len(
+        values
+    ) + [False]
 
 
 _ZONES = ["America/New_York", "Australia/Lord_Howe", "Africa/Monrovia", "Asia/Kathmandu", "Pacific/Apia", "UTC"]
@@ -237,38 +246,38 @@ _near_changes = st.builds(
     ),
     st.integers(-7_200_000_000, 7_200_000_000),
 )
-_clocks = st.lists(st.one_of(_near_changes, st.datetimes(), st.none()), max_size=6)
+_local_times = st.lists(st.one_of(_near_changes, st.datetimes(), st.none()), max_size=6)
 
 
 @pytest.mark.parametrize("name", _ZONES)
 @settings(deadline=None, max_examples=60)
-@given(clocks=_clocks)
-@example(clocks=[datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)])
-def test_clocks_and_moments_of_a_column_are_as_python_says(name, clocks):
-    zone = ZoneInfo(name)
-    array = pa.array(clocks, pa.timestamp("us"))
-    shown = clocks_at(array.cast(pa.int64()).cast(ARROW_TYPES["timestamp"]), zone).to_pylist()
-    for clock, found in zip(clocks, shown, strict=True):
-        assert found == _shown_at(clock, zone)
-    counts = moments_at(array, zone).cast(pa.int64()).to_pylist()
-    for clock, count in zip(clocks, counts, strict=True):
-        if clock is not None and count is not None:
-            offset = clock.replace(tzinfo=zone).utcoffset()
-            assert offset == clock.replace(tzinfo=zone, fold=1).utcoffset()
-            assert count == (clock - datetime(1970, 1, 1) - offset) // timedelta(microseconds=1)
+@given(local_times=_local_times)
+@example(local_times=[datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)])
+def test_local_times_and_timestamps_of_a_column_are_those_of_python(name, local_times):
+    timezone = ZoneInfo(name)
+    array = pa.array(local_times, pa.timestamp("us"))
+    results = to_local_time(array.cast(pa.int64()).cast(ARROW_TYPES["timestamp"]), timezone).to_pylist()
+    for local, result in zip(local_times, results, strict=True):
+        assert result == _local_time_at(local, timezone)
+    counts = to_utc(array, timezone).cast(pa.int64()).to_pylist()
+    for local, count in zip(local_times, counts, strict=True):
+        if local is not None and count is not None:
+            offset = local.replace(tzinfo=timezone).utcoffset()
+            assert offset == local.replace(tzinfo=timezone, fold=1).utcoffset()
+            assert count == (local - datetime(1970, 1, 1) - offset) // timedelta(microseconds=1)
 
 
-def test_only_hours_with_a_change_are_left_to_be_read_one_by_one():
-    clocks = [datetime(2013, 3, 10, hour, 30) for hour in range(24)]
-    left = moments_at(pa.array(clocks), NEW_YORK).is_null().to_pylist()
-    assert [hour for hour, is_left in enumerate(left) if is_left] == [2]
-    clocks = [datetime(2013, 11, 3, hour, 30) for hour in range(24)]
-    left = moments_at(pa.array(clocks), NEW_YORK).is_null().to_pylist()
-    assert [hour for hour, is_left in enumerate(left) if is_left] == [1]
+def test_only_hours_with_a_change_of_offset_are_null():
+    local_times = [datetime(2013, 3, 10, hour, 30) for hour in range(24)]
+    remaining = to_utc(pa.array(local_times), NEW_YORK).is_null().to_pylist()
+    assert [hour for hour, is_remaining in enumerate(remaining) if is_remaining] == [2]
+    local_times = [datetime(2013, 11, 3, hour, 30) for hour in range(24)]
+    remaining = to_utc(pa.array(local_times), NEW_YORK).is_null().to_pylist()
+    assert [hour for hour, is_remaining in enumerate(remaining) if is_remaining] == [1]
 
 
-def _shown_at(clock: datetime | None, zone: ZoneInfo) -> datetime | None:
+def _local_time_at(utc: datetime | None, timezone: ZoneInfo) -> datetime | None:
     try:
-        return clock and clock.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None)
+        return utc and utc.replace(tzinfo=UTC).astimezone(timezone).replace(tzinfo=None)
     except OverflowError:
         return None

@@ -1,4 +1,4 @@
-"""Contents that several files may have: first received once, and deleted when nobody needs them any more."""
+"""Contents that several files share: received for the first time once, deleted when no file needs them any more."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.receiver.pull.contents import Contents
+from slackwater.receiver.pull.fetch import SharedContents
 from slackwater.receiver.pull.file_cache import EntryChanged, FileEntry, FileVersion, Lease
 from slackwater.sources.partitions import Partition
 from tests.fakes_receiver import RECEIVED, Clock, MemoryFileCache, MemoryStore
@@ -20,22 +20,22 @@ UNTIL = RECEIVED + timedelta(minutes=1)
 class World:
     def __init__(self) -> None:
         self.store, self.cache, self.clock = MemoryStore(), MemoryFileCache(), Clock()
-        self.contents = Contents(source="s", cache=self.cache, store=self.store, raw_bucket="raw", now=self.clock)
-        for uri in VERSION.objects("raw", "s"):
+        self.contents = SharedContents(source="s", cache=self.cache, store=self.store, raw_bucket="raw", now=self.clock)
+        for uri in VERSION.object_uris("raw", "s"):
             self.store.put(uri, b"")
 
-    def need(self, path: str, **which: FileVersion) -> None:
-        self.cache.save(FileEntry(source="s", path=path, **which))
+    def need(self, path: str, **versions: FileVersion) -> None:
+        self.cache.save(FileEntry(source="s", path=path, **versions))
 
-    def sweeps(self) -> tuple[Lease, ...]:
+    def deletions(self) -> tuple[Lease, ...]:
         content = self.cache.content("s", "x")
-        return content.sweeps if content else ()
+        return content.deletions if content else ()
 
     def mark(self, path: str, until=UNTIL) -> None:
-        self.contents.received_at("x", path)
+        self.contents.first_received_at("x", path)
         content = self.cache.content("s", "x")
-        sweeps = (*content.sweeps, Lease(owner=path, until=until))
-        self.cache.save_content(content.model_copy(update={"sweeps": sweeps}))
+        deletions = (*content.deletions, Lease(owner=path, until=until))
+        self.cache.save_content(content.model_copy(update={"deletions": deletions}))
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def world() -> World:
 
 
 def test_a_content_is_received_for_the_first_time_once(world):
-    assert world.contents.received_at("x", "a") == RECEIVED
+    assert world.contents.first_received_at("x", "a") == RECEIVED
     world.clock.pass_by(days=400)
-    assert [world.contents.received_at("x", path) for path in ("b", "a")] == [RECEIVED, RECEIVED]
-    assert world.contents.received_at("y", "a") == RECEIVED + timedelta(days=400)
+    assert [world.contents.first_received_at("x", path) for path in ("b", "a")] == [RECEIVED, RECEIVED]
+    assert world.contents.first_received_at("y", "a") == RECEIVED + timedelta(days=400)
 
 
 def test_of_two_that_receive_it_at_once_the_first_counts(world):
@@ -56,56 +56,56 @@ def test_of_two_that_receive_it_at_once_the_first_counts(world):
     def slow(source, sha256):
         world.cache.content = load
         world.clock.pass_by(hours=-1)
-        world.contents.received_at("x", "b")
+        world.contents.first_received_at("x", "b")
         world.clock.pass_by(hours=1)
 
     world.cache.content = slow
-    assert world.contents.received_at("x", "a") == RECEIVED - timedelta(hours=1)
+    assert world.contents.first_received_at("x", "a") == RECEIVED - timedelta(hours=1)
 
 
 def test_the_first_file_that_needs_it_is_the_original(world):
-    world.contents.received_at("x", "a")
+    world.contents.first_received_at("x", "a")
     world.need("a", writing=VERSION)
     world.need("b", writing=VERSION)
-    assert [world.contents.original("x", path) for path in ("a", "b")] == [None, "a"]
+    assert [world.contents.original_path("x", path) for path in ("a", "b")] == [None, "a"]
     world.cache.save(world.cache.get("s", "a").model_copy(update={"writing": None}))
-    assert [world.contents.original("x", path) for path in ("b", "a")] == [None, "b"]
+    assert [world.contents.original_path("x", path) for path in ("b", "a")] == [None, "b"]
 
 
 @pytest.mark.parametrize("need", ["version", "writing"])
 @pytest.mark.parametrize("path", ["a", "b"])
 def test_what_a_file_needs_is_not_deleted(world, path, need):
     world.need(path, **{need: VERSION})
-    world.contents.sweep(VERSION, "a", until=UNTIL)
-    assert set(world.store.objects) == set(VERSION.objects("raw", "s"))
-    assert world.sweeps() == ()
+    world.contents.collect_garbage(VERSION, "a", until=UNTIL)
+    assert set(world.store.objects) == set(VERSION.object_uris("raw", "s"))
+    assert world.deletions() == ()
 
 
 def test_what_no_file_needs_is_deleted_under_a_mark(world):
     world.need("b", superseded=(VERSION,))
     marks = []
-    world.store.delete = lambda uris: marks.append((world.sweeps(), sorted(uris)))
-    world.contents.sweep(VERSION, "a", until=UNTIL)
-    assert marks == [((Lease(owner="a", until=UNTIL),), sorted(VERSION.objects("raw", "s")))]
-    assert world.sweeps() == ()
+    world.store.delete = lambda uris: marks.append((world.deletions(), sorted(uris)))
+    world.contents.collect_garbage(VERSION, "a", until=UNTIL)
+    assert marks == [((Lease(owner="a", until=UNTIL),), sorted(VERSION.object_uris("raw", "s")))]
+    assert world.deletions() == ()
 
 
-def test_nothing_is_deleted_when_the_lease_is_over(world):
-    with pytest.raises(EntryChanged, match="the lease is over"):
-        world.contents.sweep(VERSION, "a", until=RECEIVED)
-    assert set(world.store.objects) == set(VERSION.objects("raw", "s"))
+def test_nothing_is_deleted_after_the_lease_expired(world):
+    with pytest.raises(EntryChanged, match="the lease has expired"):
+        world.contents.collect_garbage(VERSION, "a", until=RECEIVED)
+    assert set(world.store.objects) == set(VERSION.object_uris("raw", "s"))
 
 
-def test_a_content_is_swept_while_another_file_s_mark_holds(world):
-    assert not world.contents.is_swept("x", "a")
+def test_a_content_is_being_deleted_while_another_file_s_mark_is_valid(world):
+    assert not world.contents.is_being_deleted("x", "a")
     world.mark("a")
-    assert (world.contents.is_swept("x", "a"), world.contents.is_swept("x", "b")) == (False, True)
+    assert (world.contents.is_being_deleted("x", "a"), world.contents.is_being_deleted("x", "b")) == (False, True)
     world.clock.pass_by(minutes=1)
-    assert not world.contents.is_swept("x", "b")
+    assert not world.contents.is_being_deleted("x", "b")
 
 
-def test_another_one_s_mark_stays_until_it_is_over(world):
+def test_the_marks_of_others_stay_until_they_expire(world):
     world.mark("b")
     world.mark("c", RECEIVED)
-    world.contents.sweep(VERSION, "a", until=UNTIL)
-    assert world.sweeps() == (Lease(owner="b", until=UNTIL),)
+    world.contents.collect_garbage(VERSION, "a", until=UNTIL)
+    assert world.deletions() == (Lease(owner="b", until=UNTIL),)

@@ -17,8 +17,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.pull.fetch import LEASE
-from tests.fakes_trouble import KINDS, Process, Trouble
-from tests.fakes_turns import take_turns
+from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
+from tests.fakes_interleaving import take_turns
 from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row
 
 pytestmark = pytest.mark.unit
@@ -31,12 +31,12 @@ IDS = {OLD: ["a", "b"], NEW: ["a", "c"], OTHER: ["d"], csv_of(): []}
 
 Files = Mapping[str, bytes]
 _FILES = st.dictionaries(st.sampled_from([FIRST, SECOND, THIRD]), st.sampled_from(list(IDS)))
-_TROUBLE = st.builds(Trouble, st.integers(1, 14), st.sampled_from(KINDS))
+_TROUBLE = st.builds(WriteFault, st.integers(1, 14), st.sampled_from(FAULT_TYPES))
 _ORDER = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 20)), max_size=16)
 """Which process makes its next calls, and how many."""
 
 
-def pull(setup: Setup, files: Files, trouble: Trouble | None = None) -> None:
+def pull(setup: Setup, files: Files, trouble: WriteFault | None = None) -> None:
     setup.partner.files = dict(files)
     process = Process(trouble, meanwhile=setup.pull)
     setup.pull(using=process.using)
@@ -47,7 +47,7 @@ def is_whole(setup: Setup) -> None:
     """All objects of each file's version are there."""
     for entry in setup.cache.entries("things"):
         if entry.version:
-            assert set(entry.version.objects("raw", "things")) <= setup.store.objects.keys(), entry.path
+            assert set(entry.version.object_uris("raw", "things")) <= setup.store.objects.keys(), entry.path
 
 
 def settles(setup: Setup, *, at_once: bool = False) -> None:
@@ -64,9 +64,9 @@ def settles(setup: Setup, *, at_once: bool = False) -> None:
     assert {entry.path: entry.version.content_sha256 for entry in entries if entry.path in there} == there
     held = {entry.version.content_sha256: entry for entry in entries if entry.version}
     # The rows of files that are gone stay: their contents are those that they were taken with.
-    contents = [setup.store.get(entry.landing) for entry in held.values()]
+    contents = [setup.store.get(entry.landing_uri) for entry in held.values()]
     assert Counter(stored_ids(setup)) == Counter(name for content in contents for name in IDS[content])
-    objects = {uri for entry in held.values() for uri in entry.version.objects("raw", "things")}
+    objects = {uri for entry in held.values() for uri in entry.version.object_uris("raw", "things")}
     assert set(setup.store.uris("/raw/source=")) == objects
     assert all((entry.writing, entry.superseded, entry.lease) == (None, (), None) for entry in entries)
     assert list(setup.plan().items) == []
@@ -86,27 +86,29 @@ SCENARIOS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FAULT_TYPES)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_trouble_at_any_write_while_a_file(scenario, kind):
     before, after = SCENARIOS[scenario]
     for write in range(1, 30):
         setup = Setup()
         pull(setup, before)
-        process = Process(Trouble(write, kind), meanwhile=setup.pull)
+        process = Process(WriteFault(write, kind), meanwhile=setup.pull)
         setup.partner.files = dict(after)
         setup.pull(using=process.using)
         is_whole(setup)
         settles(setup, at_once=not kind.startswith("ends"))
-        if not process.has_had_trouble:
+        if not process.is_fault_reached:
             break
     assert write > 9
 
 
 @settings(deadline=None, max_examples=60)
 @given(days=st.lists(st.tuples(_FILES, _TROUBLE | st.none(), st.booleans()), min_size=1, max_size=5))
-@example(days=[({FIRST: OLD}, None, True), ({FIRST: NEW}, Trouble(7, "ends after"), True), ({FIRST: OLD}, None, True)])
-@example(days=[({FIRST: OLD}, Trouble(6, "ends after"), True), ({}, None, True)])
+@example(
+    days=[({FIRST: OLD}, None, True), ({FIRST: NEW}, WriteFault(7, "ends after"), True), ({FIRST: OLD}, None, True)]
+)
+@example(days=[({FIRST: OLD}, WriteFault(6, "ends after"), True), ({}, None, True)])
 def test_whatever_happens_the_last_pull_leaves_each_content_once(days):
     setup = Setup()
     for files, trouble, leases_end in days:
@@ -155,7 +157,7 @@ def test_two_pulls_at_once_take_turns_in_any_order(before, after, order):
         (2, 9),
     ],
 )
-def test_files_of_one_pull_are_taken_at_once_in_any_order(before, after, order):
+def test_files_of_one_pull_are_stored_at_once_in_any_order(before, after, order):
     """As the state machine does: one function a file, some of them at the same time."""
     setup = Setup()
     pull(setup, before)

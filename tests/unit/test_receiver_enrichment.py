@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slackwater.receiver.parsing.derived_columns import derive
+from slackwater.receiver.parsing.derived_columns import derive_column
 from slackwater.receiver.parsing.event_checks import check_events
 from slackwater.sources.enrichment import ConstantColumn, DatePartColumn, LookupColumn, TemplateColumn
 from slackwater.sources.event_schema import ARROW_TYPES, TIMESTAMP, event_schema
@@ -31,7 +31,7 @@ EVENTS = pa.table(
 
 
 def derived(definition, table: pa.Table = EVENTS) -> list[object]:
-    array = derive(table, definition)
+    array = derive_column(table, definition)
     assert array.type == ARROW_TYPES[definition.type]
     return array.to_pylist()
 
@@ -42,7 +42,7 @@ def test_a_constant_is_the_same_in_every_event(value):
 
 
 @pytest.mark.parametrize(
-    ("template", "texts"),
+    ("template", "strings"),
     [
         ("{id}-{count}", ["EWR-1545", "JFK--1", None, "LGA-9223372036854775807"]),
         ("at {at}", ["at 2013-03-08T12:00:00Z", "at 2013-03-08T12:00:00.250000Z", None, "at 0001-01-01T00:00:00Z"]),
@@ -53,18 +53,18 @@ def test_a_constant_is_the_same_in_every_event(value):
         ("", [""] * 4),
     ],
 )
-def test_a_template_is_filled(template, texts):
-    assert derived(TemplateColumn(template=template)) == texts
+def test_templates(template, strings):
+    assert derived(TemplateColumn(template=template)) == strings
 
 
 @given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False)))
-def test_numbers_stand_in_a_template_as_in_json(numbers):
-    texts = derived(TemplateColumn(template="{n}"), pa.table({"n": pa.array(numbers, pa.float64())}))
-    assert texts == [json.dumps(number) for number in numbers]
+def test_numbers_in_templates_are_formatted_as_json(numbers):
+    strings = derived(TemplateColumn(template="{n}"), pa.table({"n": pa.array(numbers, pa.float64())}))
+    assert strings == [json.dumps(number) for number in numbers]
 
 
 @pytest.mark.parametrize(
-    ("mapping", "texts"),
+    ("mapping", "strings"),
     [
         (LookupColumn(of="id", values={"EWR": "Newark", "LGA": "La Guardia"}), ["Newark", None, None, "La Guardia"]),
         (
@@ -78,8 +78,8 @@ def test_numbers_stand_in_a_template_as_in_json(numbers):
     ],
     ids=str,
 )
-def test_a_text_is_looked_up(mapping, texts):
-    assert derived(mapping) == texts
+def test_lookups(mapping, strings):
+    assert derived(mapping) == strings
 
 
 _near_changes = st.builds(
@@ -92,19 +92,21 @@ _near_changes = st.builds(
 _moments = st.lists(st.one_of(_near_changes, st.datetimes(timezones=st.just(UTC)), st.none()), max_size=6)
 
 
-@pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe", "UTC"])
+@pytest.mark.parametrize("name", ["America/New_York", "Australia/Lord_Howe", "UTC"])
 @pytest.mark.parametrize("part", ["date", "hour", "weekday", "month", "year"])
 @settings(deadline=None, max_examples=20)
-@given(moments=_moments)
-@example(moments=[datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)])
-def test_a_part_is_what_a_clock_of_the_zone_shows(zone, part, moments):
-    found = derived(DatePartColumn(part=part, of="at", timezone=zone), pa.table({"at": pa.array(moments, TIMESTAMP)}))
-    assert found == [_part(moment, part, ZoneInfo(zone)) for moment in moments]
+@given(timestamps=_moments)
+@example(timestamps=[datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)])
+def test_date_parts_are_those_of_the_local_time(name, part, timestamps):
+    result = derived(
+        DatePartColumn(part=part, of="at", timezone=name), pa.table({"at": pa.array(timestamps, TIMESTAMP)})
+    )
+    assert result == [_part(timestamp, part, ZoneInfo(name)) for timestamp in timestamps]
 
 
-def _part(moment: datetime | None, part: str, zone: ZoneInfo) -> object:
+def _part(timestamp: datetime | None, part: str, timezone: ZoneInfo) -> object:
     try:
-        local = moment.astimezone(zone) if moment else None
+        local = timestamp.astimezone(timezone) if timestamp else None
     except OverflowError:
         local = None
     if local is None:
@@ -140,7 +142,7 @@ class TestSource:
         ]
         assert [item.index for item in checked.rejected] == [1]
 
-    def test_no_event_is_accepted(self):
+    def test_without_accepted_events_the_table_is_empty(self):
         checked = self.check({"id": "x"})
         assert checked.table.schema == event_schema(self.SOURCE)
         assert checked.table.num_rows == 0

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.event_checks import RejectedEvent, check_events, check_table
-from slackwater.receiver.parsing.json_lines import InvalidJson
-from slackwater.receiver.parsing.rejections import Rejection, RejectionRule
+from slackwater.receiver.parsing.rejections import NOT_UTF8, Rejection, RejectionRule
 from slackwater.receiver.parsing.unknown_fields import MAX_DEPTH
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema, partner_schema
@@ -52,7 +51,7 @@ def reasons(checked) -> list[tuple[int, str, str]]:
 
 
 def nested(levels: int) -> object:
-    """Return a value that nests an event of which it is a field to that many levels."""
+    """Return a value with which an event has this number of nested levels."""
     value: object = "x"
     for level in range(levels - 1):
         value = {"x": value} if level % 2 else [value]
@@ -60,7 +59,7 @@ def nested(levels: int) -> object:
 
 
 class TestFields:
-    def test_a_partner_s_own_names_and_forms(self):
+    def test_the_partner_s_names_and_formats(self):
         checked = check(
             [
                 {
@@ -83,8 +82,8 @@ class TestFields:
             {"at": at, "order": "18", "paid": False, "day": None, "_event_time": at, **more},
         ]
 
-    def test_reasons_name_a_field_as_we_do_and_as_the_partner_does(self):
-        found = reasons(
+    def test_reasons_name_the_field_and_the_partner_s_name(self):
+        result = reasons(
             check(
                 [
                     {"Booked At": "8 March", "Order No.": "1", "Amount EUR": "1"},
@@ -97,31 +96,31 @@ class TestFields:
                 SHOP,
             )
         )
-        assert found == [
+        assert result == [
             (
                 0,
                 "wrong_type",
-                "at (Booked At): '8 March' is no timestamp, not %d/%m/%Y %H:%M or seconds since 1970",
+                "at (Booked At): '8 March' is not a timestamp; expected: %d/%m/%Y %H:%M or seconds since 1970",
             ),
-            (1, "missing", "at (Booked At): missing, and an event needs its timestamp"),
-            (2, "missing", "order (Order No.): missing, and it is the event's id"),
+            (1, "missing", "at (Booked At): no value, but every event needs a timestamp"),
+            (2, "missing", "order (Order No.): no value, but it is the event id"),
             (3, "wrong_type", "amount (Amount EUR): '1.5' is not a number such as 1.234,5"),
-            (4, "missing", "amount (Amount EUR): missing, and it is required"),
+            (4, "missing", "amount (Amount EUR): no value, but it is required"),
             (5, "wrong_type", "paid: 'yes' is neither true nor false"),
         ]
 
-    def test_what_a_partner_calls_by_our_name_is_unknown(self):
+    def test_our_name_of_a_renamed_field_is_unknown(self):
         (row,) = check([{"Booked At": 0, "Order No.": "1", "Amount EUR": 1, "amount": 2}], SHOP).table.to_pylist()
         assert (row["amount"], row["_extra"]) == (1.0, '{"amount":2}')
 
-    def test_texts_are_trimmed_before_they_may_mean_nothing(self):
+    def test_strings_are_trimmed_before_null_values_are_recognised(self):
         event = an_event(id="\u00a0\tb ", count=" NA ", size=" 1.5 ", more=" kept ")
         source = a_source(trim=True)
         (row,) = check([event], source).table.to_pylist()
         assert (row["id"], row["count"], row["size"], row["_extra"]) == ("b", None, 1.5, '{"more":" kept "}')
         assert [item.reason for item in check([event]).rejected] == ["count: ' NA ' is not a whole number"]
 
-    def test_one_event_s_fault_leaves_the_others_alone(self):
+    def test_a_rejected_event_does_not_affect_others(self):
         events = [an_event(count=n, size=n / 4) for n in range(100)]
         events[17]["count"] = "x"
         events[50]["size"] = math.nan
@@ -136,7 +135,7 @@ class TestFields:
         assert checked.table["count"].to_pylist() == left
         assert checked.table["size"].to_pylist() == [n / 4 for n in left]
 
-    def test_numbers_are_not_cut_to_fit(self):
+    def test_numbers_are_not_truncated(self):
         events = [an_event(count=value) for value in (5, 5.0, 5.5, 2**63, True)]
         checked = check(events)
         assert checked.table["count"].to_pylist() == [5, 5]
@@ -146,47 +145,47 @@ class TestFields:
         assert checked.table["size"].to_pylist() == [1.5, float(2**53 + 1)]
         assert [item.reason for item in checked.rejected] == ["size: true is not a number"]
 
-    def test_the_first_fault_is_the_reason(self):
+    def test_the_first_broken_rule_is_the_reason(self):
         assert [item.reason for item in check([{"count": "x", "size": "y"}]).rejected] == [
-            "id: missing, and it is required"
+            "id: no value, but it is required"
         ]
-        found = check([an_event(count="x", new=math.nan)]).rejected
-        assert [item.rule for item in found] == [RejectionRule.NOT_JSON]
+        result = check([an_event(count="x", new=math.nan)]).rejected
+        assert [item.rule for item in result] == [RejectionRule.NOT_JSON]
 
-    def test_what_is_no_json_or_no_utf8(self):
-        found = check(
-            [InvalidJson("not UTF-8"), InvalidJson("not JSON: Expecting value at column 1"), an_event()]
+    def test_lines_that_are_not_json_or_not_utf8(self):
+        result = check(
+            [NOT_UTF8, Rejection(RejectionRule.NOT_JSON, "not JSON: Expecting value at column 1"), an_event()]
         ).rejected
-        assert [item.rule for item in found] == [RejectionRule.NOT_UTF8, RejectionRule.NOT_JSON]
+        assert [item.rule for item in result] == [RejectionRule.NOT_UTF8, RejectionRule.NOT_JSON]
 
-    def test_nothing(self):
-        for found in (check([]), check(pa.Table.from_pylist([], partner_schema(SOURCE)))):
-            assert found.table.schema == event_schema(SOURCE)
-            assert (found.table.num_rows, found.rejected) == (0, [])
+    def test_no_events(self):
+        for result in (check([]), check(pa.Table.from_pylist([], partner_schema(SOURCE)))):
+            assert result.table.schema == event_schema(SOURCE)
+            assert (result.table.num_rows, result.rejected) == (0, [])
 
 
 class TestTimeLimits:
     SOURCE = a_source(timestamp={"field": "at", "max_age_days": 30, "max_future_hours": 1})
 
-    def test_both_ends(self):
+    def test_both_limits(self):
         limits = [RECEIVED - timedelta(days=30), RECEIVED + timedelta(hours=1)]
         beyond = [limits[0] - timedelta(microseconds=1), limits[1] + timedelta(microseconds=1)]
-        checked = check([an_event(at=moment.isoformat()) for moment in (*limits, *beyond)], self.SOURCE)
+        checked = check([an_event(at=timestamp.isoformat()) for timestamp in (*limits, *beyond)], self.SOURCE)
         assert checked.table["at"].to_pylist() == limits
         assert reasons(checked) == [
             (2, "too_old", "at: 2013-02-10T09:29:59.999999Z is more than 30 days before it was received"),
             (3, "in_the_future", "at: 2013-03-12T10:30:00.000001Z is more than 1 hour after it was received"),
         ]
 
-    def test_another_fault_comes_first(self):
-        found = check([an_event(at="1970-01-01T00:00:00Z", count="x"), {"id": "a"}], self.SOURCE).rejected
-        assert [item.rule for item in found] == [RejectionRule.WRONG_TYPE, RejectionRule.MISSING]
+    def test_other_rules_come_first(self):
+        result = check([an_event(at="1970-01-01T00:00:00Z", count="x"), {"id": "a"}], self.SOURCE).rejected
+        assert [item.rule for item in result] == [RejectionRule.WRONG_TYPE, RejectionRule.MISSING]
 
     def test_the_time_of_receipt_decides(self):
         for seconds, rejected in ((0, 0), (1, 1)):
             received_at = NOON + timedelta(days=30, seconds=seconds)
-            found = check_events([an_event()], self.SOURCE, received_at=received_at)
-            assert (found.table.num_rows, len(found.rejected)) == (1 - rejected, rejected)
+            result = check_events([an_event()], self.SOURCE, received_at=received_at)
+            assert (result.table.num_rows, len(result.rejected)) == (1 - rejected, rejected)
 
     def test_the_reason_names_the_partner_s_field(self):
         source = a_source(
@@ -197,7 +196,7 @@ class TestTimeLimits:
             "at (When): 2013-03-08T12:00:00Z is more than 1 day before it was received"
         ]
 
-    def test_the_ends_of_time(self):
+    def test_first_and_last_timestamp(self):
         source = a_source(timestamp={"field": "at", "max_age_days": 36_500, "max_future_hours": 876_000})
         events = [an_event(at="0001-01-01T00:00:00Z"), an_event(at="9999-12-31T23:59:59.999999Z")]
         assert [item.rule for item in check(events, source).rejected] == [
@@ -229,9 +228,9 @@ class TestUnknownFields:
         assert self.extra(**more) == text
 
     @pytest.mark.parametrize("value", [math.nan, [-math.inf], {"x": [{"y": math.inf}]}])
-    def test_what_json_does_not_have(self, value):
-        found = check([an_event(new=value), an_event()])
-        assert reasons(found) == [(0, "not_json", "an unknown field holds NaN or Infinity, which JSON does not have")]
+    def test_values_that_json_does_not_have(self, value):
+        result = check([an_event(new=value), an_event()])
+        assert reasons(result) == [(0, "not_json", "new: contains NaN or Infinity, which are not JSON")]
 
     @pytest.mark.parametrize("innermost", ["x", [], {}])
     def test_how_deep_an_event_may_be_nested(self, innermost):
@@ -240,10 +239,10 @@ class TestUnknownFields:
         for _ in range(deep - 1):
             value = [value]
         assert json.loads(self.extra(new=value)) == {"new": value}
-        found = check([an_event(flat=1, new={"x": value})])
-        assert reasons(found) == [(0, "too_deep", "new: nested more than 32 levels deep")]
+        result = check([an_event(flat=1, new={"x": value})])
+        assert reasons(result) == [(0, "too_deep", "new: nested more than 32 levels deep")]
 
-    def test_ignored_however_they_are(self):
+    def test_ignored_even_if_they_are_invalid(self):
         source = a_source(unknown_fields="ignore")
         checked = check([an_event(new=math.nan, deep=nested(100)), an_event()], source)
         assert checked.table["_extra"].to_pylist() == [None, None]
@@ -251,17 +250,17 @@ class TestUnknownFields:
     def test_rejected(self):
         checked = check([an_event(), an_event(new=None, x=1)], a_source(unknown_fields="reject"))
         assert reasons(checked) == [
-            (1, "unknown_field", "new: no field of this source (it has: id, count, size, good, day, at)")
+            (1, "unknown_field", "new: the source has no such field (its fields: id, count, size, good, day, at)")
         ]
         many = {f"f{n}": "int64" for n in range(50)}
         source = a_source(fields={"id": "string", "at": "timestamp", **many}, unknown_fields="reject")
-        (found,) = check([an_event(**{"n" * 1000: 1})], source).rejected
-        assert found.reason.endswith("(it has: id, at, f0, f1, f2, f3, f4, f5, f6, f7, ...)")
-        assert len(found.reason) < 200
+        (result,) = check([an_event(**{"n" * 1000: 1})], source).rejected
+        assert result.reason.endswith("(its fields: id, at, f0, f1, f2, f3, f4, f5, f6, f7, ...)")
+        assert len(result.reason) < 200
 
-    def test_a_name_that_utf8_cannot_hold(self):
-        (found,) = check([an_event(**{"\ud800": 1})], a_source(unknown_fields="reject")).rejected
-        assert found.reason.startswith("\\ud800: no field of this source")
+    def test_a_name_that_utf8_cannot_encode(self):
+        (result,) = check([an_event(**{"\ud800": 1})], a_source(unknown_fields="reject")).rejected
+        assert result.reason.startswith("\\ud800: the source has no such field")
 
     def test_columns_of_a_text_file(self):
         table = pa.table({"id": ["a", "b"], "at": [AT, AT], "gate": ["7", None], "\u00e9": ["", "x"]})
@@ -298,19 +297,19 @@ class TestUnknownFields:
             "l": [{"a": 1}, None],
         }
 
-    def test_columns_of_a_typed_file_that_json_cannot_hold(self):
+    def test_columns_of_a_typed_file_that_json_cannot_represent(self):
         broken = pa.array([b"\xff", b"x", b"y"])
         table = pa.table({"id": list("abc"), "at": [NOON] * 3, "t": broken, "n": [1.5, math.nan, 2.5]})
-        found = check_table(table, SOURCE, received_at=RECEIVED)
-        assert [(item.index, item.rule) for item in found.rejected] == [
+        result = check_table(table, SOURCE, received_at=RECEIVED)
+        assert [(item.index, item.rule) for item in result.rejected] == [
             (0, RejectionRule.NOT_UTF8),
             (1, RejectionRule.NOT_JSON),
         ]
-        assert found.table["_extra"].to_pylist() == ['{"t":"y","n":2.5}']
+        assert result.table["_extra"].to_pylist() == ['{"t":"y","n":2.5}']
 
 
 class TestFiles:
-    def test_texts(self):
+    def test_strings(self):
         table = pa.table({"id": ["a", "b", "c", None], "at": [AT, "NA", AT, AT], "count": ["5", "6", "x", "7"]})
         checked = check_table(table, SOURCE, received_at=RECEIVED)
         (row,) = checked.table.to_pylist()
@@ -321,13 +320,13 @@ class TestFiles:
             (3, RejectionRule.MISSING),
         ]
 
-    def test_faults_that_are_known_before_come_first(self):
+    def test_rejections_of_the_file_reader_come_first(self):
         table = pa.table({"id": ["a", "b", ""], "at": [AT, AT, AT]})
-        faults = {
+        rejections = {
             0: Rejection(RejectionRule.NOT_UTF8, "id: not UTF-8"),
             2: Rejection(RejectionRule.NOT_UTF8, "day: not UTF-8"),
         }
-        checked = check_table(table, SOURCE, received_at=RECEIVED, faults=faults)
+        checked = check_table(table, SOURCE, received_at=RECEIVED, rejections=rejections)
         assert checked.table["id"].to_pylist() == ["b"]
         assert checked.rejected == [
             RejectedEvent(0, "id: not UTF-8", RejectionRule.NOT_UTF8),
@@ -348,11 +347,11 @@ class TestFiles:
         (row,) = checked.table.to_pylist()
         assert (row["id"], row["at"], row["count"], row["size"]) == ("a", NOON, 5, 1.5)
         assert reasons(checked) == [
-            (1, "missing", "at: missing, and an event needs its timestamp"),
+            (1, "missing", "at: no value, but every event needs a timestamp"),
             (2, "wrong_type", "size: nan is not a finite number"),
         ]
 
-    def test_bytes_that_are_no_text(self):
+    def test_bytes_that_are_not_utf8(self):
         table = pa.table({"id": pa.array([b"a", b"\xff"]), "at": [AT, AT]})
         checked = check_table(table, SOURCE, received_at=RECEIVED)
         assert checked.table["id"].to_pylist() == ["a"]
@@ -365,7 +364,7 @@ class TestFiles:
         assert checked.table["_extra"].to_pylist() == ['{"gate":"1"}', '{"gate":"2"}'] * 3
 
 
-_texts = st.one_of(
+_strings = st.one_of(
     st.sampled_from(
         ["", "NA", " NA", "1", "true", "ja", "1.234,5", "08/03/2013 12:00", "10/03/2013 02:30", "8.3.2013"]
     ),
@@ -373,26 +372,26 @@ _texts = st.one_of(
     st.text(max_size=4),
 )
 _flat = {
-    "id": st.one_of(st.none(), _texts),
+    "id": st.one_of(st.none(), _strings),
     "count": st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)),
     "size": st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**53), 2**53)),
     "good": st.one_of(st.none(), st.booleans()),
-    "day": st.one_of(st.none(), _texts),
-    "at": st.one_of(st.none(), st.just(AT), _texts),
+    "day": st.one_of(st.none(), _strings),
+    "at": st.one_of(st.none(), st.just(AT), _strings),
 }
 _shop = {
     "Booked At": st.one_of(st.none(), st.integers(-(2**36), 2**36)),
-    "Order No.": st.one_of(st.none(), _texts),
-    "Amount EUR": st.one_of(st.none(), _texts),
+    "Order No.": st.one_of(st.none(), _strings),
+    "Amount EUR": st.one_of(st.none(), _strings),
     "paid": st.one_of(st.none(), st.booleans()),
-    "day": _texts,
+    "day": _strings,
 }
 
 
 @pytest.mark.parametrize(("source", "fields"), [(SOURCE, _flat), (SHOP, _shop)], ids=["things", "shop"])
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
-def test_a_table_is_checked_as_its_events_are(source, fields, data):
+def test_tables_and_objects_are_checked_alike(source, fields, data):
     events = data.draw(st.lists(st.fixed_dictionaries({}, optional=fields), min_size=1, max_size=8))
     body = "\n".join(map(json.dumps, events)).encode()
     table = arrow_json.read_json(
@@ -407,9 +406,9 @@ def test_a_table_is_checked_as_its_events_are(source, fields, data):
 @pytest.mark.parametrize("source", [SOURCE, SHOP, a_source(unknown_fields="reject")], ids=["things", "shop", "strict"])
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
-def test_texts_are_checked_as_events_of_texts_are(source, data):
+def test_tables_of_strings_and_objects_of_strings_are_checked_alike(source, data):
     names = [*partner_schema(source).names, *data.draw(st.sampled_from([[], ["gate", "\u00e9"]]))]
-    rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(names, _texts)), max_size=8))
+    rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(names, _strings)), max_size=8))
     table = pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in names})
     assert check_table(table, source, received_at=RECEIVED) == check(table.to_pylist(), source)
 
@@ -429,8 +428,8 @@ def test_texts_are_checked_as_events_of_texts_are(source, data):
     )
 )
 def test_every_event_is_accepted_or_rejected(events):
-    checked = check([{**event, "place": n} if isinstance(event, dict) else event for n, event in enumerate(events)])
-    accepted = [json.loads(extra)["place"] for extra in checked.table["_extra"].to_pylist()]
+    checked = check([{**event, "number": n} if isinstance(event, dict) else event for n, event in enumerate(events)])
+    accepted = [json.loads(extra)["number"] for extra in checked.table["_extra"].to_pylist()]
     rejected = [item.index for item in checked.rejected]
     assert accepted == sorted(accepted)
     assert rejected == sorted(rejected)

@@ -43,7 +43,7 @@ def read(body: bytes, source=SOURCES["plain"], *, at_once: bool = True) -> Batch
         content_type="application/x-ndjson",
         content_encoding=None,
         limits=Limits(),
-        wanted=partner_schema(source) if at_once else None,
+        schema=partner_schema(source) if at_once else None,
     )
 
 
@@ -59,7 +59,7 @@ def outcome(body: bytes, source, *, at_once: bool) -> tuple[CheckedEvents, list[
     return (
         checked,
         [encode_parquet(part.table) for part in split_by_hour(checked.table).parts()],
-        batch.texts(list(places)),
+        batch.original_json(list(places)),
     )
 
 
@@ -180,7 +180,7 @@ def test_ten_thousand_lines_keep_their_places():
     lines = [json.dumps({"id": f"{n}", "count": n}) for n in range(10_000)]
     batch = read("\n".join(lines).encode())
     assert batch.events["count"].to_pylist() == list(range(10_000))
-    assert batch.texts([0, 9_999]) == [lines[0], lines[9_999]]
+    assert batch.original_json([0, 9_999]) == [lines[0], lines[9_999]]
 
 
 _USUAL = {

@@ -1,4 +1,4 @@
-"""Ids, joined bodies and receipts: what lets an event count once."""
+"""Ids, joined bodies and receipts: an event counts once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.rejections import RejectionRule
-from slackwater.receiver.writing.receipts import first_received, receipt_uri
+from slackwater.receiver.push.receive import receipt_uri
 from slackwater.sources.event_schema import raw_schema
 from tests.fakes_receiver import (
     RECEIVED,
     Crash,
-    MemoryStore,
     a_source,
 )
 from tests.pushing import Setup, event
@@ -27,11 +26,11 @@ pytestmark = pytest.mark.unit
 
 
 class TestIds:
-    """A source whose events have an id: it counts once in its hour."""
+    """A source whose events have ids: an id counts once in its hour."""
 
     SOURCE = a_source(event_id="id")
 
-    def test_the_first_of_one_id_stays(self):
+    def test_the_first_event_of_an_id_is_stored(self):
         setup = Setup(self.SOURCE)
         result = setup.push([event(count=1), event(id="b"), event("2013-03-08T12:59:00Z", count=2), event(count=3)])
         assert (result.accepted, result.duplicates, result.rejected) == (2, 2, ())
@@ -39,7 +38,7 @@ class TestIds:
         again = setup.push([event(count=1), event(id="b"), event("2013-03-08T12:59:00Z", count=2), event(count=3)])
         assert (again.accepted, again.duplicates) == (0, 4)
 
-    def test_an_id_counts_in_each_hour(self):
+    def test_an_id_counts_once_in_each_hour(self):
         setup = Setup(self.SOURCE)
         times = ["2013-03-08T13:10:00Z", "2013-03-08T12:00:00Z", "2013-03-08T13:20:00Z", "2013-03-09T12:00:00Z"]
         result = setup.push([event(at, count=n) for n, at in enumerate(times)])
@@ -52,14 +51,14 @@ class TestIds:
         result = setup.push([event(), event(count=7), event(count="NA"), event(count=7)])
         assert (result.accepted, result.duplicates) == (1, 1)
         assert [item.index for item in result.rejected] == [0, 2]
-        assert {item.reason for item in result.rejected} == {"count: missing, and it is the event's id"}
+        assert {item.reason for item in result.rejected} == {"count: no value, but it is the event id"}
 
-    def test_without_an_id_equal_events_of_a_batch_are_as_many_events(self):
+    def test_without_ids_equal_events_of_a_batch_all_count(self):
         setup = Setup()
         result = setup.push([event(), event(), event()])
         assert (result.accepted, result.duplicates) == (3, 0)
 
-    def test_a_buffered_source_without_an_id_gets_one_of_its_own(self):
+    def test_events_of_a_buffered_source_without_ids_get_generated_ids(self):
         setup = Setup(a_source(push={"buffer": "queue"}))
         result = setup.push([event(id="x"), {"id": "bad"}, event(id="y"), 7, event("2013-03-08T11:00:00Z", id="z")])
         assert [(row["id"], row["_event_id"]) for row in setup.rows()] == [
@@ -73,7 +72,7 @@ class TestIds:
 
     @settings(deadline=None, max_examples=30)
     @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=12))
-    def test_as_many_as_there_are_ids_in_hours(self, items):
+    def test_one_event_is_stored_for_each_id_and_hour(self, items):
         setup = Setup(self.SOURCE)
         events = [event(f"2013-03-08T{hour:02d}:00:00Z", id=str(id_), count=n) for n, (hour, id_) in enumerate(items)]
         result = setup.push(json.dumps(events).encode(), "application/json")
@@ -89,11 +88,11 @@ class TestJoined:
 
     SOURCE = a_source(event_id="id")
 
-    def test_each_event_keeps_its_own_receipt(self):
+    def test_each_event_keeps_its_own_time_of_receipt(self):
         setup = Setup(a_source(push={"buffer": "queue"}))
-        early = setup.stamped(event(id="x"), received_at=RECEIVED - timedelta(hours=1))
-        late = setup.stamped(event(id="x"), event("2013-03-08T13:00:00Z", id="y"), received_at=RECEIVED)
-        assert setup.receiver.store(setup.source, [late, early]) == 3
+        early = setup.checked_events(event(id="x"), received_at=RECEIVED - timedelta(hours=1))
+        late = setup.checked_events(event(id="x"), event("2013-03-08T13:00:00Z", id="y"), received_at=RECEIVED)
+        assert setup.write_events([late, early]) == 3
         assert [(row["id"], row["_received_at"], row["_batch_id"], row["_event_id"]) for row in setup.rows()] == [
             ("x", early.received_at, early.batch_id, f"{early.batch_id}-0"),
             ("x", late.received_at, late.batch_id, f"{late.batch_id}-0"),
@@ -101,38 +100,40 @@ class TestJoined:
         ]
         assert {partition.hour for _, partition in setup.partitions.known} == {"12", "13"}
 
-    def test_an_id_stays_with_the_body_that_was_received_first(self):
+    def test_an_id_belongs_to_the_body_that_was_received_first(self):
         setup = Setup(self.SOURCE)
-        late = setup.stamped(event(count=2), event(id="b"), received_at=RECEIVED)
-        early = setup.stamped(event(count=1), received_at=RECEIVED - timedelta(seconds=1))
-        assert setup.receiver.store(setup.source, [late, early]) == 2
+        late = setup.checked_events(event(count=2), event(id="b"), received_at=RECEIVED)
+        early = setup.checked_events(event(count=1), received_at=RECEIVED - timedelta(seconds=1))
+        assert setup.write_events([late, early]) == 2
         assert [(row["id"], row["count"]) for row in setup.rows()] == [("a", 1), ("b", None)]
 
-    def test_the_order_in_which_they_are_handed_over_does_not_matter(self):
+    def test_the_order_of_the_batches_does_not_matter(self):
         setup = Setup(self.SOURCE)
-        parts = [setup.stamped(event(id=name), received_at=RECEIVED) for name in "abc"]
-        assert setup.receiver.store(setup.source, parts) == 3
+        batches = [setup.checked_events(event(id=name), received_at=RECEIVED) for name in "abc"]
+        assert setup.write_events(batches) == 3
         before = dict(setup.store.objects)
-        assert setup.receiver.store(setup.source, [*reversed(parts), parts[1]]) == 0
+        assert setup.write_events([*reversed(batches), batches[1]]) == 0
         assert setup.store.objects == before
 
-    def test_an_object_s_name_is_of_all_its_batches_and_its_partition(self):
+    def test_the_name_of_an_object_depends_on_its_batches_and_its_partition(self):
         setup = Setup(self.SOURCE)
-        parts = [setup.stamped(event(id=name, count=n)) for n, name in enumerate("abc")]
-        setup.receiver.store(setup.source, parts)
+        batches = [setup.checked_events(event(id=name, count=n)) for n, name in enumerate("abc")]
+        setup.write_events(batches)
         [uri] = setup.store.uris("/raw/source=")
-        batches = "\n".join(sorted(part.batch_id for part in parts))
-        assert f"/{hashlib.sha256(f'{batches}{chr(10)}2013-03-08/12'.encode()).hexdigest()[:32]}.parquet" in uri
-        assert setup.receiver.store(setup.source, parts[:2]) == 2
+        batch_ids = "\n".join(sorted(batch.batch_id for batch in batches))
+        assert f"/{hashlib.sha256(f'{batch_ids}{chr(10)}2013-03-08/12'.encode()).hexdigest()[:32]}.parquet" in uri
+        assert setup.write_events(batches[:2]) == 2
 
-    def test_what_is_left_out_keeps_the_other_places(self):
+    def test_rejected_events_do_not_change_the_generated_ids_of_the_others(self):
         setup = Setup(a_source(push={"buffer": "queue"}))
-        received = setup.check(event(), 7, event(), event(), event())
-        for without, left in (((), "0234"), ({1}, "0234"), ({0, 3}, "24"), ({1, 2}, "034")):
-            table = received.stamped(setup.source, without=without).table
-            assert [name.rpartition("-")[2] for name in table["_event_id"].to_pylist()] == list(left)
+        sent = [event(), 7, event(), event(), event()]
+        for rejected, accepted in (((), "0234"), ({1}, "0234"), ({0, 3}, "24"), ({1, 2}, "034")):
+            batch = setup.check(*sent, received_at=RECEIVED, rejected=rejected).events
+            setup.store.objects.clear()
+            assert setup.write_events([batch]) == len(accepted)
+            assert [row["_event_id"].rpartition("-")[2] for row in setup.rows()] == list(accepted)
 
-    def test_equal_events_of_other_bodies_are_told_apart_by_their_own_ids(self):
+    def test_equal_events_of_different_bodies_have_different_generated_ids(self):
         setup = Setup(a_source(push={"buffer": "queue"}))
         body = json.dumps(event()).encode()
         assert [setup.push(sent).accepted for sent in (body, body + b" ", body)] == [1, 1, 0]
@@ -140,7 +141,7 @@ class TestJoined:
 
 
 class TestReceipts:
-    """What depends on the time of receipt depends on the first."""
+    """Decisions that depend on the time of receipt use the first one."""
 
     SOURCE = a_source(timestamp={"field": "at", "max_age_days": 5, "max_future_hours": 1})
     EVENTS = [
@@ -150,29 +151,29 @@ class TestReceipts:
         event("2013"),
     ]
 
-    def test_a_batch_in_which_the_time_does_not_matter_has_none(self):
+    def test_a_batch_that_does_not_depend_on_the_time_has_no_receipt(self):
         setup = Setup()
         setup.push([event()])
         assert setup.store.uris("/receipts/") == []
 
-    def test_a_rejected_event_or_a_limit_makes_one(self):
+    def test_a_rejected_event_or_an_age_limit_writes_a_receipt(self):
         for setup, sent in ((Setup(), b"7\n8"), (Setup(self.SOURCE), json.dumps(event()).encode())):
             batch_id = setup.push(sent).batch_id
             uri = receipt_uri("raw", "things", batch_id)
             assert uri == f"s3://raw/receipts/source=things/{batch_id}.json"
             assert json.loads(setup.store.get(uri)) == {"received_at": "2013-03-12T09:30:00Z"}
 
-    def test_the_first_time_stays(self):
-        store = MemoryStore()
+    def test_the_first_time_of_receipt_is_kept(self):
+        receiver = Setup().receiver
         first = RECEIVED + timedelta(microseconds=1)
         for now in (first, RECEIVED, RECEIVED + timedelta(days=9)):
-            assert first_received(store, "raw", "things", "batch", now) == first
-        assert first_received(store, "raw", "things", "other", RECEIVED) == RECEIVED
-        assert first_received(store, "raw", "others", "batch", RECEIVED) == RECEIVED
+            assert receiver.first_received("things", "batch", now) == first
+        assert receiver.first_received("things", "other", RECEIVED) == RECEIVED
+        assert receiver.first_received("others", "batch", RECEIVED) == RECEIVED
 
     @pytest.mark.parametrize("writes", range(5))
-    def test_a_retry_decides_as_the_first_attempt_did(self, writes):
-        """Also when the events have become too old meanwhile, or are in the future no more."""
+    def test_a_retry_takes_the_same_decisions_as_the_first_attempt(self, writes):
+        """Also when the events are too old by then, or not in the future any more."""
         untroubled, setup = Setup(self.SOURCE), Setup(self.SOURCE)
         whole = untroubled.push(self.EVENTS)
         assert (whole.accepted, [item.index for item in whole.rejected]) == (2, [2, 3])
@@ -187,7 +188,7 @@ class TestReceipts:
         assert (result.accepted, result.duplicates, result.rejected) == (2 - there, there, whole.rejected)
         assert setup.store.objects == untroubled.store.objects
 
-    def test_the_same_events_in_another_body_are_judged_by_its_own_time(self):
+    def test_the_same_events_in_another_body_are_checked_by_its_own_time(self):
         setup = Setup(self.SOURCE)
         setup.push(self.EVENTS)
         setup.clock.pass_by(days=2)
@@ -195,7 +196,7 @@ class TestReceipts:
         assert [item.index for item in result.rejected] == [0, 3]
         assert len(setup.sidelined()) == 4
 
-    def test_after_midnight_the_side_line_is_not_written_again(self):
+    def test_after_midnight_rejected_events_are_not_written_again(self):
         setup = Setup()
         for _ in range(3):
             assert len(setup.push([event(), 7]).rejected) == 1
@@ -203,12 +204,14 @@ class TestReceipts:
         (uri,) = setup.store.uris("/sideline/")
         assert "/date=2013-03-12/" in uri
 
-    def test_whoever_knows_the_time_writes_nothing_to_check_a_body(self):
+    def test_checking_with_a_known_time_of_receipt_writes_nothing(self):
         setup = Setup(self.SOURCE)
         early = RECEIVED - timedelta(days=20)
         received = setup.check(event("2013-02-20T00:00:00Z"), event(), received_at=early)
-        assert (received.received_at, received.checked.table.num_rows) == (early, 1)
-        assert [item.rule for item in received.checked.rejected] == [RejectionRule.IN_THE_FUTURE]
+        assert (received.events.received_at, received.events.table.num_rows) == (early, 1)
+        assert [record.rule for record in received.rejects] == [RejectionRule.IN_THE_FUTURE]
         assert setup.store.objects == {}
-        setup.receiver.sideline(setup.source, received)
+        setup.receiver.raw_writer.write_rejects(
+            setup.source, received.rejects, received_at=early, batch_id=received.events.batch_id
+        )
         assert setup.store.uris("/sideline/source=things/date=2013-02-20/")

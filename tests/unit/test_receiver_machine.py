@@ -10,10 +10,11 @@ import jsonata
 import pytest
 
 from examples.nyc_flights import feed
-from examples.nyc_flights.partner import Partner
+from examples.nyc_flights.partner import PartnerServer
 from lambdas.fetch_file import handler as fetch_file
 from lambdas.list_files import handler as list_files
 from slackwater.errors import DataError, UnknownName
+from slackwater.pipeline.retries import with_retries
 from slackwater.project import load_project
 from slackwater.receiver.pull.plan import MAX_ITEMS
 from slackwater.receiver.writing.raw_writer import RawWriter
@@ -21,7 +22,7 @@ from tests.fakes_receiver import MemoryFileCache, MemoryPartitions, MemoryStore
 
 pytestmark = pytest.mark.unit
 
-MACHINE = json.loads(Path("step_functions/pull_source.asl.json").read_text())
+MACHINE = with_retries(json.loads(Path("step_functions/pull_source.asl.json").read_text()))
 STATES = MACHINE["States"]
 DAYS = ("2013-03-08", "2013-03-09", "2013-03-10")
 
@@ -44,7 +45,7 @@ def totals(*results: dict[str, object], **listing: int) -> dict[str, object]:
         **listing,
     }
     known = {"source": "s", "correlation_id": "c", "listing": counts}
-    output = STATES["FetchFiles"]["Output"]
+    output = STATES["Fetch the files"]["Output"]
     return {name: evaluate(text, {"result": list(results)}, **known) for name, text in output.items()}
 
 
@@ -56,28 +57,30 @@ class TestMachine:
     def test_it_is_jsonata_with_two_functions(self):
         assert MACHINE["QueryLanguage"] == "JSONata"
         assert MACHINE["Comment"]
-        fetch = STATES["FetchFiles"]["ItemProcessor"]["States"]["FetchFile"]
-        names = [task["Arguments"]["FunctionName"] for task in (STATES["ListFiles"], fetch)]
+        fetch = STATES["Fetch the files"]["ItemProcessor"]["States"]["Fetch one file"]
+        names = [task["Arguments"]["FunctionName"] for task in (STATES["List files"], fetch)]
         assert names == ["${ListFilesFunction}", "${FetchFileFunction}"]
-        for task in (STATES["ListFiles"], fetch):
+        for task in (STATES["List files"], fetch):
             assert [set(retry["ErrorEquals"]) for retry in task["Retry"]] == [
                 {
                     "Lambda.TooManyRequestsException",
                     "Lambda.ServiceException",
                     "Lambda.AWSLambdaException",
                     "Lambda.SdkClientException",
+                    "Throttled",
+                    "DayChanged",
                 }
             ]
 
-    @pytest.mark.parametrize(("files", "places"), [(0, []), (1, [0]), (3, [0, 1, 2])])
-    def test_one_item_a_file(self, files, places):
-        assert evaluate(STATES["FetchFiles"]["Items"], {}, listing={"files": files}) == places
+    @pytest.mark.parametrize(("files", "indexes"), [(0, []), (1, [0]), (3, [0, 1, 2])])
+    def test_one_item_a_file(self, files, indexes):
+        assert evaluate(STATES["Fetch the files"]["Items"], {}, listing={"files": files}) == indexes
 
     def test_totals_of_nothing(self):
         assert totals(listed=9, unchanged=3, busy=1, removed=2, left=5) == {
             "source": "s",
             "listed": 9,
-            "taken": 0,
+            "stored": 0,
             "unchanged": 3,
             "duplicate": 0,
             "vanished": 0,
@@ -94,26 +97,26 @@ class TestMachine:
         }
 
     def test_totals_of_one(self):
-        found = totals(fetched("taken", rows=5, rejected=1, bytes=70))
-        assert [found[name] for name in ("taken", "rows", "rejected", "bytes")] == [1, 5, 1, 70]
+        result = totals(fetched("stored", rows=5, rejected=1, bytes=70))
+        assert [result[name] for name in ("stored", "rows", "rejected", "bytes")] == [1, 5, 1, 70]
 
     def test_totals_of_many(self):
         failures = [{"state": "failed", "reason": f"reason {n}"} for n in range(2)]
         vanished = [fetched("vanished", f"v{n}") for n in range(7)]
-        others = [fetched("taken", rows=1), fetched("taken", rows=2), fetched("duplicate"), fetched("busy")]
-        found = totals(*failures, *vanished, *others, fetched("unchanged"), unchanged=2)
-        counts = [found[name] for name in ("taken", "duplicate", "busy", "unchanged", "vanished", "failed", "rows")]
+        others = [fetched("stored", rows=1), fetched("stored", rows=2), fetched("duplicate"), fetched("busy")]
+        result = totals(*failures, *vanished, *others, fetched("unchanged"), unchanged=2)
+        counts = [result[name] for name in ("stored", "duplicate", "busy", "unchanged", "vanished", "failed", "rows")]
         assert counts == [2, 1, 1, 3, 7, 2, 3]
-        assert found["vanished_files"] == ["v0", "v1", "v2", "v3", "v4"]
-        assert found["first_reason"] == "reason 0"
-        cause = evaluate(STATES["FilesFailed"]["Cause"], {"input": found}, source="s", listing={"files": 14})
-        assert cause == "2 of 14 files of s could not be taken (2 were); the first: reason 0"
-        assert evaluate(STATES["AnyFailed"]["Choices"][0]["Condition"], {"input": found}) is True
+        assert result["vanished_files"] == ["v0", "v1", "v2", "v3", "v4"]
+        assert result["first_reason"] == "reason 0"
+        cause = evaluate(STATES["Fail the pull"]["Cause"], {"input": result}, source="s", listing={"files": 14})
+        assert cause == "2 of 14 files of s could not be fetched (2 were stored); the first error: reason 0"
+        assert evaluate(STATES["Check whether any file failed"]["Choices"][0]["Condition"], {"input": result}) is True
 
     def test_the_answer_is_totals_only(self):
-        found = totals(fetched("taken"))
-        answer = evaluate(STATES["Pulled"]["Output"], {"input": found})
-        assert answer == {name: value for name, value in found.items() if name != "first_reason"}
+        result = totals(fetched("stored"))
+        answer = evaluate(STATES["Finish the pull"]["Output"], {"input": result})
+        assert answer == {name: value for name, value in result.items() if name != "first_reason"}
 
     @pytest.mark.parametrize(
         ("cause", "reason"),
@@ -128,34 +131,34 @@ class TestMachine:
         ],
     )
     def test_a_failed_file_s_reason(self, cause, reason):
-        state = STATES["FetchFiles"]["ItemProcessor"]["States"]["FileFailed"]
+        state = STATES["Fetch the files"]["ItemProcessor"]["States"]["Report the failed file"]
         assert evaluate(state["Output"], {"input": {"cause": cause}}) == {"state": "failed", "reason": reason}
 
     def test_what_is_kept_of_a_file(self):
-        output = STATES["FetchFiles"]["ItemProcessor"]["States"]["Fetched"]["Output"]
-        taken = fetched("taken", "x" * 1024, rows=5, rejected=1, bytes=70)
-        assert evaluate(output, {"input": taken}) == {**taken, "path": ""}
+        output = STATES["Fetch the files"]["ItemProcessor"]["States"]["Report the file"]["Output"]
+        stored = fetched("stored", "x" * 1024, rows=5, rejected=1, bytes=70)
+        assert evaluate(output, {"input": stored}) == {**stored, "path": ""}
         assert evaluate(output, {"input": fetched("vanished", "x" * 1024)}) == fetched("vanished", "x" * 120)
 
     @pytest.mark.parametrize(
         ("state", "answer"),
         [
-            ("Fetched", fetched("vanished", "x" * 1024, rows=10**12, rejected=10**12, bytes=10**12)),
-            ("FileFailed", {"cause": json.dumps({"errorMessage": "x" * 1024})}),
+            ("Report the file", fetched("vanished", "x" * 1024, rows=10**12, rejected=10**12, bytes=10**12)),
+            ("Report the failed file", {"cause": json.dumps({"errorMessage": "x" * 1024})}),
         ],
     )
     def test_all_files_of_a_pull_fit_its_results(self, state, answer):
-        output = STATES["FetchFiles"]["ItemProcessor"]["States"][state]["Output"]
+        output = STATES["Fetch the files"]["ItemProcessor"]["States"][state]["Output"]
         assert len(json.dumps([evaluate(output, {"input": answer})] * MAX_ITEMS)) < 256 * 2**10
 
     def test_all_files_of_a_pull_fit_its_history(self):
-        states = STATES["FetchFiles"]["ItemProcessor"]["States"]
+        states = STATES["Fetch the files"]["ItemProcessor"]["States"]
         tasks = [state for state in states.values() if state["Type"] == "Task"]
         jobs = [task for task in tasks if task["Resource"].endswith(".sync")]
-        others = states.keys() - {name for name, state in states.items() if state in tasks} - {"FileFailed"}
+        others = states.keys() - {name for name, state in states.items() if state in tasks} - {"Report the failed file"}
         # A task is entered, scheduled, started, maybe submitted, ends and is left; others are entered and left.
         events = 5 * len(tasks) + len(jobs) + 2 * len(others) + len(["iteration started", "iteration ended"])
-        assert (len(tasks), len(jobs), others) == (3, 1, {"IsLarge", "Fetched"})
+        assert (len(tasks), len(jobs), others) == (3, 1, {"Check whether the file is large", "Report the file"})
         assert MAX_ITEMS * events < 25_000
 
 
@@ -164,8 +167,8 @@ class TestFunctions:
 
     @pytest.fixture
     def partner(self, tmp_path):
-        made = feed.make_feed(tmp_path, DAYS)
-        with Partner(made.flights) as partner:
+        flights_feed = feed.make_feed(tmp_path, DAYS)
+        with PartnerServer(flights_feed.flights) as partner:
             yield partner
 
     @pytest.fixture
@@ -176,18 +179,20 @@ class TestFunctions:
         project = project.model_copy(update={"sources": {**project.sources, "flights": moved}})
         self.store, self.cache = MemoryStore(), MemoryFileCache()
         lister, fetcher = list_files, fetch_file
-        environment = lister.Environment(
+        environment = lister.ListFilesEnvironment(
             EXCHANGE_BUCKET="exchange",
             FILE_TABLE="files",
             PROJECT_URI="s3://x/project.json",
             OUTBOUND_ALLOW="127.0.0.1",
         )
-        delivery = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
+        raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         wiring = {"cache": self.cache, "project": project}
-        listing = lister.Wiring(environment=environment, store=self.store, **wiring)
-        monkeypatch.setattr(lister, "_wiring", lambda: listing)
+        listing = lister.ListFilesResources(environment=environment, store=self.store, **wiring)
+        monkeypatch.setattr(lister, "build_resources", lambda: listing)
         monkeypatch.setattr(
-            fetcher, "_wiring", lambda: fetcher.Wiring(delivery=delivery, outbound_allow="127.0.0.1", **wiring)
+            fetcher,
+            "build_resources",
+            lambda: fetcher.FetchFileResources(raw_writer=raw_writer, outbound_allow="127.0.0.1", **wiring),
         )
 
         def pull(**changes):
@@ -210,7 +215,7 @@ class TestFunctions:
             "work": "s3://exchange/pulls/flights/c-1.json",
         }
         answers = [file() for file in files]
-        assert {(answer["state"], answer["rejected"]) for answer in answers} == {("taken", 0)}
+        assert {(answer["state"], answer["rejected"]) for answer in answers} == {("stored", 0)}
         assert sum(answer["rows"] for answer in answers) == 979 + 765 + 908
         assert sum(int(self.store.metadata(uri)["rows"]) for uri in self.store.uris("/raw/source=")) == 979 + 765 + 908
         again, files = pull()
@@ -219,17 +224,17 @@ class TestFunctions:
     def test_a_file_that_vanishes_between_listing_and_download(self, pull, partner):
         _, files = pull()
         partner.vanishing.add("flights-2013-03-09-08.csv")
-        assert Counter(file()["state"] for file in files) == {"taken": 14, "vanished": 1}
+        assert Counter(file()["state"] for file in files) == {"stored": 14, "vanished": 1}
         partner.vanishing.clear()
         _, files = pull()
-        assert [file()["state"] for file in files] == ["taken"]
+        assert [file()["state"] for file in files] == ["stored"]
 
     def test_a_file_that_is_no_csv(self, pull, partner):
         partner.put("flights-2013-03-08-00.csv", "garbage\n")
         _, files = pull()
         with pytest.raises(DataError, match=r"^flights-2013-03-08-00.csv: its header lacks carrier, origin, time_hour"):
             files[0]()
-        assert files[1]()["state"] == "taken"
+        assert files[1]()["state"] == "stored"
 
     def test_an_unknown_source(self, pull):
         with pytest.raises(UnknownName):
@@ -238,3 +243,16 @@ class TestFunctions:
     def test_today_is_what_no_date_means(self, pull):
         listing, _ = pull(as_of=None)
         assert (listing["files"], listing["listed"]) == (0, 0)
+
+    def test_a_file_that_is_too_large_for_the_function_is_left_to_a_job(self, pull, monkeypatch):
+        listing, files = pull()
+        resources = fetch_file.build_resources()
+        flights = resources.project.source("flights")
+        small = flights.model_copy(update={"pull": flights.pull.model_copy(update={"function_mb": 0})})
+        monkeypatch.setitem(resources.project.sources, "flights", small)
+        large = files[3]()
+        assert (large["state"], large["work"], large["index"]) == ("large", listing["work"], 3)
+        result = fetched("stored", "f", rows=1)
+        self.store.put(large["answer"], json.dumps(result).encode())
+        names = ("source", "work", "index", "correlation_id", "answer")
+        assert fetch_file.handler({name: large[name] for name in names}, None) == result

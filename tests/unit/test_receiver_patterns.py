@@ -25,20 +25,20 @@ PATTERNS = [
 ]
 
 
-@pytest.mark.parametrize("text", PATTERNS)
+@pytest.mark.parametrize("pattern", PATTERNS)
 @settings(deadline=None, max_examples=50)
-@given(moment=st.datetimes(datetime(1000, 1, 1)), minutes=st.integers(-1439, 1439))
-def test_reads_what_strptime_reads(text, moment, minutes):
-    written = moment.replace(tzinfo=timezone(timedelta(minutes=minutes))).strftime(text)
-    expected = datetime.strptime(written, text)  # noqa: DTZ007  # most patterns have no offset
-    found = StrptimeFormat(text).read(written)
-    assert found.local == expected.replace(tzinfo=None)
-    assert found.offset == expected.utcoffset()
-    assert StrptimeFormat(text).read(written.upper()) == StrptimeFormat(text).read(written.lower()) == found
+@given(timestamp=st.datetimes(datetime(1000, 1, 1)), minutes=st.integers(-1439, 1439))
+def test_results_are_those_of_strptime(pattern, timestamp, minutes):
+    written = timestamp.replace(tzinfo=timezone(timedelta(minutes=minutes))).strftime(pattern)
+    expected = datetime.strptime(written, pattern)  # noqa: DTZ007  # most patterns have no offset
+    result = StrptimeFormat(pattern).parse(written)
+    assert result.local == expected.replace(tzinfo=None)
+    assert result.offset == expected.utcoffset()
+    assert StrptimeFormat(pattern).parse(written.upper()) == StrptimeFormat(pattern).parse(written.lower()) == result
 
 
 @pytest.mark.parametrize(
-    ("text", "written", "local"),
+    ("pattern", "written", "local"),
     [
         ("%d/%m/%Y", "8/3/2013", datetime(2013, 3, 8)),
         ("%d %b  %Y", "8 mar 2013", datetime(2013, 3, 8)),
@@ -52,12 +52,12 @@ def test_reads_what_strptime_reads(text, moment, minutes):
         ("%A %d/%m/%Y", "Monday 08/03/2013", datetime(2013, 3, 8)),
     ],
 )
-def test_reads(text, written, local):
-    assert StrptimeFormat(text).read(written).local == local
+def test_parsed_strings(pattern, written, local):
+    assert StrptimeFormat(pattern).parse(written).local == local
 
 
 @pytest.mark.parametrize(
-    ("text", "written"),
+    ("pattern", "written"),
     [
         ("%d/%m/%Y", "08/03/13"),
         ("%d/%m/%Y", "08/03/2013 "),
@@ -70,12 +70,12 @@ def test_reads(text, written, local):
         ("%H:%M %d/%m/%Y", "12 08/03/2013"),
     ],
 )
-def test_is_of_another_form(text, written):
-    assert StrptimeFormat(text).read(written) is None
+def test_strings_that_do_not_match(pattern, written):
+    assert StrptimeFormat(pattern).parse(written) is None
 
 
 @pytest.mark.parametrize(
-    ("text", "written"),
+    ("pattern", "written"),
     [
         ("%d/%m/%Y", "29/02/2013"),
         ("%d/%m/%Y", "03/13/2013"),
@@ -89,33 +89,33 @@ def test_is_of_another_form(text, written):
         ("%d/%m/%Y %z", "08/03/2013 +05:75"),
     ],
 )
-def test_no_day_or_no_time(text, written):
+def test_strings_without_a_valid_date_or_time(pattern, written):
     with pytest.raises(ValueError, match=r".+"):
-        StrptimeFormat(text).read(written)
+        StrptimeFormat(pattern).parse(written)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("pattern", "message"),
     [
-        ("%H:%M", "does not tell one day"),
-        ("%d/%m", "does not tell one day"),
-        ("%m/%Y", "does not tell one day"),
-        ("%Y", "does not tell one day"),
-        ("%Y-%m-%d %j", "does not tell one day"),
-        ("%d/%m/%Y %d", "%d stands there twice"),
-        ("%d/%m/%Y %y", "%Y or %y stands there twice"),
-        ("%d/%m/%Y %b", "%m or %b or %B stands there twice"),
+        ("%H:%M", "does not determine a date"),
+        ("%d/%m", "does not determine a date"),
+        ("%m/%Y", "does not determine a date"),
+        ("%Y", "does not determine a date"),
+        ("%Y-%m-%d %j", "does not determine a date"),
+        ("%d/%m/%Y %d", "contains %d more than once"),
+        ("%d/%m/%Y %y", "contains %Y or %y more than once"),
+        ("%d/%m/%Y %b", "contains %m or %b or %B more than once"),
         ("%d/%m/%Y %I:%M", "%I and %p need each other"),
         ("%d/%m/%Y %H:%M %p", "%I and %p need each other"),
     ],
 )
-def test_patterns_that_cannot_be(text, says):
-    with pytest.raises(ValueError, match=re.escape(says)):
-        StrptimeFormat(text)
+def test_invalid_patterns(pattern, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        StrptimeFormat(pattern)
 
 
 @pytest.mark.parametrize(
-    ("text", "written", "day", "moment"),
+    ("pattern", "written", "day", "timestamp"),
     [
         ("%d/%m/%Y", "08/03/2013", "2013-03-08", "2013-03-08T00:00:00"),
         ("%Y%m%dT%H%M%S%z", "20130308T123000Z", "2013-03-08", "2013-03-08T12:30:00Z"),
@@ -123,13 +123,13 @@ def test_patterns_that_cannot_be(text, says):
         ("%d.%m.%Y \u00e0 %H (h)", "08.03.2013 \u00e0 12 (h)", "2013-03-08", "2013-03-08T12:00:00"),
     ],
 )
-def test_rewriting_moves_digits_about(text, written, day, moment):
-    form, to_day, to_moment = StrptimeFormat(text).rewriting
+def test_patterns_that_are_rewritten_to_iso(pattern, written, day, timestamp):
+    form, to_day, to_moment = StrptimeFormat(pattern).iso_rewrite
     assert re.fullmatch(form, written)
     assert re.sub(form, to_day, written) == day
-    assert re.sub(form, to_moment, written) == moment
+    assert re.sub(form, to_moment, written) == timestamp
 
 
-@pytest.mark.parametrize("text", ["%d/%m/%y", "%d %b %Y", "%Y-%j", "%d/%m/%Y %I %p"])
-def test_what_takes_more_than_moving_digits_about(text):
-    assert StrptimeFormat(text).rewriting is None
+@pytest.mark.parametrize("pattern", ["%d/%m/%y", "%d %b %Y", "%Y-%j", "%d/%m/%Y %I %p"])
+def test_patterns_that_cannot_be_rewritten_to_iso(pattern):
+    assert StrptimeFormat(pattern).iso_rewrite is None

@@ -1,4 +1,4 @@
-"""What a pull plans: the days that it looks at, and what the partner's listing and the file cache say of each file."""
+"""The plan of a pull: its window of dates, and what it decides by the listing and the file cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from slackwater.receiver.pull.plan import (
     MAX_ITEMS,
     lookback_dates,
     plan_pull,
-    pull_of,
     read_item,
     work_list_uri,
     write_plan,
@@ -27,17 +26,17 @@ pytestmark = pytest.mark.unit
 SOURCE = a_source()
 TODAY = date(2013, 3, 12)
 BEFORE, FIRST, SECOND, THIRD = (f"things-2013-03-{day}.csv" for day in ("09", "10", "11", "12"))
-TAKEN = FileVersion(content_sha256="ab" * 32, partitions=(Partition("2013-03-10", "05"),))
+VERSION = FileVersion(content_sha256="ab" * 32, partitions=(Partition("2013-03-10", "05"),))
 
 
 def pulling(**changes: object):
     """A source that is pulled, and its `pull`."""
     source = a_source(pull={"url": "https://x.example/y", "files": "things-{date}.csv", "lookback_days": 3, **changes})
-    return source, pull_of(source)
+    return source, source.require_pull()
 
 
-def taken(path: str = FIRST, **changes: object) -> FileEntry:
-    entry = FileEntry(source="things", path=path, state=FileState.TAKEN, size=3, etag="e", version=TAKEN)
+def stored(path: str = FIRST, **changes: object) -> FileEntry:
+    entry = FileEntry(source="things", path=path, state=FileState.STORED, size=3, etag="e", version=VERSION)
     return entry.model_copy(update=changes)
 
 
@@ -67,7 +66,7 @@ def decided(of) -> dict[str, FileDecision]:
 
 class TestWindow:
     def test_it_ends_with_the_date_that_is_asked_for(self):
-        assert [day.day for day in lookback_dates(pull_of(SOURCE), TODAY, RECEIVED)] == [10, 11, 12]
+        assert [day.day for day in lookback_dates(SOURCE.require_pull(), TODAY, RECEIVED)] == [10, 11, 12]
 
     @pytest.mark.parametrize(
         ("zone", "now", "today"),
@@ -91,14 +90,14 @@ class TestWindow:
 
     def test_a_pushed_source_has_none(self):
         with pytest.raises(DefinitionError, match="its data is pushed"):
-            pull_of(a_source(pull=None))
+            a_source(pull=None).require_pull()
 
 
 class TestWanted:
     def test_files_outside_the_window_and_others_are_let_be(self):
-        found = plan(BEFORE, FIRST, "readme.txt", THIRD, "old/" + SECOND)
-        assert decided(found) == {FIRST: FileDecision.NEW, THIRD: FileDecision.NEW}
-        assert (found.listed, found.unchanged, found.busy, found.removed) == (2, 0, 0, 0)
+        result = plan(BEFORE, FIRST, "readme.txt", THIRD, "old/" + SECOND)
+        assert decided(result) == {FIRST: FileDecision.NEW, THIRD: FileDecision.NEW}
+        assert (result.listed, result.unchanged, result.busy, result.removed) == (2, 0, 0, 0)
 
     def test_as_if_on_another_day(self):
         assert list(decided(plan(BEFORE, FIRST, SECOND, as_of=date(2013, 3, 10)))) == [BEFORE, FIRST]
@@ -106,8 +105,8 @@ class TestWanted:
     def test_the_oldest_day_comes_first_and_a_day_s_names_in_order(self):
         source, _ = pulling(files="*-{date:%d.%m.%Y}.csv")
         names = ["b-01.03.2013.csv", "a-28.02.2013.csv", "a-01.03.2013.csv", "b-28.02.2013.csv"]
-        found = plan(*names, source=source, as_of=date(2013, 3, 1))
-        assert list(decided(found)) == [names[1], names[3], names[2], names[0]]
+        result = plan(*names, source=source, as_of=date(2013, 3, 1))
+        assert list(decided(result)) == [names[1], names[3], names[2], names[0]]
 
     def test_hours_and_folders(self):
         source, _ = pulling(files="{date:%Y/%m/%d}/{hour}.csv")
@@ -116,8 +115,8 @@ class TestWanted:
 
     def test_a_name_of_several_days_counts_once(self):
         source, _ = pulling(files="{date:%Y-%m}.csv")
-        found = plan("2013-03.csv", source=source)
-        assert (list(decided(found)), found.listed) == (["2013-03.csv"], 1)
+        result = plan("2013-03.csv", source=source)
+        assert (list(decided(result)), result.listed) == (["2013-03.csv"], 1)
 
     def test_the_partner_is_told_what_is_wanted(self):
         partner = Listing()
@@ -127,32 +126,34 @@ class TestWanted:
 
 class TestDecisions:
     def test_what_is_taken_is_unchanged_and_what_is_gone_is_removed(self):
-        found = plan(SECOND, known=(taken(FIRST), taken(SECOND), taken(BEFORE)))
-        assert (decided(found), found.listed, found.unchanged, found.removed) == ({}, 1, 1, 1)
+        result = plan(SECOND, known=(stored(FIRST), stored(SECOND), stored(BEFORE)))
+        assert (decided(result), result.listed, result.unchanged, result.removed) == ({}, 1, 1, 1)
 
     def test_what_was_never_taken_is_not_removed(self):
-        found = plan(known=(taken(FIRST, state=FileState.FAILED, version=None),))
-        assert (decided(found), found.removed) == ({}, 0)
+        result = plan(known=(stored(FIRST, state=FileState.FAILED, version=None),))
+        assert (decided(result), result.removed) == ({}, 0)
 
     def test_what_another_pull_takes_is_let_be_until_its_lease_is_over(self):
         until = Lease(owner="o", until=RECEIVED + timedelta(seconds=1))
-        found = plan(FIRST, known=(taken(lease=until),))
-        assert (decided(found), found.busy) == ({}, 1)
-        assert decided(plan(FIRST, known=(taken(lease=Lease(owner="o", until=RECEIVED)),))) == {
+        result = plan(FIRST, known=(stored(lease=until),))
+        assert (decided(result), result.busy) == ({}, 1)
+        assert decided(plan(FIRST, known=(stored(lease=Lease(owner="o", until=RECEIVED)),))) == {
             FIRST: FileDecision.REPAIR
         }
 
-    @pytest.mark.parametrize("left", [{"writing": TAKEN}, {"superseded": (TAKEN,)}], ids=["half written", "superseded"])
+    @pytest.mark.parametrize(
+        "left", [{"writing": VERSION}, {"superseded": (VERSION,)}], ids=["half written", "superseded"]
+    )
     def test_what_a_crash_left_is_repaired_also_outside_the_window_and_when_the_file_is_gone(self, left):
-        found = plan(known=(taken(BEFORE, **left), taken(FIRST, **left)))
-        assert decided(found) == {BEFORE: FileDecision.REPAIR, FIRST: FileDecision.REPAIR}
-        assert [item.listed for item in found.items] == [None, None]
+        result = plan(known=(stored(BEFORE, **left), stored(FIRST, **left)))
+        assert decided(result) == {BEFORE: FileDecision.REPAIR, FIRST: FileDecision.REPAIR}
+        assert [item.listed for item in result.items] == [None, None]
 
     def test_what_failed_or_vanished_is_tried_again(self):
         entries = (
-            taken(FIRST, state=FileState.FAILED),
-            taken(SECOND, state=FileState.FAILED, version=None),
-            taken(THIRD, state=FileState.VANISHED, version=None),
+            stored(FIRST, state=FileState.FAILED),
+            stored(SECOND, state=FileState.FAILED, version=None),
+            stored(THIRD, state=FileState.VANISHED, version=None),
         )
         assert decided(plan(FIRST, SECOND, THIRD, known=entries)) == {
             FIRST: FileDecision.CHANGED,
@@ -169,28 +170,28 @@ class TestMost:
     )
     def test_what_is_too_much_for_one_pull_waits_for_the_next(self, more, left):
         source, _ = pulling(files="things-{date}-*.csv")
-        found = plan(*reversed(more), *reversed(self.DAY), source=source)
-        assert [item.path for item in found.items] == list(self.DAY)
-        assert (found.listed, found.left) == (MAX_ITEMS + left, left)
+        result = plan(*reversed(more), *reversed(self.DAY), source=source)
+        assert [item.path for item in result.items] == list(self.DAY)
+        assert (result.listed, result.left) == (MAX_ITEMS + left, left)
 
     def test_the_next_pull_takes_it(self):
         source, _ = pulling(files="things-{date}-*.csv")
-        known = tuple(taken(name) for name in self.DAY)
-        found = plan(*self.DAY, "things-2013-03-12-0.csv", known=known, source=source)
-        assert (list(decided(found)), found.left) == (["things-2013-03-12-0.csv"], 0)
+        known = tuple(stored(name) for name in self.DAY)
+        result = plan(*self.DAY, "things-2013-03-12-0.csv", known=known, source=source)
+        assert (list(decided(result)), result.left) == (["things-2013-03-12-0.csv"], 0)
 
     def test_repairs_come_first(self):
         source, _ = pulling(files="things-{date}-*.csv")
         later, gone = "things-2013-03-12-0.csv", "things-2013-01-01-0.csv"
-        known = (taken(later, writing=TAKEN), taken(gone, superseded=(TAKEN,)))
-        found = plan(*self.DAY, later, known=known, source=source)
-        assert [item.path for item in found.items] == [later, gone, *self.DAY[:-2]]
-        assert [item.decision for item in found.items[:3]] == [
+        known = (stored(later, writing=VERSION), stored(gone, superseded=(VERSION,)))
+        result = plan(*self.DAY, later, known=known, source=source)
+        assert [item.path for item in result.items] == [later, gone, *self.DAY[:-2]]
+        assert [item.decision for item in result.items[:3]] == [
             FileDecision.REPAIR,
             FileDecision.REPAIR,
             FileDecision.NEW,
         ]
-        assert found.left == 2
+        assert result.left == 2
 
 
 AT = datetime(2013, 3, 10, tzinfo=UTC)
@@ -221,16 +222,16 @@ AT = datetime(2013, 3, 10, tzinfo=UTC)
     ],
 )
 def test_a_file_has_changed_as_far_as_its_listing_tells(entry, listed, same):
-    found = plan(ListedFile(name=FIRST, **listed), known=(taken(**entry),))
-    assert decided(found) == ({} if same else {FIRST: FileDecision.CHANGED})
-    assert found.unchanged == int(same)
+    result = plan(ListedFile(name=FIRST, **listed), known=(stored(**entry),))
+    assert decided(result) == ({} if same else {FIRST: FileDecision.CHANGED})
+    assert result.unchanged == int(same)
 
 
 class TestWorkList:
     def test_it_stays_in_the_store(self):
-        store, address = MemoryStore(), work_list_uri("exchange", "things", "c-1")
-        found = plan(FIRST, ListedFile(name=THIRD, size=5, modified=AT), known=(taken(SECOND, writing=TAKEN),))
-        answer = write_plan(found, store=store, address=address)
+        store, uri = MemoryStore(), work_list_uri("exchange", "things", "c-1")
+        result = plan(FIRST, ListedFile(name=THIRD, size=5, modified=AT), known=(stored(SECOND, writing=VERSION),))
+        answer = write_plan(result, store=store, uri=uri)
         assert answer.model_dump() == {
             "files": 3,
             "listed": 2,
@@ -240,9 +241,9 @@ class TestWorkList:
             "left": 0,
             "work": "s3://exchange/pulls/things/c-1.json",
         }
-        assert [read_item(store, address, index) for index in range(3)] == list(found.items)
+        assert [read_item(store, uri, index) for index in range(3)] == list(result.items)
         with pytest.raises(InputError, match="has 3 items: there is no item 3"):
-            read_item(store, address, 3)
+            read_item(store, uri, 3)
 
 
 class TestListed:
@@ -254,7 +255,7 @@ class TestListed:
         "name", ["", "/a", "a/", "a//b", ".", "a/../b", "..", "a\\b", "a\nb", "x" * 1025], ids=repr
     )
     def test_what_is_no_path(self, name):
-        with pytest.raises(PartnerError, match=r"sftp://x: .* cannot be taken: .*have it renamed"):
+        with pytest.raises(PartnerError, match=r"sftp://x: .* cannot be fetched: .*rename the file"):
             listed_file("sftp://x", name)
 
     @pytest.mark.parametrize(

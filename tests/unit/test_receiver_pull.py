@@ -1,4 +1,4 @@
-"""Files of a pull: what is taken, what is told of it, and what is left when one of them cannot be."""
+"""The fetch of a file: what is stored, what the result says, and what is left when it fails."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class TestFetch:
         assert setup.pull() == {FIRST: "unchanged"}
         assert setup.plan().unchanged == 1
 
-    def test_a_file_is_taken(self):
+    def test_a_file_is_stored(self):
         content = csv_of(row("a"), row("b", "2013-03-11T13:00:00Z"), "c,x,,,,2013-03-11T12:00:00Z\n", "d,1\n")
         setup = Setup({SECOND: content})
         sha256 = hashlib.sha256(content).hexdigest()
         (item,) = setup.plan().items
         assert setup.fetch(item).model_dump() == {
             "path": SECOND,
-            "state": "taken",
+            "state": "stored",
             "rows": 2,
             "rejected": 2,
             "bytes": len(content),
@@ -55,15 +55,15 @@ class TestFetch:
         assert setup.ids() == ["a", "b"]
         assert setup.store.get(f"s3://raw/landing/source=things/{sha256}/{SECOND}") == content
         entry = setup.entry(SECOND)
-        assert (entry.state, entry.rows, entry.rejected, entry.taken_at, entry.lease) == (
-            FileState.TAKEN,
+        assert (entry.state, entry.rows, entry.rejected, entry.stored_at, entry.lease) == (
+            FileState.STORED,
             2,
             2,
             RECEIVED,
             None,
         )
         assert entry.version is not None
-        assert sorted(entry.version.objects("raw", "things")) == setup.store.uris("/raw/source=")
+        assert sorted(entry.version.object_uris("raw", "things")) == setup.store.uris("/raw/source=")
         assert setup.partitions.known == {("things", ("2013-03-11", "12")), ("things", ("2013-03-11", "13"))}
         table = pq.read_table(io.BytesIO(setup.store.get(setup.store.uris("hour=12")[0])))
         assert set(table["_batch_id"].to_pylist()) == {sha256[:32]}
@@ -81,7 +81,7 @@ class TestFetch:
             {
                 "index": 3,
                 "line": 5,
-                "reason": "2 columns, where the header has 6",
+                "reason": "the row has 2 columns, but the header has 6",
                 "rule": "wrong_width",
                 "batch_id": sha256[:32],
                 "origin": f"pull:{SECOND}",
@@ -106,7 +106,7 @@ class TestFetch:
         setup.pull()
         setup.partner.files[FIRST] = csv_of(row("a"), row("c"))
         assert [item.decision for item in setup.plan().items] == [FileDecision.CHANGED]
-        assert setup.pull() == {FIRST: "taken"}
+        assert setup.pull() == {FIRST: "stored"}
         assert setup.ids() == ["a", "c"]
         assert len(setup.store.uris("/landing/")) == 2
         entry = setup.entry(FIRST)
@@ -138,27 +138,27 @@ class TestFetch:
     @pytest.mark.parametrize("changed", [FIRST, SECOND])
     def test_either_of_two_like_files_may_change(self, changed):
         setup = Setup({FIRST: csv_of(row("a")), SECOND: csv_of(row("a"))})
-        assert setup.pull() == {FIRST: "taken", SECOND: "duplicate"}
+        assert setup.pull() == {FIRST: "stored", SECOND: "duplicate"}
         setup.partner.files[changed] = csv_of(row("b"))
-        assert setup.pull() == {changed: "taken"}
+        assert setup.pull() == {changed: "stored"}
         assert setup.ids() == ["a", "b"]
         setup.partner.files[{FIRST: SECOND, SECOND: FIRST}[changed]] = csv_of(row("c"))
         setup.pull()
         assert setup.ids() == ["b", "c"]
         setup.partner.files[THIRD] = csv_of(row("a"))
-        assert setup.pull() == {THIRD: "taken"}
+        assert setup.pull() == {THIRD: "stored"}
         assert setup.ids() == ["a", "b", "c"]
 
-    def test_a_file_that_vanishes_is_told_and_stops_no_other(self):
+    def test_a_file_that_vanishes_is_reported_and_stops_no_other(self):
         setup = Setup({FIRST: csv_of(row("a")), SECOND: csv_of(row("b")), THIRD: csv_of(row("c"))})
         items = setup.plan().items
         gone = setup.partner.files.pop(SECOND)
-        assert [setup.fetch(item).state for item in items] == ["taken", "vanished", "taken"]
+        assert [setup.fetch(item).state for item in items] == ["stored", "vanished", "stored"]
         assert setup.ids() == ["a", "c"]
         assert "gone" in (setup.entry(SECOND).reason or "")
         assert setup.pull() == {}
         setup.partner.files[SECOND] = gone
-        assert setup.pull() == {SECOND: "taken"}
+        assert setup.pull() == {SECOND: "stored"}
         assert setup.ids() == ["a", "b", "c"]
 
     def test_a_taken_file_that_vanishes_while_it_changes_keeps_its_rows(self):
@@ -173,10 +173,10 @@ class TestFetch:
     def test_a_file_that_fails_is_tried_again_by_the_next_pull(self):
         setup = Setup({FIRST: csv_of(row("a")), SECOND: csv_of(row("b"))})
         setup.partner.broken = {FIRST}
-        assert setup.pull() == {FIRST: "failed", SECOND: "taken"}
+        assert setup.pull() == {FIRST: "failed", SECOND: "stored"}
         assert (setup.entry(FIRST).state, setup.entry(FIRST).reason) == (FileState.FAILED, f"{FIRST}: answered 500")
         setup.partner.broken = set()
-        assert setup.pull() == {FIRST: "taken"}
+        assert setup.pull() == {FIRST: "stored"}
         assert setup.entry(FIRST).reason is None
 
     @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ class TestFetch:
             (b"\n\n", "empty: a header"),
             (b"id,count\na,1\n", r"its header lacks at \(it has: id, count\)"),
             (b"at\n2013-03-11T12:00:00Z\n", "its header lacks id"),
-            (b"id,at,id\n", "two columns of one name: id"),
+            (b"id,at,id\n", "two columns have the same name: id"),
             (b"id,\xe9,at\n", "header is not readable"),
         ],
     )
@@ -195,16 +195,16 @@ class TestFetch:
         with pytest.raises(DataError, match=f"^{FIRST}: .*{says}"):
             setup.fetch(setup.plan().items[0])
         assert setup.entry(FIRST).lease is None
-        assert setup.pull() == {FIRST: "failed", SECOND: "taken"}
+        assert setup.pull() == {FIRST: "failed", SECOND: "stored"}
         assert setup.ids() == ["b"]
 
     def test_a_header_alone_is_a_file_without_rows(self):
         setup = Setup({FIRST: csv_of()})
-        assert setup.pull() == {FIRST: "taken"}
+        assert setup.pull() == {FIRST: "stored"}
         assert (setup.store.uris("/raw/source="), setup.entry(FIRST).rows) == ([], 0)
         assert setup.plan().unchanged == 1
 
-    def test_a_leased_file_is_left_alone_until_its_lease_is_over(self):
+    def test_a_leased_file_is_busy_until_its_lease_expires(self):
         setup = Setup({FIRST: csv_of(row("a"))})
         (item,) = setup.plan().items
         setup.fuse.left = 1  # the lease, and no more
@@ -215,7 +215,7 @@ class TestFetch:
         assert setup.fetch(item).state == "busy"
         setup.clock.pass_by(seconds=LEASE.total_seconds())
         assert [item.decision for item in setup.plan().items] == [FileDecision.REPAIR]
-        assert setup.pull() == {FIRST: "taken"}
+        assert setup.pull() == {FIRST: "stored"}
 
     def test_who_loses_the_lease_commits_nothing(self):
         setup = Setup({FIRST: csv_of(row("a"))})
@@ -225,14 +225,14 @@ class TestFetch:
         def slow(name, into):
             setup.partner.fetch = fetch
             setup.clock.pass_by(seconds=LEASE.total_seconds())
-            assert setup.pull() == {FIRST: "taken"}
+            assert setup.pull() == {FIRST: "stored"}
             return fetch(name, into)
 
         setup.partner.fetch = slow
         with pytest.raises(EntryChanged):
             setup.fetch(item)
         assert setup.ids() == ["a"]
-        assert setup.entry(FIRST).state is FileState.TAKEN
+        assert setup.entry(FIRST).state is FileState.STORED
 
     def test_of_two_pulls_at_once_one_takes_the_file(self):
         setup = Setup({FIRST: csv_of(row("a"), row("b"))})
@@ -248,8 +248,8 @@ class TestFetch:
             thread.start()
         for thread in threads:
             thread.join()
-        assert Counter(states)["taken"] == 1
-        assert set(states) <= {"taken", "busy", "unchanged"}
+        assert Counter(states)["stored"] == 1
+        assert set(states) <= {"stored", "busy", "unchanged"}
         assert setup.ids() == ["a", "b"]
 
     def test_a_file_of_too_many_hours_is_refused(self, monkeypatch):
@@ -263,7 +263,7 @@ class TestIds:
     def test_of_rows_with_one_id_in_an_hour_the_first_counts(self):
         source = a_source(event_id="id")
         setup = Setup({FIRST: csv_of(row("a"), row("b"), row("a"), row("a", "2013-03-11T13:00:00Z"))}, source)
-        assert setup.pull() == {FIRST: "taken"}
+        assert setup.pull() == {FIRST: "stored"}
         assert (setup.ids(), setup.entry(FIRST).rows) == (["a", "a", "b"], 3)
         rows = {uri[-11:-8]: setup.store.metadata(uri)["rows"] for uri in setup.store.uris("/raw/source=")}
         assert sorted(rows.values()) == ["1", "2"]
@@ -298,7 +298,7 @@ class TestFirstReceipt:
             assert setup.pull() == {FIRST: "failed"}
             setup.fuse.left = None
             setup.clock.pass_by(days=3)
-            assert setup.pull() == {FIRST: "taken"}
+            assert setup.pull() == {FIRST: "stored"}
             assert self.judged(setup) == (["young"], [("too_old", f"pull:{FIRST}")])
             assert len(setup.store.uris("/sideline/")) == 1
 
@@ -311,7 +311,7 @@ class TestFirstReceipt:
         assert setup.pull() == {SECOND: "duplicate"}
         assert self.judged(setup) == (["young"], [("too_old", f"pull:{FIRST}")])
         assert setup.entry(SECOND).version == setup.entry(FIRST).version
-        assert [uri for uri in setup.store.uris("") if uri not in before] == [setup.entry(SECOND).landing]
+        assert [uri for uri in setup.store.uris("") if uri not in before] == [setup.entry(SECOND).landing_uri]
 
     def test_of_a_content_that_comes_back(self):
         setup = Setup({FIRST: self.CONTENT}, self.LIMITED)
@@ -336,11 +336,11 @@ class TestTrouble:
             return save(entry) if left[0] == 0 else saved
 
         setup.cache.save = twice
-        assert setup.pull() == {FIRST: "taken"}
+        assert setup.pull() == {FIRST: "stored"}
         assert setup.entry(FIRST).lease is None
         assert setup.ids() == ["a"]
 
-    def test_a_failure_that_nobody_expected_lets_go_of_the_file(self):
+    def test_an_unexpected_failure_releases_the_file(self):
         setup = Setup({FIRST: csv_of(row("a"))})
         setup.partner.fetch = lambda name, into: 1 / 0
         with pytest.raises(ZeroDivisionError):
@@ -355,7 +355,7 @@ class TestTrouble:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         setup.partner.fetch = full
-        with pytest.raises(FileTooLarge, match=f"^{FIRST}: the disk has no room"):
+        with pytest.raises(FileTooLarge, match=f"^{FIRST}: the local disk has no room"):
             setup.fetch(setup.plan().items[0])
         assert setup.entry(FIRST).lease is None
 
@@ -371,10 +371,10 @@ class TestTrouble:
             delete(uris)
 
         setup.store.delete = meanwhile
-        assert setup.fetch(first).state == "taken"
+        assert setup.fetch(first).state == "stored"
         setup.store.delete = delete
         assert (states, setup.ids()) == (["busy"], ["b"])
-        assert setup.pull() == {SECOND: "taken"}
+        assert setup.pull() == {SECOND: "stored"}
         assert setup.ids() == ["a", "b"]
 
 
@@ -383,7 +383,7 @@ def test_a_day_of_real_flights_is_stored_as_it_came(tmp_path):
     source = Source.model_validate(yaml.safe_load(Path("examples/nyc_flights/sources/flights.yaml").read_text()))
     files = feed.flights_files(date(2013, 3, 10))
     setup = Setup({name: text.encode() for name, text in files.items()}, source)
-    assert setup.pull() == dict.fromkeys(files, "taken")
+    assert setup.pull() == dict.fromkeys(files, "stored")
     assert sum(setup.entry(name).rows for name in files) == 908
     for name, text in files.items():
         (tmp_path / name).write_text(text)

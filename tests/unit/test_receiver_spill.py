@@ -1,4 +1,4 @@
-"""Events gathered by partition on disk: whatever their hours and however little memory, each one once and in order."""
+"""The partition writer: whatever the hours and the memory budget, each event is written once and in order."""
 
 from __future__ import annotations
 
@@ -24,27 +24,29 @@ START = datetime(2013, 3, 11, tzinfo=UTC)
 
 def block(rows: list[tuple[int, str]]) -> pa.Table:
     """Rows of hour and id."""
-    moments = [START + timedelta(hours=hour, minutes=number % 60) for number, (hour, _) in enumerate(rows)]
-    return pa.table({"id": pa.array([name for _, name in rows], pa.string()), EVENT_TIME: pa.array(moments, TIMESTAMP)})
+    timestamps = [START + timedelta(hours=hour, minutes=number % 60) for number, (hour, _) in enumerate(rows)]
+    return pa.table(
+        {"id": pa.array([name for _, name in rows], pa.string()), EVENT_TIME: pa.array(timestamps, TIMESTAMP)}
+    )
 
 
-def gathered(folder: Path, blocks: list[pa.Table], **options: object) -> dict[tuple[str, str], list[str]]:
-    """Return the ids in each partition's file; the file says how many there are."""
-    with PartitionWriter(folder, lambda table: table, name="f", **options) as parts:
+def write(folder: Path, blocks: list[pa.Table], **options: object) -> dict[tuple[str, str], list[str]]:
+    """Write the blocks; return the ids in each partition's file, and check its number of rows."""
+    with PartitionWriter(folder, lambda table: table, name="f", **options) as writer:
         for table in blocks:
-            parts.add(table)
-        files = parts.finish()
+            writer.add(table)
+        files = writer.finish()
     assert [file.partition for file in files] == sorted(file.partition for file in files)
-    found = {tuple(file.partition): pq.read_table(file.path)["id"].to_pylist() for file in files}
-    assert [file.rows for file in files] == [len(ids) for ids in found.values()]
-    return found
+    ids_by_hour = {tuple(file.partition): pq.read_table(file.path)["id"].to_pylist() for file in files}
+    assert [file.rows for file in files] == [len(ids) for ids in ids_by_hour.values()]
+    return ids_by_hour
 
 
 def by_hour(rows: list[tuple[int, str]]) -> dict[tuple[str, str], list[str]]:
-    found = defaultdict(list)
+    ids = defaultdict(list)
     for hour, name in rows:
-        found[f"2013-03-{11 + hour // 24}", f"{hour % 24:02d}"].append(name)
-    return dict(found)
+        ids[f"2013-03-{11 + hour // 24}", f"{hour % 24:02d}"].append(name)
+    return dict(ids)
 
 
 _ROWS = st.lists(st.tuples(st.sampled_from([0, 1, 2, 30]), st.sampled_from("abcde")), max_size=12)
@@ -66,28 +68,27 @@ def test_every_event_once_and_in_order(tmp_path_factory, blocks, budget, row_gro
         patch.setattr(partition_writer, "BUDGET", budget)
         patch.setattr(partition_writer, "ROW_GROUP", row_group)
         folder = tmp_path_factory.mktemp("spill")
-        assert gathered(folder, [block(rows) for rows in blocks], id_column="id" if once else None) == expected
+        assert write(folder, [block(rows) for rows in blocks], id_column="id" if once else None) == expected
 
 
-def test_a_little_of_many_hours_waits_until_it_is_a_good_row_group(tmp_path, monkeypatch):
+def test_few_events_of_an_hour_wait_for_a_good_row_group(tmp_path, monkeypatch):
     monkeypatch.setattr(partition_writer, "BUDGET", 0)
     monkeypatch.setattr(partition_writer, "ROW_GROUP", 10)
     hours = 50
     blocks = [block([(hour, str(turn)) for hour in range(hours)]) for turn in range(25)]
-    found = gathered(tmp_path, blocks)
-    assert found == by_hour([(hour, str(turn)) for turn in range(25) for hour in range(hours)])
+    assert write(tmp_path, blocks) == by_hour([(hour, str(turn)) for turn in range(25) for hour in range(hours)])
     groups = [pq.ParquetFile(path).metadata for path in tmp_path.glob("*.parquet")]
     assert {tuple(one.row_group(n).num_rows for n in range(one.num_row_groups)) for one in groups} == {(10, 10, 5)}
 
 
-def test_much_of_an_hour_does_not_wait(tmp_path, monkeypatch):
+def test_many_events_of_an_hour_do_not_wait(tmp_path, monkeypatch):
     monkeypatch.setattr(partition_writer, "BUDGET", 0)
     monkeypatch.setattr(partition_writer, "ROW_GROUP", 10)
-    with PartitionWriter(tmp_path, lambda table: table, name="f") as parts:
+    with PartitionWriter(tmp_path, lambda table: table, name="f") as writer:
         for _ in range(2):
-            parts.add(block([(0, "a")] * 10))
+            writer.add(block([(0, "a")] * 10))
         assert [path.name for path in tmp_path.iterdir()] == ["2013-03-11-00.parquet"]
-        (file,) = parts.finish()
+        (file,) = writer.finish()
     assert pq.ParquetFile(file.path).num_row_groups == 2
 
 
@@ -96,33 +97,33 @@ def open_files() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are listed by Linux only")
-def test_few_files_are_open_however_many_hours_there_are(tmp_path, monkeypatch):
+def test_few_files_are_open_with_many_hours(tmp_path, monkeypatch):
     monkeypatch.setattr(partition_writer, "BUDGET", 0)
     monkeypatch.setattr(partition_writer, "ROW_GROUP", 1)
     before = open_files()
-    with PartitionWriter(tmp_path, lambda table: table, name="f") as parts:
-        parts.add(block([(hour, "a") for hour in range(300)]))
+    with PartitionWriter(tmp_path, lambda table: table, name="f") as writer:
+        writer.add(block([(hour, "a") for hour in range(300)]))
         assert len(list(tmp_path.glob("*.parquet"))) == 300
         assert open_files() <= before + 2
-        parts.finish()
+        writer.finish()
 
 
-def test_too_many_hours_are_told_before_any_file_is_written(tmp_path, monkeypatch):
+def test_too_many_hours_fail_before_any_file_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(partition_writer, "MAX_PARTITIONS", 20)
     with pytest.raises(DataError, match=r"^f: its rows are of more than 20 hours: send it in parts"):
-        gathered(tmp_path, [block([(hour, "a") for hour in range(21)])])
+        write(tmp_path, [block([(hour, "a") for hour in range(21)])])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_breaks_off_leaves_nothing_open(tmp_path, monkeypatch):
+def test_after_an_error_no_file_is_open(tmp_path, monkeypatch):
     monkeypatch.setattr(partition_writer, "BUDGET", 0)
     monkeypatch.setattr(partition_writer, "ROW_GROUP", 2)
     monkeypatch.setattr(partition_writer, "MAX_PARTITIONS", 2)
     with pytest.raises(DataError):
-        gathered(tmp_path, [block([(0, "a"), (0, "b"), (1, "c")]), block([(2, "d")])])
+        write(tmp_path, [block([(0, "a"), (0, "b"), (1, "c")]), block([(2, "d")])])
     assert pq.read_table(tmp_path / "2013-03-11-00.parquet").num_rows == 2
 
 
-def test_no_events_make_no_files(tmp_path):
-    assert gathered(tmp_path, []) == {}
+def test_no_events_write_no_files(tmp_path):
+    assert write(tmp_path, []) == {}
     assert list(tmp_path.iterdir()) == []

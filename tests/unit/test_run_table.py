@@ -4,7 +4,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from slackwater.aws.run_table import DynamoRunTable
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import AccessDenied
 from slackwater.runs.record import DayRecord
 

@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.response import StreamingBody
 from urllib3.exceptions import ProtocolError
 
-from slackwater.aws.assumed_role import role_session
-from slackwater.aws.s3_partner import S3Partner
+from slackwater.aws.partners.assumed_role import role_session
+from slackwater.aws.partners.s3_partner import S3Partner
 from slackwater.errors import FileTooLarge, FileVanished, PartnerError
 from slackwater.receiver.partners.download import ATTEMPTS
 from slackwater.sources.file_pattern import FilePattern
@@ -35,10 +35,10 @@ class Raw(io.BytesIO):
         self._error = error if lasts is not None else None
 
     def read(self, amount=-1):
-        found = super().read(amount)
-        if not found and self._error:
+        block = super().read(amount)
+        if not block and self._error:
             raise self._error
-        return found
+        return block
 
 
 class Bucket:
@@ -123,9 +123,9 @@ def fetched(of: S3Partner, name: str = NAME) -> bytes:
 
 class TestList:
     def test_what_is_told_of_a_file(self):
-        (found,) = partner(Bucket("exports/acme/x-2013-03-08.csv")).list(FilePattern("x-{date}.csv"), DAYS)
+        (file,) = partner(Bucket("exports/acme/x-2013-03-08.csv")).list(FilePattern("x-{date}.csv"), DAYS)
         etag = hashlib.md5(b"exports/acme/x-2013-03-08.csv", usedforsecurity=False).hexdigest()
-        assert found.model_dump() == {"name": NAME, "size": 29, "modified": WRITTEN, "etag": f"{etag}-2"}
+        assert file.model_dump() == {"name": NAME, "size": 29, "modified": WRITTEN, "etag": f"{etag}-2"}
 
     @pytest.mark.parametrize("url", ["s3://theirs", "s3://theirs/", "s3://theirs/a", "s3://theirs/a/b/"])
     def test_names_are_from_the_address_on(self, url):
@@ -159,7 +159,7 @@ class TestList:
     def test_a_wanted_key_that_is_no_path(self):
         bucket = Bucket("exports/acme/2013/\x07", "exports/acme//2013/x", "exports/acme/2013/\\")
         assert names(partner(bucket), "{date:%Y}/x") == []
-        with pytest.raises(PartnerError, match=r"s3://theirs/exports/acme: '2013/.*' cannot be taken: .*renamed"):
+        with pytest.raises(PartnerError, match=r"s3://theirs/exports/acme: '2013/.*' cannot be fetched: .*rename"):
             names(partner(bucket), "{date:%Y}/*")
 
 
@@ -223,7 +223,7 @@ class TestFetch:
     def test_no_more_than_may_be(self):
         bucket = Bucket(f"exports/acme/{NAME}")
         assert len(fetched(partner(bucket, most=29))) == 29
-        with pytest.raises(FileTooLarge, match="29 bytes, where 28 are taken at most"):
+        with pytest.raises(FileTooLarge, match="29 bytes, and the limit is 28"):
             partner(bucket, most=28).fetch(NAME, io.BytesIO())
         assert all(body.closed for body in bucket.bodies)
 

@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
-from slackwater.aws.secrets import CloudSecrets
+from slackwater.aws.partners.secrets import CloudSecrets
 from slackwater.errors import AccessDenied, DefinitionError, ObjectMissing
 from slackwater.receiver.partners.credentials import Credentials
 
@@ -28,8 +28,8 @@ class Kept:
         return self
 
     def get_secret_value(self, *, SecretId):  # noqa: N803
-        found = self._find(SecretId)
-        return {"SecretBinary": found} if isinstance(found, bytes) else {"SecretString": found}
+        value = self._find(SecretId)
+        return {"SecretBinary": value} if isinstance(value, bytes) else {"SecretString": value}
 
     def get_parameter(self, *, Name, WithDecryption):  # noqa: N803
         assert WithDecryption
@@ -47,8 +47,8 @@ class Kept:
 @pytest.mark.parametrize("reference", REFERENCES)
 @pytest.mark.parametrize("content", [KEPT, {"token": "t"}, {"username": "u", "private_key": "k\nl"}], ids=sorted)
 def test_what_is_kept_there(reference, content):
-    found = CloudSecrets(connect=Kept(acme__sftp=json.dumps(content)).connect).read(reference)
-    shown = found.model_dump(exclude_none=True)
+    credentials = CloudSecrets(connect=Kept(acme__sftp=json.dumps(content)).connect).read(reference)
+    shown = credentials.model_dump(exclude_none=True)
     assert {
         name: value if isinstance(value, str) else value.get_secret_value() for name, value in shown.items()
     } == content
@@ -76,7 +76,7 @@ def test_what_was_changed_is_used_after_five_minutes(reference):
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_one_that_is_not_there(reference):
     with pytest.raises(
-        ObjectMissing, match=f"there is no {reference} in this account and region: make it, with a JSON"
+        ObjectMissing, match=f"there is no {reference} in this account and region: create it, with a JSON"
     ):
         CloudSecrets(connect=Kept().connect).read(reference)
 
@@ -103,7 +103,9 @@ def test_one_that_may_not_be_read(reference):
 )
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_what_is_no_credentials_is_not_shown(reference, content):
-    with pytest.raises(DefinitionError, match=f"^{reference} holds no credentials: .*is expected there$") as failed:
+    with pytest.raises(
+        DefinitionError, match=f"^{reference} holds no valid credentials: .*is expected there$"
+    ) as failed:
         CloudSecrets(connect=Kept(acme__sftp=content).connect).read(reference)
     assert "hunter2" not in str(failed.value)
     assert (failed.value.__cause__, failed.value.__context__) == (None, None)
@@ -113,14 +115,14 @@ def test_what_is_no_credentials_is_not_shown(reference, content):
 @pytest.mark.parametrize("content", [KEPT, {"token": "hunter2"}], ids=sorted)
 def test_what_stands_around_them_is_none_of_them(content, around):
     kept = json.dumps({name: around.format(value) for name, value in content.items()})
-    found = CloudSecrets(connect=Kept(acme__sftp=kept).connect).read("ssm:acme/sftp")
-    assert found == Credentials.model_validate(content)
+    credentials = CloudSecrets(connect=Kept(acme__sftp=kept).connect).read("ssm:acme/sftp")
+    assert credentials == Credentials.model_validate(content)
 
 
 def test_a_private_key_stays_as_it_is():
     kept = json.dumps({"username": "u", "private_key": " k\r\nl\n\n"})
-    found = CloudSecrets(connect=Kept(acme__sftp=kept).connect).read("ssm:acme/sftp")
-    assert found.private_key.get_secret_value() == " k\r\nl\n\n"
+    credentials = CloudSecrets(connect=Kept(acme__sftp=kept).connect).read("ssm:acme/sftp")
+    assert credentials.private_key.get_secret_value() == " k\r\nl\n\n"
 
 
 @pytest.mark.parametrize("reference", REFERENCES)
@@ -142,7 +144,7 @@ def test_a_private_key_stays_as_it_is():
 def test_what_cannot_be_sent_is_not_shown(reference, content, expected):
     with pytest.raises(DefinitionError) as failed:
         CloudSecrets(connect=Kept(acme__sftp=json.dumps(content)).connect).read(reference)
-    assert str(failed.value) == f"{reference} holds no credentials: {expected} is expected there"
+    assert str(failed.value) == f"{reference} holds no valid credentials: {expected} is expected there"
     assert (failed.value.__cause__, failed.value.__context__) == (None, None)
 
 
@@ -156,10 +158,10 @@ def test_an_error_of_their_own_does_not_show_them(content):
 
 
 def test_bytes_are_no_credentials():
-    with pytest.raises(DefinitionError, match="holds no credentials"):
+    with pytest.raises(DefinitionError, match="holds no valid credentials"):
         CloudSecrets(connect=Kept(acme__sftp=b"{}").connect).read("secretsmanager:acme/sftp")
 
 
 def test_neither_is_shown_by_accident():
-    found = CloudSecrets(connect=Kept(acme__sftp=json.dumps(KEPT)).connect).read("ssm:acme/sftp")
-    assert "hunter2" not in f"{found} {found!r} {found.model_dump_json()}"
+    credentials = CloudSecrets(connect=Kept(acme__sftp=json.dumps(KEPT)).connect).read("ssm:acme/sftp")
+    assert "hunter2" not in f"{credentials} {credentials!r} {credentials.model_dump_json()}"

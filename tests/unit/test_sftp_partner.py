@@ -39,9 +39,9 @@ NOON = 1_362_744_000
 
 @pytest.fixture
 def folder(tmp_path):
-    made = tmp_path / "out going"
-    made.mkdir()
-    return made
+    path = tmp_path / "out going"
+    path.mkdir()
+    return path
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def open_to(server):
 
 
 def put(path: Path, content: bytes = b"", *, at: int = NOON) -> None:
-    """Write a file, of a given time: two within one second could not be told apart."""
+    """Write a file, with a modification time: two within one second could not be distinguished."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     os.utime(path, (at, at))
@@ -112,8 +112,8 @@ class TestList:
         put(folder / NAME, b"12345")
         put(folder / "x-2013-03-10.csv")
         put(folder / "readme.txt")
-        (found,) = open_to().list(FilePattern("x-{date}.csv"), DAYS)
-        assert found.model_dump() == {
+        (file,) = open_to().list(FilePattern("x-{date}.csv"), DAYS)
+        assert file.model_dump() == {
             "name": NAME,
             "size": 5,
             "modified": datetime(2013, 3, 8, 12, tzinfo=UTC),
@@ -153,7 +153,7 @@ class TestList:
     @pytest.mark.parametrize("path", ["nowhere", "file"])
     def test_an_address_that_is_no_folder(self, folder, server, open_to, path):
         put(folder / "file")
-        with pytest.raises(PartnerError, match=rf"{path}: .*folder.*mend `url`"):
+        with pytest.raises(PartnerError, match=rf"{path}: .*folder.*correct `url`"):
             names(open_to(url=f"{server.url}/{path}".replace(" ", "%20")), "{date}.csv")
         assert open_to.slept == []
 
@@ -175,9 +175,9 @@ class TestList:
         server.hidden = {"permissions"}
         assert (names(open_to(), "x-{date}.csv"), fetched(open_to())) == ([NAME], b"a")
         server.hidden = {"size"}
-        (found,) = open_to().list(FilePattern("x-{date}.csv"), DAYS)
-        assert found.size is None
-        with pytest.raises(PartnerError, match=f"{NAME}: the server does not tell its size"):
+        (file,) = open_to().list(FilePattern("x-{date}.csv"), DAYS)
+        assert file.size is None
+        with pytest.raises(PartnerError, match=f"{NAME}: the server does not send its size"):
             open_to().fetch(NAME, io.BytesIO())
 
     def test_a_wanted_name_that_is_no_path(self, folder, open_to):
@@ -185,7 +185,7 @@ class TestList:
         put(folder / NAME)
         assert names(open_to(), "x-{date}.csv") == [NAME]
         put(folder / "x-2013-03-08\n.csv")
-        with pytest.raises(PartnerError, match=r"'x-2013-03-08\\n\.csv' cannot be taken: .*renamed"):
+        with pytest.raises(PartnerError, match=r"'x-2013-03-08\\n\.csv' cannot be fetched: .*rename"):
             names(open_to(), "x-{date}*.csv")
 
     def test_a_name_that_is_no_text(self, folder, open_to):
@@ -199,7 +199,7 @@ class TestList:
                 raise asyncssh.SFTPPermissionDenied("")
 
         server.before = refuse
-        with pytest.raises(PartnerError, match="does not let us read it"):
+        with pytest.raises(PartnerError, match="the server denies reading it"):
             names(open_to(), "x-{date}.csv")
         assert open_to.slept == []
 
@@ -245,7 +245,7 @@ class TestFetch:
         put(folder / NAME, b"12345")
         assert fetched(open_to(most=5)) == b"12345"
         server.reads.clear()
-        with pytest.raises(FileTooLarge, match="5 bytes, where 4 are taken at most"):
+        with pytest.raises(FileTooLarge, match="5 bytes, and the limit is 4"):
             open_to(most=4).fetch(NAME, io.BytesIO())
         assert server.reads == []
 
@@ -296,7 +296,7 @@ class TestFetch:
     def test_a_link_is_no_file(self, folder, open_to):
         put(folder / "real.csv", b"a")
         (folder / NAME).symlink_to(folder / "real.csv")
-        with pytest.raises(PartnerError, match="a file is expected, and this is a link"):
+        with pytest.raises(PartnerError, match="this is a link or a folder, where a file is expected"):
             open_to().fetch(NAME, io.BytesIO())
 
     def test_nothing_outside_of_the_folder_is_read(self, folder, server, open_to, tmp_path):
@@ -324,10 +324,10 @@ class TestFetch:
 
 
 class TestSession:
-    @pytest.mark.parametrize("kind", ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp521", "ssh-rsa"])
-    def test_keys_of_all_kinds_of_servers_and_clients(self, folder, kind):
+    @pytest.mark.parametrize("key_type", ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp521", "ssh-rsa"])
+    def test_keys_of_all_kinds_of_servers_and_clients(self, folder, key_type):
         put(folder / NAME, b"a")
-        with SftpServer(folder, host_key=kind, client_key=kind) as server:
+        with SftpServer(folder, host_key=key_type, client_key=key_type) as server:
             pull = PullConfig(
                 url=server.url.replace(" ", "%20"), files="{date}", credentials="ssm:a", host_key=server.host_key
             )
@@ -346,16 +346,16 @@ class TestSession:
         assert f"is {own.get_fingerprint()}, and not {other.get_fingerprint()}" in str(failure.value)
         assert (server.logins, open_to.slept) == (0, [])
 
-    def test_a_key_of_a_kind_that_the_server_has_not(self, open_to):
+    def test_a_key_of_a_type_that_the_server_does_not_have(self, open_to):
         other = asyncssh.generate_private_key("ecdsa-sha2-nistp256").export_public_key().decode()
-        with pytest.raises(PartnerError, match=r"no host key of the kind .*compare with ssh-keyscan 127\.0\.0\.1"):
+        with pytest.raises(PartnerError, match=r"no host key of the type .*compare with ssh-keyscan 127\.0\.0\.1"):
             names(open_to(host_key=other), "{date}")
         assert open_to.slept == []
 
-    @pytest.mark.parametrize("kind", ["password", "private_key"])
-    def test_who_is_not_let_in_does_not_try_again(self, open_to, server, kind):
-        secret = {"password": "wrong horse", "private_key": _private_key("ssh-ed25519")}[kind]
-        partner = open_to(Credentials.model_validate({"username": USER, kind: secret}))
+    @pytest.mark.parametrize("credential", ["password", "private_key"])
+    def test_who_is_not_let_in_does_not_try_again(self, open_to, server, credential):
+        secret = {"password": "wrong horse", "private_key": _private_key("ssh-ed25519")}[credential]
+        partner = open_to(Credentials.model_validate({"username": USER, credential: secret}))
         with pytest.raises(PartnerError, match="the credentials in ssm:acme are not accepted") as failure:
             names(partner, "{date}")
         assert "wrong" not in str(failure.value)
@@ -363,14 +363,14 @@ class TestSession:
 
     def test_a_server_that_asks_for_more_than_one_proof(self, monkeypatch, open_to):
         monkeypatch.setattr(sftp_session.Transport, "auth_password", lambda *_: ["publickey"])
-        with pytest.raises(PartnerError, match=r"in ssm:acme are not accepted \(it asks for publickey too\)"):
+        with pytest.raises(PartnerError, match=r"in ssm:acme are not accepted \(it also asks for publickey\)"):
             names(open_to(), "{date}")
 
-    def test_a_key_that_is_none_is_not_shown(self, open_to, server):
+    def test_an_invalid_key_is_not_shown(self, open_to, server):
         locked = server.client_key.export_private_key(passphrase="passphrase", rounds=50).decode()
         other_form = server.client_key.export_private_key("pkcs8-pem").decode()
         for text in ("garbage", locked, other_form, server.private_key[:200]):
-            with pytest.raises(DefinitionError, match="ssm:acme: its `private_key` is no") as failure:
+            with pytest.raises(DefinitionError, match="ssm:acme: its `private_key` is not") as failure:
                 names(open_to(Credentials(username=USER, private_key=text)), "{date}")
             assert text[-20:] not in str(failure.value)
             assert failure.value.__context__ is None
@@ -385,15 +385,15 @@ class TestSession:
         assert (server.connections, open_to.slept) == ([], [])
 
     def test_a_server_that_is_not_there(self, open_to):
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
+        with socket.create_server(("127.0.0.1", 0)) as unused:
+            port = unused.getsockname()[1]
         with pytest.raises(PartnerError, match=f"127.0.0.1:{port}: no session: .*refused"):
             names(open_to(url=f"sftp://127.0.0.1:{port}/x"), "{date}")
         assert len(open_to.slept) == 3
 
     @pytest.mark.parametrize("greeting", [b"SSH-2.0-mute\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
     def test_a_server_that_says_nothing_of_use(self, monkeypatch, open_to, greeting):
-        monkeypatch.setattr(sftp_session, "_SECONDS", 0.05)
+        monkeypatch.setattr(sftp_session, "_TIMEOUT_SECONDS", 0.05)
         with socket.create_server(("127.0.0.1", 0)) as mute:
             threading.Thread(target=_greet, args=(mute, greeting), daemon=True).start()
             with pytest.raises(PartnerError, match="no session: "):
@@ -441,12 +441,12 @@ class TestHostKey:
         ],
     )
     def test_what_is_none(self, text):
-        with pytest.raises(ValueError, match="is no host key"):
+        with pytest.raises(ValueError, match="is not a host key"):
             HostKey.parse(text)
 
 
-def _private_key(kind: str) -> str:
-    return asyncssh.generate_private_key(kind).export_private_key().decode()
+def _private_key(key_type: str) -> str:
+    return asyncssh.generate_private_key(key_type).export_private_key().decode()
 
 
 def _greet(listener: socket.socket, greeting: bytes) -> None:

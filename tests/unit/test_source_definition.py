@@ -1,4 +1,4 @@
-"""What a user may write about a source, and what is said of what may not be."""
+"""Source definitions: what they accept, and the errors for what they do not."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from slackwater.project import source_schema
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.fields import FieldType
 from slackwater.sources.file_format import Csv
+from slackwater.sources.json_schema import source_schema
 
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[2]
-WHOLE = {
+EVERY_OPTION = {
     "source": "orders",
     "description": "All of it",
     "timestamp": {"field": "at", "timezone": "Europe/Berlin", "max_age_days": 30, "max_future_hours": 1},
@@ -60,8 +60,8 @@ WHOLE = {
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """Return the whole definition with one value changed; None takes it away."""
-    definition: Any = copy.deepcopy(WHOLE)
+    """Return the definition with one value changed; None removes it."""
+    definition: Any = copy.deepcopy(EVERY_OPTION)
     *steps, last = path.split(".")
     at = definition
     for step in steps:
@@ -73,8 +73,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return definition
 
 
-def test_all_that_can_be_said():
-    source = Source.model_validate(WHOLE)
+def test_a_definition_with_every_option():
+    source = Source.model_validate(EVERY_OPTION)
     assert source.columns == {
         "order_id": FieldType.STRING,
         "amount": FieldType.DOUBLE,
@@ -89,22 +89,22 @@ def test_all_that_can_be_said():
         "hour_there": FieldType.INT64,
         "day_there": FieldType.DATE,
     }
-    assert source.needed == {"order_id", "at"}
+    assert source.required_fields == {"order_id", "at"}
     assert source.id_column == "order_id"
-    assert source.fields["order_id"].origin == "Order No."
+    assert source.fields["order_id"].partner_name == "Order No."
     assert Source.model_validate_json(source.model_dump_json(by_alias=True)) == source
 
 
-@pytest.mark.parametrize(("constant", "kind"), [(True, "boolean"), (3, "int64"), (0.5, "double"), ("x", "string")])
-def test_a_constant_has_the_type_of_its_value(constant, kind):
-    assert Source.model_validate(changed("enrich.region", {"constant": constant})).columns["region"] == kind
+@pytest.mark.parametrize(("constant", "type_"), [(True, "boolean"), (3, "int64"), (0.5, "double"), ("x", "string")])
+def test_a_constant_has_the_type_of_its_value(constant, type_):
+    assert Source.model_validate(changed("enrich.region", {"constant": constant})).columns["region"] == type_
 
 
-def test_what_a_queue_hands_over_has_an_id_also_without_the_partner_s():
+def test_queued_events_have_generated_ids_if_the_partner_sends_none():
     assert Source.model_validate(changed("event_id", None)).id_column == GENERATED_ID
 
 
-def test_without_a_queue_every_stored_event_counts_by_itself():
+def test_without_id_and_queue_every_stored_event_counts():
     plain = changed("event_id", None) | {"push": {}}
     assert Source.model_validate(plain).id_column is None
 
@@ -124,110 +124,110 @@ WRONG = [
     ("timestamp.timezone", "Mars/Olympus", "no such time zone"),
     ("timestamp.field", "shop", "with type timestamp"),
     ("event_id", "amount", "with type string or int64"),
-    ("event_id", "nobody", "must stand in `fields`"),
+    ("event_id", "nobody", "must be listed in `fields`"),
     ("fields.amount.thousands", ",", "are both"),
     ("fields.shop", {"type": "string", "decimal": ","}, "for numbers"),
     ("fields.shop", {"type": "string", "formats": ["iso8601"]}, "for timestamps and dates"),
-    ("fields.day.formats", ["epoch_s"], "a date is no moment"),
+    ("fields.day.formats", ["epoch_s"], "epochs are for timestamps, not for dates"),
     ("fields.seen.formats", ["epoch_s", "epoch_ms"], "cannot be told apart"),
-    ("fields.seen.formats", ["ISO"], "is no format"),
-    ("fields.seen.formats", ["%Y-%m-%d %Q"], "%Q is not known"),
-    ("fields.seen.formats", ["%H:%M"], "does not tell one day"),
+    ("fields.seen.formats", ["ISO"], "is not a format"),
+    ("fields.seen.formats", ["%Y-%m-%d %Q"], "%Q is not supported"),
+    ("fields.seen.formats", ["%H:%M"], "does not determine a date"),
     ("fields.seen.formats", ["%Y%m%d %I:%M"], "%I and %p need each other"),
     ("fields.paid.false_values", ["JA"], "true_values and in false_values"),
     ("fields.shop", {"type": "string", "true_values": ["ja"]}, "for booleans"),
     ("fields.paid.true_values", ["False"], "true_values and in false_values"),
-    ("enrich.region", {"constant": 2**63}, "outside what 64 bits hold"),
+    ("enrich.region", {"constant": 2**63}, "does not fit into a 64-bit integer"),
     ("enrich.region", {"constant": float("inf")}, "finite number"),
-    ("fields.shop", {"type": "string", "from": "Order No."}, "two are read from"),
+    ("fields.shop", {"type": "string", "from": "Order No."}, "two fields are read from"),
     ("fields.Shop", "string", "should match pattern"),
-    ("enrich.shop", {"constant": 1}, "a field has this name already"),
+    ("enrich.shop", {"constant": 1}, "a field already has this name"),
     ("enrich.label", {"template": "{nobody}"}, "no field 'nobody'"),
     ("enrich.label", {"template": "{shop!r}"}, "only names of fields"),
     ("enrich.label", {"template": "{shop"}, "expected '}'"),
-    ("enrich.day_there.of", "shop", "is no timestamp"),
-    ("pull.url", "ftp://files.example/x", "an address such as https:"),
+    ("enrich.day_there.of", "shop", "is not a timestamp field"),
+    ("pull.url", "ftp://files.example/x", "is not a URL such as https:"),
     ("pull.url", "https://user:secret@files.example/x", "name them in `credentials`"),
-    ("pull.url", "https://files.example:99999/x", "an address such as https:"),
-    ("pull.url", "https://files.example/a b", "an address such as https:"),
+    ("pull.url", "https://files.example:99999/x", "is not a URL such as https:"),
+    ("pull.url", "https://files.example/a b", "is not a URL such as https:"),
     ("pull.url", "s3://*/x", "without * and ?"),
     ("pull.url", "s3://bucket/x*", "without * and ?"),
     ("pull.role", "arn:aws:iam::123456789012:role/*", "should match pattern"),
-    ("pull.credentials", "ssm:*", "never written down"),
+    ("pull.credentials", "ssm:*", "must not contain credentials"),
     ("timestamp.timezone", "localtime", "no such time zone"),
     ("timestamp.max_age_days", 10**9, "less than or equal"),
     ("pull.format.encoding", "base64", "no such encoding"),
-    ("fields.order_id.origin", "x", "Extra inputs"),
+    ("fields.order_id.partner_name", "x", "Extra inputs"),
     ("pull.files", "orders.csv", "has no {date}"),
     ("pull.files", "{day}-{date}.csv", "only {date}"),
-    ("pull.files", "{date:%Q}.csv", "is no form of a date"),
-    ("pull.credentials", "hunter2", "never written down"),
+    ("pull.files", "{date:%Q}.csv", "is not a format of a date"),
+    ("pull.credentials", "hunter2", "must not contain credentials"),
     ("pull.host_key", None, "sftp needs"),
-    ("pull.host_key", "SHA256:abc", "is no host key"),
-    ("pull.listing", "html", "sftp lists by itself"),
+    ("pull.host_key", "SHA256:abc", "is not a host key"),
+    ("pull.listing", "html", "not for sftp"),
     ("pull.role", "arn:aws:iam::123456789012:role/x", "role is for s3"),
-    ("pull.format.delimiter", "\n", "cannot part cells"),
+    ("pull.format.delimiter", "\n", "cannot separate cells"),
     ("pull.format.delimiter", ";;", "at most 1 character"),
     ("pull.format.encoding", "klingon", "no such encoding"),
-    ("pull.format.columns", ["a", "a"], "two of one name"),
+    ("pull.format.columns", ["a", "a"], "duplicate names"),
     ("pull.format", "docx", "does not match any of the expected tags"),
     ("pull.schedule", "at six", "five are expected"),
     ("unknown_fields", "drop", "'keep', 'ignore' or 'reject'"),
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "says"), WRONG, ids=[f"{path}={value}" for path, value, _ in WRONG])
-def test_what_is_wrong_is_named(path, value, says):
+@pytest.mark.parametrize(("path", "value", "message"), WRONG, ids=[f"{path}={value}" for path, value, _ in WRONG])
+def test_errors_name_what_is_wrong(path, value, message):
     with pytest.raises(ValidationError) as caught:
         Source.model_validate(changed(path, value))
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("pull", "says"),
+    ("pull", "message"),
     [
-        ({"url": "http://files.example/x", "files": "{date}", "credentials": "ssm:x"}, "in the clear"),
+        ({"url": "http://files.example/x", "files": "{date}", "credentials": "ssm:x"}, "unencrypted"),
         ({"url": "https://files.example/x", "files": "{date}*", "listing": "none"}, "cannot have a *"),
-        ({"url": "https://files.example/x", "files": "*/{date}", "listing": "html"}, "shows one folder"),
-        ({"url": "s3://bucket/x", "files": "{date}", "credentials": "ssm:x"}, "s3 takes no credentials"),
-        ({"url": "s3://bucket/x?y=1", "files": "{date}"}, "neither a query nor a fragment"),
+        ({"url": "https://files.example/x", "files": "*/{date}", "listing": "html"}, "lists one folder"),
+        ({"url": "s3://bucket/x", "files": "{date}", "credentials": "ssm:x"}, "credentials are not for s3"),
+        ({"url": "s3://bucket/x?y=1", "files": "{date}"}, "remove the query and the fragment"),
     ],
 )
-def test_what_does_not_fit_together_is_named(pull, says):
+def test_errors_name_options_that_do_not_fit_together(pull, message):
     with pytest.raises(ValidationError) as caught:
         Source.model_validate(changed("pull", pull))
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_credentials_are_not_repeated_in_errors():
+def test_errors_do_not_repeat_credentials():
     with pytest.raises(ValidationError) as caught:
         Source.model_validate(changed("pull.url", "https://user:hunter2@files.example/x"))
-    faults = [fault["msg"] for fault in caught.value.errors()]
-    assert "hunter2" not in " ".join(faults)
+    rejections = [fault["msg"] for fault in caught.value.errors()]
+    assert "hunter2" not in " ".join(rejections)
 
 
 class TestSchema:
-    """The JSON Schema by which editors check."""
+    """The JSON Schema with which editors check definitions."""
 
-    def test_the_documents_have_the_schema_as_it_is(self):
+    def test_the_schema_in_docs_is_up_to_date(self):
         kept = json.loads((ROOT / "docs" / "source.schema.json").read_text(encoding="utf-8"))
         assert kept == source_schema(), "write it again: slackwater source schema > docs/source.schema.json"
 
     @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*/sources/*.yaml")), ids=lambda path: path.stem)
-    def test_it_takes_the_examples(self, path):
+    def test_it_accepts_the_examples(self, path):
         jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), source_schema())
 
-    def test_it_takes_all_that_can_be_said(self):
-        jsonschema.validate(WHOLE, source_schema())
+    def test_it_accepts_every_option(self):
+        jsonschema.validate(EVERY_OPTION, source_schema())
 
     @pytest.mark.parametrize("short", ["csv", "tsv", "json", "ndjson", "parquet", "xlsx"])
-    def test_it_takes_short_forms(self, short):
+    def test_it_accepts_short_forms(self, short):
         jsonschema.validate(changed("pull.format", short), source_schema())
 
     @pytest.mark.parametrize(
         ("path", "value"),
         [("push.bufer", "queue"), ("fields.shop", "text"), ("unknown_fields", "drop"), ("silent_hours", 0)],
     )
-    def test_it_refuses_what_the_models_refuse(self, path, value):
+    def test_it_rejects_what_the_models_reject(self, path, value):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(changed(path, value), source_schema())

@@ -1,4 +1,4 @@
-"""Pipelines are checked against the steps there are, before anything runs and without Spark."""
+"""Pipelines are checked against the registry of steps, before anything runs and without Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fault(**steps: Any) -> str:
     return str(caught.value)
 
 
-def test_steps_are_the_modules_that_hold_one():
+def test_steps_are_the_modules_that_define_one():
     assert set(registry()) >= {"join", "sql"}
     assert all(name == step.name for name, step in registry().items())
 
@@ -59,9 +59,9 @@ def test_checking_needs_no_spark():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=EXAMPLE.parents[1] / "src")
 
 
-def test_an_unknown_step_is_named_with_near_ones():
+def test_an_unknown_step_is_reported_with_similar_ones():
     assert fault(x={**JOIN, "step": "jion"}) == "pipeline p: steps.x.step: no step 'jion' (did you mean join?)"
-    assert "there are: join, sql" in fault(x={**JOIN, "step": "zzz"})
+    assert "known steps: join, sql" in fault(x={**JOIN, "step": "zzz"})
 
 
 def test_helper_modules_are_no_steps():
@@ -70,7 +70,7 @@ def test_helper_modules_are_no_steps():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"keys": None}, "steps.x.with.keys: Input should be a valid tuple"),
         ({"keys": []}, "steps.x.with.keys: Tuple should have at least 1 item"),
@@ -82,22 +82,22 @@ def test_helper_modules_are_no_steps():
         ({"many": "perhaps"}, "steps.x.with.many: Input should be a valid boolean"),
     ],
 )
-def test_wrong_parameters_are_named(change, told):
-    assert told in fault(x={**JOIN, "with": {**JOIN["with"], **change}})
+def test_wrong_parameters_are_named(change, message):
+    assert message in fault(x={**JOIN, "with": {**JOIN["with"], **change}})
 
 
-def test_all_faults_are_told_at_once():
-    told = fault(x={**JOIN, "with": {}}, y=sql("SELECT 1 FROM nowhere"))
+def test_all_faults_are_reported_at_once():
+    message = fault(x={**JOIN, "with": {}}, y=sql("SELECT 1 FROM nowhere"))
     for one in ("steps.x.with.keys: Field required", "steps.x.with.how: Field required", "steps.y.with.query: nowhere"):
-        assert one in told
+        assert one in message
 
 
 @pytest.mark.parametrize("inputs", [["a"], ["a", "b", "c"]])
-def test_a_wrong_number_of_inputs_is_told(inputs):
+def test_a_wrong_number_of_inputs_is_reported(inputs):
     assert f"steps.x.depends_on: join takes 2 inputs, not {len(inputs)}" in fault(x={**JOIN, "depends_on": inputs})
 
 
-def test_an_input_named_twice_is_told():
+def test_an_input_named_twice_is_reported():
     assert "steps.x.depends_on: an input is named twice (a, a)" in fault(x={**JOIN, "depends_on": ["a", "a"]})
 
 
@@ -122,7 +122,7 @@ def test_queries_over_the_inputs_are_allowed(query):
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "message"),
     [
         ("", "one statement is expected, not 0"),
         ("-- nothing", "one statement is expected, not 0"),
@@ -150,8 +150,8 @@ def test_queries_over_the_inputs_are_allowed(query):
         (1, "Input should be a valid string"),
     ],
 )
-def test_anything_else_is_refused(query, told):
-    assert told in fault(x=sql(query))
+def test_anything_else_is_refused(query, message):
+    assert message in fault(x=sql(query))
 
 
 def test_a_misspelt_input_gets_a_hint():

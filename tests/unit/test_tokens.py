@@ -1,4 +1,4 @@
-"""Tokens of partners: what is kept, how many there can be, and what happens when things happen at once."""
+"""Tokens of partners: what is stored, how many a partner may have, and concurrent changes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 from botocore.stub import Stubber
 
-from slackwater.aws.tokens import TokenTable
+from slackwater.aws.dynamodb.tokens import TokenTable
 from slackwater.errors import AccessDenied, CloudError, InputError
-from slackwater.receiver.push.tokens import KeptTokens, Token, TokenState, new_token, partner_name
+from slackwater.receiver.push.tokens import CachedTokens, Token, TokenState, check_partner_name, new_token
 from tests.fakes_dynamodb import LocalDynamoDB
 
 pytestmark = pytest.mark.unit
@@ -56,14 +56,14 @@ def put_old(dynamodb, plain, *, at="2013-03-08T12:00:00+00:00", partner="acme", 
 
 
 class TestToken:
-    def test_it_is_called_by_the_first_digits_of_its_hash(self):
+    def test_its_id_is_the_first_digits_of_its_hash(self):
         new = new_token("acme", ["weather", "weather"], now=NOW)
         assert new.token.token_hash == sha256(new.plain)
         assert new.token.id == sha256(new.plain)[:12]
         assert new.token.sources == {"weather"}
         assert new.plain not in repr(new)
 
-    def test_no_two_are_alike_and_none_looks_like_a_json_web_token(self):
+    def test_tokens_are_unique_and_do_not_look_like_json_web_tokens(self):
         plain = {new_token("acme", ["*"], now=NOW).plain for _ in range(100)}
         assert len(plain) == 100
         assert {len(token) for token in plain} == {43}
@@ -80,28 +80,28 @@ class TestToken:
             ({"revoked": True, "expires_at": NOW}, "revoked"),
         ],
     )
-    def test_what_becomes_of_it(self, more, state):
+    def test_states(self, more, state):
         token = Token(token_hash="0" * 64, partner="acme", sources=["*"], created_at=NOW, **more)
         assert token.state(NOW) is TokenState(state)
         assert token.valid(NOW) is (state == "valid")
 
-    def test_what_it_opens(self):
+    def test_allowed_sources(self):
         token = new_token("acme", ["flights", "weather"], now=NOW).token
         assert [token.allows(name) for name in ("flights", "weather", "other", "*")] == [True, True, False, False]
         assert new_token("acme", ["*"], now=NOW).token.allows("anything")
 
     @pytest.mark.parametrize("name", ["acme", "Acme-EU.2_x", "7", "a" * 63])
     def test_names_of_partners(self, name):
-        assert partner_name(name) == name
+        assert check_partner_name(name) == name
 
     @pytest.mark.parametrize("name", ["", "a" * 64, "-a", ".a", "a b", "a#b", "a\n", "é", "a/b", "*"])
-    def test_what_is_no_name_of_a_partner(self, name):
-        with pytest.raises(InputError, match=r"^partner: .* is not a name: 1 to 63 letters, digits"):
-            partner_name(name)
+    def test_invalid_names_of_partners(self, name):
+        with pytest.raises(InputError, match=r"^partner: .* is not a valid name: use 1 to 63 letters, digits"):
+            check_partner_name(name)
 
 
 class Asked:
-    """Tokens that count how often they are asked."""
+    """Counts the look-ups."""
 
     def __init__(self, **grants):
         self.grants = grants
@@ -116,7 +116,7 @@ class TestKept:
     def test_a_revoked_token_works_for_half_a_minute_at_most(self):
         token = new_token("acme", ["*"], now=NOW).token
         tokens, now = Asked(t=token), [1000.0]
-        kept = KeptTokens(tokens, clock=lambda: now[0])
+        kept = CachedTokens(tokens, clock=lambda: now[0])
         assert kept.find("t") is token
         tokens.grants["t"] = token.model_copy(update={"revoked": True})
         now[0] += 29.999
@@ -126,17 +126,17 @@ class TestKept:
         assert kept.find("t").revoked
         assert len(tokens.asked) == 2
 
-    def test_one_that_is_gone_is_forgotten(self):
+    def test_a_deleted_token_is_forgotten(self):
         tokens, now = Asked(t=new_token("acme", ["*"], now=NOW).token), [0.0]
-        kept = KeptTokens(tokens, clock=lambda: now[0])
+        kept = CachedTokens(tokens, clock=lambda: now[0])
         assert kept.find("t")
         tokens.grants.clear()
         now[0] += 30
         assert kept.find("t") is None
 
-    def test_an_unknown_token_is_asked_for_each_time_since_it_may_be_made_at_any_moment(self):
+    def test_an_unknown_token_is_looked_up_each_time_because_it_may_be_created_later(self):
         tokens = Asked()
-        kept = KeptTokens(tokens, clock=lambda: 0.0)
+        kept = CachedTokens(tokens, clock=lambda: 0.0)
         assert [kept.find("t"), kept.find("t")] == [None, None]
         tokens.grants["t"] = new_token("acme", ["*"], now=NOW).token
         assert kept.find("t")
@@ -145,7 +145,7 @@ class TestKept:
     def test_no_more_than_a_thousand_are_kept(self):
         token = new_token("acme", ["*"], now=NOW).token
         tokens = Asked(**{f"t{number}": token for number in range(1001)})
-        kept = KeptTokens(tokens, clock=lambda: 0.0)
+        kept = CachedTokens(tokens, clock=lambda: 0.0)
         for name in tokens.grants:
             kept.find(name)
         kept.find("t1000")
@@ -169,7 +169,7 @@ class TestTable:
             "revoked": {"BOOL": False},
         }
 
-    def test_it_is_found_as_it_was_made(self, table, dynamodb):
+    def test_a_stored_token_is_found(self, table, dynamodb):
         before = datetime.now(UTC)
         new = table.create("acme", ["weather"], expires_at=NOW)
         assert before <= new.token.created_at <= datetime.now(UTC)
@@ -196,7 +196,7 @@ class TestTable:
         assert ids(table) == [first.token.id, second.token.id]
         assert table.create("globex", ["*"])
 
-    def test_those_that_are_revoked_or_have_expired_take_no_room(self, table):
+    def test_revoked_and_expired_tokens_do_not_count(self, table):
         first = table.create("acme", ["*"])
         table.create("acme", ["*"], expires_at=datetime.now(UTC))
         second = table.create("acme", ["*"])
@@ -207,13 +207,13 @@ class TestTable:
         assert table.find(first.plain) == first.token.model_copy(update={"revoked": True})
         assert len(table.all()) == 4
 
-    def test_the_oldest_makes_room_if_it_is_told_to(self, table):
+    def test_the_oldest_token_can_be_replaced(self, table):
         made = [table.create("operator", ["*"], instead_of_oldest=True).token.id for _ in range(4)]
         assert ids(table, "operator") == made[2:]
         states = {token.id: token.revoked for token in table.all()}
         assert [states[id_] for id_ in made] == [True, True, False, False]
 
-    def test_a_token_can_be_revoked_twice_but_not_when_it_is_gone(self, table, dynamodb):
+    def test_a_token_can_be_revoked_twice_but_not_after_it_is_deleted(self, table, dynamodb):
         token = table.create("acme", ["*"]).token
         table.revoke(token)
         table.revoke(token)
@@ -222,7 +222,7 @@ class TestTable:
             table.revoke(token)
         assert table.all() == []
 
-    def test_all_are_in_order_of_partner_and_age(self, table, dynamodb):
+    def test_tokens_are_listed_by_partner_and_age(self, table, dynamodb):
         for plain, day, partner in [("a", 9, "b"), ("b", 8, "b"), ("c", 10, "a"), ("d", 7, "b")]:
             put_old(dynamodb, plain, at=f"2013-03-{day:02}T00:00:00+00:00", partner=partner)
         assert [token.token_hash for token in table.all()] == [sha256(plain) for plain in "cdba"]
@@ -282,7 +282,7 @@ class TestAtOnce:
     @pytest.mark.parametrize(
         ("call", "there"), [(call, there) for call in CALLS for there in (0, 1, 2) if (call, there) != (CALLS[-1], 2)]
     )
-    def test_of_those_made_in_between_none_is_overlooked(self, table, dynamodb, call, there, others):
+    def test_tokens_created_at_the_same_time_are_counted(self, table, dynamodb, call, there, others):
         made = [table.create("acme", ["*"]) for _ in range(there)]
 
         def create():
@@ -299,13 +299,13 @@ class TestAtOnce:
         assert len(made) + len(refused) == there + others + 1
 
     @pytest.mark.parametrize("call", CALLS[:2])
-    def test_what_is_revoked_in_between_makes_room(self, table, dynamodb, call):
+    def test_a_token_revoked_at_the_same_time_does_not_count(self, table, dynamodb, call):
         first, second = table.create("acme", ["*"]), table.create("acme", ["*"])
         dynamodb.before = once(call, lambda: table.revoke(first.token))
         new = table.create("acme", ["*"])
         assert ids(table) == [second.token.id, new.token.id]
 
-    def test_of_eight_at_once_two_are_made_and_no_more(self, table):
+    def test_of_eight_creations_at_once_two_succeed(self, table):
         def create(_):
             try:
                 return table.create("acme", ["*"]).token.id
@@ -317,18 +317,18 @@ class TestAtOnce:
         assert len(made) == 2
         assert set(ids(table)) == set(made)
 
-    def test_of_eight_operators_each_gets_a_token_and_two_work(self, table):
+    def test_of_eight_replacements_at_once_two_tokens_stay_valid(self, table):
         with ThreadPoolExecutor(8) as pool:
             made = list(pool.map(lambda _: table.create("operator", ["*"], instead_of_oldest=True).token.id, range(8)))
         assert len(set(made)) == 8
         assert len(ids(table, "operator")) == 2
 
-    def test_partners_do_not_stand_in_each_other_s_way(self, table, dynamodb):
+    def test_partners_do_not_block_each_other(self, table, dynamodb):
         dynamodb.before = once("TransactWriteItems", lambda: table.create("globex", ["*"]))
         table.create("acme", ["*"])
         assert dynamodb.calls.count("TransactWriteItems") == 2
 
-    def test_who_is_always_overtaken_is_told_so(self, table, dynamodb):
+    def test_repeated_conflicts_end_with_an_error(self, table, dynamodb):
         def overtake(name):
             if name == "TransactWriteItems":
                 revision = {"revision": {"N": str(len(dynamodb.calls))}}
@@ -337,7 +337,9 @@ class TestAtOnce:
                 dynamodb.before = overtake
 
         dynamodb.before = overtake
-        with pytest.raises(CloudError, match="could not keep a token of acme: others were made at the same time; try"):
+        with pytest.raises(
+            CloudError, match="could not store a token of acme: others were created at the same time: try"
+        ):
             table.create("acme", ["*"])
         assert table.all() == []
         assert dynamodb.calls.count("TransactWriteItems") == 10
@@ -396,7 +398,7 @@ class TestCrashes:
 
 
 class TestAnswers:
-    """What AWS answers that the local cloud does not."""
+    """Answers of AWS that the local cloud does not give."""
 
     @pytest.fixture
     def client(self):
@@ -442,7 +444,7 @@ class TestAnswers:
                     stub.add_client_error("transact_write_items", code, modeled_fields=more if reasons else None)
             table = TokenTable(client, "tokens")
             if attempts == 1:
-                with pytest.raises(CloudError if reasons else AccessDenied, match="could not keep a token of acme"):
+                with pytest.raises(CloudError if reasons else AccessDenied, match="could not store a token of acme"):
                     table.create("acme", ["*"])
             else:
                 assert table.create("acme", ["*"])

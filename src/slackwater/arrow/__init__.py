@@ -1,1 +1,1 @@
-"""Handing a frame from one stage to the next: Arrow IPC files behind a small reference."""
+"""The exchange of DataFrames between stages: Arrow IPC files behind a small reference."""

@@ -1,8 +1,8 @@
-"""Writing a frame as an Arrow dataset, and reading one back: `write_frame`, `read_frame`.
+"""Write a DataFrame as an Arrow dataset, and read one back: `write_frame`, `read_frame`.
 
-Frames of a day's size go through the driver: starting Python workers takes longer than all else about them. Large
-ones are written and read by the executors, one file per partition at least, and only their addresses reach the
-driver. Both ways leave the same files and the same manifest.
+The driver writes and reads frames of a day's usual size, because starting Python workers takes longer than the work.
+Executors write and read large frames: one file per partition at least, and only file names reach the driver. Both ways
+leave the same files and the same manifest (docs/decisions/0002).
 """
 
 from __future__ import annotations
@@ -20,31 +20,38 @@ from pyspark.util import PythonEvalType
 
 from slackwater.arrow.files import FILE_BYTES, read_batches, write_empty, write_files
 from slackwater.arrow.names import quoted
-from slackwater.arrow.reference import ArrowFile, ArrowManifest, ArrowReference, StepCount
+from slackwater.arrow.reference import (
+    ArrowFile,
+    ArrowManifest,
+    ArrowReference,
+    StepCount,
+    manifest_uri,
+    reference_uri,
+)
 from slackwater.arrow.schema import arrow_schema_of, decode_schema, encode_schema, spark_schema_of
-from slackwater.arrow.session import settings
+from slackwater.arrow.session import temporary_settings
 from slackwater.storage import ObjectStore
 
+# Creates the store in the process that needs it: open connections cannot be sent to Spark's workers, a factory can.
 StoreFactory = Callable[[], ObjectStore]
-"""Makes the store in whichever process needs it: what it holds open cannot be sent to Spark's workers, it can."""
 
+# The driver reads datasets of at most this size, and writes results whose inputs have at most this size.
 DRIVER_BYTES = 32 * 1024 * 1024
-"""Datasets of at most so many bytes are read through the driver, and results of inputs of at most so many written."""
 
+# The driver writes results of at most this many rows: a small input may still grow in a join.
 DRIVER_ROWS = 50_000
-"""Rows of a result that the driver takes; a small input may still grow on its way."""
 
-_FILES = "uri string not null, rows long not null, bytes long not null, sha256 string not null"
-_ROWS = "rows"
-_BATCHES = {
-    # Below this very number Spark 4.0 asks for a batch's size after each row: 13 times slower (docs/decisions/0002).
+_FILE_COLUMNS = "uri string not null, rows long not null, bytes long not null, sha256 string not null"
+_ROW_COUNT = "rows"
+_BATCH_SETTINGS = {
+    # With any smaller number Spark 4.0 computes a batch's size after each row: 13 times slower (docs/decisions/0002).
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
 
 
-def counted(frame: DataFrame, step: str) -> DataFrame:
-    """Return `frame`, its rows being counted as they pass, without another Spark action."""
-    return frame.observe(step, sf.count(sf.lit(1)).alias(_ROWS))
+def observe_rows(frame: DataFrame, step: str) -> DataFrame:
+    """Return `frame` such that Spark counts its rows under the name `step` when it computes them, without an action."""
+    return frame.observe(step, sf.count(sf.lit(1)).alias(_ROW_COUNT))
 
 
 def write_frame(
@@ -57,10 +64,10 @@ def write_frame(
     earlier: Sequence[str] = (),
     file_bytes: int = FILE_BYTES,
 ) -> ArrowManifest:
-    """Write `frame` as Arrow IPC files under `prefix` and return the manifest, which is not written yet.
+    """Write `frame` as Arrow IPC files under `prefix`, and return the manifest, which is not stored yet.
 
-    `input_bytes` is the size of all that the frame is made from. The manifest's `steps` hold what `counted` saw.
-    Files of tasks that failed or ran twice may lie under `prefix`: the manifest does not name them.
+    `input_bytes` is the size of everything that the frame is computed from. `steps` of the manifest holds the rows that
+    `observe_rows` counted. Tasks that failed or ran twice may leave files that the manifest does not name.
     Raises `DefinitionError` for a column that Arrow cannot carry.
     """
     schema = arrow_schema_of(frame.schema)
@@ -76,7 +83,7 @@ def write_frame(
         producer=producer,
         arrow_schema=encode_schema(schema),
         files=tuple(files),
-        steps=_counts(executed),
+        steps=_observed_counts(executed),
         earlier=tuple(earlier),
     )
 
@@ -84,32 +91,38 @@ def write_frame(
 def read_frame(
     spark: SparkSession, manifest: ArrowManifest, *, stores: StoreFactory, columns: Sequence[str] | None = None
 ) -> DataFrame:
-    """Return the rows of exactly the manifest's files, of `columns` alone if they are named, in that order.
+    """Return the rows of exactly the manifest's files, with `columns` only, in that order, if they are named.
 
-    A file that is gone or is not what the manifest says fails the frame with an error that names it: now for a small
-    dataset, when the frame is computed for a large one. Raises `KeyError` for a column that is not there.
+    A file that is missing or differs from the manifest fails with an error that names it: at once for a small dataset,
+    when Spark computes the frame for a large one. Raises `KeyError` for an unknown column.
     """
     schema = decode_schema(manifest.arrow_schema)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
     if manifest.bytes <= DRIVER_BYTES:
-        return _read_by_driver(spark, manifest.files, schema=schema, stores=stores, columns=columns)
+        store = stores()
+        batches = [batch for file in manifest.files for batch in read_batches(file, store=store, columns=columns)]
+        return _frame_of(spark, batches, schema)
     return _read_by_executors(spark, manifest.files, schema=schema, stores=stores, columns=columns)
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return a frame without rows; of an empty list Spark would make one by starting Python workers."""
+    """Return a frame without rows. Spark would start Python workers to create one from an empty list."""
     return _frame_of(spark, [], arrow_schema_of(schema))
 
 
 def store_dataset(manifest: ArrowManifest, prefix: str, *, store: ObjectStore, seconds: float) -> ArrowReference:
-    """Write `<prefix>manifest.json` and then `<prefix>reference.json`, each by one PUT, and return the reference."""
-    address = f"{prefix}manifest.json"
-    store.put(address, manifest.model_dump_json().encode())
+    """Store the manifest and then the reference under `prefix`, each by one PUT, and return the reference.
+
+    `seconds` is how long the dataset took to compute and write.
+    """
+    uri = manifest_uri(prefix)
+    # The reference comes last: whoever finds it can rely on the manifest and on all files.
+    store.put(uri, manifest.model_dump_json().encode())
     reference = ArrowReference(
-        manifest=address, rows=manifest.rows, bytes=manifest.bytes, files=len(manifest.files), seconds=round(seconds, 3)
+        manifest=uri, rows=manifest.rows, bytes=manifest.bytes, files=len(manifest.files), seconds=round(seconds, 3)
     )
-    store.put(f"{prefix}reference.json", reference.model_dump_json().encode())
+    store.put(reference_uri(prefix), reference.model_dump_json().encode())
     return reference
 
 
@@ -121,7 +134,8 @@ def load_manifest(uri: str, *, store: ObjectStore) -> ArrowManifest:
 def _write_by_driver(
     frame: DataFrame, prefix: str, *, schema: pa.Schema, stores: StoreFactory, file_bytes: int
 ) -> tuple[list[ArrowFile], DataFrame] | None:
-    """Write through the driver, unless there are too many rows for it."""
+    """Write through the driver; return None if there are too many rows for it."""
+    # One row more than the driver takes shows that there are more, without a count of its own.
     bounded = frame.limit(DRIVER_ROWS + 1)
     table = bounded.toArrow()
     if table.num_rows > DRIVER_ROWS:
@@ -134,31 +148,19 @@ def _write_by_executors(
     frame: DataFrame, prefix: str, *, schema: pa.Schema, stores: StoreFactory, file_bytes: int
 ) -> tuple[list[ArrowFile], DataFrame]:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = _store_of(stores)
+        store = _cached_store(stores)
         for file in write_files(batches, prefix=prefix, schema=schema, store=store, limit=file_bytes):
             yield pa.RecordBatch.from_pylist([file.model_dump()])
 
-    written = _map_in_arrow(frame, write, _FILES)
-    with settings(frame.sparkSession, _BATCHES):
+    written = _map_in_arrow(frame, write, _FILE_COLUMNS)
+    with temporary_settings(frame.sparkSession, _BATCH_SETTINGS):
         files = [ArrowFile(**row.asDict()) for row in written.collect()]
+    # Tasks end in any order: sorted, the manifest has an order that can be repeated.
     return sorted(files, key=lambda file: file.uri), written
 
 
-def _read_by_driver(
-    spark: SparkSession,
-    files: Sequence[ArrowFile],
-    *,
-    schema: pa.Schema,
-    stores: StoreFactory,
-    columns: Sequence[str] | None,
-) -> DataFrame:
-    store = stores()
-    batches = [batch for file in files for batch in read_batches(file, store=store, columns=columns)]
-    return _frame_of(spark, batches, schema)
-
-
 def _frame_of(spark: SparkSession, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> DataFrame:
-    # PySpark 4.0 cannot make a frame of a table without chunks.
+    # PySpark 4.0 cannot create a frame from a table without chunks.
     table = pa.Table.from_batches(batches or [pa.RecordBatch.from_pylist([], schema=schema)])
     return spark.createDataFrame(table, schema=spark_schema_of(schema))
 
@@ -171,11 +173,11 @@ def _read_by_executors(
     stores: StoreFactory,
     columns: Sequence[str] | None,
 ) -> DataFrame:
-    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = _store_of(stores)
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from read_batches(files[number], store=store, columns=columns)
+    def read(indexes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = _cached_store(stores)
+        for batch in indexes:
+            for index in batch.column(0).to_pylist():
+                yield from read_batches(files[index], store=store, columns=columns)
 
     return _map_in_arrow(spark.range(0, len(files), 1, len(files)), read, spark_schema_of(schema))
 
@@ -183,7 +185,7 @@ def _read_by_executors(
 def _map_in_arrow(
     frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType | str
 ) -> DataFrame:
-    """Do what `DataFrame.mapInArrow` does, which insists on pandas (105 MB of the job's archive) and never uses it."""
+    # `DataFrame.mapInArrow` requires pandas (105 MB of the job's archive) and never uses it: this is what it calls.
     mapped = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     inner: Any = frame
     column: Any = mapped(*(frame[quoted(name)] for name in frame.columns))
@@ -191,18 +193,21 @@ def _map_in_arrow(
 
 
 @lru_cache(maxsize=1)
-def _store_of(stores: StoreFactory) -> ObjectStore:
-    """Make the store once per worker process rather than once per task."""
+def _cached_store(stores: StoreFactory) -> ObjectStore:
+    # Once per worker process, not once per task.
     return stores()
 
 
-def _counts(executed: DataFrame) -> tuple[StepCount, ...]:
-    """Return what the steps of a frame that has been computed saw pass; a step that Spark left out is not there."""
+def _observed_counts(executed: DataFrame) -> tuple[StepCount, ...]:
+    """Return the rows that `observe_rows` counted, after Spark has computed the frame.
+
+    A step that Spark did not have to compute is missing.
+    """
     inner: Any = executed
-    observed = inner._jdf.queryExecution().observedMetrics()
-    names = observed.keysIterator()
+    metrics = inner._jdf.queryExecution().observedMetrics()
+    names = metrics.keysIterator()
     counts = []
     while names.hasNext():
         name = names.next()
-        counts.append(StepCount(step=name, rows_out=observed.apply(name).getLong(0)))
+        counts.append(StepCount(step=name, rows_out=metrics.apply(name).getLong(0)))
     return tuple(counts)

@@ -1,6 +1,6 @@
-"""Arrow IPC files in an object store: written in pieces of bounded size, read back only when they are whole.
+"""Arrow IPC files in an object store: written in files of bounded size, and verified when they are read.
 
-This is the part that runs in Spark's Python workers, and in the driver for small frames; it knows nothing of Spark.
+This code runs in Spark's Python workers, and in the driver for small frames. It does not need pyspark.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ from slackwater.arrow.reference import ArrowFile
 from slackwater.errors import CloudError
 from slackwater.storage import ObjectStore
 
+# A file ends after the batch that makes it larger than this. Each task of an executor holds one file in memory.
 FILE_BYTES = 128 * 1024 * 1024
-"""A file ends after the batch that takes it past this: each task of an executor holds that much in memory."""
 
 
 def write_files(
     batches: Iterable[pa.RecordBatch], *, prefix: str, schema: pa.Schema, store: ObjectStore, limit: int = FILE_BYTES
 ) -> Iterator[ArrowFile]:
-    """Write the rows of `batches` under `prefix`, yielding each file once it is there; no rows, no file.
+    """Write the rows of `batches` under `prefix`, and yield each file after it is stored. No rows make no file.
 
-    File names are never used twice, so that a task that ran twice, or half, leaves nothing that a manifest names.
+    File names are unique, so a task that ran twice, or failed half-way, leaves only files that no manifest names.
     """
     rows = 0
-    sink, writer = _opened(schema)
+    sink, writer = _open_writer(schema)
     for batch in batches:
         if batch.num_rows == 0:
             continue
         writer.write_batch(batch.cast(schema))
         rows += batch.num_rows
         if sink.tell() > limit:
-            yield _put(sink, writer, rows=rows, prefix=prefix, store=store)
+            yield _store_file(sink, writer, rows=rows, prefix=prefix, store=store)
             rows = 0
-            sink, writer = _opened(schema)
+            sink, writer = _open_writer(schema)
     if rows:
-        yield _put(sink, writer, rows=rows, prefix=prefix, store=store)
+        yield _store_file(sink, writer, rows=rows, prefix=prefix, store=store)
 
 
 def write_empty(*, prefix: str, schema: pa.Schema, store: ObjectStore) -> ArrowFile:
-    """Write a file that holds the schema alone, so that a dataset without rows can be opened by anyone."""
-    return _put(*_opened(schema), rows=0, prefix=prefix, store=store)
+    """Write a file with the schema and no rows, so that any Arrow library can open a dataset without rows."""
+    return _store_file(*_open_writer(schema), rows=0, prefix=prefix, store=store)
 
 
 def read_batches(
     file: ArrowFile, *, store: ObjectStore, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Read one file's batches, of `columns` alone if they are named, in that order.
+    """Yield one file's batches, with `columns` only, in that order, if they are named.
 
-    Raises `ObjectMissing` if it is gone, `CloudError` if it is not what the manifest says.
+    Raises `ObjectMissing` if the file is missing, `CloudError` if its content differs from the manifest.
     """
     body = store.get(file.uri)
     if hashlib.sha256(body).hexdigest() != file.sha256:
@@ -65,12 +65,12 @@ def read_batches(
             yield batch if columns is None else batch.select(list(columns))
 
 
-def _opened(schema: pa.Schema) -> tuple[io.BytesIO, pa.RecordBatchFileWriter]:
+def _open_writer(schema: pa.Schema) -> tuple[io.BytesIO, pa.RecordBatchFileWriter]:
     sink = io.BytesIO()
     return sink, pa.ipc.new_file(sink, schema)
 
 
-def _put(
+def _store_file(
     sink: io.BytesIO, writer: pa.RecordBatchFileWriter, *, rows: int, prefix: str, store: ObjectStore
 ) -> ArrowFile:
     writer.close()

@@ -1,8 +1,8 @@
-"""Column names as Spark takes them."""
+"""Quoting of column names in Spark SQL."""
 
 from __future__ import annotations
 
 
 def quoted(name: str) -> str:
-    """Return a name in backticks, so that a dot, a blank or a backtick in it stays part of it."""
+    """Return the name in backticks, so that a dot, a space or a backtick in it is part of the name."""
     return "`" + name.replace("`", "``") + "`"

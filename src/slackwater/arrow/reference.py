@@ -1,7 +1,7 @@
 """Arrow references: what the orchestrator sees of a dataset, and the manifest behind it.
 
 A stage writes Arrow IPC files (file format, not stream), then the manifest, then the reference, each by one PUT.
-The reference is all that passes through Step Functions: an address and totals, under 1 KB whatever the data's size.
+Only the reference passes through Step Functions: a URI and totals, under 1 KB whatever the size of the data.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 REFERENCE_LIMIT = 1024
-"""Bytes that a reference may take as JSON."""
+"""The largest size of a reference as JSON, in bytes."""
 
 
 class _Record(BaseModel):
@@ -28,23 +28,23 @@ class ArrowFile(_Record):
 
 
 class StepCount(_Record):
-    """What one step of the stage reports of itself, in absolute terms."""
+    """How many rows one step of the stage returned."""
 
     step: str
     rows_out: Annotated[int, Field(ge=0)]
 
 
 class ArrowManifest(_Record):
-    """A dataset: its schema, its files, and where it comes from."""
+    """A dataset: its schema, its files, and its origin."""
 
     producer: str
     """`pipeline/date/run_id/attempt/stage`."""
     arrow_schema: str
-    """The serialised Arrow schema message, base64."""
+    """The serialised Arrow schema message, in base64."""
     files: tuple[ArrowFile, ...]
     steps: tuple[StepCount, ...] = ()
     earlier: tuple[str, ...] = ()
-    """Addresses of the manifests this dataset was made from, oldest first."""
+    """URIs of the manifests that this dataset is derived from, oldest first."""
 
     @property
     def rows(self) -> int:
@@ -58,11 +58,21 @@ class ArrowManifest(_Record):
 
 
 class ArrowReference(_Record):
-    """The address of a manifest with its totals."""
+    """The URI of a manifest, and the totals of its files."""
 
     manifest: str
     rows: Annotated[int, Field(ge=0)]
     bytes: Annotated[int, Field(ge=0)]
     files: Annotated[int, Field(ge=0)]
     seconds: Annotated[float, Field(ge=0)]
-    """Spark's working time of the stage, without its start."""
+    """How long the stage read, computed and wrote, without the start of Spark."""
+
+
+def manifest_uri(prefix: str) -> str:
+    """Return the URI of the manifest of the dataset under `prefix`."""
+    return f"{prefix}manifest.json"
+
+
+def reference_uri(prefix: str) -> str:
+    """Return the URI of the reference of the dataset under `prefix`."""
+    return f"{prefix}reference.json"

@@ -1,4 +1,4 @@
-"""Spark's settings, changed for as long as something needs them."""
+"""Temporary settings of a Spark session."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pyspark.sql import SparkSession
 
 
 @contextmanager
-def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set the session's settings inside, and what they were before afterwards."""
-    before = {key: spark.conf.get(key) for key in wanted}
-    for key, value in wanted.items():
+def temporary_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of the session inside the `with` block, and restore them after it."""
+    original = {key: spark.conf.get(key) for key in values}
+    for key, value in values.items():
         spark.conf.set(key, value)
     try:
         yield
     finally:
-        for key, earlier in before.items():
-            if earlier is not None:
-                spark.conf.set(key, earlier)
+        for key, original_value in original.items():
+            if original_value is not None:
+                spark.conf.set(key, original_value)

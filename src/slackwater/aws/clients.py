@@ -1,4 +1,4 @@
-"""AWS clients with bounded time-outs and retries for transient failures."""
+"""AWS clients with bounded time-outs and retries of transient failures."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ CONFIG = Config(
     read_timeout=60,
     retries={"mode": "standard", "max_attempts": 5},
     max_pool_connections=32,
-    # An upload carries a checksum only where S3 asks for one: our keys and manifests hold SHA-256 digests already.
+    # Checksums only where an operation requires them: object names and manifests hold SHA-256 digests already, and TLS
+    # protects the transfer. A CRC of each body would cost time for large files.
     request_checksum_calculation="when_required",
     response_checksum_validation="when_required",
 )
 
 
 def client(service: str, *, session: boto3.session.Session | None = None) -> Any:
-    """Return a client of `service` in the region and with the credentials and endpoint that the environment names."""
+    """Return a client of `service` for the region, credentials and endpoint of the environment, or of `session`."""
     return (session or boto3.session.Session()).client(service, config=CONFIG)

@@ -1,4 +1,4 @@
-"""What is deployed, and where: the outputs of the stacks as one typed record."""
+"""The outputs of the deployed stacks as one typed record."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from slackwater.aws.failures import code_of, translated
 from slackwater.errors import NotDeployed
 
 STACKS = ("storage", "receiver", "processing", "late", "monitoring")
-"""In the order in which they are deployed; each stack's name is this under the deployment's prefix."""
+"""The stacks in order of deployment. A stack's full name is `<prefix>-<name>`."""
 
 _ABSENT = {"DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE", "CREATE_FAILED"}
 
 
 class Deployment(BaseModel):
-    """Names and addresses of everything deployed; each field is the stack output of its name in PascalCase."""
+    """Names, ARNs and URIs of what is deployed. Each field is the stack output with its name in PascalCase."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_pascal)
 
@@ -38,9 +38,9 @@ class Deployment(BaseModel):
     pipeline_machine_prefix: str
     """The ARN of a pipeline's state machine, up to the pipeline's name."""
     project_uri: str
-    """Address of the deployed `slackwater.project.Project` as JSON."""
+    """URI of the deployed `slackwater.project.Project` as JSON."""
     log_prefix: str
-    """Address under which Spark jobs leave their logs."""
+    """URI prefix of the Spark jobs' logs."""
 
     compare_machine_arn: str
     monitor_machine_arn: str
@@ -51,28 +51,28 @@ class Deployment(BaseModel):
 
 
 def read_deployment(cloudformation: Any, *, prefix: str = "slackwater") -> Deployment:
-    """Return what the stacks of that prefix say. Raises `NotDeployed` when one is missing or lacks an output."""
-    found: dict[str, str] = {}
+    """Return the outputs of the stacks. Raises `NotDeployed` when a stack or an output is missing, or `CloudError`."""
+    values: dict[str, str] = {}
     for stack in STACKS:
         name = f"{prefix}-{stack}"
         outputs = _outputs(cloudformation, name)
         if outputs is None:
-            raise NotDeployed(f"there is no stack {name} here: slackwater deploy")
-        found |= outputs
+            raise NotDeployed(f"there is no stack {name} in this account and region: run slackwater deploy")
+        values |= outputs
     try:
-        return Deployment.model_validate(found)
+        return Deployment.model_validate(values)
     except ValidationError as error:
         missing = ", ".join(sorted(str(fault["loc"][0]) for fault in error.errors()))
-        raise NotDeployed(f"the stacks {prefix}-* lack {missing}: slackwater deploy") from error
+        raise NotDeployed(f"the stacks {prefix}-* have no output {missing}: run slackwater deploy") from error
 
 
 def deployed_project(cloudformation: Any, *, prefix: str = "slackwater") -> str | None:
-    """Return the address of the project that is deployed, whatever else is; None when there is none."""
+    """Return the URI of the deployed project, also of an incomplete deployment; None when there is none."""
     return (_outputs(cloudformation, f"{prefix}-processing") or {}).get("ProjectUri")
 
 
 def bootstrap_version(cloudformation: Any) -> int:
-    """Return the version of the account's and region's CDK bootstrap; 0 when there is none."""
+    """Return the version of the CDK bootstrap in this account and region; 0 when there is none."""
     outputs = _outputs(cloudformation, "CDKToolkit") or {}
     return int(outputs.get("BootstrapVersion", 0))
 
@@ -82,7 +82,7 @@ def _outputs(cloudformation: Any, stack: str) -> dict[str, str] | None:
         try:
             [description] = cloudformation.describe_stacks(StackName=stack)["Stacks"]
         except ClientError as error:
-            if code_of(error) == "ValidationError":
+            if code_of(error) == "ValidationError":  # CloudFormation's answer for a stack that does not exist
                 return None
             raise
     if description["StackStatus"] in _ABSENT:

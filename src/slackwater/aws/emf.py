@@ -1,6 +1,8 @@
-"""Metrics by CloudWatch's embedded metric format: a line in a function's log, of which CloudWatch makes the metric."""
+"""Metrics in CloudWatch's embedded metric format: a line in a function's log, which CloudWatch turns into a metric."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from aws_lambda_powertools.metrics import EphemeralMetrics
 
@@ -8,11 +10,21 @@ from slackwater.metrics import NAMESPACE, Metric
 
 
 def put_metric(metric: Metric, value: float, *, pipeline: str | None = None, source: str | None = None) -> None:
-    """Write one line to standard output that puts `value` now. Raises `ValueError` unless the dimension is its own."""
-    given = {name: of for name, of in (("pipeline", pipeline), ("source", source)) if of is not None}
-    if list(given) != [metric.dimension.value]:
-        raise ValueError(f"{metric} is put for one {metric.dimension}, not for {given or 'nothing'}")
-    # Without a service: powertools would take the function's name from the environment, as one more dimension.
-    line = EphemeralMetrics(namespace=NAMESPACE, service="", default_dimensions=given)
+    """Write one line with the value to standard output.
+
+    Raises `ValueError` unless exactly the metric's own dimension is given, `pipeline` or `source`.
+    """
+    dimensions = {name: value for name, value in (("pipeline", pipeline), ("source", source)) if value is not None}
+    if list(dimensions) != [metric.dimension.value]:
+        raise ValueError(f"{metric} has the dimension {metric.dimension}, not {', '.join(dimensions) or 'none'}")
+    # Without a service name, powertools would add the one from the environment as another dimension.
+    line = EphemeralMetrics(namespace=NAMESPACE, service="", default_dimensions=dimensions)
     line.add_metric(name=metric.value, unit=metric.unit.value, value=value)
     line.flush_metrics()
+
+
+def put_counts(counts: Mapping[Metric, int], *, source: str) -> None:
+    """Write a line for each count of a source that is not zero."""
+    for metric, count in counts.items():
+        if count:
+            put_metric(metric, count, source=source)

@@ -1,4 +1,4 @@
-"""AWS's errors in Slackwater's words."""
+"""Translate AWS's errors to Slackwater's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionEr
 
 from slackwater.errors import AccessDenied, CloudError, ObjectMissing, SlackwaterError, Throttled
 
-_KINDS: dict[str, type[SlackwaterError]] = {
+_ERRORS: dict[str, type[SlackwaterError]] = {
     "NoSuchKey": ObjectMissing,
     "404": ObjectMissing,
     "AccessDenied": AccessDenied,
@@ -32,17 +32,17 @@ def code_of(error: ClientError) -> str:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Raise AWS's errors inside as Slackwater's; `what` says what was tried: "read s3://..."."""
+    """Raise AWS's errors in this block as Slackwater's. `what` completes "could not ...", as in "read s3://..."."""
     try:
         yield
     except ClientError as error:
         message = error.response.get("Error", {}).get("Message", "")
-        raise _KINDS.get(code_of(error), CloudError)(f"could not {what}: {code_of(error)}: {message}") from error
+        raise _ERRORS.get(code_of(error), CloudError)(f"could not {what}: {code_of(error)}: {message}") from error
     except NoCredentialsError as error:
         raise AccessDenied(
             f"could not {what}: no AWS credentials (set AWS_PROFILE, or start the local cloud)"
         ) from error
     except EndpointConnectionError as error:
-        raise CloudError(f"could not {what}: nothing answers at the endpoint ({error})") from error
+        raise CloudError(f"could not {what}: the endpoint does not answer ({error})") from error
     except BotoCoreError as error:
         raise CloudError(f"could not {what}: {error}") from error

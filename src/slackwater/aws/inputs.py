@@ -1,4 +1,4 @@
-"""The listing of a run's inputs, in the cloud."""
+"""The listing of a run's inputs, over S3 and the file cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from slackwater.aws.clients import client
-from slackwater.aws.file_cache import DynamoFileCache
+from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.project import Project
 from slackwater.runs.inputs import InputListing
 from slackwater.storage import ObjectStore
@@ -15,6 +15,6 @@ from slackwater.storage import ObjectStore
 def input_listing(
     project: Project, *, store: ObjectStore, raw_bucket: str, file_table: str, now: Callable[[], datetime]
 ) -> InputListing:
-    """Return the listing over S3 and the file cache: freezing and checking look at inputs alike."""
+    """Return the listing that both freezing a run's inputs and checking its days use."""
     files = DynamoFileCache(client("dynamodb"), file_table)
     return InputListing(project=project, store=store, files=files, raw_bucket=raw_bucket, now=now)

@@ -1,4 +1,4 @@
-"""Spark jobs of a pipeline's days, and what their drivers wrote."""
+"""Spark jobs of a pipeline's days, and the logs of their drivers."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ class Job:
 
     id: str
     name: str
-    """`pipeline date stage`, as its state machine names it."""
+    """`<pipeline> <date> <stage>`, set by the state machine."""
     state: str
     created: datetime
     detail: str
-    """What EMR says of its state: for a failed job, the driver's error."""
+    """EMR's details of the state: for a failed job, the driver's error."""
 
     @property
     def failed(self) -> bool:
-        """Whether it ended badly."""
+        """Whether it failed or was cancelled."""
         return self.state in _FAILED
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobLogs:
-    """Jobs over an EMR Serverless client, their logs over the object store."""
+    """Lists jobs with an EMR Serverless client, and reads their logs from the object store."""
 
     emr: Any
     store: ObjectStore
     application: str
     prefix: str
-    """The s3 address that EMR writes its logs under."""
+    """URI prefix of EMR's logs."""
 
     def jobs(self, pipeline: str, date: str) -> list[Job]:
-        """Return the day's jobs of all attempts, oldest first."""
-        wanted = f"{pipeline} {date} "
+        """Return the jobs of all attempts of the day, oldest first. Raises `CloudError`."""
+        name_prefix = f"{pipeline} {date} "
         with translated(f"list the Spark jobs of {pipeline}"):
             pages = self.emr.get_paginator("list_job_runs").paginate(applicationId=self.application)
-            found = [item for page in pages for item in page["jobRuns"]]
+            job_runs = [item for page in pages for item in page["jobRuns"]]
         jobs = [
             Job(
                 id=item["id"],
@@ -56,15 +56,15 @@ class JobLogs:
                 created=item["createdAt"],
                 detail=item.get("stateDetails", ""),
             )
-            for item in found
-            if item.get("name", "").startswith(wanted)
+            for item in job_runs
+            if item.get("name", "").startswith(name_prefix)
         ]
         return sorted(jobs, key=lambda job: job.created)
 
     def driver_log(self, job: Job, stream: str = "stderr") -> str:
-        """Return what the job's driver wrote to `stream`. Raises `CloudError` when there is no log (yet)."""
-        address = f"{self.prefix.rstrip('/')}/applications/{self.application}/jobs/{job.id}/SPARK_DRIVER/{stream}.gz"
+        """Return the driver's log of one stream, `stderr` or `stdout`. Raises `CloudError` when it is not there yet."""
+        uri = f"{self.prefix.rstrip('/')}/applications/{self.application}/jobs/{job.id}/SPARK_DRIVER/{stream}.gz"
         try:
-            return gzip.decompress(self.store.get(address)).decode(errors="replace")
+            return gzip.decompress(self.store.get(uri)).decode(errors="replace")
         except ObjectMissing as error:
-            raise CloudError(f"job {job.id} ({job.name}, {job.state.lower()}) has no log at {address} yet") from error
+            raise CloudError(f"job {job.id} ({job.name}, {job.state.lower()}) has no log at {uri} yet") from error

@@ -1,4 +1,4 @@
-"""Starting executions of state machines, and looking at where they stand."""
+"""Start executions of state machines, and follow their progress."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from botocore.exceptions import ClientError
 from slackwater.aws.failures import code_of, translated
 from slackwater.errors import NotDeployed
 
-_OVER = frozenset({"SUCCEEDED", "FAILED", "TIMED_OUT", "ABORTED"})
-_ENDS = frozenset({"ExecutionSucceeded", "ExecutionFailed", "ExecutionAborted", "ExecutionTimedOut"})
-_QUICK, _SLOW = 0.5, 3.0
-"""Seconds between two looks: the first ones, and those of an execution that takes its time."""
+_FINAL_STATUSES = frozenset({"SUCCEEDED", "FAILED", "TIMED_OUT", "ABORTED"})
+_FINAL_EVENTS = frozenset({"ExecutionSucceeded", "ExecutionFailed", "ExecutionAborted", "ExecutionTimedOut"})
+# Seconds between two polls: frequent at first, for short executions, and less frequent later.
+_FIRST_PAUSE, _MAX_PAUSE = 0.5, 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,18 +26,22 @@ class StateView:
 
     name: str
     entered: datetime
+    type: str = "Task"
+    """Its type in Amazon States Language, such as `Task`, `Choice` or `Fail`."""
+    service: str = ""
+    """The AWS service that a task called, such as `lambda` or `emr-serverless`. Empty before the call."""
     exited: datetime | None = None
     failed: bool = False
 
     @property
     def seconds(self) -> float:
-        """How long it took, or has taken until now."""
+        """Seconds from its start to its end, or to now."""
         return ((self.exited or datetime.now(UTC)) - self.entered).total_seconds()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionView:
-    """Where an execution stands."""
+    """The progress of an execution."""
 
     arn: str
     status: str
@@ -51,22 +55,22 @@ class ExecutionView:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
-        return self.status in _OVER
+        """Whether the execution has ended."""
+        return self.status in _FINAL_STATUSES
 
     @property
     def succeeded(self) -> bool:
-        """Whether it ended well."""
+        """Whether the execution has ended successfully."""
         return self.status == "SUCCEEDED"
 
     @property
     def seconds(self) -> float:
-        """From its start to its end, or to now."""
+        """Seconds from its start to its end, or to now."""
         return ((self.ended or datetime.now(UTC)) - self.started).total_seconds()
 
     @property
     def current(self) -> StateView | None:
-        """The state that it is in."""
+        """The state that is running, or None."""
         return next((state for state in reversed(self.states) if state.exited is None), None)
 
 
@@ -77,94 +81,116 @@ class Machines:
     states: Any
 
     def start(self, machine: str, *, name: str, payload: Mapping[str, Any]) -> str:
-        """Start the machine of that ARN, and return the execution's ARN. Raises `NotDeployed` when it is not there.
+        """Start the machine with this ARN, and return the execution's ARN. Raises `NotDeployed`, `CloudError`.
 
-        The same `name` and `payload` start one execution, however often they are sent.
+        Repeated calls with the same `name` and `payload` start one execution.
         """
         with translated(f"start {machine}"):
             try:
-                answer = self.states.start_execution(stateMachineArn=machine, name=name, input=json.dumps(payload))
+                response = self.states.start_execution(stateMachineArn=machine, name=name, input=json.dumps(payload))
             except ClientError as error:
                 if code_of(error) == "StateMachineDoesNotExist":
-                    what = machine.rpartition(":")[2]
+                    machine_name = machine.rpartition(":")[2]
                     raise NotDeployed(
-                        f"there is no state machine {what}: deploy the project (slackwater deploy)"
+                        f"there is no state machine {machine_name}: deploy the project (slackwater deploy)"
                     ) from error
                 raise
-        return str(answer["executionArn"])
+        return str(response["executionArn"])
 
     def look(self, execution: str) -> ExecutionView:
-        """Return where the execution of that ARN stands."""
+        """Return the progress of the execution with this ARN. Raises `CloudError`."""
         with translated(f"follow {execution}"):
-            found = self.states.describe_execution(executionArn=execution)
+            description = self.states.describe_execution(executionArn=execution)
             pages = self.states.get_paginator("get_execution_history").paginate(
                 executionArn=execution, includeExecutionData=False, PaginationConfig={"PageSize": 1000}
             )
             events = [event for page in pages for event in page["events"]]
         return ExecutionView(
             arn=execution,
-            status=found["status"],
-            started=found["startDate"],
-            ended=found.get("stopDate"),
+            status=description["status"],
+            started=description["startDate"],
+            ended=description.get("stopDate"),
             states=_states(events),
-            output=json.loads(found.get("output") or "{}") if found["status"] == "SUCCEEDED" else {},
-            error=found.get("error", ""),
-            cause=found.get("cause", ""),
+            output=json.loads(description.get("output") or "{}") if description["status"] == "SUCCEEDED" else {},
+            error=description.get("error", ""),
+            cause=description.get("cause", ""),
         )
 
-    def given_to(self, execution: str, state: str) -> Mapping[str, Any]:
-        """Return what the state was given when the execution entered it; nothing if it has not."""
+    def failure_input(self, execution: str) -> Mapping[str, Any]:
+        """Return the input of the `Fail` state that ended the execution, or nothing if it did not end in one."""
         with translated(f"read the history of {execution}"):
             pages = self.states.get_paginator("get_execution_history").paginate(
                 executionArn=execution, reverseOrder=True, PaginationConfig={"PageSize": 100}
             )
-            entries = (event.get("stateEnteredEventDetails", {}) for page in pages for event in page["events"])
-            found: Mapping[str, Any] = next((entry for entry in entries if entry.get("name") == state), {})
-        given: Mapping[str, Any] = json.loads(found.get("input") or "{}")
-        return given
+            events = (event for page in pages for event in page["events"])
+            entered = next((event for event in events if event["type"] == "FailStateEntered"), None)
+        result: Mapping[str, Any] = json.loads(entered["stateEnteredEventDetails"]["input"]) if entered else {}
+        return result
 
     def follow(
         self, executions: Sequence[str], *, sleep: Callable[[float], None] = time.sleep
     ) -> Iterator[ExecutionView]:
-        """Look at the executions again and again until all are over; each look gives one view, the last one final."""
-        open_ones, pause = list(executions), _QUICK
-        while open_ones:
-            views = [self.look(execution) for execution in open_ones]
+        """Poll the executions until all have ended, and yield a view of each one for every poll."""
+        running, pause = list(executions), _FIRST_PAUSE
+        while running:
+            views = [self.look(execution) for execution in running]
             yield from views
-            open_ones = [view.arn for view in views if not view.over]
-            if open_ones:
+            running = [view.arn for view in views if not view.over]
+            if running:
                 sleep(pause)
-                pause = min(pause * 1.2, _SLOW)
+                pause = min(pause * 1.2, _MAX_PAUSE)
+
+
+class StepFunctionsExecutions:
+    """`slackwater.runs.table.Executions` over Step Functions."""
+
+    def __init__(self, states: Any) -> None:
+        self._states = states
+
+    def is_running(self, execution: str) -> bool | None:
+        """Return whether the execution with this ARN is running; None if Step Functions does not know it (yet)."""
+        with translated(f"describe {execution}"):
+            try:
+                status = self._states.describe_execution(executionArn=execution)["status"]
+            except ClientError as error:
+                if code_of(error) == "ExecutionDoesNotExist":
+                    return None
+                raise
+        return bool(status in {"RUNNING", "PENDING_REDRIVE"})
 
 
 def _states(events: Sequence[Mapping[str, Any]]) -> tuple[StateView, ...]:
-    """Pair entries with exits by name; what never exited ended with the execution.
+    """Pair entries with exits by name. A state that never exited ended with the execution.
 
-    A state whose last try failed has failed, also when the machine caught it and went on.
+    A state whose last attempt failed has failed, even if the machine caught the error.
     """
-    found: list[StateView] = []
+    states: list[StateView] = []
     failing = False
     for event in events:
-        at: datetime = event["timestamp"]
-        kind: str = event["type"]
-        if kind.endswith("StateEntered"):
-            found.append(StateView(name=event["stateEnteredEventDetails"]["name"], entered=at))
+        timestamp: datetime = event["timestamp"]
+        event_type: str = event["type"]
+        if event_type.endswith("StateEntered"):
+            name = event["stateEnteredEventDetails"]["name"]
+            states.append(StateView(name=name, type=event_type.removesuffix("StateEntered"), entered=timestamp))
             failing = False
-        elif kind.endswith("StateExited"):
-            _close(found, at, name=event["stateExitedEventDetails"]["name"], failed=failing)
+        elif event_type == "TaskScheduled" and states:
+            states[-1] = replace(states[-1], service=event["taskScheduledEventDetails"]["resourceType"])
             failing = False
-        elif kind in _ENDS:
-            while _close(found, at, failed=kind != "ExecutionSucceeded"):
+        elif event_type.endswith("StateExited"):
+            _close(states, timestamp, name=event["stateExitedEventDetails"]["name"], failed=failing)
+            failing = False
+        elif event_type in _FINAL_EVENTS:
+            while _close(states, timestamp, failed=event_type != "ExecutionSucceeded"):
                 pass
         else:
-            failing = kind.endswith(("Failed", "TimedOut"))
-    return tuple(found)
+            failing = event_type.endswith(("Failed", "TimedOut"))
+    return tuple(states)
 
 
-def _close(found: list[StateView], at: datetime, *, failed: bool, name: str | None = None) -> bool:
-    """End the first open state, of that name if one is given; say whether there was one."""
-    for place, state in enumerate(found):
+def _close(states: list[StateView], timestamp: datetime, *, failed: bool, name: str | None = None) -> bool:
+    """End the first open state (with this name, if given); return whether there was one."""
+    for index, state in enumerate(states):
         if state.exited is None and name in {None, state.name}:
-            found[place] = replace(state, exited=at, failed=failed)
+            states[index] = replace(state, exited=timestamp, failed=failed)
             return True
     return False

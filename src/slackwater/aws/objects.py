@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,14 +15,14 @@ from slackwater.aws.failures import code_of, translated
 from slackwater.errors import CloudError
 from slackwater.storage import StoredObject, split_uri
 
-_CONFLICTS = 5
-"""How often a conditional write is tried that S3 refuses for now, as another one of the same key is under way."""
-ONE_CALL = 2**30
-"""Bytes of a file that is written by one call: what breaks off is sent again from its beginning."""
+# Attempts of a conditional write: S3 answers 409 while another conditional write of the same key is in progress.
+_CONFLICT_ATTEMPTS = 5
+# Larger files are written in parts: a single call that breaks off starts again from the first byte.
+MAX_SINGLE_PUT = 2**30
+# Bytes of a part. An object has up to 10,000 parts, so this allows 640 GB.
 PART = 2**26
-"""Bytes of a part of a larger one: an object has 10,000 parts at most."""
+# Objects that one DeleteObjects call accepts.
 _DELETE_LIMIT = 1000
-"""Objects that one DeleteObjects call takes."""
 
 
 class S3ObjectStore:
@@ -32,42 +32,42 @@ class S3ObjectStore:
         self._s3 = s3
 
     def put(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> None:
-        """Write `body` to `uri`, whatever was there."""
+        """Write `body` to `uri`, over an object that exists there."""
         bucket, key = split_uri(uri)
         with translated(f"write {uri}"):
             self._s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata=dict(metadata or {}))
 
     def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
-        """Write `body` unless `uri` exists; say whether it was written."""
+        """Write `body` unless `uri` exists; return whether it was written."""
         return self._put_new(uri, lambda: body, metadata)
 
     def put_new_file(self, uri: str, path: Path, *, metadata: Mapping[str, str] | None = None) -> bool:
-        """As `put_new`, with a file's content, which is never in memory as a whole."""
+        """Write a file's content as `put_new` does, without reading all of it into memory."""
         with path.open("rb") as file:
-            if path.stat().st_size > ONE_CALL:
+            if path.stat().st_size > MAX_SINGLE_PUT:
                 return self._put_new_parts(uri, file, metadata)
-            return self._put_new(uri, lambda: _from_start(file), metadata)
+            return self._put_new(uri, lambda: _rewind(file), metadata)
 
     def _put_new(self, uri: str, body: Callable[[], bytes | BinaryIO], metadata: Mapping[str, str] | None) -> bool:
         bucket, key = split_uri(uri)
         with translated(f"write {uri}"):
-            return _unless_there(
+            return _written_if_new(
                 lambda: self._s3.put_object(
                     Bucket=bucket, Key=key, Body=body(), Metadata=dict(metadata or {}), IfNoneMatch="*"
                 )
             )
 
     def _put_new_parts(self, uri: str, file: BinaryIO, metadata: Mapping[str, str] | None) -> bool:
-        """Write a file of any size; what is left of one that breaks off goes by the bucket's own rule."""
+        """Write a file of any size. The bucket's lifecycle rule removes the parts of an upload that broke off."""
         bucket, key = split_uri(uri)
         with translated(f"write {uri}"):
-            made = self._s3.create_multipart_upload(Bucket=bucket, Key=key, Metadata=dict(metadata or {}))
-            upload = {"Bucket": bucket, "Key": key, "UploadId": made["UploadId"]}
+            created = self._s3.create_multipart_upload(Bucket=bucket, Key=key, Metadata=dict(metadata or {}))
+            upload = {"Bucket": bucket, "Key": key, "UploadId": created["UploadId"]}
             parts = []
             for number, body in enumerate(iter(lambda: file.read(PART), b""), start=1):
                 part = self._s3.upload_part(**upload, PartNumber=number, Body=body)
                 parts.append({"PartNumber": number, "ETag": part["ETag"]})
-            return _unless_there(
+            return _written_if_new(
                 lambda: self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
             )
 
@@ -82,11 +82,11 @@ class S3ObjectStore:
         """Return the object's user metadata. Raises `ObjectMissing`."""
         bucket, key = split_uri(uri)
         with translated(f"read the metadata of {uri}"):
-            found: Mapping[str, str] = self._s3.head_object(Bucket=bucket, Key=key)["Metadata"]
-        return found
+            metadata: Mapping[str, str] = self._s3.head_object(Bucket=bucket, Key=key)["Metadata"]
+        return metadata
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Every object whose address starts with `prefix`, in order of address."""
+        """Yield every object whose URI starts with `prefix`, in order of URI."""
         bucket, key = split_uri(prefix)
         with translated(f"list {prefix}"):
             for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key):
@@ -99,35 +99,31 @@ class S3ObjectStore:
                     )
 
     def delete(self, uris: Iterable[str]) -> None:
-        """Delete the objects; one that is not there is no error."""
+        """Delete the objects; an object that does not exist is no error."""
         keys: dict[str, list[str]] = defaultdict(list)
         for uri in uris:
             bucket, key = split_uri(uri)
             keys[bucket].append(key)
         for bucket, names in keys.items():
             for start in range(0, len(names), _DELETE_LIMIT):
-                self._delete_some(bucket, names[start : start + _DELETE_LIMIT])
-
-    def _delete_some(self, bucket: str, keys: Sequence[str]) -> None:
-        with translated(f"remove objects of s3://{bucket}"):
-            answer = self._s3.delete_objects(
-                Bucket=bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
-            )
-        for refused in answer.get("Errors", []):
-            raise CloudError(
-                f"could not remove s3://{bucket}/{refused['Key']}: {refused['Code']}: {refused['Message']}"
-            )
+                batch = [{"Key": key} for key in names[start : start + _DELETE_LIMIT]]
+                with translated(f"delete objects of s3://{bucket}"):
+                    response = self._s3.delete_objects(Bucket=bucket, Delete={"Objects": batch, "Quiet": True})
+                for refused in response.get("Errors", []):
+                    raise CloudError(
+                        f"could not delete s3://{bucket}/{refused['Key']}: {refused['Code']}: {refused['Message']}"
+                    )
 
 
-def _unless_there(write: Callable[[], object]) -> bool:
-    """Do a conditional write; say whether its object was not there."""
-    for attempt in range(_CONFLICTS):
+def _written_if_new(write: Callable[[], object]) -> bool:
+    """Do a conditional write (`If-None-Match: *`); return whether it was done, and not refused as the key exists."""
+    for attempt in range(_CONFLICT_ATTEMPTS):
         try:
             write()
         except ClientError as error:
             if code_of(error) == "PreconditionFailed":
                 return False
-            if code_of(error) != "ConditionalRequestConflict" or attempt + 1 == _CONFLICTS:
+            if code_of(error) != "ConditionalRequestConflict" or attempt + 1 == _CONFLICT_ATTEMPTS:
                 raise
             time.sleep(0.1 * 2**attempt)
         else:
@@ -135,11 +131,11 @@ def _unless_there(write: Callable[[], object]) -> bool:
     return True
 
 
-def _from_start(file: BinaryIO) -> BinaryIO:
+def _rewind(file: BinaryIO) -> BinaryIO:
     file.seek(0)
     return file
 
 
 def s3_store() -> S3ObjectStore:
-    """Return the store of this process's environment; Spark's workers make their own by this function's name."""
+    """Return the store of this process's environment. Spark's workers import this function and build their own."""
     return S3ObjectStore(client("s3"))

@@ -1,16 +1,19 @@
-"""Raw partitions in the Glue catalogue."""
+"""The Glue catalogue of raw partitions, and the writer that registers them there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from slackwater.aws.clients import client
 from slackwater.aws.failures import translated
 from slackwater.errors import CloudError
+from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition, partition_prefix
+from slackwater.storage import ObjectStore
 
+# Partitions that one BatchCreatePartition call accepts.
 _LIMIT = 100
-"""Partitions that one BatchCreatePartition call takes."""
 _PARQUET = {
     "InputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
     "OutputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
@@ -19,7 +22,7 @@ _PARQUET = {
 
 
 class PartitionRegistry:
-    """`slackwater.receiver.writing.raw_writer.PartitionCatalog` over Glue: one table per source, partition keys date and hour."""
+    """A `PartitionCatalog` over Glue: one table per source, with the partition keys date and hour."""
 
     def __init__(self, glue: Any, *, database: str, raw_bucket: str) -> None:
         self._glue = glue
@@ -28,12 +31,12 @@ class PartitionRegistry:
         self._known: set[tuple[str, Partition]] = set()
 
     def register(self, source: str, partitions: Iterable[Partition]) -> None:
-        """Make the partitions known; one that is known already is no error. Raises `CloudError` for all others."""
+        """Add the partitions to the catalogue; a partition that it already has is no error. Raises `CloudError`."""
         new = [partition for partition in partitions if (source, partition) not in self._known]
         for start in range(0, len(new), _LIMIT):
-            some = new[start : start + _LIMIT]
-            self._create(source, some)
-            self._known.update((source, partition) for partition in some)
+            chunk = new[start : start + _LIMIT]
+            self._create(source, chunk)
+            self._known.update((source, partition) for partition in chunk)
 
     def _create(self, source: str, partitions: Sequence[Partition]) -> None:
         with translated(f"register partitions of {self._database}.{source}"):
@@ -53,3 +56,9 @@ class PartitionRegistry:
     def _input(self, source: str, partition: Partition) -> dict[str, Any]:
         location = partition_prefix(self._raw_bucket, source, partition)
         return {"Values": list(partition), "StorageDescriptor": {**_PARQUET, "Location": location}}
+
+
+def create_raw_writer(store: ObjectStore, *, raw_bucket: str, raw_database: str) -> RawWriter:
+    """Return a writer to the raw bucket that registers its partitions in Glue."""
+    registry = PartitionRegistry(client("glue"), database=raw_database, raw_bucket=raw_bucket)
+    return RawWriter(store=store, partitions=registry, raw_bucket=raw_bucket)

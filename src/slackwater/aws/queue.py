@@ -1,4 +1,4 @@
-"""The queue of events that were answered and are to be stored, and the queue of those that could not be."""
+"""The SQS queue of accepted events that are still to be stored, and its dead-letter queue."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from slackwater.aws.failures import translated
 from slackwater.errors import CloudError
 
-_AT_ONCE = 10
-"""Messages that one call takes."""
+# Messages that one call accepts.
+_BATCH = 10
+# Long polling: a call that does not wait asks only some of SQS's servers, and may miss messages.
 _WAIT_SECONDS = 2
-"""For a first message: a call that does not wait asks some of SQS's servers only, and may find nothing."""
 
 
-class SqsEventBuffer:
+class SqsEventQueue:
     """`slackwater.receiver.push.queue.EventQueue` over SQS."""
 
     def __init__(self, sqs: Any, url: str) -> None:
@@ -23,24 +23,24 @@ class SqsEventBuffer:
         self._url = url
 
     def send(self, message: str) -> None:
-        """Return once SQS has confirmed the message. When it raises, SQS may have it nevertheless."""
-        with translated("hand events to the queue"):
+        """Return once SQS has confirmed the message. Raises `CloudError`; SQS may have stored the message even then."""
+        with translated("send events to the queue"):
             self._sqs.send_message(QueueUrl=self._url, MessageBody=message)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Depth:
-    """How many messages there are, each one batch of events; SQS counts them approximately."""
+    """Approximate numbers of messages; each message is one batch of events."""
 
     waiting: int
     in_flight: int
-    """Handed to the function that stores them: they are deleted when it has, and wait again when it has not."""
+    """Being stored: SQS deletes them afterwards, or delivers them again after a failure."""
     dead: int
-    """Not stored in as many attempts as there are."""
+    """In the dead-letter queue: all attempts to store them have failed."""
 
 
 class EventQueues:
-    """Both queues, as operators look at them."""
+    """Both queues, for operators."""
 
     def __init__(self, sqs: Any, *, events: str, dead_letters: str) -> None:
         """`events` and `dead_letters` are the queues' URLs."""
@@ -49,46 +49,42 @@ class EventQueues:
         self._dead_letters = dead_letters
 
     def depth(self) -> Depth:
-        """Count the messages."""
-        waiting, in_flight = self._counted(self._events)
-        dead, _ = self._counted(self._dead_letters)
+        """Return the numbers of messages. Raises `CloudError`."""
+        waiting, in_flight = self._count(self._events)
+        dead, _ = self._count(self._dead_letters)
         return Depth(waiting=waiting, in_flight=in_flight, dead=dead)
 
     def redrive(self) -> Iterator[int]:
-        """Move the dead letters back to be stored, and yield after each few how many were moved so far.
+        """Move the dead letters back to the queue, and yield after each batch the number moved so far.
 
-        One is deleted only once it has been sent: when this ends in between, the message is in both queues, and moved
-        again. Its events have ids, and count once.
+        Each message is sent before it is deleted. If this ends in between, the message is in both queues and is moved
+        again; its events have ids and count once. Raises `CloudError`.
         """
         moved = 0
-        while messages := self._received():
+        while True:
+            with translated("read dead letters"):
+                response = self._sqs.receive_message(
+                    QueueUrl=self._dead_letters, MaxNumberOfMessages=_BATCH, WaitTimeSeconds=_WAIT_SECONDS
+                )
+            messages = response.get("Messages", [])
+            if not messages:
+                return
             with translated("send dead letters back"):
                 for message in messages:
                     self._sqs.send_message(QueueUrl=self._events, MessageBody=message["Body"])
-            self._delete(messages)
+            entries = [
+                {"Id": str(index), "ReceiptHandle": message["ReceiptHandle"]} for index, message in enumerate(messages)
+            ]
+            with translated("delete dead letters"):
+                response = self._sqs.delete_message_batch(QueueUrl=self._dead_letters, Entries=entries)
+            for failed in response.get("Failed", []):
+                raise CloudError(f"could not delete a dead letter that was sent back: {failed['Code']}")
             moved += len(messages)
             yield moved
 
-    def _counted(self, url: str) -> tuple[int, int]:
+    def _count(self, url: str) -> tuple[int, int]:
         names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
         with translated(f"count the messages of {url}"):
-            found = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(names))["Attributes"]
-        waiting, in_flight = (int(found[name]) for name in names)
+            attributes = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(names))["Attributes"]
+        waiting, in_flight = (int(attributes[name]) for name in names)
         return waiting, in_flight
-
-    def _received(self) -> list[dict[str, Any]]:
-        with translated("read dead letters"):
-            answer = self._sqs.receive_message(
-                QueueUrl=self._dead_letters, MaxNumberOfMessages=_AT_ONCE, WaitTimeSeconds=_WAIT_SECONDS
-            )
-        messages: list[dict[str, Any]] = answer.get("Messages", [])
-        return messages
-
-    def _delete(self, messages: list[dict[str, Any]]) -> None:
-        entries = [
-            {"Id": str(place), "ReceiptHandle": message["ReceiptHandle"]} for place, message in enumerate(messages)
-        ]
-        with translated("delete dead letters"):
-            answer = self._sqs.delete_message_batch(QueueUrl=self._dead_letters, Entries=entries)
-        for failed in answer.get("Failed", []):
-            raise CloudError(f"could not delete a dead letter that was sent back: {failed['Code']}")

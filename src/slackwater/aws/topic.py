@@ -1,4 +1,4 @@
-"""The topic over which people are told."""
+"""The SNS topic that notifies people."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from botocore.parsers import ResponseParserError
 
 from slackwater.aws.clients import CONFIG
 from slackwater.aws.failures import translated
-from slackwater.errors import AnswerLost
+from slackwater.errors import ResponseLost
 
+# Characters. SNS requires fewer than 100, all of them ASCII and on one line.
 MAX_SUBJECT = 99
-"""Characters: SNS asks for fewer than 100, all of them ASCII and on one line."""
+# Bytes. SNS accepts 256 KB, attributes included.
 MAX_BODY = 250_000
-"""Bytes: SNS takes 256 KB, attributes included."""
 _REMARK = "\n\n(The message was too long and has been cut here.)"
 _ONCE = CONFIG.merge(Config(retries={"total_max_attempts": 1}, read_timeout=15))
 _SERVER_FAILED = 500
+# These errors mean that no connection or no request was made. After any other error without an answer, the message may
+# have been published: even TLS can break after the whole request was sent.
 _NOT_SENT = (
     exceptions.EndpointConnectionError,
     exceptions.ConnectTimeoutError,
@@ -30,22 +32,18 @@ _NOT_SENT = (
     exceptions.NoCredentialsError,
     exceptions.ParamValidationError,
 )
-"""There was no connection, or no request: of all else that goes wrong without an answer, nobody knows.
-
-Not all connection errors: TLS may break after the whole request was taken.
-"""
 
 
 def connect() -> Any:
-    """Return an SNS client that sends a request once: a second try after a lost answer would tell people twice."""
+    """Return an SNS client without retries: a retry after a lost answer would notify people twice."""
     return boto3.session.Session().client("sns", config=_ONCE)
 
 
 class SnsTopic:
     """`slackwater.late.notify.NotificationTopic` over SNS.
 
-    Each message has a connection of its own. One that has been idle may have been closed by the other side, which
-    shows only when it is used, and would look like a lost answer.
+    Each message gets a new connection. An idle one may have been closed by the server: that shows only when it is used,
+    and would look like a lost answer.
     """
 
     def __init__(self, arn: str, *, connect: Callable[[], Any] = connect) -> None:
@@ -55,11 +53,11 @@ class SnsTopic:
     def publish(self, *, subject: str, body: str, attributes: Mapping[str, str]) -> str:
         """Send the message once, and return its id.
 
-        Raises `AnswerLost` when nobody knows whether it was sent; any other error means that it was not.
+        Raises `ResponseLost` when the message may or may not have been sent. After any other error it was not sent.
         """
         with translated(f"publish to {self._arn}"):
             try:
-                answer = self._connect().publish(
+                response = self._connect().publish(
                     TopicArn=self._arn,
                     Subject=subject_line(subject),
                     Message=cut(body),
@@ -69,20 +67,20 @@ class SnsTopic:
                 )
             except (ClientError, BotoCoreError, ResponseParserError) as error:
                 if _is_lost(error):
-                    raise AnswerLost(f"no answer to publishing to {self._arn}: {error}") from error
+                    raise ResponseLost(f"no answer to publishing to {self._arn}: {error}") from error
                 raise
-        return str(answer["MessageId"])
+        return str(response["MessageId"])
 
 
-def subject_line(text: str) -> str:
-    """Return the text as SNS takes a subject: one line of ASCII, cut to its length."""
-    ascii_only = text.encode("ascii", "replace").decode()
-    line = " ".join("".join(one if one.isprintable() else " " for one in ascii_only).split())
+def subject_line(subject: str) -> str:
+    """Return the subject as SNS accepts it: one line of ASCII, cut to `MAX_SUBJECT` characters."""
+    ascii_only = subject.encode("ascii", "replace").decode()
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in ascii_only).split())
     return line if len(line) <= MAX_SUBJECT else f"{line[: MAX_SUBJECT - 3]}..."
 
 
 def cut(body: str) -> str:
-    """Return the body as SNS takes it: one that is too long ends after a whole line, with a remark."""
+    """Return the body as SNS accepts it: a body that is too long ends after a whole line, with a remark."""
     encoded = body.encode()
     if len(encoded) <= MAX_BODY:
         return body
@@ -91,6 +89,7 @@ def cut(body: str) -> str:
 
 
 def _is_lost(error: Exception) -> bool:
+    # A 5xx may come from a server that has published the message and failed afterwards; a 4xx is a refusal.
     if isinstance(error, ClientError):
         return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", _SERVER_FAILED)) >= _SERVER_FAILED
     if isinstance(error, exceptions.SSLError):
@@ -99,7 +98,7 @@ def _is_lost(error: Exception) -> bool:
 
 
 def _is_untrusted(error: BaseException | None) -> bool:
-    """Whether the other side's certificate was not accepted: nothing is sent before it is."""
+    """Whether the server's certificate was not accepted: nothing is sent before it is."""
     while error and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error is not None

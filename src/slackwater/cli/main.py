@@ -1,4 +1,4 @@
-"""The entry point: one place where errors become exit codes and words."""
+"""The entry point of the command line. It turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -9,41 +9,43 @@ from collections.abc import Sequence
 import typer
 
 from slackwater.cli.commands import register
-from slackwater.cli.output import document, remark
+from slackwater.cli.output import print_json, print_note
 from slackwater.errors import SlackwaterError
 
 INTERRUPTED = 130
 
 app = typer.Typer(
     name="slackwater",
-    help="Receive partner data that arrives late, process a day of it on Spark, publish it, and look at it.",
+    help="Receive data from partners, process it day by day on Spark, publish it, and run days with late data again.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # drawn help takes twice the time to appear
-    epilog="An error prints one line; with --debug, anywhere on the line, it prints its traceback too.",
+    rich_markup_mode=None,  # help drawn by rich takes twice as long to appear
+    epilog="An error prints one line. With --debug, anywhere, it prints a traceback too.",
 )
 register(app)
 
 
+# Without a callback, typer makes the only command of an app the app itself.
 @app.callback()
 def _root() -> None:
-    """Hold the commands together, even when there is one."""
+    pass
 
 
 def main() -> None:
-    """Run the command line and exit as it says."""
+    """Run the command line with the process's arguments, and exit with its exit code."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; return the exit code: 0 on success, 2 for a usage or input error, 1 otherwise.
 
-    With `--json` an error is a document too: `{"error": {"kind", "message"}}`.
+    With `--json`, an error is a document too: `{"error": {"type", "message"}}`.
     """
     words = [word for word in arguments if word != "--debug"]
     debug, as_json = len(words) < len(arguments), "--json" in words
     try:
+        # In standalone mode, typer would print errors and exit itself.
         code = app(words, prog_name="slackwater", standalone_mode=False)
         sys.stdout.flush()
     except SlackwaterError as error:
@@ -51,30 +53,28 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Abort:
         return INTERRUPTED
     except BrokenPipeError:
-        # Who reads us has had enough; what is left in the buffer has nowhere to go.
+        # The reader of our output has gone. The rest of the buffer must not raise again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except typer.TyperException as error:
-        return _fail(error, "UsageError", _usage(error), error.exit_code, debug=debug, as_json=as_json)
-    except Exception as error:  # noqa: BLE001 - the last line of defence: said in words, and never with exit code 0
+        context: typer.Context | None = getattr(error, "ctx", None)
+        command = context.command_path if context else app.info.name
+        message = f"{error.format_message() or 'a command is missing'} (see: {command} --help)"
+        return _fail(error, "UsageError", message, error.exit_code, debug=debug, as_json=as_json)
+    except Exception as error:  # noqa: BLE001 - the last resort: a message, and never exit code 0
         message = f"unexpected: {type(error).__name__}: {error} (run again with --debug)"
         return _fail(error, "Unexpected", message, 1, debug=debug, as_json=as_json)
     if code == INTERRUPTED:
-        remark("interrupted", style="yellow")
+        print_note("interrupted", style="yellow")
     return code if isinstance(code, int) else 0
 
 
-def _usage(error: typer.TyperException) -> str:
-    context: typer.Context | None = getattr(error, "ctx", None)
-    where = context.command_path if context else app.info.name
-    return f"{error.format_message() or 'which command?'} (see: {where} --help)"
-
-
-def _fail(error: Exception, kind: str, message: str, code: int, *, debug: bool, as_json: bool) -> int:
+def _fail(error: Exception, error_type: str, message: str, code: int, *, debug: bool, as_json: bool) -> int:
+    """Print an error as text or as a document; return the exit code."""
     if debug:
         sys.excepthook(type(error), error, error.__traceback__)
     if as_json:
-        document({"error": {"kind": kind, "message": message}})
+        print_json({"error": {"type": error_type, "message": message}})
     else:
-        remark(f"error: {message}", style="red")
+        print_note(f"error: {message}", style="red")
     return code

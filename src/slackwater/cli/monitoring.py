@@ -1,4 +1,4 @@
-"""One monitoring of a pipeline: its machine started and followed, and what came of it."""
+"""Monitoring one pipeline: starting its state machine, following it, and reading the outcome of each late day."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.aws.machines import ExecutionView, Machines
-from slackwater.cli.progress import PartState, ProgressBoard
-from slackwater.cli.running import correlation_id, reason_of
+from slackwater.cli.progress import ProgressBoard, TaskState
+from slackwater.cli.running import correlation_id, execution_error
 from slackwater.errors import ObjectMissing
 from slackwater.late.check import report_uri
 from slackwater.late.comparison import Comparison
@@ -17,121 +17,118 @@ from slackwater.late.message import Message
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
 
-_CHECK = "Check the days"
-_FAILED = "Days failed"
-"""The state that ends a monitoring in which a day failed; it is given what became of each day."""
-_COMPARING = "comparing, telling"
+_CHECK = "check the days"
+_STARTING = "starting"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DayOutcome:
-    """What was done about one day."""
+    """Outcome of one late day."""
 
     date: str
     outcome: str
-    """`published`, `unchanged` when its output already comes from these inputs, or `failed`."""
+    """`published`, `unchanged` if the published day already has these inputs, or `failed`."""
     run_id: str | None = None
     attempt: int | None = None
-    told: bool = False
-    why: str = ""
-    """Why it failed, or why nobody was told."""
+    notified: bool = False
+    reason: str = ""
+    """Why it failed, or why no notification was sent."""
     comparison: Comparison | None = None
     message: Message | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class MonitorResult:
-    """What one monitoring has found and done."""
+    """Result of monitoring one pipeline."""
 
     report: CheckReport
     days: tuple[DayOutcome, ...]
     execution: str
     failure: str = ""
-    """Why it failed, if it did: one failing day does not keep the others from being dealt with."""
+    """Why it failed, empty for success. A day that fails does not stop the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Monitor:
-    """Monitors pipelines by their deployed machine."""
+    """Monitors pipelines with the deployed state machine."""
 
     machines: Machines
     table: RunTable
     store: ObjectStore
     machine: str
-    """ARN of the monitoring machine."""
+    """ARN of the monitoring state machine."""
     exchange_bucket: str
 
-    def run(self, pipeline: str, as_of: str, *, found: Callable[[CheckReport], None]) -> MonitorResult:
-        """Monitor a pipeline as of a date; `found` is called with the check's report, before any day is run again.
+    def run(self, pipeline: str, as_of: str, *, on_report: Callable[[CheckReport], None]) -> MonitorResult:
+        """Monitor a pipeline as of a date.
 
-        Raises `RunFailed` when the check itself failed.
+        `on_report` gets the report of the check before any day is run again. Raises `RunFailed` if the check fails.
         """
         correlation = correlation_id()
         payload = {"pipeline": pipeline, "as_of": as_of, "correlation_id": correlation}
         execution = self.machines.start(self.machine, name=f"{as_of}-{correlation}", payload=payload)
-        address = report_uri(self.exchange_bucket, pipeline, as_of, execution)
-        view, report = self._until_checked(execution, address)
+        view, report = self._follow_check(execution, report_uri(self.exchange_bucket, pipeline, as_of, execution))
         if report is None:
-            raise reason_of(view)
-        found(report)
-        view = self._until_over(execution, report)
-        output = view.output if view.succeeded else self.machines.given_to(execution, _FAILED)
+            raise execution_error(view)
+        on_report(report)
+        view = self._follow_days(execution, report)
+        # A failed execution has no output, but the input of its last state has the outcomes of the days.
+        output = view.output if view.succeeded else self.machines.failure_input(execution)
         return MonitorResult(
             report=report,
-            days=tuple(map(self._dealt_with, output.get("days", ()))),
+            days=tuple(self._day_outcome(day) for day in output.get("days", ())),
             execution=execution,
-            failure="" if view.succeeded else str(reason_of(view)),
+            failure="" if view.succeeded else str(execution_error(view)),
         )
 
-    def _until_checked(self, execution: str, address: str) -> tuple[ExecutionView, CheckReport | None]:
-        """Follow the machine until its check has ended; return its report, if the check has left one."""
-        with ProgressBoard() as board:
-            board.update(_CHECK.lower())
+    def _follow_check(self, execution: str, uri: str) -> tuple[ExecutionView, CheckReport | None]:
+        """Follow the execution until its check has ended; return the report, None if the check failed."""
+        with ProgressBoard() as progress:
+            progress.update(_CHECK)
             for view in self.machines.follow([execution]):
-                checked = next((state for state in view.states if state.name == _CHECK and state.exited), None)
-                if checked or view.over:
+                # The first task is the check. When it has exited, its report is in S3.
+                check = next((state for state in view.states if state.type == "Task" and state.exited), None)
+                if check or view.over:
                     break
-            report = self._report(address)
-            seconds = checked.seconds if checked else view.seconds
-            board.update(_CHECK.lower(), PartState.DONE if report else PartState.FAILED, seconds=seconds)
+            try:
+                report = CheckReport.model_validate_json(self.store.get(uri))
+            except ObjectMissing:
+                report = None
+            seconds = check.seconds if check else view.seconds
+            progress.update(_CHECK, TaskState.DONE if report else TaskState.FAILED, seconds=seconds)
         return view, report
 
-    def _report(self, address: str) -> CheckReport | None:
-        try:
-            return CheckReport.model_validate_json(self.store.get(address))
-        except ObjectMissing:
-            return None
-
-    def _until_over(self, execution: str, report: CheckReport) -> ExecutionView:
-        """Follow the machine to its end, and show for each late day what its run is at."""
-        notes = {day.date: "starting" for day in report.days if day.decision is LateDecision.RERUN}
-        with ProgressBoard() as board:
-            for now in self.machines.follow([execution]):
+    def _follow_days(self, execution: str, report: CheckReport) -> ExecutionView:
+        """Follow the execution to its end, and show the current state of each day that is run again."""
+        notes = {day.date: _STARTING for day in report.days if day.decision is LateDecision.RERUN}
+        with ProgressBoard() as progress:
+            for view in self.machines.follow([execution]):
                 for date, note in notes.items():
-                    notes[date] = self._note(report.pipeline, date, note)
-                    if not now.over:
-                        board.update(date, note=notes[date])
+                    notes[date] = self._day_note(report.pipeline, date, note)
+                    if not view.over:
+                        progress.update(date, note=notes[date])
             for date in notes:
-                board.update(date, PartState.DONE if now.succeeded else PartState.FAILED)
-        return now
+                progress.update(date, TaskState.DONE if view.succeeded else TaskState.FAILED)
+        return view
 
-    def _note(self, pipeline: str, date: str, before: str) -> str:
-        """Return what is being done about a day: the state of the execution that runs it."""
+    def _day_note(self, pipeline: str, date: str, previous: str) -> str:
+        """Return the current state of the day's run, or what the monitoring does before and after the run."""
         active = self.table.day(pipeline, date).active
         if active is None:
-            return before if before == "starting" else _COMPARING
+            return _STARTING if previous == _STARTING else "comparing, notifying"
         current = self.machines.look(active.execution).current
-        return current.name if current else before
+        return current.name if current else previous
 
-    def _dealt_with(self, day: Mapping[str, Any]) -> DayOutcome:
+    def _day_outcome(self, day: Mapping[str, Any]) -> DayOutcome:
+        """Read what the state machine returns for one day; comparison and message are URIs there."""
         comparison, message = day.get("comparison"), day.get("message")
         return DayOutcome(
             date=day["date"],
             outcome=day["outcome"],
             run_id=day.get("run_id"),
             attempt=day.get("attempt"),
-            told=day.get("told", False),
-            why=day.get("why") or day.get("reason", ""),
+            notified=day.get("notified", False),
+            reason=day.get("reason", ""),
             comparison=Comparison.model_validate_json(self.store.get(comparison)) if comparison else None,
             message=Message.model_validate_json(self.store.get(message)) if message else None,
         )

@@ -1,4 +1,4 @@
-"""Options that all commands share, and how their values are read."""
+"""Options that several commands share, and how their values are read."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ ProjectFolder = Annotated[
     typer.Option(
         "--project",
         metavar="DIR",
-        help="The project folder (sources/, pipelines/). Without it: this folder if it is one, else the example.",
+        help="The project folder (sources/, pipelines/). Default: this folder if it has sources/, else the example.",
         show_default=False,
     ),
 ]
+PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline of the project.", show_default=False)]
 
 
-def read_date(text: str, *, option: str) -> str:
-    """Return an ISO date as it was written. Raises `InputError` naming the option."""
+def read_date(value: str, *, option: str) -> str:
+    """Return an ISO date as YYYY-MM-DD. Raises `InputError` naming the option."""
     try:
-        return date.fromisoformat(text).isoformat()
+        return date.fromisoformat(value).isoformat()
     except ValueError as error:
-        raise InputError(f"{option}: {text!r} is not a date such as 2013-03-08") from error
+        raise InputError(f"{option}: {value!r} is not a date such as 2013-03-08") from error
 
 
 def examples(*lines: str) -> str:
-    """Return the end of a command's help."""
+    r"""Return the examples at the end of a command's help; `\b` keeps typer from joining their lines."""
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))

@@ -1,7 +1,7 @@
 """What a command shows: one JSON document, or text for people.
 
-On a terminal there are colours and tables; in a pipe there is plain text without control characters. Documents and
-tables go to standard output, remarks and progress to standard error.
+On a terminal, text has colours and rich draws the tables. In a pipe, both are plain text without control characters.
+Documents and tables go to standard output, notes and progress to standard error.
 """
 
 from __future__ import annotations
@@ -10,34 +10,40 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from shutil import get_terminal_size
 from typing import Any, TextIO
 
-_GAP = "  "
-"""Between two columns."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+from slackwater.formatting import escape_control_characters
+
+_GAP = 2
+"""Blanks between two columns."""
+# rich takes about a millisecond to draw a row of twelve columns: 10,000 rows would take 12 s.
+_DRAWN_ROWS = 500
+# A column of text is folded to no less than this, whatever the width of the terminal.
+_FOLDED_WIDTH = 12
 
 
-def plain(value: Any) -> Any:
-    """Return the value as JSON has it.
+def print_json(value: Any) -> None:
+    """Print the one JSON document of a command."""
+    sys.stdout.write(json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False) + "\n")
 
-    Dates and times are ISO 8601 (with their offset where they have one), decimals are numbers, bytes are hexadecimal
-    digits; NaN and the infinities, which JSON lacks, are null.
+
+def to_json_value(value: Any) -> Any:  # noqa: PLR0911 - one return for each type
+    """Return the value with types that JSON has.
+
+    Dates and times become ISO 8601 strings (with their UTC offset if they have one), decimals become numbers, bytes
+    become hexadecimal digits. NaN and infinities, which JSON lacks, become null.
     """
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return _plain_scalar(value)
-
-
-def _plain_scalar(value: Any) -> Any:
     match value:
         case None | bool() | int() | str():
             return value
+        case Mapping():
+            return {str(key): to_json_value(item) for key, item in value.items()}
+        case list() | tuple():
+            return [to_json_value(item) for item in value]
         case float() | Decimal():
             return float(value) if math.isfinite(value) else None
         case datetime() | date() | time():
@@ -48,15 +54,11 @@ def _plain_scalar(value: Any) -> Any:
             return str(value)
 
 
-def document(value: Any) -> None:
-    """Print the one JSON document of a command."""
-    sys.stdout.write(json.dumps(plain(value), ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def say(text: str, *, style: str = "", stream: TextIO | None = None) -> None:
-    """Print lines, in colour on a terminal. `style` is one of rich's."""
+def print_text(text: str, *, style: str = "", stream: TextIO | None = None) -> None:
+    """Print lines to a stream (standard output by default); on a terminal, in the given style of rich."""
     stream = stream or sys.stdout
-    text = "\n".join(map(clean, text.split("\n")))
+    # Data could move the cursor or change colours: rich lets most control characters pass.
+    text = "\n".join(map(escape_control_characters, text.split("\n")))
     if not stream.isatty():
         stream.write(f"{text}\n")
         return
@@ -66,33 +68,30 @@ def say(text: str, *, style: str = "", stream: TextIO | None = None) -> None:
     Console(file=stream, highlight=False, soft_wrap=True).print(Text(text, style=style))
 
 
-def remark(text: str, *, style: str = "") -> None:
-    """Print a line beside the answer: to standard error."""
-    say(text, style=style, stream=sys.stderr)
+def print_note(text: str, *, style: str = "") -> None:
+    """Print lines that are not part of the result, to standard error."""
+    print_text(text, style=style, stream=sys.stderr)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
-    """Print a table in aligned columns, on a terminal with its header set off and folded where that saves room."""
-    cells = [[shown(value) for value in row] for row in rows]
-    numeric = [_is_numeric(row[place] for row in rows) for place in range(len(columns))]
-    heads = [[clean(name)] for name in columns]
-    if sys.stdout.isatty() and _width(heads, cells) > get_terminal_size().columns:
-        heads = [[part.rstrip() for part in re.findall("[^_ ]*[_ ]|[^_ ]+", name)] for [name] in heads]
-    widths = _widths(heads, cells)
-    height = max((len(parts) for parts in heads), default=0)
-    header = zip(*([""] * (height - len(parts)) + parts for parts in heads), strict=True)
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
+    """Print a table, its numbers aligned to the right.
+
+    If the terminal is too narrow, the names of the columns are folded first, then long text in the cells. In a pipe,
+    and from 500 rows on, each row is one line, whatever its length.
+    """
+    names = [escape_control_characters(name) for name in columns]
+    cells = [[format_cell(value) for value in row] for row in rows]
+    numeric = [_is_numeric(row[index] for row in rows) for index in range(len(columns))]
     if title:
-        say(title, style="italic")
-    for line in header:
-        say(_aligned(line, widths, numeric), style="bold")
-    if sys.stdout.isatty():
-        say("─" * _width(heads, cells), style="dim")
-    if cells:
-        say("\n".join(_aligned(row, widths, numeric) for row in cells))
+        print_text(title, style="italic")
+    if sys.stdout.isatty() and len(rows) < _DRAWN_ROWS:
+        _draw_table(names, cells, numeric)
+    else:
+        _write_table(names, cells, numeric)
 
 
-def shown(value: Any) -> str:
-    """Return the value as a table's cell shows it: nothing for null, at most four decimals, no control characters."""
+def format_cell(value: Any) -> str:
+    """Return the value as a cell shows it: empty for null, at most four decimals, no control characters."""
     match value:
         case None:
             return ""
@@ -103,36 +102,53 @@ def shown(value: Any) -> str:
         case timedelta():
             return str(value)
         case Mapping() | list() | tuple():
-            return clean(json.dumps(plain(value), ensure_ascii=False))
+            return escape_control_characters(json.dumps(to_json_value(value), ensure_ascii=False))
         case _:
-            return clean(str(plain(value)))
+            return escape_control_characters(str(to_json_value(value)))
 
 
-def clean(text: str) -> str:
-    """Return the text with control characters written out: data can neither move the cursor nor break a line."""
-    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
-
-
-def _is_numeric(values: Any) -> bool:
+def _is_numeric(values: Iterable[Any]) -> bool:
     present = [value for value in values if value is not None]
     return bool(present) and all(
         isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in present
     )
 
 
-def _widths(heads: Sequence[Sequence[str]], cells: Sequence[Sequence[str]]) -> list[int]:
-    return [
-        max([*map(len, parts), *(len(row[place]) for row in cells)], default=0) for place, parts in enumerate(heads)
-    ]
+def _draw_table(names: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> None:
+    """Draw a table that fits the terminal, without ever cutting a number."""
+    from rich import box
+    from rich.align import Align
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    terminal = get_terminal_size()
+    console = Console(width=terminal.columns, height=terminal.lines)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
+    for name, is_number in zip(names, numeric, strict=True):
+        table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    unlimited = console.options.update_width(sys.maxsize)
+    if console.measure(table, options=unlimited).maximum > console.width:
+        for index, column in enumerate(table.columns):
+            parts = [part.rstrip() for part in re.findall("[^_ ]*[_ ]|[^_ ]+", names[index])]
+            column.header = Align(Text("\n".join(parts)), column.justify, vertical="bottom")  # type: ignore[arg-type] # left or right
+            longest = max((cell_len(row[index]) for row in cells), default=0)
+            column.min_width = max(longest if numeric[index] else min(longest, _FOLDED_WIDTH), *map(cell_len, parts), 0)
+    console.print(table, crop=False)
 
 
-def _width(heads: Sequence[Sequence[str]], cells: Sequence[Sequence[str]]) -> int:
-    return sum(_widths(heads, cells)) + len(_GAP) * (len(heads) - 1)
+def _write_table(names: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> None:
+    """Write a table as plain lines."""
+    from rich.cells import cell_len
 
-
-def _aligned(row: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
-    padded = (
-        cell.rjust(width) if right else cell.ljust(width)
-        for cell, width, right in zip(row, widths, numeric, strict=True)
-    )
-    return _GAP.join(padded).rstrip()
+    lines = [names, *cells]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        padded = (
+            f"{'' if is_number else cell}{' ' * (width - cell_len(cell))}{cell if is_number else ''}"
+            for cell, width, is_number in zip(line, widths, numeric, strict=True)
+        )
+        sys.stdout.write(f"{(' ' * _GAP).join(padded).rstrip()}\n")

@@ -1,4 +1,4 @@
-"""Progress on standard error: what is under way, what has ended, and how long each part took."""
+"""Progress on standard error: which tasks run, which have ended, and how long each took."""
 
 from __future__ import annotations
 
@@ -10,41 +10,44 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from slackwater.cli.output import clean
+from slackwater.formatting import escape_control_characters
 
 
-class PartState(StrEnum):
-    """Where a part stands."""
+class TaskState(StrEnum):
+    """State of a task."""
 
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
 
 
-_STYLES = {PartState.DONE: ("✓", "green"), PartState.FAILED: ("✗", "red")}
+_SYMBOLS = {TaskState.DONE: ("✓", "green"), TaskState.FAILED: ("✗", "red")}
 
 
 @dataclass
-class _Part:
-    mark: PartState
+class _Task:
+    state: TaskState
     note: str
-    began: float
+    started: float
     seconds: float | None = None
-    written: float = -math.inf
-    """When a line of it was last written."""
+    line_written: float = -math.inf
+    """When a line about the task was last written to a pipe."""
 
     def elapsed(self) -> float:
-        return time.monotonic() - self.began if self.seconds is None else self.seconds
+        return time.monotonic() - self.started if self.seconds is None else self.seconds
 
 
 @dataclass
 class ProgressBoard:
-    """Parts in the order in which they began: redrawn in place on a terminal, a line for each change in a pipe."""
+    """Tasks in the order in which they started.
+
+    On a terminal the list is redrawn in place. In a pipe, each change writes one line.
+    """
 
     stream: TextIO = field(default_factory=lambda: sys.stderr)
-    quiet: float = 5.0
-    """In a pipe, the seconds between two lines of a part of which only the note changes."""
-    _parts: dict[str, _Part] = field(default_factory=dict)
+    note_interval: float = 5.0
+    """Least seconds between two lines about a task of which only the note changes, in a pipe."""
+    _tasks: dict[str, _Task] = field(default_factory=dict)
     _live: Any = None
 
     def __enter__(self) -> Self:
@@ -58,46 +61,48 @@ class ProgressBoard:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for part in self._parts.values():
-            if part.mark is PartState.RUNNING:
-                part.seconds = part.elapsed()
+        for task in self._tasks.values():
+            if task.state is TaskState.RUNNING:
+                task.seconds = task.elapsed()
         if self._live:
             self._live.stop()
 
     def update(
-        self, name: str, mark: PartState = PartState.RUNNING, *, note: str = "", seconds: float | None = None
+        self, name: str, state: TaskState = TaskState.RUNNING, *, note: str = "", seconds: float | None = None
     ) -> None:
-        """Show where a part stands. `seconds`: how long it took, if not since its first update."""
-        before = self._parts.get(name)
-        part = before or _Part(mark, note, time.monotonic())
-        changed = before is None or before.mark != mark
-        renoted = part.note != note and time.monotonic() - part.written >= self.quiet
-        part.mark, part.note = mark, note
-        if mark is not PartState.RUNNING and part.seconds is None:
-            part.seconds = part.elapsed() if seconds is None else seconds
-        self._parts[name] = part
-        if (changed or renoted) and not self._live:
-            part.written = time.monotonic()
-            self.stream.write(f"{_line(name, part)}\n")
+        """Show a task's state. `seconds` is how long it took; by default, the time since its first update."""
+        # A note may change many times a second; logs of a pipe get a line every few seconds at most.
+        now = time.monotonic()
+        task = self._tasks.get(name)
+        if task is None:
+            task = self._tasks[name] = _Task(state, note, started=now)
+            changed = True
+        else:
+            new_note = task.note != note and now - task.line_written >= self.note_interval
+            changed = task.state != state or new_note
+            task.state, task.note = state, note
+        if state is not TaskState.RUNNING and task.seconds is None:
+            task.seconds = task.elapsed() if seconds is None else seconds
+        if changed and not self._live:
+            task.line_written = now
+            elapsed = f" {task.elapsed():.1f} s" if state is not TaskState.RUNNING else ""
+            line = escape_control_characters(f"{name}: {state}{elapsed}{f', {note}' if note else ''}")
+            self.stream.write(f"{line}\n")
             self.stream.flush()
 
     def __rich__(self) -> Any:
-        """Return what the terminal shows now."""
+        """Return the list as the terminal shows it now."""
         from rich.spinner import Spinner
         from rich.table import Table
         from rich.text import Text
 
         grid = Table.grid(padding=(0, 1))
-        for name, part in self._parts.items():
-            sign, style = _STYLES.get(part.mark, ("", "cyan"))
-            icon: Any = Text(sign, style=style) if sign else Spinner("dots", style=style)
-            clock = Text(f"{part.elapsed():.1f} s", style="dim")
-            grid.add_row(icon, Text(clean(name)), clock, Text(clean(part.note), style="dim"))
+        for name, task in self._tasks.items():
+            symbol, style = _SYMBOLS.get(task.state, ("", "cyan"))
+            icon: Any = Text(symbol, style=style) if symbol else Spinner("dots", style=style)
+            elapsed = Text(f"{task.elapsed():.1f} s", style="dim")
+            note = Text(escape_control_characters(task.note), style="dim")
+            grid.add_row(icon, Text(escape_control_characters(name)), elapsed, note)
         return grid
-
-
-def _line(name: str, part: _Part) -> str:
-    seconds = f" {part.elapsed():.1f} s" if part.mark is not PartState.RUNNING else ""
-    return clean(f"{name}: {part.mark}{seconds}{f', {part.note}' if part.note else ''}")

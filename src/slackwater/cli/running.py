@@ -1,139 +1,131 @@
-"""Runs and pulls: starting their state machines, following them, and saying what came out."""
+"""Starting state machines for runs, pulls and comparisons, following them, and reading their results."""
 
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from slackwater.aws.machines import ExecutionView, Machines
-from slackwater.cli.progress import PartState, ProgressBoard
+from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.errors import RunFailed
-from slackwater.runs.outcome import reason
+from slackwater.runs.outcome import failure_message
 from slackwater.runs.record import Publication, Run
 from slackwater.runs.table import RunTable
 
-_SPARK_STATES = ("Run ", "Publish ")
-"""How the states begin that wait for a Spark job."""
-
-_IN_WORDS = frozenset({"RunFailed", "DaysFailed", "ComparisonFailed"})
-"""Errors of our own machines, whose cause is a sentence."""
-
-_SILENT = frozenset(
-    {"What to do", "Nothing to do", "Failed", "AnyFailed", "FilesFailed", "Pulled"}
-    | {"Is it to be made?", "Nothing to make", "Comparison failed"}
-)
-"""States that take no time and say nothing."""
+_SPARK = "emr-serverless"
+# Errors that our state machines raise themselves; their cause is a message for people.
+_OWN_ERRORS = frozenset({"RunFailed", "DaysFailed", "ComparisonFailed"})
+# States of the other types (Choice, Pass, Succeed, Fail) take no time.
+_SHOWN_TYPES = frozenset({"Task", "Map", "Wait"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seconds:
-    """Where a run's time went. The parts are None for a run that had nothing to do."""
+class RunSeconds:
+    """How long a run took. The parts are None for a run that had nothing to do."""
 
     total: float
     spark_start: float | None = None
-    """Waiting for Spark jobs to begin and end: queue, start of the driver, stop."""
+    """Waiting for Spark jobs: queue, start of the driver, stop."""
     spark_work: float | None = None
     """Reading, computing and writing, as the jobs measured it."""
     orchestration: float | None = None
-    """Everything else: states, functions, the record of the run."""
+    """The rest: states and functions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """How a run ended well."""
+    """Result of a successful run."""
 
     outcome: str
-    """`published`, or `unchanged` when the published day already comes from these inputs and this definition."""
+    """`published`, or `unchanged` if the published day already has these inputs and this definition."""
     run: Run
     publication: Publication
-    seconds: Seconds
+    seconds: RunSeconds
     execution: str
 
 
 def correlation_id() -> str:
-    """Return a new id that goes with everything one call causes."""
+    """Return a new id, which the logs of everything that one call causes carry."""
     return uuid.uuid4().hex
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """Runs days of pipelines."""
+    """Starts runs of pipelines and reads their results."""
 
     machines: Machines
     table: RunTable
     prefix: str
-    """ARN of the pipelines' machines, but for the pipeline's name."""
+    """ARN of the pipelines' state machines without the pipeline's name at the end."""
 
     def start(self, pipeline: str, date: str, *, force: bool = False, allow_fewer: bool = False) -> str:
-        """Start a run, and return its execution."""
+        """Start a run; return the ARN of its execution."""
         correlation = correlation_id()
         payload = {"date": date, "force": force, "allow_fewer": allow_fewer, "correlation_id": correlation}
         return self.machines.start(f"{self.prefix}{pipeline}", name=f"{date}-{correlation}", payload=payload)
 
-    def outcome(self, view: ExecutionView) -> RunResult:
-        """Return what an execution that is over has done. Raises `RunFailed` with the driver's words."""
-        output = succeeded(view)
+    def result(self, view: ExecutionView) -> RunResult:
+        """Return the result of an execution that has ended. Raises `RunFailed` with the error of the run."""
+        output = require_success(view)
         run, publication = Run.model_validate(output["run"]), Publication.model_validate(output["publication"])
-        unchanged = output["outcome"] == "unchanged"
+        seconds = RunSeconds(total=round(view.seconds, 1))
+        if output["outcome"] != "unchanged":
+            record = self.table.run(run.pipeline, run.date, run.attempt)
+            stages = record.stages if record else ()
+            work = sum(stage.reference.seconds for stage in stages) + publication.seconds
+            jobs = sum(state.seconds for state in view.states if state.service == _SPARK)
+            # Step Functions and Spark measure with different clocks: a difference can be slightly negative.
+            seconds = RunSeconds(
+                total=round(view.seconds, 1),
+                spark_start=round(max(jobs - work, 0), 1),
+                spark_work=round(work, 1),
+                orchestration=round(max(view.seconds - jobs, 0), 1),
+            )
         return RunResult(
-            outcome=output["outcome"],
-            run=run,
-            publication=publication,
-            seconds=Seconds(total=round(view.seconds, 1)) if unchanged else self._seconds(view, run, publication),
-            execution=view.arn,
-        )
-
-    def _seconds(self, view: ExecutionView, run: Run, publication: Publication) -> Seconds:
-        record = self.table.run(run.pipeline, run.date, run.attempt)
-        stages = record.stages if record else ()
-        work = sum(stage.reference.seconds for stage in stages) + publication.seconds
-        jobs = sum(state.seconds for state in view.states if state.name.startswith(_SPARK_STATES))
-        return Seconds(
-            total=round(view.seconds, 1),
-            spark_start=round(max(jobs - work, 0), 1),
-            spark_work=round(work, 1),
-            orchestration=round(max(view.seconds - jobs, 0), 1),
+            outcome=output["outcome"], run=run, publication=publication, seconds=seconds, execution=view.arn
         )
 
 
 def start_pull(machines: Machines, machine: str, *, source: str, as_of: str | None) -> str:
-    """Start a pull of the source, as of a date or of today, and return its execution."""
+    """Start a pull of the source as of a date, by default today; return the ARN of its execution."""
     correlation = correlation_id()
     payload = {"source": source, "as_of": as_of, "correlation_id": correlation}
     return machines.start(machine, name=f"{as_of or 'today'}-{correlation}", payload=payload)
 
 
 def start_comparison(machines: Machines, machine: str, *, pipeline: str, date: str) -> str:
-    """Start comparing a day's published version with the one before, and return its execution."""
+    """Start comparing a day's published version with the version before it; return the ARN of the execution."""
     correlation = correlation_id()
     payload = {"pipeline": pipeline, "date": date, "since": "previous", "correlation_id": correlation}
     return machines.start(machine, name=f"{date}-{correlation}", payload=payload)
 
 
-def succeeded(view: ExecutionView) -> Mapping[str, Any]:
-    """Return the output of an execution that is over. Raises `RunFailed` saying why, when it failed."""
+def require_success(view: ExecutionView) -> Mapping[str, Any]:
+    """Return the output of an execution that has ended. Raises `RunFailed` if it failed."""
     if view.succeeded:
         return view.output
-    raise reason_of(view)
+    raise execution_error(view)
 
 
-def reason_of(view: ExecutionView) -> RunFailed:
-    """Return why an execution has failed."""
-    if view.error in _IN_WORDS:
+def execution_error(view: ExecutionView) -> RunFailed:
+    """Return the error of an execution that has failed, with its reason as the message."""
+    if view.error in _OWN_ERRORS:
         return RunFailed(view.cause)
     if view.status == "ABORTED" and not view.error:
         return RunFailed("its execution was stopped")
-    return RunFailed(reason(view.error or view.status, view.cause))
+    return RunFailed(failure_message(view.error or view.status, view.cause))
 
 
-def show_states(board: ProgressBoard, view: ExecutionView) -> None:
-    """Show each state of one execution as a part of its own."""
-    entered: dict[str, int] = {}
+def show_states(progress: ProgressBoard, view: ExecutionView) -> None:
+    """Show each state of an execution that takes time as a task. A state that is entered again is another task."""
+    times: Counter[str] = Counter()
     for state in view.states:
-        entered[state.name] = times = entered.get(state.name, 0) + 1
-        if state.name in _SILENT:
+        if state.type not in _SHOWN_TYPES:
             continue
-        mark = PartState.RUNNING if state.exited is None else PartState.FAILED if state.failed else PartState.DONE
-        board.update(f"{state.name} ({times})" if times > 1 else state.name, mark, seconds=state.seconds)
+        times[state.name] += 1
+        name = f"{state.name} ({times[state.name]})" if times[state.name] > 1 else state.name
+        ended = TaskState.FAILED if state.failed else TaskState.DONE
+        progress.update(name, TaskState.RUNNING if state.exited is None else ended, seconds=state.seconds)

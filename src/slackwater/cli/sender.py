@@ -1,25 +1,25 @@
-"""Sending batches of events to the API, as a partner does."""
+"""Sending batches of events to the API, as a partner does, and the tokens that the command line keeps for it."""
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from slackwater.cli.events import body_of
-from slackwater.errors import AccessDenied, CloudError, DataError, SlackwaterError, Throttled, UnknownName
-
-
-class TooLarge(DataError):
-    """The API takes less at once."""
-
+from slackwater.cli.events import encode_body
+from slackwater.errors import AccessDenied, CloudError, DataError, InputError, SlackwaterError, Throttled, UnknownName
 
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+_ATTEMPTS = 5
+# 422: every event was rejected. The body has the same keys as that of a 202.
 _ANSWERED = {HTTPStatus.ACCEPTED, HTTPStatus.UNPROCESSABLE_ENTITY}
 _TRANSIENT = {
     HTTPStatus.TOO_MANY_REQUESTS,
@@ -28,19 +28,25 @@ _TRANSIENT = {
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 }
-_REFUSED: dict[int, type[SlackwaterError]] = {
+
+
+class PushTooLarge(DataError):
+    """The API does not accept that much at once."""
+
+
+_ERRORS: dict[int, type[SlackwaterError]] = {
     HTTPStatus.BAD_REQUEST: DataError,
     HTTPStatus.UNAUTHORIZED: AccessDenied,
     HTTPStatus.FORBIDDEN: AccessDenied,
     HTTPStatus.NOT_FOUND: UnknownName,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: TooLarge,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: PushTooLarge,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: DataError,
 }
 
 
 @dataclass
-class Pushed:
-    """What became of the events of one file, in the words of the API's answer."""
+class PushTotals:
+    """Result of pushing one file, in the terms of the API's responses."""
 
     source: str
     correlation_id: str = ""
@@ -49,75 +55,74 @@ class Pushed:
     accepted: int = 0
     duplicates: int = 0
     rejected: list[dict[str, Any]] = field(default_factory=list)
-    """Each with `index`, its place among the file's events counted from 0, and `reason`."""
+    """Each with `index`, the event's index in the file counted from 0, and `reason`."""
 
     @property
     def ok(self) -> bool:
-        """Whether something is there now: a rejected event is no failure, but all of them are."""
+        """Whether the push succeeded: some events may be rejected, but not all."""
         return not self.rejected or self.accepted + self.duplicates > 0
 
-    def add(self, batch: Sequence[bytes], answer: dict[str, Any]) -> None:
-        """Count the API's answer to one batch."""
-        for item in answer.get("rejected", []):
+    def add(self, batch: Sequence[bytes], response: dict[str, Any]) -> None:
+        """Add the API's response to one batch."""
+        for item in response.get("rejected", []):
             self.rejected.append({"index": self.events + item["index"], "reason": item["reason"]})
         self.events += len(batch)
         self.batches += 1
-        self.accepted += answer.get("accepted", 0)
-        self.duplicates += answer.get("duplicates", 0)
+        self.accepted += response.get("accepted", 0)
+        self.duplicates += response.get("duplicates", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """Posts batches over one connection; transient failures are tried again, a bounded number of times."""
+    """Posts batches over one connection. A transient failure is retried, five attempts in all."""
 
     http: httpx.Client
     api: str
+    """The API's base URL."""
     token: str
     correlation_id: str
-    """Goes with every batch, through to the logs of what it causes."""
+    """Sent with every batch; the logs of everything that the batches cause carry it."""
     sleep: Callable[[float], None] = time.sleep
 
-    def send(self, source: str, batches: Iterator[list[bytes]]) -> Iterator[Pushed]:
-        """Send the batches in order, and give the totals after each.
+    def send(self, source: str, batches: Iterator[list[bytes]]) -> Iterator[PushTotals]:
+        """Send the batches in order; yield the totals after each.
 
-        One that is too large is sent in halves, and these in halves again: the same events are always cut the same way.
-        Raises `AccessDenied`, `UnknownName` or `DataError` as the API answers, and `CloudError` when it does not; what
-        was sent before stays, and is recognised when it is sent again.
+        A batch that is too large is sent in halves, and these in halves again. The same events are always cut the same
+        way, so that the API recognises a batch that is sent again.
+
+        Raises `AccessDenied`, `UnknownName` or `DataError` as the API responds, and `CloudError` when it does not
+        respond. Batches sent before the error stay stored.
         """
-        totals = Pushed(source, self.correlation_id)
+        totals = PushTotals(source, self.correlation_id)
         for batch in batches:
-            for part, answer in self._taken(source, batch):
-                totals.add(part, answer)
+            for part, response in self._send_in_parts(source, batch):
+                totals.add(part, response)
                 yield totals
 
-    def _taken(self, source: str, batch: list[bytes]) -> Iterator[tuple[list[bytes], dict[str, Any]]]:
-        """Post a batch, and give each part in which it was taken, in order, with its answer."""
-        try:
-            answer = self._post(source, body_of(batch))
-        except TooLarge:
-            if len(batch) == 1:
-                raise
-            middle = len(batch) // 2
-            yield from self._taken(source, batch[:middle])
-            yield from self._taken(source, batch[middle:])
-        else:
-            yield batch, answer
-
-    def _post(self, source: str, body: bytes) -> dict[str, Any]:
+    def _send_in_parts(self, source: str, batch: list[bytes]) -> Iterator[tuple[list[bytes], dict[str, Any]]]:
+        """Send a batch; yield each part that the API accepted, in order, with its response."""
         attempts = Retrying(
             retry=retry_if_exception_type((httpx.TransportError, Throttled)),
             wait=wait_random_exponential(multiplier=0.5, max=10),
-            stop=stop_after_attempt(5),
+            stop=stop_after_attempt(_ATTEMPTS),
             sleep=self.sleep,
             reraise=True,
         )
         try:
-            return attempts(self._post_once, source, body)
+            response = attempts(self._post, source, encode_body(batch))
         except httpx.HTTPError as error:
             raise CloudError(f"the API at {self.api} does not answer: {error or type(error).__name__}") from error
+        except PushTooLarge:
+            if len(batch) == 1:
+                raise
+            middle = len(batch) // 2
+            yield from self._send_in_parts(source, batch[:middle])
+            yield from self._send_in_parts(source, batch[middle:])
+        else:
+            yield batch, response
 
-    def _post_once(self, source: str, body: bytes) -> dict[str, Any]:
-        answer = self.http.post(
+    def _post(self, source: str, body: bytes) -> dict[str, Any]:
+        response = self.http.post(
             f"{self.api.rstrip('/')}/v1/sources/{source}/events",
             content=body,
             headers={
@@ -128,22 +133,62 @@ class Sender:
             },
             timeout=TIMEOUT,
         )
-        if answer.status_code in _TRANSIENT:
-            raise Throttled(f"the API answered {answer.status_code}: {_message(answer)}")
-        if answer.status_code not in _ANSWERED:
-            kind = _REFUSED.get(answer.status_code, CloudError)
-            raise kind(f"the API answered {answer.status_code}: {_message(answer)}")
-        document: dict[str, Any] = answer.json()
-        return document
+        status = response.status_code
+        if status in _ANSWERED:
+            document: dict[str, Any] = response.json()
+            return document
+        error = Throttled if status in _TRANSIENT else _ERRORS.get(status, CloudError)
+        raise error(f"the API answered {status}: {_error_message(response)}")
 
 
-def _message(answer: httpx.Response) -> str:
-    """Return the API's own words, or those of the gateway before it."""
+def _error_message(response: httpx.Response) -> str:
+    """Return the error message of the API, or of the gateway before it."""
     try:
-        document = answer.json()
+        document = response.json()
     except ValueError:
-        return answer.text[:200]
+        return response.text[:200]
     if not isinstance(document, dict):
         return str(document)[:200]
     error = document.get("error")
     return str(error.get("message") if isinstance(error, dict) else document.get("message", document))
+
+
+@dataclass(frozen=True)
+class TokenFile:
+    """A file of bearer tokens by API, readable by its owner only. A token is sent to no other API."""
+
+    path: Path
+
+    def token(self, api: str) -> str | None:
+        """Return the token for that API, None if there is none. Raises `InputError` for an unreadable file."""
+        return self._read().get(api)
+
+    def save(self, api: str, token: str) -> None:
+        """Save a token; it replaces an earlier one for that API. Raises `InputError` for an unreadable file."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        content = json.dumps(self._read() | {api: token}, indent=1)
+        # Written beside the file and moved: another command never reads half a file.
+        new = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        # The mode is set when the file is created: it is never readable by others, at no time.
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(content)
+        new.replace(self.path)
+
+    def get_or_create(self, api: str, create: Callable[[], str]) -> str:
+        """Return the token for that API; on first use, create and save one."""
+        token = self.token(api)
+        if token is None:
+            token = create()
+            self.save(api, token)
+        return token
+
+    def _read(self) -> dict[str, str]:
+        try:
+            tokens = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{self.path}: this file of tokens cannot be read: {error} (remove it: the next push creates a new one)"
+            ) from error
+        return {str(api): str(token) for api, token in tokens.items()}

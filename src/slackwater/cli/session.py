@@ -1,4 +1,4 @@
-"""One command's connection to the cloud: what is deployed there, and the library's objects over it."""
+"""A command's connection to the cloud: what is deployed there, and the library's objects that use it."""
 
 from __future__ import annotations
 
@@ -9,61 +9,66 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.aws.clients import client
 from slackwater.aws.deployment import Deployment, read_deployment
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
+from slackwater.aws.dynamodb.tokens import TokenTable
 from slackwater.aws.job_logs import JobLogs
 from slackwater.aws.machines import ExecutionView, Machines
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.run_table import DynamoRunTable
-from slackwater.aws.tokens import TokenTable
-from slackwater.cli.context import Place, load, reach_cloud
-from slackwater.cli.events import MAX_EVENTS, batches
 from slackwater.cli.progress import ProgressBoard
 from slackwater.cli.running import (
     Runner,
     RunResult,
     correlation_id,
+    require_success,
     show_states,
     start_comparison,
     start_pull,
-    succeeded,
 )
-from slackwater.cli.tokens import OPERATOR, TokenFile
+from slackwater.cli.workspace import Workspace
 from slackwater.errors import AccessDenied
 from slackwater.project import Project
 
 if TYPE_CHECKING:
     from slackwater.aws.queue import EventQueues
     from slackwater.cli.monitoring import MonitorResult
-    from slackwater.cli.sender import Pushed
-    from slackwater.cli.sql import Answer
+    from slackwater.cli.sender import PushTotals
+    from slackwater.cli.sql import QueryResult
     from slackwater.late.comparison import Comparison
     from slackwater.late.decision import CheckReport
     from slackwater.receiver.writing.rejects_reader import RejectsReader
 
+OPERATOR = "operator"
+"""The partner name that the command line pushes with."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """Everything that the commands do in the cloud."""
+    """Everything that commands do in the cloud."""
 
-    place: Place
+    workspace: Workspace
     project: Project
     deployment: Deployment
     cloud: str
-    """The cloud's name for people."""
+    """The cloud's name for messages."""
 
     @classmethod
-    def open(cls, place: Place, project: Project | None = None) -> Session:
-        """Reach the cloud and see what is deployed there. Raises `NotDeployed`."""
-        cloud = reach_cloud(place)
+    def open(cls, workspace: Workspace, project: Project | None = None) -> Session:
+        """Connect to the cloud and read what is deployed there.
+
+        `project` is the workspace's, loaded here by default. Raises `NotDeployed`.
+        """
+        # Before any client is created: this sets the endpoint, which boto3 reads from the environment.
+        cloud = workspace.connect_cloud()
         return cls(
-            place=place,
-            project=project or load(place),
+            workspace=workspace,
+            project=project or workspace.load_project(),
             deployment=read_deployment(client("cloudformation")),
             cloud=cloud,
         )
 
     @cached_property
     def machines(self) -> Machines:
-        """State machines."""
+        """The deployed state machines."""
         return Machines(client("stepfunctions"))
 
     @cached_property
@@ -73,24 +78,24 @@ class Session:
 
     @cached_property
     def tokens(self) -> TokenTable:
-        """Bearer tokens of partners."""
+        """Partners' bearer tokens."""
         return TokenTable(client("dynamodb"), self.deployment.token_table)
 
     @cached_property
     def runner(self) -> Runner:
-        """Runs of pipelines."""
+        """Starts runs of pipelines and reads their results."""
         return Runner(machines=self.machines, table=self.table, prefix=self.deployment.pipeline_machine_prefix)
 
     @cached_property
-    def sideline(self) -> RejectsReader:
-        """What was rejected."""
+    def rejects(self) -> RejectsReader:
+        """Rejected events."""
         from slackwater.receiver.writing.rejects_reader import RejectsReader
 
         return RejectsReader(store=S3ObjectStore(client("s3")), raw_bucket=self.deployment.raw_bucket)
 
     @cached_property
     def buffer(self) -> EventQueues:
-        """Events on their way."""
+        """The queue of events that wait to be stored, and its dead-letter queue."""
         from slackwater.aws.queue import EventQueues
 
         deployment = self.deployment
@@ -109,17 +114,17 @@ class Session:
         )
 
     def run(self, pipeline: str, date: str, *, force: bool = False, allow_fewer: bool = False) -> RunResult:
-        """Run a day and show its states as they pass. Raises `RunFailed`."""
+        """Run a day and show the run's progress. Raises `RunFailed`."""
         execution = self.runner.start(pipeline, date, force=force, allow_fewer=allow_fewer)
-        return self.runner.outcome(self._followed(execution))
+        return self.runner.result(self._follow(execution))
 
     def pull(self, source: str, *, as_of: str | None) -> dict[str, Any]:
-        """Pull a source and show the states as they pass; return the totals. Raises `RunFailed`."""
+        """Pull a source and show the progress; return the totals. Raises `RunFailed`."""
         machine = self.deployment.pull_machine_arn
-        return dict(succeeded(self._followed(start_pull(self.machines, machine, source=source, as_of=as_of))))
+        return dict(require_success(self._follow(start_pull(self.machines, machine, source=source, as_of=as_of))))
 
-    def monitor(self, pipeline: str, as_of: str, *, found: Callable[[CheckReport], None]) -> MonitorResult:
-        """Monitor a pipeline as `slackwater.cli.monitoring.Monitor.run` does."""
+    def monitor(self, pipeline: str, as_of: str, *, on_report: Callable[[CheckReport], None]) -> MonitorResult:
+        """Monitor a pipeline; arguments, result and errors are those of `slackwater.cli.monitoring.Monitor.run`."""
         from slackwater.cli.monitoring import Monitor
 
         monitor = Monitor(
@@ -129,26 +134,27 @@ class Session:
             machine=self.deployment.monitor_machine_arn,
             exchange_bucket=self.deployment.exchange_bucket,
         )
-        return monitor.run(pipeline, as_of, found=found)
+        return monitor.run(pipeline, as_of, on_report=on_report)
 
     def compare(self, pipeline: str, date: str) -> tuple[Comparison | None, str]:
-        """Compare a day's published version with the one before, and show the states as they pass.
+        """Compare a day's published version with the version before it, and show the progress.
 
-        Without one before it, the comparison is None, and the text says why. Raises `RunFailed`.
+        Returns the comparison and an empty string, or None and the reason why there is nothing to compare. Raises
+        `RunFailed`.
         """
         from slackwater.late.comparison import Comparison, ComparisonReference
 
         machine = self.deployment.compare_machine_arn
         execution = start_comparison(self.machines, machine, pipeline=pipeline, date=date)
-        reference = ComparisonReference.model_validate(succeeded(self._followed(execution)))
+        reference = ComparisonReference.model_validate(require_success(self._follow(execution)))
         if not reference.uri:
-            return None, reference.why
+            return None, reference.reason
         return Comparison.model_validate_json(S3ObjectStore(client("s3")).get(reference.uri)), ""
 
-    def _followed(self, execution: str) -> ExecutionView:
-        with ProgressBoard() as board:
+    def _follow(self, execution: str) -> ExecutionView:
+        with ProgressBoard() as progress:
             for view in self.machines.follow([execution]):
-                show_states(board, view)
+                show_states(progress, view)
         return view
 
     def push(
@@ -157,46 +163,51 @@ class Session:
         events: Sequence[bytes],
         *,
         token: str | None = None,
-        progress: Callable[[Pushed], None] = lambda _: None,
-    ) -> Pushed:
-        """Send events with `token`, or with the operator's own. Raises as `Sender.send` does."""
-        if token is not None:
-            return self._push(source, events, token, progress)
-        kept = TokenFile(self.place.state / "token")
-        try:
-            return self._push(source, events, kept.kept_or_minted(self.deployment.api_url, self._mint), progress)
-        except AccessDenied:
-            # Kept from a deployment that has gone since, or from before the source was added.
-            token = self._mint()
-            kept.keep(self.deployment.api_url, token)
-            return self._push(source, events, token, progress)
+        on_progress: Callable[[PushTotals], None] = lambda _: None,
+    ) -> PushTotals:
+        """Send events with `token`, by default with the operator's; `on_progress` gets the totals after each batch.
 
-    def _push(self, source: str, events: Sequence[bytes], token: str, progress: Callable[[Pushed], None]) -> Pushed:
-        push = self.project.source(source).push
+        Raises as `slackwater.cli.sender.Sender.send` does.
+        """
+        from slackwater.cli.sender import TokenFile
+
+        if token is not None:
+            return self._send(source, events, token, on_progress)
+        api, file = self.deployment.api_url, TokenFile(self.workspace.state / "token")
+        try:
+            return self._send(source, events, file.get_or_create(api, self.create_operator_token), on_progress)
+        except AccessDenied:
+            # The saved token belongs to an earlier deployment, or is older than the source.
+            token = self.create_operator_token()
+            file.save(api, token)
+            return self._send(source, events, token, on_progress)
+
+    def _send(
+        self, source: str, events: Sequence[bytes], token: str, on_progress: Callable[[PushTotals], None]
+    ) -> PushTotals:
         import httpx
 
-        from slackwater.cli.sender import Pushed, Sender
+        from slackwater.cli.events import MAX_EVENTS, cut_batches
+        from slackwater.cli.sender import PushTotals, Sender
 
-        largest = min(MAX_EVENTS, push.max_events) if push else MAX_EVENTS
+        push = self.project.source(source).push
+        max_events = min(MAX_EVENTS, push.max_events) if push else MAX_EVENTS
         correlation = correlation_id()
-        totals = Pushed(source, correlation)
+        totals = PushTotals(source, correlation)
         with httpx.Client() as http:
             sender = Sender(http=http, api=self.deployment.api_url, token=token, correlation_id=correlation)
-            for totals in sender.send(source, batches(events, max_events=largest)):
-                progress(totals)
+            for totals in sender.send(source, cut_batches(events, max_events=max_events)):
+                on_progress(totals)
         return totals
 
-    def _mint(self) -> str:
-        return self.mint(OPERATOR, sorted(name for name, source in self.project.sources.items() if source.push))
+    def create_operator_token(self) -> str:
+        """Return a new bearer token of the operator for all pushed sources; it replaces the older one of two."""
+        sources = sorted(name for name, source in self.project.sources.items() if source.push)
+        return self.tokens.create(OPERATOR, sources, instead_of_oldest=True).plain
 
-    def mint(self, partner: str, sources: Sequence[str]) -> str:
-        """Return a new bearer token of a partner for these sources, in place of its oldest where it has two."""
-        return self.tokens.create(partner, sources, instead_of_oldest=True).plain
-
-    def query(self, sql: str) -> Answer:
-        """Answer SQL. Raises `InputError` for wrong SQL."""
-        from slackwater.cli.sql import ask
-        from slackwater.cli.tables import CloudTables
+    def query(self, sql: str) -> QueryResult:
+        """Run one SQL statement. Raises `InputError` for wrong SQL."""
+        from slackwater.cli.sql import CloudTables, run_query
 
         tables = CloudTables(self.project, self.deployment)
-        return ask(sql, tables=tables, pipelines=self.project.pipelines, sources=self.project.sources)
+        return run_query(sql, tables=tables, pipelines=self.project.pipelines, sources=self.project.sources)

@@ -1,131 +1,177 @@
-"""DuckDB's SQL over published tables and raw partitions, in process and read only."""
+"""DuckDB's SQL over published tables and raw partitions, in this process and read only."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 
+from slackwater.aws.deployment import Deployment
 from slackwater.errors import CloudError, InputError
+from slackwater.project import Project
+from slackwater.sources.first_by_id import is_first_of_its_id
 
-_READING = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI)
-_LOCKED = (
+if TYPE_CHECKING:
+    from slackwater.aws.warehouse import Warehouse
+    from slackwater.receiver.pull.file_cache import FileCache
+
+# DuckDB calls a PIVOT statement MULTI. Scripts of several statements are refused by their number.
+_READ_ONLY = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI)
+# A query can read the registered tables, and neither files nor the network.
+_SETTINGS = (
     "SET TimeZone = 'UTC'",
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
-"""A query sees the tables that it is given, and neither files nor the network."""
-
-_PARTITION = ("date", "hour")
+_PARTITION_COLUMNS = ("date", "hour")
 
 
 class Tables(Protocol):
-    """Where a query's tables come from: anything that DuckDB takes for a relation (an Arrow table or dataset)."""
+    """The tables that a query can read, as relations that DuckDB can register (Arrow tables or datasets)."""
 
     def published(self, pipeline: str) -> Any | None:
-        """Return the pipeline's published table, or None when nothing was published yet."""
+        """Return the pipeline's published table, or None if nothing has been published yet."""
 
     def raw(self, source: str) -> Any:
-        """Return the events of a source, with their partitions' `_date` and `_hour`.
+        """Return the events of a source with the columns `_date`, `_hour` and `_object`.
 
-        Their `_object` is a number, by which objects are in order of address.
+        `_date` and `_hour` are those of the event's partition. `_object` is the number of the event's object in the
+        order of URIs.
         """
 
     def id_column(self, source: str) -> str | None:
-        """Return the column by whose value an event of the source counts once in its partition, if it has one."""
+        """Return the source's id column, or None. Each id counts once in its partition."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class CloudTables:
+    """Implements `Tables` with Glue, S3 and the file cache, which it reaches when the first table is opened."""
+
+    project: Project
+    deployment: Deployment
+
+    @cached_property
+    def _warehouse(self) -> Warehouse:
+        from slackwater.aws.warehouse import open_warehouse
+
+        return open_warehouse(database=self.deployment.warehouse_database, raw_bucket=self.deployment.raw_bucket)
+
+    @cached_property
+    def _files(self) -> FileCache:
+        from slackwater.aws.clients import client
+        from slackwater.aws.dynamodb.file_cache import DynamoFileCache
+
+        return DynamoFileCache(client("dynamodb"), self.deployment.file_table)
+
+    def published(self, pipeline: str) -> Any | None:
+        """Return the pipeline's published table, or None if nothing has been published yet."""
+        return self._warehouse.published(pipeline)
+
+    def raw(self, source: str) -> Any:
+        """Return the events of a source, without objects that a pull is writing or has superseded.
+
+        Raises `DayChanged` when files of the source keep changing meanwhile.
+        """
+        from slackwater.runs.consistent_listing import consistent_listing
+        from slackwater.sources.event_schema import raw_schema
+
+        definition, bucket = self.project.source(source), self.deployment.raw_bucket
+        listing = consistent_listing(
+            definition, lambda: self._warehouse.objects(source), files=self._files, bucket=bucket
+        )
+        return self._warehouse.partitions([item.uri for item in listing.objects], raw_schema(definition))
+
+    def id_column(self, source: str) -> str | None:
+        """Return the source's id column, or None."""
+        return self.project.source(source).id_column
+
+
+@dataclass(frozen=True)
+class QueryResult:
     """Column names, and rows of Python values."""
 
     columns: list[str]
     rows: list[tuple[Any, ...]]
 
 
-def ask(sql: str, *, tables: Tables, pipelines: Iterable[str], sources: Iterable[str]) -> Answer:
-    """Answer one SQL statement. Raises `InputError` for SQL that is wrong or does more than read.
+def run_query(sql: str, *, tables: Tables, pipelines: Iterable[str], sources: Iterable[str]) -> QueryResult:
+    """Run one SQL statement.
 
-    `pipelines` and `sources` are the names that a query may use; only those that stand in it are opened.
+    `pipelines` and `sources` are the names that a query may use. Only tables whose names occur in the SQL are opened.
+
+    Raises `InputError` for SQL that is wrong or does more than read, `CloudError` if a table cannot be read.
     """
     with duckdb.connect(":memory:") as connection:
-        _check(connection, sql)
-        missing = _register(connection, sql, tables, pipelines, sources)
-        for setting in _LOCKED:
+        _check_read_only(connection, sql)
+        unpublished = []
+        for name in _names_in(sql, pipelines):
+            published = tables.published(name)
+            if published is None:
+                unpublished.append(name)
+            else:
+                connection.register(name, published)
+        if _names_in(sql, ["raw"]):
+            connection.execute("CREATE SCHEMA raw")
+            for name in _names_in(sql, sources):
+                _create_raw_view(connection, name, tables.raw(name), tables.id_column(name))
+        # From here on, the statement itself cannot change the settings.
+        for setting in _SETTINGS:
             connection.execute(setting)
         try:
             result = connection.execute(sql)
-            return Answer([column[0] for column in result.description or []], result.fetchall())
+            return QueryResult([column[0] for column in result.description or []], result.fetchall())
         except duckdb.CatalogException as error:
-            raise InputError(_unknown(error, missing, pipelines, sources)) from error
+            # DuckDB guesses names among our inner tables; the names of the project help more.
+            message = str(error).split("\nDid you mean")[0]
+            for name in unpublished:
+                if f"name {name} " in message.lower():
+                    raise InputError(f"{name} has not been published yet: slackwater run {name} --date DATE") from error
+            known = [*sorted(pipelines), *(f"raw.{name}" for name in sorted(sources))]
+            raise InputError(f"SQL: {message} (tables: {', '.join(known)})") from error
         except duckdb.Error as error:
+            # DuckDB wraps errors of Arrow, such as an unreadable file, and has no class for them.
             if "reading the stream registered" in str(error):
                 raise CloudError(f"a table could not be read to its end: {error}") from error
             raise InputError(f"SQL: {error}") from error
 
 
-def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+def _check_read_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
         raise InputError(f"SQL: {error}") from error
     if len(statements) != 1:
         raise InputError(f"SQL: one statement is expected, not {len(statements)}")
-    if statements[0].type not in _READING:
+    if statements[0].type not in _READ_ONLY:
         raise InputError(f"SQL: {statements[0].type.name} is not allowed: a query only reads")
 
 
-def _register(
-    connection: duckdb.DuckDBPyConnection, sql: str, tables: Tables, pipelines: Iterable[str], sources: Iterable[str]
-) -> list[str]:
-    """Make the tables known that the SQL names; return the pipelines among them that are not published."""
-    missing: list[str] = []
-    for name in _named(sql, pipelines):
-        found = tables.published(name)
-        if found is None:
-            missing.append(name)
-        else:
-            connection.register(name, found)
-    if _named(sql, ["raw"]):
-        connection.execute("CREATE SCHEMA raw")
-        for name in _named(sql, sources):
-            _add_raw(connection, name, tables.raw(name), tables.id_column(name))
-    return missing
+def _create_raw_view(connection: duckdb.DuckDBPyConnection, source: str, events: Any, id_column: str | None) -> None:
+    """Create `raw.SOURCE` with the columns that the source's Glue table has.
 
-
-def _add_raw(connection: duckdb.DuckDBPyConnection, name: str, found: Any, id_column: str | None) -> None:
-    """Show partitions as Glue does: `hour` is the partition's, and a field of that name steps back to `_hour`.
-
-    Where there are ids, each counts once in its partition (`slackwater.runs.duplicates`).
+    `date` and `hour` are the partition's; a field of the event with such a name becomes `_date` or `_hour`. If the
+    source has an id column, each id counts once in its partition (`slackwater.sources.first_by_id`).
     """
-    names = [
-        *(f"_{key} AS {key}" for key in _PARTITION),
-        *(f"{key} AS _{key}" for key in _PARTITION if key in found.schema.names),
+    connection.register(f"_raw_{source}", events)
+    renamed = [
+        *(f"_{column} AS {column}" for column in _PARTITION_COLUMNS),
+        *(f"{column} AS _{column}" for column in _PARTITION_COLUMNS if column in events.schema.names),
     ]
-    connection.register(f"_raw_{name}", found)
-    shown = f'SELECT * EXCLUDE (_object) RENAME ({", ".join(names)}) FROM "_raw_{name}"'  # noqa: S608 - names of the project, which are words
-    connection.execute(f'CREATE VIEW raw."{name}" AS {shown} {_once(id_column) if id_column else ""}')
+    select = f'SELECT * EXCLUDE (_object) RENAME ({", ".join(renamed)}) FROM "_raw_{source}"'  # noqa: S608 - names of sources are words
+    if id_column:
+        # The receiver stores an id once in an object: the object's number alone orders duplicates.
+        is_first = is_first_of_its_id(f'"{id_column}"', partition=["_date", "_hour"], position=["_object"])
+        select = f"{select} QUALIFY {is_first}"
+    connection.execute(f'CREATE VIEW raw."{source}" AS {select}')
 
 
-def _once(id_column: str) -> str:
-    """Return what leaves the first received event of each id and partition, and all events without an id."""
-    alike = f'PARTITION BY _date, _hour, "{id_column}" ORDER BY _received_at, _object'
-    return f'QUALIFY "{id_column}" IS NULL OR row_number() OVER ({alike}) = 1'
+def _names_in(sql: str, names: Iterable[str]) -> list[str]:
+    """Return the names that occur in the SQL as words, in any case.
 
-
-def _named(sql: str, names: Iterable[str]) -> list[str]:
-    """Return those names that stand in the SQL as words, whatever their case; one too many is opened in vain."""
+    A name in a string or a comment counts too: that opens a table in vain, and does no harm.
+    """
     return [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE)]
-
-
-def _unknown(error: duckdb.Error, missing: list[str], pipelines: Iterable[str], sources: Iterable[str]) -> str:
-    """Say which table is not there, without DuckDB's guesses among inner tables and with the names that there are."""
-    message = str(error).split("\nDid you mean")[0]
-    for name in missing:
-        if f"name {name} " in message.lower():
-            return f"{name} has not been published yet: slackwater run {name} --date DATE"
-    known = [*sorted(pipelines), *(f"raw.{name}" for name in sorted(sources))]
-    return f"SQL: {message} (tables: {', '.join(known)})"

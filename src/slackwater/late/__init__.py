@@ -1,1 +1,1 @@
-"""Late data: noticed, weighed, compared with what was published, and told."""
+"""Late data: check finished days, run late ones again, compare the versions, and notify people."""

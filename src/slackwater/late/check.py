@@ -1,4 +1,4 @@
-"""Checking a pipeline's finished days: what their inputs are now, against what the published runs have read."""
+"""Checking a pipeline's finished days: their inputs now are compared with those that the published runs have read."""
 
 from __future__ import annotations
 
@@ -8,59 +8,60 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
-from itertools import chain, islice, takewhile
+from itertools import islice, takewhile
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
-from slackwater.errors import CloudError, DayChanged, InputError, ObjectMissing, SlackwaterError, Throttled
+from slackwater.errors import DayChanged, InputError, ObjectMissing, SlackwaterError, Throttled
 from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
-from slackwater.late.evaluate_day import SourceThresholds, early_rule, evaluate_day, unreadable
+from slackwater.late.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day, unreadable_day
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import HOUR, Day, day_of
 from slackwater.runs.difference import difference
-from slackwater.runs.inputs import InputListing
+from slackwater.runs.inputs import InputListing, first_error, published_manifest
 from slackwater.runs.manifest import InputManifest, Record
-from slackwater.runs.record import DayRecord, PublishedRun, RunRecord, RunState, run_identity
+from slackwater.runs.record import DayRecord, RunRecord, RunState, run_identity
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
 
+# A day waits for S3 most of the time, with up to 16 requests at once, and holds two manifests in memory meanwhile.
 _DAYS_AT_ONCE = 2
-"""Looking at a day is waiting for S3, up to 16 objects at once; its two manifests are held in memory meanwhile."""
-_MAX_OWED = 100
-"""Days before the window that one check has told: a Map's history and answer are bounded; the next check has more."""
+# A Map state's history and output are bounded. The next check reports the remaining days.
+_MAX_DAYS_TO_NOTIFY = 100
 
 
 class DayAction(StrEnum):
-    """What the state machine has to do about a day."""
+    """What the monitoring machine does with a day."""
 
     RERUN = "rerun"
-    TELL = "tell"
-    """It stands as it should, but people have not been told of the published version."""
+    """Run the day again, then compare the versions and notify people."""
+    NOTIFY = "notify"
+    """Compare the published version with the one that people know, and notify them."""
 
 
-class DayToHandle(Record):
-    """A day that something is to be done about."""
+class DayTask(Record):
+    """A day that the monitoring machine has to work on."""
 
     date: str
     action: DayAction
 
 
 class CheckedDay(NamedTuple):
-    """One day of the window, looked at."""
+    """The result of checking one day of the window."""
 
     day: Day
     decision: DayDecision
-    published: bool
+    is_published: bool
     arrivals: dict[str, datetime | None]
     """By source: when its newest object of the day was written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checker:
-    """Looks at the days of a project's pipelines again."""
+    """Checks the days of a project's pipelines."""
 
     project: Project
     inputs: InputListing
@@ -71,64 +72,89 @@ class Checker:
     now: Callable[[], datetime]
 
     def check(self, *, pipeline: str, as_of: str | None) -> CheckReport:
-        """Decide over the days of the pipeline's window before `as_of`, or before today, and look at that day too.
+        """Decide about the day `as_of`, or today, and the days of the pipeline's window before it.
 
-        Raises `UnknownName` for a pipeline that is none, `InputError` for an `as_of` that is no date or has not begun,
-        and `DayChanged` when files keep changing while they are listed.
+        An error with one day holds that day; the others are decided about.
+
+        Raises `UnknownName` when the project has no such pipeline, `InputError` when `as_of` is not a date or has not
+        begun, and `DayChanged`, `Throttled` or `ObjectMissing` when objects change during the check: try again then.
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
-        days = _days(definition, as_of, checked_at)
+        days = check_window(definition, as_of, checked_at)
         current, records = days[-1], {record.date: record for record in self.table.days(pipeline)}
 
-        def look(day: Day) -> CheckedDay:
+        def check_day(day: Day) -> CheckedDay:
             date = day.date.isoformat()
             record = records.get(date) or DayRecord(pipeline=pipeline, date=date)
-            return self._look(definition, day, record, current=day is current)
+            return self._check_day(definition, day, record, current=day is current)
 
         with ThreadPoolExecutor(_DAYS_AT_ONCE) as pool:
-            looked = list(pool.map(look, days))
+            checked = list(pool.map(check_day, days))
         return CheckReport(
             pipeline=pipeline,
             as_of=current.date.isoformat(),
             checked_at=checked_at,
             seconds=round(time.perf_counter() - started, 3),
-            days=tuple(found.decision for found in looked),
-            overdue=_overdue(definition, looked[:-1], records.values(), checked_at),
-            owed=self._owed(records.values(), days[0].date.isoformat()),
-            last_arrivals={name: self._last_arrival(definition, looked, name) for name in sorted(definition.sources)},
+            days=tuple(item.decision for item in checked),
+            overdue=overdue_days(definition, checked[:-1], records.values(), checked_at),
+            notifications_due=self._notifications_due(records.values(), before=days[0].date.isoformat()),
+            last_arrivals={name: self._last_arrival(definition, checked, name) for name in sorted(definition.sources)},
         )
 
-    def keep(self, report: CheckReport, *, execution: str) -> str:
-        """Write the report of `execution` down, and return its address."""
+    def save(self, report: CheckReport, *, execution: str) -> str:
+        """Store the report of the execution with that ARN, and return its URI."""
         uri = report_uri(self.exchange_bucket, report.pipeline, report.as_of, execution)
         self.store.put(uri, report.model_dump_json().encode())
         return uri
 
-    def _look(self, definition: Pipeline, day: Day, record: DayRecord, *, current: bool) -> CheckedDay:
-        """Look at one day; what is wrong with it holds this day, and leaves the others to be decided over."""
+    def _check_day(self, definition: Pipeline, day: Day, record: DayRecord, *, current: bool) -> CheckedDay:
         rule = early_rule(record, current=current, running=self._is_running(record))
         try:
-            return self._decide(definition, day, record, rule)
-        except (DayChanged, Throttled, ObjectMissing):  # what is being replaced meanwhile: the machine checks again
+            decision, manifest = self._decide(definition, day, record, rule)
+        except (DayChanged, Throttled, ObjectMissing):  # temporary: the state machine checks again
             raise
         except (SlackwaterError, ValidationError) as error:
-            decision, published = unreadable(record, _in_words(error)), record.published is not None
-            return CheckedDay(day, decision, published, self._arrivals(definition, day))
+            message = first_error(error) if isinstance(error, ValidationError) else str(error)
+            decision, manifest = unreadable_day(record, message), None
+        arrivals = {
+            name: max((item.arrived for item in manifest.of_source(name)), default=None)
+            if manifest
+            else self.inputs.last_arrival(name, day)
+            for name in definition.sources
+        }
+        return CheckedDay(day, decision, record.published is not None, arrivals)
 
-    def _decide(self, definition: Pipeline, day: Day, record: DayRecord, rule: DecisionRule | None) -> CheckedDay:
-        before = self._manifest(record.published) if rule is None and record.published else None
-        frozen_at = self._frozen_at(record)
+    def _decide(
+        self, definition: Pipeline, day: Day, record: DayRecord, rule: DecisionRule | None
+    ) -> tuple[DayDecision, InputManifest | None]:
+        """Return the decision about a day, and its inputs now if they were listed."""
+        published = record.published
+        before = published_manifest(self.store, published) if rule is None and published else None
+        # Not the manifest's own time: an equal manifest may have been written by an earlier run.
+        run = self.table.run(record.pipeline, record.date, published.run.attempt) if published else None
+        frozen_at = run.started_at if run else None
         if before is None:
-            decision = evaluate_day(record, rule or DecisionRule.MANIFEST_GONE, standards={}, frozen_at=frozen_at)
-            return CheckedDay(day, decision, record.published is not None, self._arrivals(definition, day))
+            return decide_early(record, rule or DecisionRule.MANIFEST_GONE, frozen_at=frozen_at), None
         now = self.inputs.manifest(definition.pipeline, day, known=before.objects)
-        found = difference(before, now, sources=definition.sources)
-        standards, failed = self._standards(definition), self._failed(record, now)
-        decision = evaluate_day(record, found, standards=standards, frozen_at=frozen_at, failed=failed)
-        return CheckedDay(day, decision, True, _arrivals(now, definition.sources))
+        own = definition.late.thresholds
+        thresholds = {
+            name: SourceThresholds(
+                definition.thresholds(self.project.source(name)),
+                f"pipeline {definition.pipeline}" if name in own else "its source",
+            )
+            for name in definition.sources
+        }
+        decision = evaluate_day(
+            record,
+            difference(before, now, sources=definition.sources),
+            thresholds=thresholds,
+            frozen_at=frozen_at,
+            failed=self._failed_runs(record, now),
+        )
+        return decision, now
 
-    def _failed(self, record: DayRecord, now: InputManifest) -> list[RunRecord]:
-        """Return the latest attempts, in order, that have failed at what a run would do now."""
+    def _failed_runs(self, record: DayRecord, now: InputManifest) -> list[RunRecord]:
+        """Return the latest attempts, in order, that have failed with the identity that a new run would have."""
         if record.published is None or record.attempts <= record.published.run.attempt:
             return []
         identity = run_identity(
@@ -141,120 +167,74 @@ class Checker:
         failed = takewhile(lambda run: run.state is RunState.FAILED and run.run.run_id == identity, latest)
         return list(failed)[::-1]
 
-    def _owed(self, records: Iterable[DayRecord], first: str) -> tuple[str, ...]:
-        """Return the days before the first of the window that people are owed word of, and that nobody runs now."""
-        owing = (record for record in records if record.notification_due and record.date < first)
-        return tuple(islice((record.date for record in owing if not self._is_running(record)), _MAX_OWED))
-
-    def _arrivals(self, definition: Pipeline, day: Day) -> dict[str, datetime | None]:
-        return {source: self.inputs.last_arrival(source, day) for source in definition.sources}
+    def _notifications_due(self, records: Iterable[DayRecord], *, before: str) -> tuple[str, ...]:
+        """Return the days before that date with a version that people do not know, without days that run now."""
+        due = (record for record in records if record.notification_due and record.date < before)
+        dates = (record.date for record in due if not self._is_running(record))
+        return tuple(islice(dates, _MAX_DAYS_TO_NOTIFY))
 
     def _is_running(self, record: DayRecord) -> bool:
         active = record.active
         return active is not None and is_alive(self.executions, active.execution, since=active.since, now=self.now())
 
-    def _manifest(self, published: PublishedRun) -> InputManifest | None:
-        run = published.run
-        try:
-            return InputManifest.model_validate_json(self.store.get(run.manifest))
-        except ObjectMissing:
-            return None
-        except ValidationError as error:
-            raise CloudError(
-                f"{run.manifest} is not readable as an input manifest ({_in_words(error)}): remove it, and run the day "
-                f"again by hand (slackwater run {run.pipeline} --date {run.date} --force)"
-            ) from error
-
-    def _frozen_at(self, record: DayRecord) -> datetime | None:
-        """When the published run listed its inputs; an equal manifest may have been written by an earlier run."""
-        if record.published is None:
-            return None
-        run = self.table.run(record.pipeline, record.date, record.published.run.attempt)
-        return run.started_at if run else None
-
-    def _standards(self, definition: Pipeline) -> dict[str, SourceThresholds]:
-        own = definition.late.thresholds
-        return {
-            name: SourceThresholds(
-                definition.thresholds(self.project.source(name)),
-                f"pipeline {definition.pipeline}" if name in own else "its source",
-            )
-            for name in definition.sources
-        }
-
-    def _last_arrival(self, definition: Pipeline, looked: Sequence[CheckedDay], source: str) -> datetime | None:
-        """The newest arrival of the days looked at; without any, of those before, as far as it may be silent."""
-        if found := max((when for one in looked if (when := one.arrivals[source])), default=None):
-            return found
-        day, since = looked[0].day, self.now() - self.project.source(source).silent_hours * HOUR
-        while not found and day.start > since:
+    def _last_arrival(self, definition: Pipeline, checked: Sequence[CheckedDay], source: str) -> datetime | None:
+        """Return the newest arrival in the checked days or, without one, in the days before up to `silent_hours`."""
+        newest = max((arrived for item in checked if (arrived := item.arrivals[source])), default=None)
+        day, since = checked[0].day, self.now() - self.project.source(source).silent_hours * HOUR
+        while newest is None and day.start > since:
             day = day_of(day.date - timedelta(days=1), definition.timezone)
-            found = self.inputs.last_arrival(source, day)
-        return found
+            newest = self.inputs.last_arrival(source, day)
+        return newest
 
 
-def actions(report: CheckReport) -> tuple[DayToHandle, ...]:
-    """Return what is to be done, in order of date; people are told of a day on hold too, if that is still owed."""
-    owed = ((date, DayAction.TELL) for date in report.owed)
-    found = chain(owed, ((day.date, _action(day)) for day in report.days))
-    return tuple(DayToHandle(date=date, action=action) for date, action in found if action)
+def day_tasks(report: CheckReport) -> tuple[DayTask, ...]:
+    """Return the days that the monitoring machine has to work on, in order of date.
+
+    People are notified of a day on hold, too, if they do not know its published version.
+    """
+    tasks = [DayTask(date=date, action=DayAction.NOTIFY) for date in report.notifications_due]
+    for day in report.days:
+        if day.decision is LateDecision.RERUN:
+            tasks.append(DayTask(date=day.date, action=DayAction.RERUN))
+        elif day.notification_due and day.rule not in {DecisionRule.RUNNING, DecisionRule.CURRENT}:
+            tasks.append(DayTask(date=day.date, action=DayAction.NOTIFY))
+    return tuple(tasks)
 
 
 def report_uri(exchange_bucket: str, pipeline: str, as_of: str, execution: str) -> str:
-    """Return the address of the report that the execution of that ARN leaves."""
+    """Return the URI of the report of the execution with that ARN."""
     return f"s3://{exchange_bucket}/checks/{pipeline}/{as_of}/{execution.rpartition(':')[2]}.json"
 
 
 def today(definition: Pipeline, now: datetime) -> date:
-    """Return the day that it is in the pipeline's time zone."""
+    """Return the current date in the pipeline's timezone."""
     return now.astimezone(ZoneInfo(definition.timezone)).date()
 
 
 def window_start(definition: Pipeline, as_of: str) -> datetime:
-    """Return when the first day begins that a check as of that date looks at."""
+    """Return when the first day of the window before `as_of` begins, UTC."""
     first = date.fromisoformat(as_of) - timedelta(days=definition.late.window_days)
     return day_of(first, definition.timezone).start
 
 
-def _days(definition: Pipeline, as_of: str | None, now: datetime) -> list[Day]:
-    """The days of the window in order, and the current one."""
+def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list[Day]:
+    """Return the days of the window in order, the current day last. Raises `InputError` as `Checker.check` does."""
     try:
         current = date.fromisoformat(as_of) if as_of is not None else today(definition, now)
-        before = range(definition.late.window_days, -1, -1)
-        days = [day_of(current - timedelta(days=back), definition.timezone) for back in before]
+        days_back = range(definition.late.window_days, -1, -1)
+        days = [day_of(current - timedelta(days=back), definition.timezone) for back in days_back]
     except (ValueError, OverflowError) as error:
         raise InputError(f"as_of: {as_of!r} is not a date such as 2013-03-10") from error
     if days[-1].start > now:
-        raise InputError(f"as_of: {as_of} has not begun in {definition.timezone}: name a day up to today, or none")
+        raise InputError(f"as_of: {as_of} has not begun in {definition.timezone}: use today or an earlier day")
     return days
 
 
-def _action(day: DayDecision) -> DayAction | None:
-    if day.decision is LateDecision.RERUN:
-        return DayAction.RERUN
-    return (
-        DayAction.TELL
-        if day.notification_due and day.rule not in {DecisionRule.RUNNING, DecisionRule.CURRENT}
-        else None
-    )
-
-
-def _overdue(
+def overdue_days(
     definition: Pipeline, window: Sequence[CheckedDay], records: Iterable[DayRecord], now: datetime
 ) -> tuple[str, ...]:
+    """Return the days past their deadline without a published run, after the first day that was ever published."""
     deadline = definition.deadline_hours * HOUR
     first = min((record.date for record in records if record.published), default=None)
-    missing = [found.day for found in window if not found.published and found.day.end + deadline < now]
-    return tuple(date for day in missing if first and (date := day.date.isoformat()) > first)
-
-
-def _in_words(error: SlackwaterError | ValidationError) -> str:
-    """Return an error in one line: of what does not fit a model, the first place and what is wrong there."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False)[0]
-        return f"{error.title}: {'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']}"
-    return str(error)
-
-
-def _arrivals(manifest: InputManifest, sources: Sequence[str]) -> dict[str, datetime | None]:
-    return {name: max((item.arrived for item in manifest.of_source(name)), default=None) for name in sources}
+    overdue = [item.day for item in window if not item.is_published and item.day.end + deadline < now]
+    return tuple(date for day in overdue if first and (date := day.date.isoformat()) > first)

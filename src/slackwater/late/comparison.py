@@ -1,4 +1,4 @@
-"""What a new version of a day changed: the summary that is stored, shown and told."""
+"""The comparison of two versions of a day: the summary that is stored, shown and sent."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from slackwater.runs.difference import Change, SourceDifference
 from slackwater.runs.manifest import Record
 
 MAX_ROWS = 100
-"""Changed rows that a summary holds; all of them are in its Arrow files."""
+"""Changed rows in a summary; all of them are in its Arrow files."""
 MAX_MOVERS = 5
-MAX_TEXT = 200
-"""Characters of a value that a summary holds, so that its size is bounded whatever the rows hold."""
+MAX_STRING_LENGTH = 200
+"""Characters of a string in a summary; it bounds the size of the summary for any data."""
 
 TOLERANCE = 1e-9
-"""Floating-point values that differ by no more than this part of the larger one are the same value.
-
-A run that is repeated may add the same numbers up in another order.
+"""Relative tolerance below which two floating-point values are equal: Spark may sum the same numbers in another order.
 """
 
 Value = bool | int | float | str | None
-"""A table's value as JSON can hold it.
+"""A table's value as JSON can represent it.
 
-Dates, timestamps and decimals are text; so are NaN and the infinities, and all that is not a single value.
+Dates, timestamps, decimals, NaN, the infinities and nested values are strings.
 """
 
 
@@ -35,7 +33,7 @@ class PublishedVersion(Record):
     attempt: int
     run_id: str
     tag: str
-    """By which the table shows it: `VERSION AS OF '<tag>'`."""
+    """The Iceberg tag: `VERSION AS OF '<tag>'` reads this version."""
     snapshot_id: str
     published_at: datetime
     frozen_at: datetime
@@ -44,20 +42,20 @@ class PublishedVersion(Record):
 
 
 class Totals(StrEnum):
-    """How a metric's rows are put into one number."""
+    """How the values of a metric are aggregated over the day."""
 
     SUM = "sum"
-    """Of whole numbers and decimals."""
+    """For integers and decimals."""
     MEAN = "mean"
-    """Of the rows that have a finite value, each counting once: floating-point columns are means and shares already."""
+    """For floating-point columns, over the rows with a finite value: such columns are means and shares already."""
 
 
 class Mover(Record):
-    """One key whose value of a metric has moved."""
+    """One key whose value of a metric has changed."""
 
     key: dict[str, Value]
     before: float | None
-    """None, for a sum, where there was no such row, or no value; a mean's movers have a value on both sides."""
+    """None where a sum had no row or no value. The movers of a mean have both values."""
     after: float | None
 
 
@@ -67,30 +65,30 @@ class MetricChange(Record):
     metric: str
     total: Totals
     before: float | None
-    """None of a day without a value."""
+    """None when the day had no value."""
     after: float | None
     movers: tuple[Mover, ...] = ()
-    """The largest differences first, at most `MAX_MOVERS`."""
+    """The keys with the largest differences first, at most `MAX_MOVERS`."""
 
     @property
     def moved(self) -> bool:
-        """Whether the day's number is another one; of a mean, by more than the order of adding up explains."""
+        """Whether the day's total has changed; a mean by more than `TOLERANCE`."""
         if self.before is None or self.after is None or self.total is Totals.SUM:
             return self.before != self.after
         return not math.isclose(self.before, self.after, rel_tol=TOLERANCE)
 
 
 class RowChange(Record):
-    """One row that is new, gone or other."""
+    """One row that was added, removed or changed."""
 
     change: Change
     key: dict[str, Value]
     values: dict[str, tuple[Value, Value]]
-    """By column, before and after: the columns that differ, or all of them for a row that is new or gone."""
+    """Before and after by column: the columns that differ, or all columns of an added or removed row."""
 
 
 class RowCounts(Record):
-    """Rows of the day, by the table's key."""
+    """Number of rows of the day, matched by the table's key."""
 
     before: int
     after: int
@@ -100,17 +98,17 @@ class RowCounts(Record):
 
     @property
     def differing(self) -> int:
-        """Rows that are not what they were."""
+        """Rows that were added, removed or changed."""
         return self.added + self.removed + self.changed
 
 
 class Comparison(Record):
-    """What the later of two versions of a day changed, and the inputs that explain it."""
+    """The changes between two versions of a day, and the changes of the inputs that explain them."""
 
     pipeline: str
     date: str
     key: tuple[str, ...]
-    """What tells rows of the day apart: the table's key without `date`."""
+    """Columns that identify a row of the day: the table's key without `date`."""
     before: PublishedVersion
     after: PublishedVersion
     rows: RowCounts
@@ -118,31 +116,32 @@ class Comparison(Record):
     examples: tuple[RowChange, ...]
     """In order of key, at most `MAX_ROWS`."""
     all_rows: ArrowReference | None
-    """All changed rows as Arrow files: the key, `change`, and `<column>_before`, `<column>_after`; None without any."""
+    """All changed rows as Arrow files: the key, `change`, and `<column>_before`, `<column>_after`. None without any."""
     inputs: tuple[SourceDifference, ...]
+    """By source; empty when an input manifest is gone."""
     seconds: float
 
 
 class ComparisonReference(Record):
-    """What passes through the orchestrator of a comparison."""
+    """A comparison as Step Functions receives it."""
 
     uri: str
-    """Of the `Comparison` as JSON; empty when there is nothing to compare."""
+    """URI of the `Comparison` as JSON; empty when there is nothing to compare."""
     before: int
     after: int
     differing: int
-    """Rows."""
-    why: str = ""
-    """In words, when there is nothing to compare."""
+    """Number of rows that differ."""
+    reason: str = ""
+    """Why there is nothing to compare."""
 
 
 def comparison_uri(prefix: str) -> str:
-    """Return the address of the `Comparison` of two versions that is kept under `prefix`."""
+    """Return the URI of the `Comparison` that is stored under `prefix`."""
     return f"{prefix}comparison.json"
 
 
 def reference_to(comparison: Comparison, prefix: str) -> ComparisonReference:
-    """Return what passes through the orchestrator of a comparison that is kept under `prefix`."""
+    """Return the reference to a comparison that is stored under `prefix`."""
     return ComparisonReference(
         uri=comparison_uri(prefix),
         before=comparison.before.attempt,

@@ -1,4 +1,4 @@
-"""What is to be done about a day, with the rule that decided and its numbers."""
+"""What is to be done about a day, and the rule and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ class LateDecision(StrEnum):
 
     RERUN = "rerun"
     HOLD = "hold"
-    """A person must look: running it again would publish less than before or from inputs that are gone, or fail."""
+    """A person must look: a new run would publish less than before, read inputs that are incomplete, or fail."""
     IGNORE = "ignore"
 
 
 class DecisionRule(StrEnum):
-    """Why it is to be done."""
+    """The rule that decided."""
 
     GROWN = "grown"
     """Late data reaches a threshold of its source."""
     BELOW = "below"
-    """There is late data, less than every threshold of its source."""
+    """There is late data, below every threshold of its source."""
     UNCHANGED = "unchanged"
     VANISHED = "vanished"
-    """Objects that the published run has read are gone, and nothing has taken their place."""
+    """Objects that the published run has read are gone without a replacement."""
     SHRANK = "shrank"
-    """A changed file has fewer rows than the published run has read of it."""
+    """A changed file has fewer rows than the published run has read from it."""
     MANIFEST_GONE = "manifest_gone"
-    """Nobody can say what the published run has read."""
+    """The input manifest of the published run is gone, so there is nothing to compare with."""
     UNREADABLE = "unreadable"
-    """What it has read, or what is there now, cannot be looked at: the other days are decided over without it."""
+    """The day cannot be checked because of an error; the other days are checked without it."""
     FAILED = "failed"
-    """It would be run again, but the latest attempts have failed with the very inputs and definition of a new one."""
-    UNSURE = "unsure"
-    """Nothing has grown, but a later attempt has ended without saying whether it had published, and none is under way.
+    """The day is late, but its latest attempts have failed with the same inputs and definition that a run has now."""
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    """Nothing reaches a threshold, but a later attempt has ended without an outcome and may have published.
 
-    What stands in the table may not be what is recorded: a new run makes both the same.
+    Then the table may not hold what the run table says; a new run makes both agree.
     """
     NEVER_PUBLISHED = "never_published"
     RUNNING = "running"
-    """A run of the day is under way: what it reads is seen when it has ended."""
+    """A run of the day is active; its inputs are checked when it has ended."""
     CURRENT = "current"
-    """The day that the check stands on: it is not over."""
+    """The day has not ended yet."""
 
 
 class DayDecision(Record):
@@ -55,8 +55,8 @@ class DayDecision(Record):
     date: str
     decision: LateDecision
     rule: DecisionRule
-    reason: str
-    """In words, with the numbers and the threshold that decided."""
+    reasons: tuple[str, ...]
+    """Why, with the numbers and the threshold that decided: one clause for each source or file."""
     run_id: str | None = None
     """Of the published run."""
     attempt: int | None = None
@@ -64,24 +64,29 @@ class DayDecision(Record):
     frozen_at: datetime | None = None
     """When the published run listed its inputs."""
     notification_due: bool = False
-    """Whether the published version is one that people have not been told of."""
+    """Whether people have not been notified of the published version."""
     sources: tuple[SourceDifference, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """The reasons in one line."""
+        return "; ".join(self.reasons)
 
 
 class CheckReport(Record):
-    """What one check of a pipeline has found."""
+    """The result of one check of a pipeline."""
 
     pipeline: str
     as_of: str
-    """The current day, in the pipeline's time zone."""
+    """The current day, in the pipeline's timezone."""
     checked_at: datetime
     seconds: float
     days: tuple[DayDecision, ...]
     """In order of date, the current day last."""
     overdue: tuple[str, ...] = ()
-    """Days of the window, after the first one ever published, that are past their deadline and not published."""
-    owed: tuple[str, ...] = ()
-    """Days before the window whose published version people have not been told of, as somebody has run them again."""
+    """Days of the window that are past their deadline and not published; none before the first published day."""
+    notifications_due: tuple[str, ...] = ()
+    """Days before the window that were run again by hand and whose published version people do not know."""
     last_arrivals: dict[str, datetime | None] = {}
-    """By source: when the newest object of the days looked at was written; of a source that has none there, of the days
-    before, as far back as its `silent_hours`."""
+    """When the newest object of each source was written, in the checked days or, without one there, in the days before
+    as far back as the source's `silent_hours`."""

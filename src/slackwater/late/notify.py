@@ -1,8 +1,15 @@
-"""Telling people what a new version of a day has changed: one message for a change, never two.
+"""Notifying people of what a new version of a day has changed: one message for a change, never two.
 
-The order of writes is what that rests on. The message is kept before anything else, the day is claimed right before
-sending, and the message's id is kept right after. So a claim that was left behind says: sent, when the id is there, or
-perhaps sent, when it is not; and then an alarm rings instead of a second message.
+The order of writes guarantees it:
+
+1. The message is stored next to its comparison.
+2. The execution claims the notification in the day's record.
+3. The message is sent.
+4. The id of the sent message is stored.
+5. The day's record marks the attempt as notified, and the claim is removed.
+
+A claim that was left behind by a crash means: the message was sent if its id is stored. Otherwise it may have been
+sent or not, between 2 and 4. Then nothing is sent again, and an alarm fires.
 """
 
 from __future__ import annotations
@@ -13,7 +20,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
-from slackwater.errors import AnswerLost, DayChanged, InputError, ObjectMissing, SlackwaterError
+from slackwater.errors import ResponseLost, DayChanged, InputError, ObjectMissing, SlackwaterError
 from slackwater.late.comparison import Comparison
 from slackwater.late.message import Message, compose
 from slackwater.runs.manifest import Record
@@ -21,181 +28,180 @@ from slackwater.runs.record import DayRecord, NotificationClaim
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
 
-_TRIES = 20
-"""Writes of one day at most: each is lost only to another one that came between reading and writing."""
+# Each failed write means that another execution has changed the day in between.
+_MAX_WRITES = 20
 
 
 class NotificationTopic(Protocol):
-    """Where messages are sent to."""
+    """Sends messages."""
 
     def publish(self, *, subject: str, body: str, attributes: Mapping[str, str]) -> str:
         """Send the message once, and return its id.
 
-        Raises `AnswerLost` when nobody knows whether it was sent; any other error means that it was not.
+        Raises `ResponseLost` when it is unknown whether the message was sent; any other error means that it was not.
         """
 
 
 class NotificationResult(Record):
-    """What has become of telling."""
+    """The result of a notification."""
 
-    told: bool
-    why: str = ""
-    """Why people were not told."""
+    notified: bool
+    reason: str = ""
+    """Why people were not notified."""
     message: str = ""
-    """Address of what they were told."""
+    """URI of the message that was sent."""
 
 
-class _Step(NamedTuple):
-    """What the day as it stands asks for."""
+class _NextStep(NamedTuple):
+    """The change to the day's record that its present state asks for."""
 
     update: dict[str, Any]
-    """Of the day's record; nothing is written without any."""
-    answer: NotificationResult | None = None
-    """None to go on, and send."""
-    unsure: bool = False
+    """Nothing is written when it is empty."""
+    result: NotificationResult | None = None
+    """The final result; None to send the message next."""
+    outcome_unknown: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notifier:
-    """Tells people of changed days."""
+    """Notifies people of changed days."""
 
     store: ObjectStore
     table: RunTable
     executions: Executions
     topic: NotificationTopic
     now: Callable[[], datetime]
-    unsure: Callable[[str], None]
-    """Called with the pipeline when a message may have been sent or not, before that is settled: to ring an alarm."""
+    on_outcome_unknown: Callable[[str], None]
+    """Called with the pipeline when a message may have been sent or not; it makes an alarm fire.
 
-    def tell(self, *, pipeline: str, date: str, comparison: str, execution: str) -> NotificationResult:
-        """Tell people what the comparison at that address says, unless they know or it is overtaken.
+    It is called before the day's record is updated: a crash in between repeats the call instead of losing it.
+    """
 
-        Raises the topic's error when it has refused the message: nothing was sent, and the call may be repeated.
-        Raises `DayChanged` when the day keeps changing.
+    def notify(self, *, pipeline: str, date: str, comparison: str, execution: str) -> NotificationResult:
+        """Send the message about the comparison at that URI, unless people know it or a later version is published.
+
+        Raises `InputError` when the comparison is of another day, the topic's error when the topic has refused the
+        message (nothing was sent, the call may be repeated), and `DayChanged` when the day keeps changing.
         """
-        found = Comparison.model_validate_json(self.store.get(comparison))
-        if (found.pipeline, found.date) != (pipeline, date):
-            raise InputError(f"comparison: {comparison} is one of {found.pipeline} for {found.date}")
-        address, message = message_uri(comparison), compose(found)
-        claim = NotificationClaim(execution=execution, attempt=found.after.attempt, since=self.now(), call=uuid4().hex)
-        answer = self._claim(found, message, address, claim)
-        return answer or self._send(found, message, address, claim)
+        content = Comparison.model_validate_json(self.store.get(comparison))
+        if (content.pipeline, content.date) != (pipeline, date):
+            raise InputError(f"comparison: {comparison} is one of {content.pipeline} for {content.date}")
+        uri, message = message_uri(comparison), compose(content)
+        claim = NotificationClaim(
+            execution=execution, attempt=content.after.attempt, since=self.now(), call=uuid4().hex
+        )
+        return self._claim(content, message, uri, claim) or self._send(content, message, uri, claim)
 
     def _claim(
-        self, found: Comparison, message: Message, address: str, claim: NotificationClaim
+        self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim
     ) -> NotificationResult | None:
-        """Make the telling this execution's; return the answer if there is nothing to tell."""
-        for _ in range(_TRIES):
-            day = self.table.day(found.pipeline, found.date)
-            if day.telling == claim:  # written before, and the answer was lost
+        """Claim the notification for this call. Returns the final result when there is nothing to send."""
+        for _ in range(_MAX_WRITES):
+            day = self.table.day(comparison.pipeline, comparison.date)
+            if day.notification_claim == claim:  # this call has written it, but the response was lost
                 return None
-            step = self._step(day, found, address, claim)
-            if step.unsure:
-                self.unsure(found.pipeline)
-            if step.answer is None:
-                self.store.put_new(address, message.model_dump_json().encode())
+            step = self._next_step(day, comparison, uri, claim)
+            if step.outcome_unknown:
+                self.on_outcome_unknown(comparison.pipeline)
+            # The message comes before the claim, so a claim that was left behind always has its message.
+            if step.result is None:
+                self.store.put_new(uri, message.model_dump_json().encode())
             try:
                 if step.update:
                     self.table.save_day(day.model_copy(update=step.update))
             except DayChanged:
                 continue
-            return step.answer
-        raise DayChanged(f"{found.pipeline}: {found.date} kept changing while people were to be told of it")
+            return step.result
+        raise DayChanged(f"{comparison.pipeline}: {comparison.date} kept changing while its notification was claimed")
 
-    def _step(self, day: DayRecord, found: Comparison, address: str, claim: NotificationClaim) -> _Step:
+    def _next_step(self, day: DayRecord, comparison: Comparison, uri: str, claim: NotificationClaim) -> _NextStep:
         attempt, published = claim.attempt, day.published.run.attempt if day.published else 0
-        if day.told >= attempt:
-            return _Step({}, NotificationResult(told=False, why="already told"))
+        if day.notified_attempt >= attempt:
+            return _NextStep({}, _not_notified("already notified"))
         if published != attempt:
-            why = f"overtaken by attempt {published}: the next monitoring compares it"
-            return _Step({}, NotificationResult(told=False, why=why))
-        if day.telling:
-            return self._left_behind(day, day.telling, address, claim)
-        if found.before.attempt < day.told:
-            return _Step({}, _told_of(day.told))
-        if not found.rows.differing:
-            return _Step({"told": attempt}, NotificationResult(told=False, why="the output did not change"))
-        return _Step({"telling": claim})
+            reason = f"attempt {published} was published since: the next monitoring compares it"
+            return _NextStep({}, _not_notified(reason))
+        if day.notification_claim:
+            return self._resolve_claim(day, day.notification_claim, uri, claim)
+        if comparison.before.attempt < day.notified_attempt:
+            return _NextStep({}, _not_notified(_compared_later(day.notified_attempt)))
+        if not comparison.rows.differing:
+            return _NextStep({"notified_attempt": attempt}, _not_notified("the output did not change"))
+        return _NextStep({"notification_claim": claim})
 
-    def _left_behind(self, day: DayRecord, telling: NotificationClaim, address: str, claim: NotificationClaim) -> _Step:
-        """Settle a telling that was begun before: nobody sends it again."""
-        mine = telling.execution == claim.execution
-        if not mine and is_alive(self.executions, telling.execution, since=telling.since, now=self.now()):
-            return _Step({}, NotificationResult(told=False, why="another monitoring tells it"))
-        update = {"told": max(day.told, telling.attempt), "telling": None}
-        if telling.attempt != claim.attempt:
-            comparisons = address.rsplit("/", 2)[0]
-            address = f"{comparisons}/{day.told}-{telling.attempt}/message.json"
-        if not self._was_sent(address):
-            return _Step(update, _perhaps(telling.attempt, address), unsure=True)
-        if telling.attempt != claim.attempt:
-            return _Step(update, _told_of(telling.attempt))
-        return _Step(
-            update,
-            NotificationResult(told=True, message=address)
-            if mine
-            else NotificationResult(told=False, why="already told"),
-        )
+    def _resolve_claim(
+        self, day: DayRecord, existing: NotificationClaim, uri: str, claim: NotificationClaim
+    ) -> _NextStep:
+        """Leave a claim of a running execution alone, and resolve one that was left behind: nothing is sent again."""
+        is_own = existing.execution == claim.execution
+        if not is_own and is_alive(self.executions, existing.execution, since=existing.since, now=self.now()):
+            return _NextStep({}, _not_notified("another monitoring sends the notification"))
+        update = {"notified_attempt": max(day.notified_attempt, existing.attempt), "notification_claim": None}
+        if existing.attempt != claim.attempt:
+            comparisons = uri.rsplit("/", 2)[0]
+            uri = f"{comparisons}/{day.notified_attempt}-{existing.attempt}/message.json"
+        try:
+            was_sent = Message.model_validate_json(self.store.get(uri)).message_id is not None
+        except ObjectMissing:
+            was_sent = False
+        if not was_sent:
+            result = _not_notified(_may_have_been_notified(existing.attempt, uri))
+            return _NextStep(update, result, outcome_unknown=True)
+        if existing.attempt != claim.attempt:
+            return _NextStep(update, _not_notified(_compared_later(existing.attempt)))
+        result = NotificationResult(notified=True, message=uri) if is_own else _not_notified("already notified")
+        return _NextStep(update, result)
 
-    def _send(self, found: Comparison, message: Message, address: str, claim: NotificationClaim) -> NotificationResult:
-        day = (found.pipeline, found.date)
-        attributes = {"pipeline": found.pipeline, "date": found.date}
+    def _send(self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim) -> NotificationResult:
+        attributes = {"pipeline": comparison.pipeline, "date": comparison.date}
         try:
             message_id = self.topic.publish(subject=message.subject, body=message.body, attributes=attributes)
-        except AnswerLost:
-            self.unsure(found.pipeline)
-            self._change(day, lambda record: _settled(record, claim))
-            return _perhaps(claim.attempt, address)
+        except ResponseLost:
+            self.on_outcome_unknown(comparison.pipeline)
+            self._release(comparison, claim, notified=True)
+            return _not_notified(_may_have_been_notified(claim.attempt, uri))
         except SlackwaterError:
-            self._change(day, lambda record: _without(record, claim))
+            self._release(comparison, claim, notified=False)
             raise
+        # The id comes before the release: from the claim to here, only the id proves that the message was sent. The
+        # release happens even if the id cannot be stored, because the message must not be sent again.
         try:
             sent = message.model_copy(update={"message_id": message_id, "sent_at": self.now()})
-            self.store.put(address, sent.model_dump_json().encode())
+            self.store.put(uri, sent.model_dump_json().encode())
         finally:
-            self._change(day, lambda record: _settled(record, claim))
-        return NotificationResult(told=True, message=address)
+            self._release(comparison, claim, notified=True)
+        return NotificationResult(notified=True, message=uri)
 
-    def _change(self, day: tuple[str, str], change: Callable[[DayRecord], DayRecord]) -> None:
-        """Change the day, whatever else changes it meanwhile."""
-        for _ in range(_TRIES):
-            record = self.table.day(*day)
-            changed = change(record)
+    def _release(self, comparison: Comparison, claim: NotificationClaim, *, notified: bool) -> None:
+        """Remove the claim, unless another one has replaced it, and mark its attempt as notified."""
+        for _ in range(_MAX_WRITES):
+            day = self.table.day(comparison.pipeline, comparison.date)
+            update: dict[str, Any] = {}
+            if day.notification_claim == claim:
+                update["notification_claim"] = None
+            if notified and day.notified_attempt < claim.attempt:
+                update["notified_attempt"] = claim.attempt
             try:
-                if changed != record:
-                    self.table.save_day(changed)
+                if update:
+                    self.table.save_day(day.model_copy(update=update))
             except DayChanged:
                 continue
             return
-        raise DayChanged(f"{day[0]}: {day[1]} kept changing while it was written down that people were told of it")
-
-    def _was_sent(self, address: str) -> bool:
-        try:
-            return Message.model_validate_json(self.store.get(address)).message_id is not None
-        except ObjectMissing:
-            return False
+        raise DayChanged(f"{comparison.pipeline}: {comparison.date} kept changing while its notification was recorded")
 
 
 def message_uri(comparison: str) -> str:
-    """Return the address of what people are told of the comparison at that address."""
+    """Return the URI of the message about the comparison at that URI."""
     return f"{comparison.rpartition('/')[0]}/message.json"
 
 
-def _told_of(attempt: int) -> NotificationResult:
-    return NotificationResult(
-        told=False, why=f"people were told of attempt {attempt}: the next monitoring compares with it"
-    )
+def _not_notified(reason: str) -> NotificationResult:
+    return NotificationResult(notified=False, reason=reason)
 
 
-def _perhaps(attempt: int, address: str) -> NotificationResult:
-    return NotificationResult(
-        told=False, why=f"unsure: people may have been told of attempt {attempt}, or not ({address})"
-    )
+def _compared_later(attempt: int) -> str:
+    return f"people were notified of attempt {attempt}: the next monitoring compares with it"
 
 
-def _settled(day: DayRecord, claim: NotificationClaim) -> DayRecord:
-    return _without(day, claim).model_copy(update={"told": max(day.told, claim.attempt)})
-
-
-def _without(day: DayRecord, claim: NotificationClaim) -> DayRecord:
-    return day.model_copy(update={"telling": None}) if day.telling == claim else day
+def _may_have_been_notified(attempt: int, uri: str) -> str:
+    return f"outcome unknown: people may have been notified of attempt {attempt}, or not ({uri})"

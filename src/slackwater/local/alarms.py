@@ -1,4 +1,4 @@
-"""The state of an alarm, by CloudWatch's rules for a metric's values and for data that is missing."""
+"""Evaluates alarms by CloudWatch's rules for datapoints and for missing data."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-_FURTHER_BACK = 2
-"""How many periods more than it needs CloudWatch looks at: its documentation's examples show five for three."""
+_EXTRA_PERIODS = 2  # CloudWatch evaluates more periods than it needs: five for three, in its documentation's examples
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "GreaterThanOrEqualToThreshold": operator.ge,
     "GreaterThanThreshold": operator.gt,
@@ -18,8 +17,8 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-class State(StrEnum):
-    """Of an alarm."""
+class AlarmState(StrEnum):
+    """The states of an alarm."""
 
     OK = "OK"
     ALARM = "ALARM"
@@ -27,69 +26,67 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
-    """What an alarm is told when it is made."""
+class AlarmDefinition:
+    """The parameters of PutMetricAlarm that decide about an alarm's state."""
 
     period: float
-    """Seconds that are taken together to one value."""
-    periods: int
-    """How many values are judged."""
-    to_alarm: int
-    """How many of them must breach."""
+    """Seconds whose points become one datapoint."""
+    evaluation_periods: int
+    datapoints_to_alarm: int
     comparison: str
     threshold: float
     missing: str
     """`missing`, `ignore`, `breaching` or `notBreaching`."""
 
     @classmethod
-    def of(cls, alarm: Mapping[str, Any]) -> Rule:
-        """Read an alarm as `DescribeAlarms` shows it."""
+    def from_document(cls, alarm: Mapping[str, Any]) -> AlarmDefinition:
+        """Read an alarm as DescribeAlarms shows it."""
         periods = int(alarm["EvaluationPeriods"])
         return cls(
             period=float(alarm["Period"]),
-            periods=periods,
-            to_alarm=int(alarm.get("DatapointsToAlarm") or periods),
+            evaluation_periods=periods,
+            datapoints_to_alarm=int(alarm.get("DatapointsToAlarm") or periods),
             comparison=alarm["ComparisonOperator"],
             threshold=float(alarm["Threshold"]),
             missing=alarm.get("TreatMissingData") or "missing",
         )
 
     @property
-    def looked_at(self) -> int:
-        """How many periods, from now backwards, can decide: the evaluation range."""
-        return self.periods + _FURTHER_BACK
-
-    def breaches(self, value: float) -> bool:
-        """Whether a value is beyond the threshold."""
-        return _COMPARISONS[self.comparison](value, self.threshold)
+    def evaluation_range(self) -> int:
+        """The number of periods, from now backwards, whose datapoints count."""
+        return self.evaluation_periods + _EXTRA_PERIODS
 
     @property
     def supported(self) -> bool:
-        """Whether it compares with a threshold; bands of anomalies are not known here."""
+        """Whether the alarm compares with a threshold; anomaly detection is not emulated."""
         return self.comparison in _COMPARISONS
 
+    def breaches(self, value: float) -> bool:
+        """Return whether a value is beyond the threshold."""
+        return _COMPARISONS[self.comparison](value, self.threshold)
 
-def period_of(at: float, *, now: float, period: float) -> int:
-    """Return in which period from now backwards, counted from 0, a moment lies."""
-    return max(0, int((now - at) // period))
+
+def period_index(timestamp: float, *, now: float, period: float) -> int:
+    """Return the period of a timestamp, counted from 0 for the current one backwards."""
+    return max(0, int((now - timestamp) // period))
 
 
-def judge(values: Sequence[float | None], rule: Rule, *, current: State) -> State:
-    """Return the state by the values of the periods looked at, the latest first, None where there is no data.
+def evaluate(values: Sequence[float | None], alarm: AlarmDefinition, *, current: AlarmState) -> AlarmState:
+    """Return the state of an alarm from the datapoints of its evaluation range, the latest first; None is missing.
 
-    What is there decides as long as there is enough of it, also from further back; only then is missing data treated.
+    Existing datapoints decide while there are enough of them, also older ones; only then is missing data treated.
     """
-    there = [(age, value) for age, value in enumerate(values, start=1) if value is not None][: rule.periods]
-    breaching = [age for age, value in there if rule.breaches(value)]
-    lacking = rule.periods - len(there)
-    counted = len(breaching) + (lacking if rule.missing == "breaching" else 0)
-    if counted >= rule.to_alarm:
-        return State.ALARM
-    if not lacking or rule.missing in {"breaching", "notBreaching"} or len(breaching) < len(there):
-        return State.OK
-    if rule.missing == "ignore":
+    existing = [(age, value) for age, value in enumerate(values, start=1) if value is not None]
+    existing = existing[: alarm.evaluation_periods]
+    breaching = [age for age, value in existing if alarm.breaches(value)]
+    lacking = alarm.evaluation_periods - len(existing)
+    if len(breaching) + (lacking if alarm.missing == "breaching" else 0) >= alarm.datapoints_to_alarm:
+        return AlarmState.ALARM
+    if not lacking or alarm.missing in {"breaching", "notBreaching"} or len(breaching) < len(existing):
+        return AlarmState.OK
+    if alarm.missing == "ignore":
         return current
-    if not there:
-        return State.INSUFFICIENT_DATA
-    # All that there is breaches, and it is too little: an alarm rings if it began long enough ago.
-    return State.ALARM if breaching[-1] >= rule.to_alarm else current
+    if not existing:
+        return AlarmState.INSUFFICIENT_DATA
+    # All existing datapoints breach, but too few: the alarm fires when the oldest one is old enough.
+    return AlarmState.ALARM if breaching[-1] >= alarm.datapoints_to_alarm else current

@@ -10,8 +10,7 @@ import sys
 import time
 import urllib.request
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,16 +20,15 @@ from slackwater.local import layout
 
 _START_SECONDS = 60
 _STOP_SECONDS = 30
-_ANSWER_SECONDS = 2
-_BACKLOG = 512
-_PORTS = range(20000, 28000)
-"""Below the ports that systems give to outgoing connections, so that a stopped cloud finds its port free again."""
-_TAIL_LINES = 15
+_RESPONSE_SECONDS = 2
+_BACKLOG = 512  # connections that wait while the server starts or is busy
+_PORTS = range(20000, 28000)  # below the ports of outgoing connections, so that a stopped cloud gets its port again
+_LOG_LINES = 15
 
 
 @dataclass(frozen=True)
 class LocalCloud:
-    """A local cloud that answers."""
+    """A running local cloud."""
 
     endpoint: str
     pid: int
@@ -41,38 +39,45 @@ class LocalCloud:
     ready: bool = True
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that send AWS SDKs, the AWS CLI and the CDK to this cloud, and what is deployed to it.
+        """Return the variables that direct AWS SDKs, the AWS CLI, the CDK and deployed functions to this cloud.
 
-        Partners of a laptop are on the laptop: functions may reach them there.
+        Functions may reach partners on this machine, which production functions may not.
         """
         return layout.environment(self.endpoint, self.region) | {"SLACKWATER_SET": "outbound_allow=127.0.0.1,localhost"}
 
 
 def up(root: Path, *, port: int | None = None) -> LocalCloud:
-    """Start the local cloud of the project in `root`, or return the one that runs.
+    """Start the local cloud of the project in `root`, or return the running one.
 
-    Without `port` it takes the one it had before, since deployed addresses hold it, or else a free one. Raises
-    `InputError` when the port is taken, or the cloud already runs on another; `CloudError` with the end of its log when
-    it does not start. An interruption leaves nothing running.
+    Without `port` it uses the port of the last start, which deployed URLs contain, or a free one. Raises `InputError`
+    when the port is in use or the cloud already runs on another port; `CloudError` with the end of its log when it does
+    not start. When the call is interrupted, no process stays behind.
     """
-    place = layout.Layout(root.resolve())
+    files = layout.Layout(root.resolve())
     running = status(root)
     if running is not None:
         if port is not None and urlsplit(running.endpoint).port != port:
-            raise InputError(f"the local cloud already runs on {running.endpoint}: stop it first, with local down")
+            raise InputError(f"the local cloud already runs on {running.endpoint}: stop it first with `local down`")
         return running
-    place.base.mkdir(parents=True, exist_ok=True)
-    previous = _remembered(place)
-    with _listener(place, port, urlsplit(previous).port if previous else None) as listener:
+    files.base.mkdir(parents=True, exist_ok=True)
+    files.log.touch()
+    with _listen(files, port) as listener:
         endpoint = f"http://{layout.HOST}:{listener.getsockname()[1]}"
-        with _server(place, listener) as pid:
-            cloud = _wait(place, pid, endpoint)
-            place.endpoint_file.write_text(_document(cloud), encoding="utf-8")
+        pid = _spawn_server(files, listener)
+        try:
+            cloud = _wait_for_status(files, pid, endpoint)
+            last_start = {name: getattr(cloud, name) for name in ("endpoint", "pid", "region", "account")}
+            files.endpoint_file.write_text(json.dumps(last_start, indent=2) + "\n", encoding="utf-8")
+        except BaseException:
+            if _alive(pid):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            raise
     return cloud
 
 
 def down(root: Path) -> bool:
-    """Stop the local cloud in order, its state saved. Return whether there was one. Raises `CloudError` if it stays."""
+    """Save the state of the local cloud and stop it. Return whether it ran. Raises `CloudError` if it does not stop."""
     cloud = status(root)
     if cloud is None:
         return False
@@ -86,99 +91,86 @@ def down(root: Path) -> bool:
 
 
 def status(root: Path) -> LocalCloud | None:
-    """Return the local cloud of the project in `root`, if it runs and answers."""
-    previous = _remembered(layout.Layout(root.resolve()))
-    return None if previous is None else _answer(previous, root)
+    """Return the local cloud of the project in `root` if it runs. Raises `CloudError` for a broken `cloud.json`."""
+    files = layout.Layout(root.resolve())
+    endpoint = _last_endpoint(files)
+    return _request_status(endpoint, files) if endpoint else None
 
 
-def _remembered(place: layout.Layout) -> str | None:
-    """Return the endpoint of the cloud that was started last."""
-    if not place.endpoint_file.exists():
+def _last_endpoint(files: layout.Layout) -> str | None:
+    """Return the endpoint of the last start."""
+    if not files.endpoint_file.exists():
         return None
     try:
-        return str(json.loads(place.endpoint_file.read_text(encoding="utf-8"))["endpoint"])
+        return str(json.loads(files.endpoint_file.read_text(encoding="utf-8"))["endpoint"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CloudError(f"{place.endpoint_file} cannot be read: delete it, and start the local cloud again") from error
+        raise CloudError(f"{files.endpoint_file} cannot be read: delete it and start the local cloud again") from error
 
 
-def _listener(place: layout.Layout, asked: int | None, previous: int | None) -> socket.socket:
-    """Return a listening socket on the port that was asked for, else the previous one, else a free one."""
-    if port := asked or previous:
+def _listen(files: layout.Layout, requested_port: int | None) -> socket.socket:
+    """Return a socket that listens on the requested port, else on that of the last start, else on a free one."""
+    if port := requested_port or urlsplit(_last_endpoint(files) or "").port:
         try:
             return socket.create_server((layout.HOST, port), backlog=_BACKLOG)
         except OSError as error:
-            why = "" if asked else ", which the addresses of what is deployed hold,"
+            purpose = "" if requested_port else ", which the URLs of the deployment contain,"
             reason = os.strerror(error.errno or 0)
-            raise InputError(f"port {port}{why} cannot be used: {reason}. Stop what listens there") from error
-    start = zlib.crc32(str(place.root).encode()) % len(_PORTS)
+            raise InputError(f"port {port}{purpose} cannot be used: {reason}. Stop the process that uses it") from error
+    start = zlib.crc32(str(files.root).encode()) % len(
+        _PORTS
+    )  # the same port for a project, different between projects
     for port in [*_PORTS[start:], *_PORTS[:start]]:
         with suppress(OSError):
             return socket.create_server((layout.HOST, port), backlog=_BACKLOG)
     return socket.create_server((layout.HOST, 0), backlog=_BACKLOG)
 
 
-def _answer(endpoint: str, root: Path) -> LocalCloud | None:
-    """Return the cloud that answers at `endpoint`, if it is the one of `root`: another may have taken its port."""
-    try:
-        with urllib.request.urlopen(f"{endpoint}{layout.STATUS_PATH}", timeout=_ANSWER_SECONDS) as response:  # noqa: S310
-            facts = json.load(response)
-    except (OSError, ValueError):
-        return None
-    if not isinstance(facts, dict) or facts.pop("root", None) != str(root.resolve()):
-        return None
-    return LocalCloud(**facts)
-
-
-@contextmanager
-def _server(place: layout.Layout, listener: socket.socket) -> Iterator[int]:
-    """Start the server, which outlives this process; end it again if what follows fails or is interrupted."""
+def _spawn_server(files: layout.Layout, listener: socket.socket) -> int:
+    """Start the server, which outlives this process. Return its process id."""
     listener.set_inheritable(True)
-    place.log.touch()
     command = [sys.executable, "-m", "slackwater.local.server"]
-    pid = os.posix_spawn(
+    return os.posix_spawn(
         sys.executable,
-        [*command, "--root", str(place.root), "--listener", str(listener.fileno())],
+        [*command, "--root", str(files.root), "--listener", str(listener.fileno())],
         os.environ,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(place.log), os.O_WRONLY | os.O_APPEND, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(files.log), os.O_WRONLY | os.O_APPEND, 0),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
         setsid=True,
     )
-    try:
-        yield pid
-    except BaseException:
-        if _alive(pid):
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        raise
 
 
-def _wait(place: layout.Layout, pid: int, endpoint: str) -> LocalCloud:
-    deadline = time.monotonic() + _START_SECONDS
+def _wait_for_status(files: layout.Layout, pid: int, endpoint: str) -> LocalCloud:
+    deadline, problem = time.monotonic() + _START_SECONDS, f"the local cloud has not started within {_START_SECONDS} s"
     while time.monotonic() < deadline:
-        if cloud := _answer(endpoint, place.root):
+        if cloud := _request_status(endpoint, files):
             return cloud
         if not _alive(pid):
-            raise CloudError(f"the local cloud did not start; the end of {place.log}:\n{_tail(place)}")
+            problem = "the local cloud did not start"
+            break
         time.sleep(0.05)
-    raise CloudError(f"no answer within {_START_SECONDS} s; the end of {place.log}:\n{_tail(place)}")
+    log = files.log.read_text(encoding="utf-8", errors="replace").splitlines()
+    raise CloudError("\n".join([f"{problem}; the end of {files.log}:", *log[-_LOG_LINES:]]))
 
 
-def _tail(place: layout.Layout) -> str:
-    return "\n".join(place.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:])
-
-
-def _document(cloud: LocalCloud) -> str:
-    facts = {"endpoint": cloud.endpoint, "pid": cloud.pid, "region": cloud.region, "account": cloud.account}
-    return json.dumps(facts, indent=2) + "\n"
+def _request_status(endpoint: str, files: layout.Layout) -> LocalCloud | None:
+    """Return the cloud at `endpoint` if it belongs to the same project; another process may use the port by now."""
+    try:
+        with urllib.request.urlopen(f"{endpoint}{layout.STATUS_PATH}", timeout=_RESPONSE_SECONDS) as response:  # noqa: S310
+            document = json.load(response)
+    except (OSError, ValueError):
+        return None
+    if not isinstance(document, dict) or document.pop("root", None) != str(files.root):
+        return None
+    return LocalCloud(**document)
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process runs; one that this process started and that has ended is taken off the list."""
+    """Return whether a process runs."""
     with suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+        os.waitpid(pid, os.WNOHANG)  # a child that has ended stays a zombie until then
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

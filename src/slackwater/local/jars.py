@@ -1,7 +1,6 @@
-"""Makes what the EMR image has and PyPI's Spark has not: `python -m slackwater.local.jars [ROOT]`.
+"""Makes what EMR's image has and PyPI's Spark has not: `python -m slackwater.local.jars [ROOT]`.
 
-That is the jars for S3 and Iceberg, and an archive of the classes that a job loads, which halves the time it takes to
-start.
+These are the jars for S3 and Iceberg, and an archive of the classes that a job loads, which halves a job's start time.
 """
 
 from __future__ import annotations
@@ -11,112 +10,90 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 from slackwater.errors import CloudError, SlackwaterError
 from slackwater.local import cloud
 from slackwater.local.emr import spark
-from slackwater.local.emr.objects import Objects
-from slackwater.local.emr.runner import SparkRunner, Stop
+from slackwater.local.emr.runner import SparkRunner, request_object
 from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
 from slackwater.local.layout import Layout
 
 _ICEBERG = "1.10.1"
-_SDK = "2.33.0"
-"""The AWS SDK that iceberg-aws-bundle holds; S3A runs on the same one."""
+_SDK = "2.33.0"  # the AWS SDK in iceberg-aws-bundle; S3A runs on the same one
 ARTEFACTS = (
     "org.apache.hadoop:hadoop-aws:3.4.1",
     f"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:{_ICEBERG}",
     f"org.apache.iceberg:iceberg-aws-bundle:{_ICEBERG}",
     f"software.amazon.awssdk:s3-transfer-manager:{_SDK}",
 )
+# Modules of the SDK that the artefacts depend on, and that iceberg-aws-bundle already contains.
 _IN_THE_BUNDLE = (
-    "annotations",
-    "arns",
-    "auth",
-    "aws-core",
-    "bundle",
-    "http-auth-aws",
-    "http-client-spi",
-    "json-utils",
-    "metrics-spi",
-    "protocol-core",
-    "regions",
-    "s3",
-    "sdk-core",
-    "utils",
+    *("annotations", "arns", "auth", "aws-core", "bundle", "http-auth-aws", "http-client-spi", "json-utils"),
+    *("metrics-spi", "protocol-core", "regions", "s3", "sdk-core", "utils"),
 )
-"""Modules of the SDK that the artefacts above ask for, and that iceberg-aws-bundle holds already."""
-_COMPLETE = "complete"
 _TRAINING_JOB = Path(__file__).parent / "emr" / "training_job.py"
 
 
 def fetch(folder: Path) -> list[Path]:
-    """Return the jars in `folder`, fetched with Spark's own resolver if they are not there. Raises `CloudError`."""
-    marker, wanted = folder / _COMPLETE, "\n".join(ARTEFACTS)
+    """Return the jars in `folder`, after fetching them with Spark's own resolver if needed. Raises `CloudError`."""
+    marker, wanted = folder / "complete", "\n".join(ARTEFACTS)
     if not marker.exists() or marker.read_text(encoding="utf-8") != wanted:
-        with tempfile.TemporaryDirectory() as scratch:
-            found = _resolve(Path(scratch))
+        with tempfile.TemporaryDirectory() as temporary:
+            scratch, home = Path(temporary), spark.spark_home()
+            # spark-submit resolves packages before it runs a program, so an empty one is enough.
+            (scratch / "nothing.py").touch()
+            command = [str(home / "bin" / "spark-submit"), "--conf", f"spark.jars.ivy={scratch / 'ivy'}"]
+            command += ["--packages", ",".join(ARTEFACTS)]
+            command += ["--exclude-packages", ",".join(f"software.amazon.awssdk:{name}" for name in _IN_THE_BUNDLE)]
+            environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+            process = subprocess.run(  # noqa: S603
+                [*command, str(scratch / "nothing.py")], env=environment, capture_output=True, text=True, check=False
+            )
+            resolved = sorted((scratch / "ivy" / "jars").glob("*.jar"))
+            if process.returncode or not resolved:
+                raise CloudError(f"Spark's jars could not be fetched:\n{process.stderr[-2000:]}")
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            for jar in found:
+            for jar in resolved:
                 shutil.move(jar, folder / jar.name)
+        # Written last: without it, the next call fetches everything again.
         marker.write_text(wanted, encoding="utf-8")
     (folder / "conf").mkdir(exist_ok=True)
     return sorted(folder.glob("*.jar"))
 
 
-def _resolve(scratch: Path) -> list[Path]:
-    nothing = scratch / "nothing.py"
-    nothing.write_text("", encoding="utf-8")
-    home = spark.spark_home()
-    command = [str(home / "bin" / "spark-submit"), "--conf", f"spark.jars.ivy={scratch / 'ivy'}"]
-    command += ["--packages", ",".join(ARTEFACTS)]
-    command += ["--exclude-packages", ",".join(f"software.amazon.awssdk:{name}" for name in _IN_THE_BUNDLE)]
-    environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(  # noqa: S603
-        [*command, str(nothing)], env=environment, capture_output=True, text=True, check=False
-    )
-    jars = sorted((scratch / "ivy" / "jars").glob("*.jar"))
-    if done.returncode or not jars:
-        raise CloudError(f"Spark's jars could not be fetched:\n{done.stderr[-2000:]}")
-    return jars
-
-
 def archive_classes(folder: Path) -> Path:
-    """Return the archive of the classes that a job loads, made by running one if it is not there.
+    """Return the archive of the classes that a job loads, after running a training job to make it if needed.
 
-    The job runs on a local cloud of its own, which leaves nothing. Raises `CloudError` when it fails.
+    The job runs on a temporary local cloud. Raises `CloudError` when it fails.
     """
     archive = spark.class_archive(folder)
     if archive.exists():
         return archive
-    with tempfile.TemporaryDirectory() as scratch:
-        training = cloud.up(Path(scratch))
+    with tempfile.TemporaryDirectory() as temporary:
+        scratch = Path(temporary)
+        training = cloud.up(scratch)
         try:
-            _train(training.endpoint, folder, Path(scratch), archive)
+            request_object(training.endpoint, "PUT", "s3://training/", b"")
+            request_object(training.endpoint, "PUT", "s3://training/job.py", _TRAINING_JOB.read_bytes())
+            partial = scratch / archive.name
+            options = f"{spark.java_options(scratch / 'jobs' / 'training' / 'conf')} -XX:ArchiveClassesAtExit={partial}"
+            options += " -Xlog:cds=off -Xlog:cds+dynamic=off"
+            submission = Submission("s3://training/job.py", [], {f"{DRIVER_ENVIRONMENT}SPARK_SUBMIT_OPTS": options})
+            runner = SparkRunner(endpoint=training.endpoint, jars=folder, folder=scratch / "jobs")
+            result = runner.run("training", submission, log_prefix=None, stop=threading.Event())
+            if result.exit_code or not partial.exists():
+                raise CloudError(f"the archive of classes could not be made: {result.error}")
+            shutil.move(partial, archive)
         finally:
-            cloud.down(Path(scratch))
+            cloud.down(scratch)
     return archive
 
 
-def _train(endpoint: str, folder: Path, scratch: Path, archive: Path) -> None:
-    objects = Objects(endpoint)
-    objects.make_bucket("training")
-    objects.put("s3://training/job.py", _TRAINING_JOB.read_bytes())
-    partial = scratch / archive.name
-    options = f"{spark.java_options(scratch / 'jobs' / 'training' / 'conf')} -XX:ArchiveClassesAtExit={partial}"
-    submission = Submission("s3://training/job.py", [])
-    submission.conf = {f"{DRIVER_ENVIRONMENT}SPARK_SUBMIT_OPTS": f"{options} -Xlog:cds=off -Xlog:cds+dynamic=off"}
-    runner = SparkRunner(endpoint=endpoint, jars=folder, folder=scratch / "jobs")
-    outcome = runner.run("training", submission, log_prefix=None, stop=Stop())
-    if outcome.exit_code or not partial.exists():
-        raise CloudError(f"the classes that a job loads could not be archived: {outcome.error}")
-    shutil.move(partial, archive)
-
-
 def main() -> int:
-    """Make them for the project in the folder that is named, or in this one."""
+    """Make jars and class archive for the project in the folder of the first argument, or in this folder."""
     folder = Layout(Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()).jars
     try:
         jars = fetch(folder)

@@ -1,101 +1,132 @@
-"""CloudWatch as it is on AWS: log lines become metrics, queues and failed executions are measured, alarms ring."""
+"""CloudWatch as on AWS: metrics from log lines, queues and failed executions; alarms by CloudWatch's rules.
+
+It replaces functions of the emulator's logs, state machines and metrics; see `emulator`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from slackwater.local import emulator, emulator_metrics, emulator_queues
-from slackwater.local.alarms import Rule, State, judge, period_of
-from slackwater.local.emf import Datum, data
+from slackwater.local.alarms import AlarmDefinition, AlarmState, evaluate, period_index
+from slackwater.local.emf import MetricDatum, read_metrics
+from slackwater.local.emulator import Scope, module, request_scope
 
 _LOG = logging.getLogger("slackwater.local")
 _PAUSE_SECONDS = 1
-_REPEAT_SECONDS = 60
-"""SQS measures a queue once a minute."""
+_QUEUE_METRIC_SECONDS = 60  # SQS measures a queue once a minute
 
 
 class Monitoring:
-    """Does once a second what the emulator does not do."""
+    """Puts metrics and evaluates alarms once a second."""
 
     def __init__(self, touch: Callable[[], None]) -> None:
-        """`touch` is told when something has changed that is to be kept."""
+        """`touch` is called when something has changed that must be saved."""
         self._touch = touch
-        self._noted: deque[tuple[emulator.Scope, Datum]] = deque()
-        self._measured: dict[tuple[emulator.Scope, str], tuple[float, emulator_queues.Waiting]] = {}
+        self._pending: deque[tuple[Scope, MetricDatum]] = deque()
+        self._measured_queues: dict[tuple[Scope, str], tuple[float, int, float | None]] = {}
 
     def register(self) -> None:
-        """Enter it in the emulator's tables."""
-        emulator_metrics.follow_logs(self._note_line)
-        emulator_metrics.follow_failures(self._note_failure)
-        emulator_metrics.judge_alarms(verdict)
-        emulator_metrics.keep_dead_letters()
+        """Collect metrics from log lines and failed executions, and evaluate alarms by CloudWatch's rules."""
+        logs, machines = module("services.cloudwatch_logs"), module("services.stepfunctions")
+        append, fail = logs._append_log_events, machines._fail_execution
+
+        # Functions log, and executions fail, in threads of their own; the metrics are put later, on the event loop.
+        @functools.wraps(append)
+        def append_log_events(stream: Any, events: Any) -> None:
+            append(stream, events)
+            for event in events:
+                self._pending.extend((request_scope(), datum) for datum in read_metrics(event["message"]))
+
+        @functools.wraps(fail)
+        def fail_execution(execution: Any, error: str, cause: str) -> None:
+            fail(execution, error, cause)
+            dimensions = {"StateMachineArn": execution["stateMachineArn"]}
+            datum = MetricDatum("AWS/States", "ExecutionsFailed", dimensions, "Count", time.time(), (1.0,))
+            self._pending.append((request_scope(), datum))
+
+        logs._append_log_events, machines._fail_execution = append_log_events, fail_execution
+        module("services.cloudwatch")._evaluate_alarm = evaluate_alarm
 
     async def run(self) -> None:
-        """Go on for ever. What changes, changes on the event loop, between two requests."""
+        """Run `step` once a second on the event loop, between two requests; never returns."""
         while True:
             await asyncio.sleep(_PAUSE_SECONDS)
             try:
                 if self.step(time.time()):
                     self._touch()
-            except Exception:  # noqa: BLE001 - what went wrong this time must not end all alarms
-                _LOG.exception("Metrics and alarms could not be brought up to date")
+            except Exception:  # noqa: BLE001 - one failure must not end all alarms
+                _LOG.exception("Metrics and alarms could not be updated")
 
     def step(self, now: float) -> bool:
-        """Bring metrics and alarms up to date. Return whether there was anything to do."""
-        put = self._put_noted() + self._put_measured(now)
-        return emulator_metrics.evaluate_alarms() or put > 0
+        """Put the metrics of the last second and evaluate every alarm. Return whether anything changed."""
+        metrics, changed = module("services.cloudwatch"), False
+        self._measure_queues(now)
+        for _ in range(len(self._pending)):
+            scope, (namespace, name, dimensions, unit, timestamp, values) = self._pending.popleft()
+            with module("core.responses").request_scope(*scope):
+                metrics._store_datum(namespace, name, dimensions, timestamp, unit, None, values, None, None)
+            changed = True
+        for (account, region, _), alarm in metrics._alarms.all_items():
+            before = alarm["StateValue"]
+            with module("core.responses").request_scope(account, region):
+                metrics._evaluate_alarm(alarm)
+            changed = changed or alarm["StateValue"] != before
+        return changed
 
-    def _note_line(self, line: str) -> None:
-        """Take a log line. Functions log, and executions fail, in threads of their own."""
-        scope = emulator.request_scope()
-        self._noted.extend((scope, datum) for datum in data(line))
-
-    def _note_failure(self, machine: str) -> None:
-        of = {"StateMachineArn": machine}
-        datum = Datum("AWS/States", "ExecutionsFailed", of, "Count", time.time(), (1.0,))
-        self._noted.append((emulator.request_scope(), datum))
-
-    def _put_noted(self) -> int:
-        count = len(self._noted)
-        for _ in range(count):
-            emulator_metrics.put_datum(*self._noted.popleft())
-        return count
-
-    def _put_measured(self, now: float) -> int:
-        """Put what queues hold: when it has changed, and as long as there is something."""
-        due = {}
-        for queue, found in emulator_queues.waiting().items():
-            at, before = self._measured.get(queue, (0.0, None))
-            if found != before or (found.oldest and now - at >= _REPEAT_SECONDS):
-                due[queue] = found
-        for (scope, name), found in due.items():
-            age = now - found.oldest if found.oldest else 0.0
+    def _measure_queues(self, now: float) -> None:
+        """Measure the queues that have changed, and once a minute those that hold messages."""
+        for (account, region, _), queue in module("services.sqs")._queues.all_items():
+            key, messages = (Scope(account, region), queue["name"]), list(queue["messages"])
+            visible = sum(message["visible_at"] <= time.time() for message in messages)
+            oldest = min((message["sent_at"] for message in messages), default=None)  # also of those in flight
+            measured_at, *measured = self._measured_queues.get(key, (0.0, None, None))
+            if measured == [visible, oldest] and (oldest is None or now - measured_at < _QUEUE_METRIC_SECONDS):
+                continue
             for metric, unit, value in (
-                ("ApproximateNumberOfMessagesVisible", "Count", float(found.visible)),
-                ("ApproximateAgeOfOldestMessage", "Seconds", age),
+                ("ApproximateNumberOfMessagesVisible", "Count", float(visible)),
+                ("ApproximateAgeOfOldestMessage", "Seconds", now - oldest if oldest else 0.0),
             ):
-                datum = Datum("AWS/SQS", metric, {"QueueName": name}, unit, now, (value,))
-                emulator_metrics.put_datum(scope, datum)
-            self._measured[scope, name] = (now, found)
-        return len(due)
+                datum = MetricDatum("AWS/SQS", metric, {"QueueName": queue["name"]}, unit, now, (value,))
+                self._pending.append((key[0], datum))
+            self._measured_queues[key] = (now, visible, oldest)
 
 
-def verdict(alarm: Mapping[str, Any], points: Sequence[Any]) -> tuple[str, str]:
-    """Return an alarm's state by its metric's points, and why. One that this cloud cannot judge stays as it is."""
-    rule, current, now = Rule.of(alarm), State(alarm["StateValue"]), time.time()
-    if not rule.supported:
+def evaluate_alarm(alarm: dict[str, Any]) -> None:
+    """Set an alarm's state from its metric, and run its actions when the state changes.
+
+    The emulator's own function mixes the dimensions of a metric, and keeps the state of an alarm whose data ends.
+    """
+    if not alarm.get("MetricName"):
+        return
+    metrics = module("services.cloudwatch")
+    dimensions = metrics._dims_key(metrics._dims_from_list(alarm.get("Dimensions") or []))
+    points = metrics._metrics.get((alarm["Namespace"], alarm["MetricName"], dimensions)) or []
+    (state, reason), old = alarm_state(alarm, list(points)), alarm["StateValue"]
+    if state != old:
+        alarm.update(StateValue=state, StateReason=reason, StateUpdatedTimestamp=int(time.time()))
+        metrics._record_history(alarm["AlarmName"], old, state, reason)
+        metrics._dispatch_alarm_actions(alarm, old, state, reason)
+        metrics._evaluate_parent_alarms(alarm)
+
+
+def alarm_state(alarm: Mapping[str, Any], points: Sequence[Any]) -> tuple[str, str]:
+    """Return an alarm's state and its reason from the points of its metric; both stay when it is not supported."""
+    definition, current, now = AlarmDefinition.from_document(alarm), AlarmState(alarm["StateValue"]), time.time()
+    if not definition.supported:
         return current, alarm["StateReason"]
-    periods: list[list[Any]] = [[] for _ in range(rule.looked_at)]
+    metrics, statistic = module("services.cloudwatch"), alarm.get("ExtendedStatistic") or alarm["Statistic"]
+    periods: list[list[Any]] = [[] for _ in range(definition.evaluation_range)]
     for point in points:
-        age = period_of(point["Timestamp"], now=now, period=rule.period)
-        if age < len(periods):
-            periods[age].append(point)
-    values = [emulator_metrics.statistic(alarm, found) for found in periods]
-    shown = ", ".join("no data" if value is None else f"{value:g}" for value in values)
-    why = f"{rule.comparison} {rule.threshold:g}; periods of {rule.period:g} s, the latest first: {shown}"
-    return judge(values, rule, current=current), why
+        index = period_index(point["Timestamp"], now=now, period=definition.period)
+        if index < len(periods):
+            periods[index].append(point)
+    values = [metrics._stat_value(metrics._calc_stats(group), statistic, group) if group else None for group in periods]
+    datapoints = ", ".join("no data" if value is None else f"{value:g}" for value in values)
+    reason = f"{definition.comparison} {definition.threshold:g}; periods of {definition.period:g} s, latest first: "
+    return evaluate(values, definition, current=current), reason + datapoints

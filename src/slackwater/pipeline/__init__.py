@@ -1,1 +1,1 @@
-"""From a YAML graph of steps to a state machine."""
+"""Pipelines: a graph of steps in YAML, its stages, and the state machine that runs them."""

@@ -1,4 +1,4 @@
-"""What a user writes about one pipeline: `pipelines/<name>.yaml`."""
+"""The definition of a pipeline, as a user writes it in `pipelines/<name>.yaml`."""
 
 from __future__ import annotations
 
@@ -12,74 +12,75 @@ from slackwater.sources.late_thresholds import LateThresholds
 
 
 class StepUse(Model):
-    """One step of the graph: which module, what it reads, with which parameters."""
+    """One step of the graph: its module, its inputs and its parameters."""
 
     step: Name
-    """The module in `slackwater.steps`."""
+    """The name of a module in `slackwater.steps`."""
     depends_on: Annotated[tuple[Name, ...], Field(min_length=1)]
-    """Names of sources or of other steps, in the order in which the step takes them."""
+    """Names of sources or of other steps, in the order that the step expects."""
     parameters: Annotated[dict[str, Any], Field(alias="with")] = {}
     exchange: bool = False
-    """Ask for an Arrow exchange after this step, where the compiler would have gone on in one Spark job."""
+    """Whether to end the Spark job after this step and store its rows as Arrow files, also where the next step could
+    run in the same job."""
 
 
 class Publish(Model):
-    """Which step's rows are published, and what makes a row of a day unique."""
+    """The step whose rows are published, and the columns that identify a row of the table."""
 
     step: Name
     key: Annotated[tuple[Name, ...], Field(min_length=1)]
 
 
 class Schedule(Model):
-    """When a pipeline's days are run and looked at again, by the clock of the pipeline's time zone."""
+    """When days are processed and monitored, in the local time of the pipeline's timezone."""
 
     process: Cron = "0 3 * * *"
     monitor: Cron = "0 6 * * *"
     buffer_hours: Annotated[int, Field(ge=0, le=720)] = 2
-    """`process` runs the latest day that ended at least so long before."""
+    """`process` runs the latest day that ended at least this many hours before."""
 
 
 class Late(Model):
-    """How late data of finished days is dealt with."""
+    """How late data of finished days is handled."""
 
     window_days: Annotated[int, Field(gt=0, le=366)] = 7
-    """How many days before the current one are looked at again."""
+    """How many days before the current one are checked again."""
     thresholds: dict[Name, LateThresholds] = {}
-    """By source: instead of those that stand in the source's own definition."""
+    """By source: thresholds that replace those of the source's own definition."""
 
 
 class Pipeline(Model):
-    """A graph of steps over sources, run for one local day at a time, publishing one warehouse table of its name."""
+    """A graph of steps over sources, which runs for one local day at a time and publishes the table of its name."""
 
     pipeline: Name
     description: str = ""
     timezone: TimeZone = "UTC"
-    """Whose calendar a day is of: a day is the 23, 24 or 25 hours between two local midnights."""
+    """A day is the 23, 24 or 25 hours between two midnights in this timezone."""
     sources: Annotated[tuple[Name, ...], Field(min_length=1)]
     steps: Annotated[dict[Name, StepUse], Field(min_length=1)]
     publish: Publish
     schedule: Schedule = Schedule()
     late: Late = Late()
     deadline_hours: Annotated[int, Field(gt=0)] = 12
-    """A day that is not published so long after its end is overdue, and an alarm rings."""
+    """A day that is not published this many hours after its end is overdue, and an alarm fires."""
 
     @model_validator(mode="after")
-    def _names_are_distinct(self) -> Pipeline:
-        both = set(self.sources) & set(self.steps)
-        if both:
-            raise ValueError(f"steps may not be named like sources: {', '.join(sorted(both))}")
+    def _check_names(self) -> Pipeline:
+        common = set(self.sources) & set(self.steps)
+        if common:
+            raise ValueError(f"steps may not be named like sources: {', '.join(sorted(common))}")
         if self.publish.step not in self.steps:
             raise ValueError(f"publish.step names no step: {self.publish.step!r}")
         if "date" not in self.publish.key:
             raise ValueError("publish.key must contain `date`, the column by which the table is partitioned")
-        foreign = sorted(set(self.late.thresholds) - set(self.sources))
-        if foreign:
+        unknown = sorted(set(self.late.thresholds) - set(self.sources))
+        if unknown:
             raise ValueError(
-                f"late.thresholds names what is no source of this pipeline: {', '.join(foreign)} "
+                f"late.thresholds: {', '.join(unknown)} is no source of this pipeline "
                 f"(its sources: {', '.join(self.sources)})"
             )
         return self
 
     def thresholds(self, source: Source) -> LateThresholds:
-        """Return what decides over late data of one of the pipeline's sources."""
+        """Return the thresholds for late data of one of the pipeline's sources."""
         return self.late.thresholds.get(source.source, source.late)

@@ -10,7 +10,7 @@ from slackwater.pipeline.definition import Pipeline
 
 
 class Stage(Model):
-    """Steps that run as one Spark job; the last one's rows leave it."""
+    """Steps that run as one Spark job. The rows of the last step are the result of the stage."""
 
     name: str
     """The name of its last step."""
@@ -20,7 +20,7 @@ class Stage(Model):
 
 
 def order(pipeline: Pipeline) -> tuple[str, ...]:
-    """All steps, each after what it depends on. Raises `DefinitionError` for a dangling dependency or a cycle."""
+    """Return all steps, each after its dependencies. Raises `DefinitionError` for an unknown dependency or a cycle."""
     known = {*pipeline.sources, *pipeline.steps}
     for name, use in pipeline.steps.items():
         for dependency in use.depends_on:
@@ -42,10 +42,11 @@ def order(pipeline: Pipeline) -> tuple[str, ...]:
 
 
 def stages(pipeline: Pipeline) -> tuple[Stage, ...]:
-    """Join steps into stages, in an order in which they can run.
+    """Group the steps into stages, in an order in which the stages can run. The last stage ends with `publish.step`.
 
-    An exchange stands after a step that asks for it, that several steps read (a fork), or whose reader takes several
-    steps (a join); every other step goes on in its reader's Spark job.
+    A stage ends after a step that asks for an exchange, that several steps read (a fork), or whose reader reads several
+    steps (a join). Every other step runs in the Spark job of its reader. Raises `DefinitionError` as `order` does, and
+    for a step that nothing reads and that is not published.
     """
     ordered = order(pipeline)
     readers: dict[str, list[str]] = {name: [] for name in pipeline.steps}
@@ -53,15 +54,16 @@ def stages(pipeline: Pipeline) -> tuple[Stage, ...]:
         for dependency in use.depends_on:
             if dependency in readers:
                 readers[dependency].append(name)
-    loose = sorted(name for name, who in readers.items() if not who and name != pipeline.publish.step)
-    if loose:
+    unused = sorted(name for name, names in readers.items() if not names and name != pipeline.publish.step)
+    if unused:
         raise DefinitionError(
-            f"pipeline {pipeline.pipeline}: nothing reads {', '.join(loose)}: remove it or publish it"
+            f"pipeline {pipeline.pipeline}: nothing reads {', '.join(unused)}: remove it or publish it"
         )
 
     def ends_stage(name: str) -> bool:
         if pipeline.steps[name].exchange or len(readers[name]) != 1:
             return True
+        # A join waits for all of its inputs: each of them is a job of its own.
         siblings = [d for d in pipeline.steps[readers[name][0]].depends_on if d in pipeline.steps]
         return len(siblings) > 1
 

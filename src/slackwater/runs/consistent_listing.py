@@ -1,4 +1,4 @@
-"""What readers see of a source's objects: those at rest, while files of a pull are written and replaced."""
+"""A listing of a source's objects that is not mixed up by pulls running at the same time."""
 
 from __future__ import annotations
 
@@ -6,41 +6,43 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from slackwater.errors import DayChanged
-from slackwater.receiver.pull.file_cache import FileCache, FileEntry, FileVersion, unsettled_objects
+from slackwater.receiver.pull.file_cache import FileCache, FileEntry, FileVersion, uncommitted_objects
 from slackwater.sources.definition import Source
 from slackwater.storage import StoredObject
 
-_LISTINGS = 5
-"""How often the objects are listed at most, when files are being taken meanwhile."""
+_MAX_LISTINGS = 5
 
 
 class ConsistentListing(NamedTuple):
-    """Objects, and the files that they were listed with; a source whose events are pushed has none."""
+    """Objects, and the file cache's entries that belong to them; a pushed source has no entries."""
 
     objects: list[StoredObject]
     entries: list[FileEntry]
 
 
 def consistent_listing(
-    source: Source, listing: Callable[[], Iterable[StoredObject]], *, files: FileCache, bucket: str
+    source: Source, list_objects: Callable[[], Iterable[StoredObject]], *, files: FileCache, bucket: str
 ) -> ConsistentListing:
-    """List objects of the source, but for those that are half written or superseded.
+    """List objects of the source, without those that a pull has half written or superseded.
 
-    `listing` is called again when a file's content has changed meanwhile. Raises `DayChanged` if that never rests.
+    Calls `list_objects` again when the content of a file has changed during the listing. Raises `DayChanged` when the
+    files keep changing.
     """
     if source.pull is None:
-        return ConsistentListing(list(listing()), [])
+        return ConsistentListing(list(list_objects()), [])
+    # S3 and the file cache cannot be read in one transaction. When the entries are the same before and after the
+    # listing, the objects in between belong to them.
     entries = files.entries(source.source)
-    for _ in range(_LISTINGS):
-        listed, before = list(listing()), entries
+    for _ in range(_MAX_LISTINGS):
+        objects, entries_before = list(list_objects()), entries
         entries = files.entries(source.source)
-        if _contents(entries) == _contents(before):
-            unsettled = unsettled_objects(entries, bucket=bucket)
-            return ConsistentListing([found for found in listed if found.uri not in unsettled], entries)
+        if _contents(entries) == _contents(entries_before):
+            unsettled = uncommitted_objects(entries, bucket=bucket)
+            return ConsistentListing([item for item in objects if item.uri not in unsettled], entries)
     raise DayChanged(f"files of {source.source} kept changing while its objects were listed")
 
 
 def _contents(entries: Iterable[FileEntry]) -> dict[str, tuple[FileVersion | None, ...]]:
-    """Return what of each file decides over its objects: a lease, or a new time of taking, changes none of them."""
-    found = {entry.path: (entry.version, entry.writing, *entry.superseded) for entry in entries}
-    return {path: versions for path, versions in found.items() if any(versions)}
+    """Return the contents of each file; leases and times are left out, because they do not change any object."""
+    contents = {entry.path: (entry.version, entry.writing, *entry.superseded) for entry in entries}
+    return {path: versions for path, versions in contents.items() if any(versions)}

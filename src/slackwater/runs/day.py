@@ -21,11 +21,11 @@ class Day(NamedTuple):
 
     @property
     def hours(self) -> int:
-        """Whole hours: 24, and 23 or 25 when clocks change."""
+        """Whole hours: 24, or 23 or 25 on the day of a change to or from summer time."""
         return round((self.end - self.start) / HOUR)
 
     def partitions(self) -> Iterator[Partition]:
-        """Every UTC hour that the day touches, in order."""
+        """Yield the partition of every UTC hour that overlaps the day, in order."""
         hour = self.start.replace(minute=0, second=0, microsecond=0)
         while hour < self.end:
             yield partition_of(hour)
@@ -33,19 +33,18 @@ class Day(NamedTuple):
 
 
 def day_of(local_date: date, timezone: str) -> Day:
-    """Return the day that `local_date` names in `timezone`.
+    """Return the day of `local_date` in the IANA timezone.
 
-    Where a clock change skips midnight, the day starts when the clocks resume.
+    Where a clock change skips midnight, the day starts at the first local time after the gap.
     """
-    zone = ZoneInfo(timezone)
     start, end = (
-        datetime.combine(when, time(), tzinfo=zone).astimezone(UTC)
-        for when in (local_date, local_date + timedelta(days=1))
+        datetime.combine(midnight, time(), tzinfo=ZoneInfo(timezone)).astimezone(UTC)
+        for midnight in (local_date, local_date + timedelta(days=1))
     )
     return Day(local_date, start, end)
 
 
-def partition_of(moment: datetime) -> Partition:
-    """Return the partition of an aware timestamp."""
-    moment = moment.astimezone(UTC)
-    return Partition(moment.strftime("%Y-%m-%d"), moment.strftime("%H"))
+def partition_of(instant: datetime) -> Partition:
+    """Return the partition of an aware timestamp: its date and hour in UTC."""
+    instant = instant.astimezone(UTC)
+    return Partition(instant.strftime("%Y-%m-%d"), instant.strftime("%H"))

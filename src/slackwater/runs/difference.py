@@ -1,4 +1,4 @@
-"""What has become of a day's inputs: the difference between two of its manifests, exact to the object."""
+"""The difference between two input manifests of one day, exact to the object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slackwater.runs.manifest import InputManifest, InputObject, Record
 
 
 class Amount(Record):
-    """So many objects, with so many rows and bytes."""
+    """A number of objects, with their rows and bytes in total."""
 
     objects: int = 0
     rows: int = 0
@@ -23,7 +23,7 @@ class Amount(Record):
 
 
 class Change(StrEnum):
-    """What has become of an input."""
+    """How an input, or a row, differs between two versions of a day."""
 
     ADDED = "added"
     CHANGED = "changed"
@@ -31,23 +31,23 @@ class Change(StrEnum):
 
 
 class InputChange(Record):
-    """One hour's objects of one file, or of pushes: what they were and what they are."""
+    """The change of one file, or of pushed events, in one partition."""
 
     source: str
     date: str
     hour: str
     """Of the partition, UTC."""
     file: str | None
-    """The partner's file, None for pushed events."""
+    """The partner's file; None for pushed events."""
     change: Change
     before: Amount = Amount()
     now: Amount = Amount()
     arrived: datetime | None = None
-    """When the newest of its objects was written, UTC; None for what is gone."""
+    """When the newest of its objects was written, UTC; None for removed objects."""
 
 
 class FileChange(NamedTuple):
-    """What has become of one file, or of a source's pushes, in one way and over all its hours."""
+    """The same change of one file, or of a source's pushed events, in all partitions that it affects."""
 
     source: str
     file: str | None
@@ -57,29 +57,30 @@ class FileChange(NamedTuple):
     hours: tuple[tuple[str, str], ...]
     """Date and hour of each partition."""
     arrivals: tuple[datetime, ...]
-    """Of the newest objects of each hour, in order; none for what is gone."""
+    """When the newest object of each partition was written, in order; empty for removed objects."""
 
 
 class SourceDifference(Record):
-    """What has become of one source's part of the day."""
+    """The changes of one source's objects between two manifests."""
 
     source: str
     before: Amount
     now: Amount
     changes: tuple[InputChange, ...] = ()
-    """In order of hour and file; none when nothing has changed."""
+    """In order of hour and file; empty when nothing has changed."""
 
     def amount(self, change: Change) -> Amount:
-        """What was added, what changed inputs hold now, or what was removed."""
-        found = (item for item in self.changes if item.change is change)
-        parts = (item.before if change is Change.REMOVED else item.now for item in found)
-        return sum(parts, Amount())
+        """Return the total of the changes of one type: of removed inputs what they had, of others what they have."""
+        amounts = (
+            item.before if change is Change.REMOVED else item.now for item in self.changes if item.change is change
+        )
+        return sum(amounts, Amount())
 
     def by_file(self) -> list[FileChange]:
-        """The changes put together by file and kind: newly come hours of a file stand apart from changed ones."""
-        found: dict[tuple[str | None, Change], list[InputChange]] = {}
+        """Return the changes grouped by file and type of change: a file with added and changed hours gives two."""
+        groups: dict[tuple[str | None, Change], list[InputChange]] = {}
         for item in self.changes:
-            found.setdefault((item.file, item.change), []).append(item)
+            groups.setdefault((item.file, item.change), []).append(item)
         return [
             FileChange(
                 source=self.source,
@@ -90,71 +91,66 @@ class SourceDifference(Record):
                 hours=tuple((item.date, item.hour) for item in items),
                 arrivals=tuple(sorted(item.arrived for item in items if item.arrived)),
             )
-            for (file, change), items in found.items()
+            for (file, change), items in groups.items()
         ]
 
     @property
     def late(self) -> Amount:
-        """What has come since: added objects, and the whole of changed files."""
+        """Late data: added objects, and all objects of changed files."""
         return self.amount(Change.ADDED) + self.amount(Change.CHANGED)
+
+    @property
+    def removed(self) -> tuple[InputChange, ...]:
+        """Inputs of the earlier manifest that are gone without a replacement."""
+        return tuple(item for item in self.changes if item.change is Change.REMOVED)
 
 
 def difference(before: InputManifest, now: InputManifest, *, sources: Iterable[str]) -> tuple[SourceDifference, ...]:
-    """Compare two manifests of one day, source by source.
+    """Return the changes between two manifests of one day, for each of `sources` in order of name.
 
-    An object of a file that is gone while other objects of the same file have come is a changed file; so is an object
-    that was overwritten.
+    An object that was overwritten is a changed input. When a file has lost objects and gained others, its content was
+    replaced, and all of them are changed inputs. Objects of other sources are not compared.
     """
     return tuple(
         SourceDifference(
             source=source,
-            before=_amount(before.of_source(source)),
-            now=_amount(now.of_source(source)),
-            changes=_changes(before.of_source(source), now.of_source(source)),
+            before=total_amount(before.of_source(source)),
+            now=total_amount(now.of_source(source)),
+            changes=input_changes(before.of_source(source), now.of_source(source)),
         )
         for source in sorted(sources)
     )
 
 
-_Place = tuple[str, str, str | None]
-"""Date, hour, file."""
+def total_amount(objects: Iterable[InputObject]) -> Amount:
+    """Return the number of the objects, with their rows and bytes in total."""
+    return sum((Amount(objects=1, rows=item.rows, bytes=item.bytes) for item in objects), Amount())
 
 
-def _changes(before: Iterable[InputObject], now: Iterable[InputObject]) -> tuple[InputChange, ...]:
-    old, new = {_identity(item): item for item in before}, {_identity(item): item for item in now}
-    gone = [item for identity, item in old.items() if identity not in new]
-    come = [item for identity, item in new.items() if identity not in old]
-    overwritten = {item.uri for item in gone} & {item.uri for item in come}
-    replaced = ({item.file for item in gone} & {item.file for item in come}) - {None}
+def input_changes(before: Iterable[InputObject], now: Iterable[InputObject]) -> tuple[InputChange, ...]:
+    """Return the changes of one source's objects, by partition, file and type of change."""
+    old, new = {item.identity: item for item in before}, {item.identity: item for item in now}
+    removed = [item for identity, item in old.items() if identity not in new]
+    added = [item for identity, item in new.items() if identity not in old]
+    overwritten = {item.uri for item in removed} & {item.uri for item in added}
+    replaced_files = ({item.file for item in removed} & {item.file for item in added}) - {None}
 
-    def is_change(item: InputObject) -> bool:
-        return item.uri in overwritten or item.file in replaced
-
-    found: dict[tuple[_Place, Change], tuple[list[InputObject], list[InputObject]]] = {}
-    for side, item in chain(((0, item) for item in gone), ((1, item) for item in come)):
-        change = Change.CHANGED if is_change(item) else (Change.REMOVED, Change.ADDED)[side]
-        found.setdefault(((item.date, item.hour, item.file), change), ([], []))[side].append(item)
-    ordered = sorted(found.items(), key=lambda entry: (entry[0][0][:2], entry[0][0][2] or "", entry[0][1]))
-    return tuple(_change(place, change, *sides) for (place, change), sides in ordered)
-
-
-def _change(place: _Place, change: Change, old: list[InputObject], new: list[InputObject]) -> InputChange:
-    date, hour, file = place
-    return InputChange(
-        source=next(iter([*old, *new])).source,
-        date=date,
-        hour=hour,
-        file=file,
-        change=change,
-        before=_amount(old),
-        now=_amount(new),
-        arrived=max((item.arrived for item in new), default=None),
-    )
-
-
-def _identity(item: InputObject) -> tuple[str, str, int]:
-    return item.uri, item.etag, item.bytes
-
-
-def _amount(items: Iterable[InputObject]) -> Amount:
-    return sum((Amount(objects=1, rows=item.rows, bytes=item.bytes) for item in items), Amount())
+    groups: dict[tuple[str, str, str | None, Change], tuple[list[InputObject], list[InputObject]]] = {}
+    for side, item in chain(((0, item) for item in removed), ((1, item) for item in added)):
+        is_changed = item.uri in overwritten or item.file in replaced_files
+        change = Change.CHANGED if is_changed else (Change.REMOVED, Change.ADDED)[side]
+        groups.setdefault((item.date, item.hour, item.file, change), ([], []))[side].append(item)
+    changes = [
+        InputChange(
+            source=(old_objects or new_objects)[0].source,
+            date=date,
+            hour=hour,
+            file=file,
+            change=change,
+            before=total_amount(old_objects),
+            now=total_amount(new_objects),
+            arrived=max((item.arrived for item in new_objects), default=None),
+        )
+        for (date, hour, file, change), (old_objects, new_objects) in groups.items()
+    ]
+    return tuple(sorted(changes, key=lambda item: (item.date, item.hour, item.file or "", item.change)))

@@ -1,4 +1,4 @@
-"""What a day's run would read now: the objects of its hours, each with the rows that count and its file."""
+"""The inputs of a day's run: the objects of its hours, with the events that count and the files they come from."""
 
 from __future__ import annotations
 
@@ -6,38 +6,33 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from functools import partial
 from urllib.parse import unquote
 
 import pyarrow as pa
+from pydantic import ValidationError
 
-from slackwater.errors import CloudError
+from slackwater.errors import CloudError, ObjectMissing
 from slackwater.project import Project
 from slackwater.receiver.pull.file_cache import FileCache, FileEntry
 from slackwater.receiver.writing.raw_writer import FILE, ROWS
 from slackwater.runs.consistent_listing import consistent_listing
 from slackwater.runs.day import Day
-from slackwater.runs.duplicates import read_ids, without_duplicates
+from slackwater.runs.duplicates import ids_in, without_duplicates
 from slackwater.runs.manifest import InputManifest, InputObject
+from slackwater.runs.record import PublishedRun
 from slackwater.sources.partitions import object_uri, source_prefix
 from slackwater.storage import ObjectStore, StoredObject
 
+# Parallel requests for metadata and bodies. A day needs few listings, so they run one after the other.
 _READERS = 16
-"""Requests at once, for metadata and for ids; listings of a day are read one after the other."""
-_BYTES = 64 * 2**20
-"""Of objects that are in memory at once, to read their ids; a larger one is so alone."""
-
-
-class _Listed(NamedTuple):
-    """One object, and the partner's files that have its content now, by name: several may have the same content."""
-
-    found: StoredObject
-    files: Sequence[str] = ()
+_MAX_BYTES = 64 * 2**20
+"""Size of the objects that are in memory at once while their ids are read; a larger object is read alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputListing:
-    """Lists what the raw bucket holds of a pipeline's days."""
+    """Lists the raw objects of a pipeline's days."""
 
     project: Project
     store: ObjectStore
@@ -46,117 +41,138 @@ class InputListing:
     now: Callable[[], datetime]
 
     def manifest(self, pipeline: str, day: Day, *, known: Iterable[InputObject] = ()) -> InputManifest:
-        """List the day's objects; of those that are as in `known`, the rows are not asked for again.
+        """List the objects of the day.
 
-        Which file an object is of is asked again: its content may have been two files', and the first of them another
-        one since. Of a source with an id column, objects that hold nothing but copies are left out; a partition that
-        holds something else than `known` has the ids of all its objects read, so one with copies has that every time.
+        `known` are the objects of an earlier manifest. The metadata of an object that is the same is not read again;
+        the file that it belongs to is looked up again, because two files may have shared its content and one of them
+        may have changed since. Of a source with an id column, the ids of a partition are read when its objects differ
+        from `known`, and objects that hold only duplicates are left out.
 
-        Raises `DayChanged` when files of a source keep changing meanwhile, and `CloudError` for an object that the
-        receiver has not written.
+        Raises `DayChanged` when files of a source keep changing during the listing, and `CloudError` for an object
+        that the receiver has not written.
         """
-        frozen_at, before = self.now(), {item.uri: item for item in known}
+        frozen_at, known_objects = self.now(), {item.uri: item for item in known}
         sources = sorted(self.project.pipeline(pipeline).sources)
         with ThreadPoolExecutor(_READERS) as pool:
-            objects = [found for source in sources for found in self._counting(source, day, before, pool)]
+            objects = [item for source in sources for item in self._inputs(source, day, known_objects, pool)]
         ordered = sorted(objects, key=lambda item: item.uri)
         return InputManifest(pipeline=pipeline, date=day.date.isoformat(), frozen_at=frozen_at, objects=tuple(ordered))
 
     def last_arrival(self, source: str, day: Day) -> datetime | None:
-        """Return when the newest object of the source's day was written, if there is one."""
-        return max((found.modified for found in self._objects(source, day)), default=None)
+        """Return when the newest object of the source's day was written, UTC; None without any object."""
+        return max((item.modified for item in self._stored_objects(source, day)), default=None)
 
-    def _counting(
+    def _inputs(
         self, source: str, day: Day, known: Mapping[str, InputObject], pool: ThreadPoolExecutor
     ) -> Iterator[InputObject]:
-        """Return the source's objects, each with the rows that count, without those in which none does."""
-        listed = self._settled_objects(source, day)
-        objects = pool.map(lambda item: self._input_object(item, known.get(item.found.uri)), listed)
-        column = self.project.source(source).id_column
+        """Return the source's objects with the events that count."""
+        definition = self.project.source(source)
+        listing = consistent_listing(
+            definition, partial(self._stored_objects, source, day), files=self.files, bucket=self.raw_bucket
+        )
+        files = self._files_by_object(listing.entries, day)
+        objects = pool.map(
+            lambda stored: self._input_object(stored, files.get(stored.uri, ()), known.get(stored.uri)), listing.objects
+        )
+        column = definition.id_column
         if column is None:
             return objects
 
-        def ids(wanted: Sequence[InputObject]) -> list[pa.ChunkedArray]:
+        def read_ids(items: Sequence[InputObject]) -> list[pa.ChunkedArray]:
             def read(item: InputObject) -> pa.ChunkedArray:
-                return read_ids(self.store.get(item.uri), column, uri=item.uri)
+                return ids_in(self.store.get(item.uri), column, uri=item.uri)
 
-            return [found for load in _loads(wanted) for found in pool.map(read, load)]
+            return [ids for group in memory_groups(items) for ids in pool.map(read, group)]
 
-        return without_duplicates(objects, known=(item for item in known.values() if item.source == source), ids=ids)
+        known_of_source = [item for item in known.values() if item.source == source]
+        return without_duplicates(objects, known=known_of_source, read_ids=read_ids)
 
-    def _settled_objects(self, source: str, day: Day) -> list[_Listed]:
-        found = consistent_listing(
-            self.project.source(source),
-            lambda: self._objects(source, day),
-            files=self.files,
-            bucket=self.raw_bucket,
-        )
-        files = self._files(found.entries, day)
-        return [_Listed(item, files.get(item.uri, ())) for item in found.objects]
-
-    def _files(self, entries: Iterable[FileEntry], day: Day) -> dict[str, list[str]]:
-        """Return, by address, the files whose content the day's objects are."""
-        wanted, found = set(day.partitions()), dict[str, list[str]]()
+    def _files_by_object(self, entries: Iterable[FileEntry], day: Day) -> dict[str, list[str]]:
+        """Return the paths of the files by the URIs of their objects: files with the same content share objects."""
+        partitions, paths = set(day.partitions()), dict[str, list[str]]()
         for entry in sorted(entries, key=lambda entry: entry.path):
             if version := entry.version:
-                for partition in wanted.intersection(version.partitions):
-                    uri = object_uri(self.raw_bucket, entry.source, partition, version.hash_in(partition))
-                    found.setdefault(uri, []).append(entry.path)
-        return found
+                for partition in partitions.intersection(version.partitions):
+                    uri = object_uri(self.raw_bucket, entry.source, partition, version.object_name(partition))
+                    paths.setdefault(uri, []).append(entry.path)
+        return paths
 
-    def _objects(self, source: str, day: Day) -> Iterator[StoredObject]:
-        wanted = set(day.partitions())
-        for utc_date in _distinct(partition.date for partition in wanted):
+    def _stored_objects(self, source: str, day: Day) -> Iterator[StoredObject]:
+        """List the objects of the day's hours, with one listing for each UTC date."""
+        partitions = set(day.partitions())
+        for utc_date in sorted({partition.date for partition in partitions}):
             prefix = f"{source_prefix(self.raw_bucket, source)}date={utc_date}/"
-            hours = {partition.hour for partition in wanted if partition.date == utc_date}
-            for found in self.store.list(prefix):
-                if _part(found.uri, "hour") in hours and found.uri.endswith(".parquet"):
-                    yield found
+            hours = {partition.hour for partition in partitions if partition.date == utc_date}
+            for stored in self.store.list(prefix):
+                if partition_value(stored.uri, "hour") in hours and stored.uri.endswith(".parquet"):
+                    yield stored
 
-    def _input_object(self, listed: _Listed, known: InputObject | None) -> InputObject:
-        found = listed.found
-        if known and known.etag == found.etag and known.bytes == found.size:
-            file = _file(listed, known.file)
+    def _input_object(self, stored: StoredObject, files: Sequence[str], known: InputObject | None) -> InputObject:
+        """Return a stored object with its rows and its file, both from its metadata unless the object is known.
+
+        `files` are the files that have its content now. The object belongs to the file that it names, unless only
+        other files have its content.
+        """
+
+        def current_file(named: str | None) -> str | None:
+            return files[0] if files and named not in files else named
+
+        if known and known.identity == (stored.uri, stored.etag, stored.size):
+            file = current_file(known.file)
             return known if known.file == file else known.model_copy(update={"file": file})
-        metadata = self.store.metadata(found.uri)
-        rows, file = metadata.get(ROWS, ""), metadata.get(FILE)
+        metadata = self.store.metadata(stored.uri)
+        rows, named = metadata.get(ROWS, ""), metadata.get(FILE)
         if not rows.isdecimal():
-            raise CloudError(f"{found.uri} does not say how many events it holds: it was not written by the receiver")
+            raise CloudError(f"{stored.uri} does not say how many events it holds: it was not written by the receiver")
         return InputObject(
-            uri=found.uri,
-            source=_part(found.uri, "source"),
-            date=_part(found.uri, "date"),
-            hour=_part(found.uri, "hour"),
-            etag=found.etag,
-            bytes=found.size,
+            uri=stored.uri,
+            source=partition_value(stored.uri, "source"),
+            date=partition_value(stored.uri, "date"),
+            hour=partition_value(stored.uri, "hour"),
+            etag=stored.etag,
+            bytes=stored.size,
             rows=int(rows),
-            arrived=found.modified,
-            file=_file(listed, unquote(file) if file else None),
+            arrived=stored.modified,
+            file=current_file(unquote(named) if named else None),
         )
 
 
-def _file(listed: _Listed, named: str | None) -> str | None:
-    """Return the file that the object is of: the one that was named as such, unless only others have its content."""
-    return listed.files[0] if listed.files and named not in listed.files else named
+def published_manifest(store: ObjectStore, published: PublishedRun) -> InputManifest | None:
+    """Return the input manifest of the published run, or None when it is gone.
+
+    Raises `CloudError` when it cannot be read.
+    """
+    run = published.run
+    try:
+        return InputManifest.model_validate_json(store.get(run.manifest))
+    except ObjectMissing:
+        return None
+    except ValidationError as error:
+        raise CloudError(
+            f"{run.manifest} is not readable as an input manifest ({first_error(error)}): remove it, and run the day "
+            f"again by hand (slackwater run {run.pipeline} --date {run.date} --force)"
+        ) from error
 
 
-def _loads(objects: Iterable[InputObject]) -> Iterator[list[InputObject]]:
-    """Put the objects into groups, each of which may be in memory at once."""
-    load, size = list[InputObject](), 0
+def first_error(error: ValidationError) -> str:
+    """Return the first error of a stored model in one line: model, field and what is wrong."""
+    first = error.errors(include_url=False)[0]
+    return f"{error.title}: {'.'.join(map(str, first['loc'])) or '(whole)'}: {first['msg']}"
+
+
+def memory_groups(objects: Iterable[InputObject]) -> Iterator[list[InputObject]]:
+    """Split the objects into groups, each small enough to be in memory at once."""
+    group, size = list[InputObject](), 0
     for item in objects:
-        if load and size + item.bytes > _BYTES:
-            yield load
-            load, size = [], 0
-        load.append(item)
+        if group and size + item.bytes > _MAX_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(item)
         size += item.bytes
-    if load:
-        yield load
+    if group:
+        yield group
 
 
-def _distinct(values: Iterable[str]) -> list[str]:
-    return sorted(set(values))
-
-
-def _part(uri: str, key: str) -> str:
-    """Return the value of `key=value` in an address of a partition."""
+def partition_value(uri: str, key: str) -> str:
+    """Return the value of `key=value` in the URI of a partition's object; empty without that key."""
     return next((part.removeprefix(f"{key}=") for part in uri.split("/") if part.startswith(f"{key}=")), "")

@@ -1,4 +1,4 @@
-"""The input manifest: the exact objects that a run reads, frozen when it starts."""
+"""The input manifest: the exact objects that a run reads, recorded when the run starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Record(BaseModel):
-    """Base of what is written down of runs: never changed, and nothing in it that is not known."""
+    """Base of the stored models: immutable, and unknown fields are an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -25,25 +25,31 @@ class InputObject(Record):
     etag: str
     bytes: Annotated[int, Field(ge=0)]
     rows: Annotated[int, Field(ge=0)]
-    """Events that count: of a source with an id column, those whose id stands in no object before this one."""
+    """Events that count: without the duplicates, where the source has an id column."""
     arrived: datetime
     """When it was written, UTC."""
     file: str | None = None
-    """The partner's file that it came from, if it was pulled: a changed file's objects replace its earlier ones."""
+    """The partner's file that the events come from; None for pushed events."""
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        """URI, entity tag and size: equal for the same content at the same URI."""
+        return self.uri, self.etag, self.bytes
 
 
 class InputManifest(Record):
-    """Everything that one run reads, and nothing else."""
+    """All objects that one run reads."""
 
     pipeline: str
     date: str
     frozen_at: datetime
+    """When the objects were listed, UTC."""
     objects: tuple[InputObject, ...]
-    """In order of address."""
+    """In order of URI."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 over addresses, entity tags and sizes: equal for equal inputs, whenever they were listed."""
+        """SHA-256 over the identities of the objects, in hexadecimal: equal for equal inputs, listed at any time."""
         digest = hashlib.sha256()
         for item in sorted(self.objects, key=lambda item: item.uri):
             digest.update(f"{item.uri}\t{item.etag}\t{item.bytes}\n".encode())
@@ -51,14 +57,14 @@ class InputManifest(Record):
 
     @property
     def rows(self) -> int:
-        """Events in all objects."""
+        """Events that count, in all objects."""
         return sum(item.rows for item in self.objects)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all objects."""
+        """Size of all objects."""
         return sum(item.bytes for item in self.objects)
 
     def of_source(self, source: str) -> tuple[InputObject, ...]:
-        """The objects of one source."""
+        """Return the objects of one source; none for a source that the manifest does not have."""
         return tuple(item for item in self.objects if item.source == source)

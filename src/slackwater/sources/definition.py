@@ -1,4 +1,4 @@
-"""What a user writes about one partner feed: `sources/<name>.yaml`."""
+"""The definition of one partner feed: what a user writes in `sources/<name>.yaml`."""
 
 from __future__ import annotations
 
@@ -8,112 +8,155 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
-from slackwater.model import Model, Name
+from slackwater.errors import DefinitionError
+from slackwater.model import Model, Name, TimeZone
 from slackwater.sources.enrichment import DatePartColumn, DerivedColumn
-from slackwater.sources.fields import Fields, FieldType
+from slackwater.sources.fields import FieldDefinition, Fields, FieldType
 from slackwater.sources.late_thresholds import ANY_LATE_DATA, LateThresholds
 from slackwater.sources.pull_config import PullConfig
-from slackwater.sources.timestamps import EventTimestamp
 
+# The column with the ids that the receiver generates.
 GENERATED_ID = "_event_id"
-"""The column of ids that the receiver makes itself."""
-_IDS = frozenset({FieldType.STRING, FieldType.INT64})
+_ID_TYPES = frozenset({FieldType.STRING, FieldType.INT64})
+
+
+class EventTimestamp(Model):
+    """The field that says when an event happened, and how far that may be from the time it was received."""
+
+    field: Name
+    timezone: TimeZone | None = None
+    """Time zone of timestamps without an offset. If none is set, such timestamps are rejected."""
+    max_age_days: Annotated[int, Field(gt=0, le=36_500)] | None = None
+    """Older events are rejected. If not set, events of any age are accepted."""
+    max_future_hours: Annotated[int, Field(ge=0, le=876_000)] | None = None
+    """Events with a later timestamp are rejected. If not set, any later timestamp is accepted."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether acceptance depends on the time at which an event was received."""
+        return self.max_age_days is not None or self.max_future_hours is not None
 
 
 class UnknownFields(StrEnum):
-    """What becomes of fields that no definition names."""
+    """What the receiver does with fields that the definition does not list."""
 
     KEEP = "keep"
-    """They stand as JSON in the column `_extra`."""
+    """Store them as JSON in the column `_extra`."""
     IGNORE = "ignore"
+    """Drop them."""
     REJECT = "reject"
-    """An event that has one is rejected."""
+    """Reject the event."""
 
 
 class PushConfig(Model):
-    """Partners POST events to the API."""
+    """Partners send events to the API with POST."""
 
     max_events: Annotated[int, Field(gt=0, le=10_000)] = 10_000
+    """Largest number of events in one batch."""
     buffer: Literal["none", "queue"] = "none"
-    """`queue`, for partners that cannot batch: small bodies are answered once a queue has them, and stored together."""
+    """`queue` is for partners that send one event per request: the API answers when a queue has the request body, and
+    the events of many requests are stored together."""
 
 
 class Source(Model):
-    """A partner feed: the shape of its events and the way they come."""
+    """A partner feed: the fields of its events and how the events arrive."""
 
     source: Name
+    """Name of the source; the file has the same name."""
     description: str = ""
     timestamp: EventTimestamp
     event_id: Name | None = None
-    """The field that tells one event from another within its hour: a second one of the same id does not count."""
+    """The field that identifies an event. Of the events with the same id in the same hour, only one counts."""
     fields: Fields
+    """The fields of an event by the names of their columns."""
     trim: bool = False
-    """Take the blanks off both ends of every text, before anything else."""
+    """Remove whitespace from both ends of every string before anything else is done with it."""
     null_values: tuple[str, ...] = ("",)
-    """Texts that mean "no value", in CSV cells and in string fields of events alike."""
+    """Strings that mean "no value", in CSV cells and in string values of JSON events."""
     unknown_fields: UnknownFields = UnknownFields.KEEP
+    """What to do with fields that `fields` does not list."""
     enrich: dict[Name, DerivedColumn] = Field(default_factory=dict)
-    """Columns that the receiver adds to an event's own."""
+    """Columns that the receiver derives from the fields of an event."""
     push: PushConfig | None = None
+    """Set it when the partner sends events to the API."""
     pull: PullConfig | None = None
+    """Set it when files are fetched from the partner."""
     late: LateThresholds = ANY_LATE_DATA
+    """How much late data makes a finished day run again. By default any late data does."""
     silent_hours: Annotated[int, Field(gt=0)] = 48
-    """After so long without new data, the partner is silent and an alarm rings."""
+    """An alarm fires when no data has arrived for this number of hours."""
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Source:
+    def _check_references(self) -> Source:
         if self.push is None and self.pull is None:
-            raise ValueError("a source needs `push` or `pull`: say how its data comes")
-        declared = self.fields.get(self.timestamp.field)
-        if declared is None or declared.type is not FieldType.TIMESTAMP:
-            raise ValueError(f"timestamp.field {self.timestamp.field!r} must stand in `fields` with type timestamp")
-        if self.event_id and (self.event_id not in self.fields or self.fields[self.event_id].type not in _IDS):
-            raise ValueError(f"event_id {self.event_id!r} must stand in `fields` with type string or int64")
+            raise ValueError("a source needs `push` or `pull`: add the one by which its data arrives")
+        timestamp = self.fields.get(self.timestamp.field)
+        if timestamp is None or timestamp.type is not FieldType.TIMESTAMP:
+            raise ValueError(f"timestamp.field {self.timestamp.field!r} must be listed in `fields` with type timestamp")
+        if self.event_id and (self.event_id not in self.fields or self.fields[self.event_id].type not in _ID_TYPES):
+            raise ValueError(f"event_id {self.event_id!r} must be listed in `fields` with type string or int64")
+        names = [self.partner_name(name) for name in self.fields]
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise ValueError(f"fields: two fields are read from {duplicates[0]!r}: change the `from` of one of them")
         return self
 
     @model_validator(mode="after")
-    def _has_no_name_twice(self) -> Source:
-        origins = [field.origin or name for name, field in self.fields.items()]
-        twice = sorted({origin for origin in origins if origins.count(origin) > 1})
-        if twice:
-            raise ValueError(f"fields: two are read from {twice[0]!r}")
-        return self
-
-    @model_validator(mode="after")
-    def _derives_from_what_is_there(self) -> Source:
+    def _check_derived_columns(self) -> Source:
         for name, derived in self.enrich.items():
             if name in self.fields:
-                raise ValueError(f"enrich.{name}: a field has this name already")
+                raise ValueError(f"enrich.{name}: a field already has this name: rename the derived column")
             missing = sorted(derived.reads - set(self.fields))
             if missing:
-                raise ValueError(f"enrich.{name}: no field {missing[0]!r} (there are: {', '.join(self.fields)})")
-            kinds = {self.fields[read].type for read in derived.reads}
-            if isinstance(derived, DatePartColumn) and not kinds <= {FieldType.TIMESTAMP}:
-                raise ValueError(f"enrich.{name}: {derived.of!r} is no timestamp")
+                raise ValueError(f"enrich.{name}: no field {missing[0]!r} (fields: {', '.join(self.fields)})")
+            types = {self.fields[field].type for field in derived.reads}
+            if isinstance(derived, DatePartColumn) and not types <= {FieldType.TIMESTAMP}:
+                raise ValueError(f"enrich.{name}: {derived.of!r} is not a timestamp field")
         return self
 
+    def partner_name(self, field: str) -> str:
+        """Return the name that the partner uses for `field`, one of `fields`."""
+        return self.fields[field].partner_name or field
+
+    def field_label(self, field: str) -> str:
+        """Return the name of `field` as reasons show it: with the partner's name for it if that differs."""
+        partner_name = self.partner_name(field)
+        return field if partner_name == field else f"{field} ({partner_name})"
+
     @property
-    def zone(self) -> ZoneInfo | None:
-        """The zone of naive timestamps, if the source allows them."""
+    def partner_fields(self) -> dict[str, FieldDefinition]:
+        """The fields by the partner's names, in the order of `fields`."""
+        return {self.partner_name(name): field for name, field in self.fields.items()}
+
+    @property
+    def timezone(self) -> ZoneInfo | None:
+        """The time zone of timestamps without an offset; None when they are rejected."""
         return ZoneInfo(self.timestamp.timezone) if self.timestamp.timezone else None
+
+    def require_pull(self) -> PullConfig:
+        """Return how the source's files are pulled. Raises `DefinitionError` when its data is only pushed."""
+        if self.pull is None:
+            raise DefinitionError(f"source {self.source!r} has no `pull`: its data is pushed")
+        return self.pull
 
     @property
     def columns(self) -> dict[str, FieldType]:
-        """Names and types of what an event has: its fields, then what is derived from them."""
-        own = {name: field.type for name, field in self.fields.items()}
-        return own | {name: derived.type for name, derived in self.enrich.items()}
+        """Names and types of an event's columns: its fields, then the derived columns."""
+        fields = {name: field.type for name, field in self.fields.items()}
+        return fields | {name: derived.type for name, derived in self.enrich.items()}
 
     @property
-    def needed(self) -> frozenset[str]:
-        """The fields without which an event is of no use."""
+    def required_fields(self) -> frozenset[str]:
+        """Fields that every event must have: the required ones, the timestamp and the event id."""
         required = {name for name, field in self.fields.items() if field.required}
         return frozenset(required | {self.timestamp.field} | ({self.event_id} if self.event_id else set()))
 
     @property
     def id_column(self) -> str | None:
-        """The column by whose value an event counts once in its hour; None where every stored event counts.
+        """The column by which duplicates are recognised; None when every stored event counts.
 
-        What a queue hands over twice can only be told by an id, so the receiver makes one where the partner has none.
+        A queue may deliver an event twice, and only an id shows that. So the receiver generates ids for queued events
+        when the partner sends none.
         """
         if self.event_id:
             return self.event_id

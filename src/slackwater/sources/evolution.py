@@ -1,4 +1,4 @@
-"""How a source may change once it has partitions: by new columns alone, and never by another id."""
+"""Which changes of a source are allowed once it has partitions: new columns only, and no change of its event id."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ from slackwater.sources.definition import Source
 
 
 def check_evolution(sources: Mapping[str, Source], deployed: Mapping[str, Source]) -> None:
-    """Raise `DefinitionError` naming each column that partitions hold in another way than a source now says.
+    """Raise `DefinitionError` when a source no longer fits its stored partitions; the message names each problem.
 
-    New columns are null in older objects; new sources, and sources that are gone, have nothing to agree with.
+    `deployed` are the sources of the deployed project. New columns are null in objects that are already stored. New
+    sources and removed sources are always allowed.
     """
-    faults = [
-        fault for name in sorted(sources.keys() & deployed.keys()) for fault in _faults(sources[name], deployed[name])
-    ]
-    if faults:
-        raise DefinitionError("\n".join(faults))
-
-
-def _faults(source: Source, deployed: Source) -> list[str]:
-    faults = []
-    for name, kind in deployed.columns.items():
-        where, now = f"sources/{source.source}.yaml: {name}", source.columns.get(name)
-        if now is None:
-            faults.append(f"{where}: its partitions hold this column: leave it declared, events may do without it")
-        elif now is not kind:
-            faults.append(
-                f"{where}: its partitions hold it as {kind}, which cannot become {now}: "
-                f"keep the type, or read it into a column of another name"
+    problems: list[str] = []
+    for name in sorted(sources.keys() & deployed.keys()):
+        source, before, file = sources[name], deployed[name], f"sources/{name}.yaml"
+        for column, old_type in before.columns.items():
+            new_type = source.columns.get(column)
+            if new_type is None:
+                problems.append(
+                    f"{file}: {column}: the stored partitions have this column: keep it in the definition; "
+                    f"events need not have it"
+                )
+            elif new_type is not old_type:
+                problems.append(
+                    f"{file}: {column}: the stored partitions have it as {old_type}, which cannot become {new_type}: "
+                    f"keep the type, or read the field into a column with another name"
+                )
+        if before.id_column and before.id_column != source.id_column:
+            problems.append(
+                f"{file}: event_id: the stored partitions contain duplicates that only {before.id_column} identifies: "
+                f"keep `event_id` (or `buffer: queue`) as it was, or start a source with another name"
             )
-    if deployed.id_column and deployed.id_column != source.id_column:
-        faults.append(
-            f"sources/{source.source}.yaml: event_id: its partitions hold copies that {deployed.id_column} tells "
-            f"apart: keep `event_id` (or `buffer: queue`) as it was, or start a source of another name"
-        )
-    return faults
+    if problems:
+        raise DefinitionError("\n".join(problems))

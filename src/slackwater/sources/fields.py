@@ -1,4 +1,4 @@
-"""An event's fields: their types, how a partner writes them, and what is derived from them."""
+"""Definitions of fields: their types, and how the partner writes their values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from slackwater.model import Model, Name
 from slackwater.sources.strptime_format import StrptimeFormat
 
 ISO, EPOCH_S, EPOCH_MS = "iso8601", "epoch_s", "epoch_ms"
+INT64_RANGE = range(-(2**63), 2**63)
 
 
 class FieldType(StrEnum):
-    """Types of event fields, by the names that Arrow gives them."""
+    """Types of event fields, with Arrow's names."""
 
     STRING = "string"
     INT64 = "int64"
@@ -25,28 +26,29 @@ class FieldType(StrEnum):
     DATE = "date"
 
 
-_MOMENTS = frozenset({FieldType.TIMESTAMP, FieldType.DATE})
-_NUMBERS = frozenset({FieldType.INT64, FieldType.DOUBLE})
+_TEMPORAL_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.DATE})
+_NUMBER_TYPES = frozenset({FieldType.INT64, FieldType.DOUBLE})
 _DIRECTIVE = re.compile(r"%.?")
-_DIRECTIVES = frozenset("aAbBdHIjmMpSfyYz%")
+_SUPPORTED_DIRECTIVES = frozenset("aAbBdHIjmMpSfyYz%")
 
 
-def _format(value: str) -> str:
+def _check_format(value: str) -> str:
     if value in {ISO, EPOCH_S, EPOCH_MS}:
         return value
     if "%" not in value:
-        named = f"{ISO}, {EPOCH_S}, {EPOCH_MS}"
-        raise ValueError(f"{value!r} is no format: use {named}, or a pattern such as %d/%m/%Y %H:%M")
-    unknown = [found for found in _DIRECTIVE.findall(value) if found[1:] not in _DIRECTIVES]
-    if unknown:
-        known = " ".join(f"%{letter}" for letter in sorted(_DIRECTIVES))
-        raise ValueError(f"{value!r}: {unknown[0]} is not known (known: {known})")
+        raise ValueError(
+            f"{value!r} is not a format: use {ISO}, {EPOCH_S}, {EPOCH_MS}, or a pattern such as %d/%m/%Y %H:%M"
+        )
+    unsupported = [directive for directive in _DIRECTIVE.findall(value) if directive[1:] not in _SUPPORTED_DIRECTIVES]
+    if unsupported:
+        supported = " ".join(f"%{letter}" for letter in sorted(_SUPPORTED_DIRECTIVES))
+        raise ValueError(f"{value!r}: {unsupported[0]} is not supported (supported: {supported})")
     StrptimeFormat(value)
     return value
 
 
-Format = Annotated[str, AfterValidator(_format)]
-"""How a moment is written: `iso8601`, `epoch_s`, `epoch_ms`, or a pattern of strptime's directives."""
+# How timestamps and dates are written: `iso8601`, `epoch_s`, `epoch_ms`, or a pattern of strptime's directives.
+Format = Annotated[str, AfterValidator(_check_format)]
 
 
 class FieldDefinition(Model):
@@ -56,49 +58,54 @@ class FieldDefinition(Model):
 
     type: FieldType
     required: bool = False
-    origin: Annotated[str | None, Field(alias="from", min_length=1)] = None
-    """The name that the partner gives it, where that is another one."""
+    """Reject events without a value for this field."""
+    partner_name: Annotated[str | None, Field(alias="from", min_length=1)] = None
+    """The partner's name for the field, if it differs."""
     formats: tuple[Format, ...] = ()
-    """Timestamps and dates: tried in order; ISO 8601 alone when none is named."""
+    """Timestamps and dates: formats that are tried in order. The default is ISO 8601."""
     decimal: Literal[".", ","] = "."
-    """Numbers written as text: what stands before the fraction."""
+    """Numbers in strings: the decimal separator."""
     thousands: Literal["", ",", ".", " ", "'"] = ""
-    """Numbers written as text: what stands between groups of three digits."""
+    """Numbers in strings: the separator between groups of three digits."""
     true_values: tuple[str, ...] = ()
-    """Booleans: texts that mean true, besides `true`; whatever their case."""
+    """Booleans: strings that mean true, in addition to `true`. Case is ignored."""
     false_values: tuple[str, ...] = ()
+    """Booleans: strings that mean false, in addition to `false`. Case is ignored."""
 
     @model_validator(mode="after")
-    def _fits_its_type(self) -> FieldDefinition:
-        if self.formats and self.type not in _MOMENTS:
+    def _check_options(self) -> FieldDefinition:
+        if self.formats and self.type not in _TEMPORAL_TYPES:
             raise ValueError(f"formats are for timestamps and dates, not for {self.type}")
         if {EPOCH_S, EPOCH_MS} <= set(self.formats):
-            raise ValueError(f"formats: {EPOCH_S} and {EPOCH_MS} cannot be told apart: name one of them")
+            raise ValueError(f"formats: {EPOCH_S} and {EPOCH_MS} cannot be told apart: keep one of them")
         if self.type is FieldType.DATE and {EPOCH_S, EPOCH_MS} & set(self.formats):
-            raise ValueError("formats: a date is no moment: use iso8601 or a pattern such as %d/%m/%Y")
-        if self.is_punctuated and self.type not in _NUMBERS:
+            raise ValueError(
+                "formats: epochs are for timestamps, not for dates: use iso8601 or a pattern such as %d/%m/%Y"
+            )
+        if self.has_separators and self.type not in _NUMBER_TYPES:
             raise ValueError(f"decimal and thousands are for numbers, not for {self.type}")
         if self.decimal == self.thousands:
-            raise ValueError(f"decimal and thousands are both {self.decimal!r}: no number could be read")
+            raise ValueError(f"decimal and thousands are both {self.decimal!r}: use different separators")
         if (self.true_values or self.false_values) and self.type is not FieldType.BOOLEAN:
             raise ValueError(f"true_values and false_values are for booleans, not for {self.type}")
-        true, false = ({text.casefold() for text in texts} for texts in (self.true_values, self.false_values))
-        both = (true | {"true"}) & (false | {"false"})
-        if both:
-            raise ValueError(f"{min(both)!r} stands in true_values and in false_values")
+        true, false = ({value.casefold() for value in values} for values in (self.true_values, self.false_values))
+        ambiguous = (true | {"true"}) & (false | {"false"})
+        if ambiguous:
+            raise ValueError(f"{min(ambiguous)!r} is in true_values and in false_values: keep it in one of them")
         return self
 
     @property
-    def is_punctuated(self) -> bool:
-        """Whether its numbers are texts of their own form."""
+    def has_separators(self) -> bool:
+        """Whether numbers in strings have other separators than `1234.5`."""
         return self.decimal != "." or bool(self.thousands)
 
 
-def shorthand(value: Any) -> Any:
-    """Take `carrier: string` for `carrier: {type: string}`."""
+def _expand_shorthand(value: Any) -> Any:
+    """Expand `carrier: string` to `carrier: {type: string}`."""
     return {"type": value} if isinstance(value, str) else value
 
 
 Fields = dict[
-    Name, Annotated[FieldDefinition, BeforeValidator(shorthand, json_schema_input_type=FieldDefinition | FieldType)]
+    Name,
+    Annotated[FieldDefinition, BeforeValidator(_expand_shorthand, json_schema_input_type=FieldDefinition | FieldType)],
 ]

@@ -1,4 +1,4 @@
-"""The formats of a partner's files, as a definition names them."""
+"""The formats of pulled files, and their options."""
 
 from __future__ import annotations
 
@@ -10,73 +10,74 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 from slackwater.model import Model
 
 
-def _mark(value: str) -> str:
+def _check_separator(value: str) -> str:
     if value != "\t" and not (value.isascii() and value.isprintable()):
-        raise ValueError(f"{value!r} cannot part cells: use a tab, or a character of ASCII that can be seen")
+        raise ValueError(f"{value!r} cannot separate cells: use a tab or a printable ASCII character")
     return value
 
 
-OneCharacter = Annotated[str, StringConstraints(min_length=1, max_length=1), AfterValidator(_mark)]
+OneCharacter = Annotated[str, StringConstraints(min_length=1, max_length=1), AfterValidator(_check_separator)]
 
 
-def _encoding(value: str) -> str:
+def _check_encoding(value: str) -> str:
     try:
-        b"?".decode(value, "replace")  # which refuses what is no encoding of text, such as base64
+        b"?".decode(value, "replace")  # Raises LookupError for codecs that do not decode text, such as base64.
         return codecs.lookup(value).name
     except LookupError as error:
         raise ValueError(f"no such encoding: {value!r} (use a name such as utf-8, latin-1, cp1252, utf-16)") from error
 
 
 class Csv(Model):
-    """Text with a record on a line."""
+    """A text file with one record per line."""
 
     type: Literal["csv"] = "csv"
     delimiter: OneCharacter = ","
     quote: OneCharacter | None = '"'
-    """Around cells that hold a delimiter or a line's end; doubled within them."""
-    encoding: Annotated[str, AfterValidator(_encoding)] = "utf-8"
+    """Encloses cells that contain a delimiter or a line break. Within such a cell the character is doubled."""
+    encoding: Annotated[str, AfterValidator(_check_encoding)] = "utf-8"
     skip_lines: Annotated[int, Field(ge=0)] = 0
-    """Lines before the header."""
+    """Number of lines before the header."""
     columns: tuple[str, ...] = ()
-    """Names of the columns of a file without a header."""
+    """Names of the columns, for files without a header."""
 
     @model_validator(mode="after")
-    def _is_readable(self) -> Csv:
+    def _check_options(self) -> Csv:
         if self.delimiter == self.quote:
-            raise ValueError(f"delimiter {self.delimiter!r}: the quote cannot part cells")
-        twice = {name for name in self.columns if self.columns.count(name) > 1}
-        if twice:
-            raise ValueError(f"columns: two of one name: {', '.join(sorted(twice))}")
+            raise ValueError(f"delimiter and quote are both {self.delimiter!r}: use different characters")
+        duplicates = {name for name in self.columns if self.columns.count(name) > 1}
+        if duplicates:
+            raise ValueError(f"columns: duplicate names: {', '.join(sorted(duplicates))}")
         return self
 
 
 class Json(Model):
-    """One JSON array of objects."""
+    """A file with one JSON array of objects."""
 
     type: Literal["json"] = "json"
 
 
 class Ndjson(Model):
-    """A JSON object on each line."""
+    """A file with one JSON object per line."""
 
     type: Literal["ndjson"] = "ndjson"
 
 
 class Parquet(Model):
-    """Apache Parquet."""
+    """An Apache Parquet file."""
 
     type: Literal["parquet"] = "parquet"
 
 
 class Xlsx(Model):
-    """A sheet of an Excel workbook, its names in the first row that is not empty."""
+    """A sheet of an Excel workbook. Its first row that is not empty is the header."""
 
     type: Literal["xlsx"] = "xlsx"
     sheet: str | None = None
-    """The first one when none is named."""
+    """Name of the sheet. The default is the first visible sheet."""
 
 
-def _shorthand(value: Any) -> Any:
+def _expand_shorthand(value: Any) -> Any:
+    """Expand `csv` to `{type: csv}`, and `tsv` to a CSV file with tabs."""
     if value == "tsv":
         return {"type": "csv", "delimiter": "\t"}
     if isinstance(value, dict) and value.get("type") == "tsv":
@@ -90,13 +91,16 @@ class _Tsv(Csv):
     type: Literal["tsv"]  # type: ignore[assignment]
 
 
-_Written = Literal["csv", "tsv", "json", "ndjson", "parquet", "xlsx"] | Csv | _Tsv | Json | Ndjson | Parquet | Xlsx
+# What a user may write; validation turns it into one of the models.
+_FileFormatInput = (
+    Literal["csv", "tsv", "json", "ndjson", "parquet", "xlsx"] | Csv | _Tsv | Json | Ndjson | Parquet | Xlsx
+)
 
 FileFormat = Annotated[
     Annotated[Csv | Json | Ndjson | Parquet | Xlsx, Field(discriminator="type")],
-    BeforeValidator(_shorthand, json_schema_input_type=_Written),
+    BeforeValidator(_expand_shorthand, json_schema_input_type=_FileFormatInput),
 ]
 """`csv`, `tsv`, `json`, `ndjson`, `parquet`, `xlsx`, or one of them as `type` with its options.
 
-A file may be compressed by gzip, zip, zstd or bz2: its first bytes tell.
+A file may be compressed with gzip, zip, zstd or bz2: the reader detects that from its first bytes.
 """

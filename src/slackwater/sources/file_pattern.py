@@ -1,4 +1,4 @@
-"""The names of a partner's files: text, the date and hour that a file belongs to, and `*` for what differs."""
+"""Patterns for the names of a partner's files: text, the date and hour of a file, and `*`."""
 
 from __future__ import annotations
 
@@ -6,77 +6,93 @@ import re
 from collections.abc import Iterator
 from datetime import date
 from functools import cached_property
+from typing import NamedTuple
 
-_PLACE = re.compile(r"\{(?P<what>date|hour)(:(?P<form>[^{}]*))?\}|(?P<any>\*)|(?P<brace>[{}])")
-_DIRECTIVES = frozenset("YmdjyHbB%")
+_PLACEHOLDER = re.compile(r"\{(?P<type>date|hour)(:(?P<format>[^{}]*))?\}|(?P<any>\*)|(?P<brace>[{}])")
+_DATE_DIRECTIVES = frozenset("YmdjyHbB%")
 _HOURS = tuple(f"{hour:02d}" for hour in range(24))
+
+
+class _Part(NamedTuple):
+    """A literal string and the placeholder that follows it."""
+
+    literal: str
+    placeholder: str
+    """`date`, `hour` or `any`; empty after the last literal."""
+    date_format: str
 
 
 class FilePattern:
     """A pattern such as `flights-{date}*.csv` or `{date:%Y/%m/%d}/{hour}.json`; `{date}` is YYYY-MM-DD."""
 
     def __init__(self, pattern: str) -> None:
-        """Raise `ValueError` for a pattern that has no `{date}` or that is not well formed."""
+        """Raises `ValueError` when the pattern has no `{date}` or contains an unknown placeholder."""
         self.pattern = pattern
         self._compiled: dict[date, re.Pattern[str]] = {}
-        places = list(_PLACE.finditer(pattern))
-        if any(place["brace"] for place in places) or any(
-            place["what"] == "hour" and place["form"] for place in places
-        ):
-            raise ValueError(f"{pattern!r}: only {{date}}, {{date:%Y%m%d}}, {{hour}} and * stand for something")
-        for place in places:
-            letters = re.findall(r"%(.?)", place["form"] or "")
-            if any(letter not in _DIRECTIVES for letter in letters):
-                raise ValueError(f"{pattern!r}: {place['form']!r} is no form of a date (such as %Y/%m/%d)")
-        if not any(place["what"] == "date" for place in places):
-            raise ValueError(f"{pattern!r} has no {{date}}: a file must belong to a date")
+        placeholders = list(_PLACEHOLDER.finditer(pattern))
+        if any(match["brace"] or (match["type"] == "hour" and match["format"]) for match in placeholders):
+            raise ValueError(f"{pattern!r}: only {{date}}, {{date:%Y%m%d}}, {{hour}} and * are placeholders")
+        for match in placeholders:
+            letters = re.findall(r"%(.?)", match["format"] or "")
+            if any(letter not in _DATE_DIRECTIVES for letter in letters):
+                raise ValueError(f"{pattern!r}: {match['format']!r} is not a format of a date (such as %Y/%m/%d)")
+        if not any(match["type"] == "date" for match in placeholders):
+            raise ValueError(f"{pattern!r} has no {{date}}: every file must belong to a date")
 
     @property
     def is_exact(self) -> bool:
-        """Whether date and hour alone make the names, so that a server need not list them."""
+        """Whether date and hour determine the names, so that no listing is needed."""
         return "*" not in self.pattern
 
     def names(self, day: date) -> Iterator[str]:
-        """The names of a date's files, of an exact pattern alone."""
+        """Generate the names of the files of `day`. The pattern must be exact."""
         for hour in _HOURS if "{hour}" in self.pattern else ("",):
             yield "".join(
-                text + {"date": day.strftime(form), "hour": hour}.get(kind, "") for text, kind, form in self._pieces
+                part.literal + {"date": day.strftime(part.date_format), "hour": hour}.get(part.placeholder, "")
+                for part in self._parts
             )
 
     def matches(self, name: str, day: date) -> bool:
-        """Whether a name is one of the date's."""
+        """Whether `name` is the name of a file of `day`."""
         if day not in self._compiled:
             self._compiled[day] = re.compile(self._expression(day))
         return self._compiled[day].fullmatch(name) is not None
 
     def may_hold(self, folder: str, day: date) -> bool:
-        """Whether a folder's path is one that the date's files may be below."""
+        """Whether files of `day` may be in `folder` or below it; `folder` is a path without a slash at the end."""
+        # A slash before "]" belongs to the expression of "*", not to the path.
         levels = re.split(r"/(?!\])", self._expression(day))[:-1]
         depth = folder.count("/") + 1
         return depth <= len(levels) and re.fullmatch("/".join(levels[:depth]), folder) is not None
 
     def prefix(self, day: date) -> str:
-        """The text that all names of the date begin with."""
-        found = ""
-        for text, kind, form in self._pieces:
-            found += text
-            if kind != "date":
+        """Return the string with which all names of `day` start."""
+        prefix = ""
+        for part in self._parts:
+            prefix += part.literal
+            if part.placeholder != "date":
                 break
-            found += day.strftime(form)
-        return found
+            prefix += day.strftime(part.date_format)
+        return prefix
 
     @cached_property
-    def _pieces(self) -> list[tuple[str, str, str]]:
-        """Each placeholder's kind and form, and the text before it; the last has no kind."""
-        pieces, at = [], 0
-        for place in _PLACE.finditer(self.pattern):
-            pieces.append((self.pattern[at : place.start()], place["what"] or "any", place["form"] or "%Y-%m-%d"))
-            at = place.end()
-        return [*pieces, (self.pattern[at:], "", "")]
+    def _parts(self) -> list[_Part]:
+        parts, position = [], 0
+        for match in _PLACEHOLDER.finditer(self.pattern):
+            literal = self.pattern[position : match.start()]
+            parts.append(_Part(literal, match["type"] or "any", match["format"] or "%Y-%m-%d"))
+            position = match.end()
+        return [*parts, _Part(self.pattern[position:], "", "")]
 
     def _expression(self, day: date) -> str:
-        kinds = {"hour": "(?:[01][0-9]|2[0-3])", "any": "[^/]*", "": ""}
+        """Return the regular expression of the names of `day`."""
+        expressions = {"hour": "(?:[01][0-9]|2[0-3])", "any": "[^/]*", "": ""}
         return "".join(
-            re.escape(text) + (re.escape(day.strftime(form)) if kind == "date" else kinds[kind])
-            for text, kind, form in self._pieces
+            re.escape(part.literal)
+            + (
+                re.escape(day.strftime(part.date_format))
+                if part.placeholder == "date"
+                else expressions[part.placeholder]
+            )
+            for part in self._parts
         )

@@ -1,4 +1,4 @@
-"""A server's public key in OpenSSH's form, by which it is known to be the right one."""
+"""The public key of an SFTP server, in OpenSSH's format. It proves that a server is the partner's."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ ALGORITHMS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecds
 
 @dataclass(frozen=True)
 class HostKey:
-    """A public key."""
+    """A server's public key."""
 
     algorithm: str
     """One of `ALGORITHMS`."""
     blob: bytes
-    """The key as servers send it, which names the algorithm too."""
+    """The key as servers send it: the name of the algorithm, then the key itself."""
 
     @classmethod
-    def parse(cls, text: str) -> HostKey:
-        """Read `ssh-ed25519 AAAA...`, with a comment or without. Raises `ValueError`."""
-        algorithm, *more = text.split()[:2] or [""]
-        if algorithm not in ALGORITHMS or not more:
+    def parse(cls, line: str) -> HostKey:
+        """Parse `ssh-ed25519 AAAA...`, with or without a comment at the end. Raises `ValueError`."""
+        algorithm, *encoded = line.split()[:2] or [""]
+        if algorithm not in ALGORITHMS or not encoded:
             raise ValueError(
-                f"{text!r} is no host key: the last two words of a line of `ssh-keyscan HOST` are expected, "
-                f"such as ssh-ed25519 AAAA... (known are {', '.join(ALGORITHMS)})"
+                f"{line!r} is not a host key: use the last two words of a line of `ssh-keyscan HOST`, "
+                f"such as ssh-ed25519 AAAA... (supported: {', '.join(ALGORITHMS)})"
             )
         try:
-            blob = base64.b64decode(more[0], validate=True)
+            blob = base64.b64decode(encoded[0], validate=True)
         except ValueError:
             blob = b""
         name = algorithm.encode()
         if not blob.startswith(len(name).to_bytes(4, "big") + name):
-            raise ValueError(f"{text!r} is no host key: behind {algorithm} does not stand a key of that kind")
+            raise ValueError(f"{line!r} is not a host key: the part after {algorithm} is not a key of that algorithm")
         return cls(algorithm, blob)
 
     @property
     def fingerprint(self) -> str:
-        """As `ssh-keygen -l` shows it: `SHA256:...`."""
+        """The fingerprint as `ssh-keygen -l` shows it: `SHA256:...`."""
         return fingerprint(self.blob)
 
 
 def fingerprint(blob: bytes) -> str:
-    """Return a key's fingerprint as `ssh-keygen -l` shows it."""
+    """Return a key's fingerprint as `ssh-keygen -l` shows it: `SHA256:...`."""
     return f"SHA256:{base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip('=')}"

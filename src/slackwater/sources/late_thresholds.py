@@ -1,4 +1,4 @@
-"""How much late data makes a finished day run again."""
+"""Thresholds for late data: how much of it makes a finished day run again."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ from slackwater.model import Model
 
 
 class LateThresholds(Model):
-    """How much late data of one source is worth running a finished day again; to reach one of them is enough.
+    """How much late data of a source makes a finished day run again. Reaching one threshold is enough.
 
-    What counts is what has come since the day's inputs were frozen: new objects, and the whole of a changed file.
+    All data counts that arrived after the inputs of the published run were listed: new objects, and all rows of a file
+    that changed.
     """
 
     percent: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """Rows, in percent of the source's rows that the published run read."""
+    """Late rows in percent of the rows that the published run read from the source."""
     bytes: Annotated[int, Field(ge=0)] | None = None
+    """Bytes of late objects."""
     rows: Annotated[int, Field(ge=0)] | None = None
+    """Late rows."""
 
     @model_validator(mode="after")
-    def _do_not_contradict(self) -> LateThresholds:
-        given = {name: value for name, value in self if value is not None}
-        if not given:
-            raise ValueError("name at least one of percent, bytes, rows")
-        zero = [name for name, value in given.items() if value == 0]
-        if zero and len(given) > 1:
-            others = ", ".join(name for name in given if name != zero[0])
+    def _check_thresholds(self) -> LateThresholds:
+        thresholds = {name: value for name, value in self if value is not None}
+        if not thresholds:
+            raise ValueError("set at least one of percent, bytes, rows")
+        zero = [name for name, value in thresholds.items() if value == 0]
+        if zero and len(thresholds) > 1:
+            others = ", ".join(name for name in thresholds if name != zero[0])
             raise ValueError(
-                f"{zero[0]}: 0 runs a day again for any late data, so {others} can never decide: "
-                f"remove {others}, or give {zero[0]} a value above 0"
+                f"{zero[0]}: 0 runs a day again for any late data, so {others} has no effect: "
+                f"remove {others}, or set {zero[0]} to a value above 0"
             )
         return self
 
 
+# The thresholds of a source that sets none.
 ANY_LATE_DATA = LateThresholds(rows=0)
-"""What holds for a source that names no thresholds."""

@@ -1,4 +1,4 @@
-"""Partitions of raw events, and the addresses of what they hold."""
+"""Partitions of raw events, and the URIs of their objects."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import NamedTuple
 
 
 class Partition(NamedTuple):
-    """Date and hour, both UTC, as they stand in addresses and in Glue: `2013-03-10`, `05`."""
+    """A UTC date and hour, as in S3 keys and in Glue: `2013-03-10`, `05`."""
 
     date: str
     hour: str
 
 
 def source_prefix(bucket: str, source: str) -> str:
-    """Return the address under which all partitions of a source lie."""
+    """Return the URI prefix of all objects of a source."""
     return f"s3://{bucket}/raw/source={source}/"
 
 
 def partition_prefix(bucket: str, source: str, partition: Partition) -> str:
-    """Return the address under which one partition's objects lie."""
+    """Return the URI prefix of all objects of a partition."""
     return f"{source_prefix(bucket, source)}date={partition.date}/hour={partition.hour}/"
 
 
 def object_uri(bucket: str, source: str, partition: Partition, name: str) -> str:
-    """Return the address of a partition's object; its name is a hash of what it came from."""
+    """Return the URI of an object of a partition; `name` is the hash of the batch or file that it comes from."""
     return f"{partition_prefix(bucket, source, partition)}{name}.parquet"

@@ -1,10 +1,10 @@
-"""What a user writes about files that are pulled: where they are, which are wanted, what is in them."""
+"""How files are pulled from a partner: where they are, which of them to fetch, and their format."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
@@ -14,54 +14,45 @@ from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.host_key import HostKey
 
 _SCHEMES = ("http", "https", "s3", "sftp")
-_UNPLAIN = re.compile(r"[\s\x00-\x1f\x7f\\]")
+_WHITESPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f\\]")
+# The deployment grants rights on `bucket/prefix*`: a "*" in either would grant rights on other objects too.
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_KEY = re.compile(r"[^*?$\x00-\x1f]*")
-_REFERENCE = re.compile(r"(secretsmanager|ssm):[A-Za-z0-9/_+=.@:-]+")
+_PREFIX = re.compile(r"[^*?$\x00-\x1f]*")
+_CREDENTIALS_REFERENCE = re.compile(r"(secretsmanager|ssm):[A-Za-z0-9/_+=.@:-]+")
 
 
-def _address(value: str) -> str:
+def _check_url(value: str) -> str:
     parts = urlsplit(value)
-    if parts.scheme not in _SCHEMES or not parts.hostname or not _has_port(parts) or _UNPLAIN.search(value):
-        such_as = "https://host/path, s3://bucket/prefix or sftp://host/path"
-        raise ValueError(f"{value!r}: an address such as {such_as} is expected")
-    if parts.username or parts.password:
-        raise ValueError(
-            f"{parts.scheme}://...@{parts.hostname}: credentials do not belong here: name them in `credentials`"
-        )
-    if parts.scheme == "s3":
-        _expect_bucket(value, parts)
-    if parts.fragment or (parts.query and parts.scheme in {"s3", "sftp"}):
-        raise ValueError(f"{value!r}: neither a query nor a fragment is expected here")
-    return value
-
-
-def _has_port(parts: SplitResult) -> bool:
-    """Whether its port, if it names one, is one."""
     try:
-        return parts.port is None or parts.port > 0
+        has_valid_port = parts.port is None or parts.port > 0
     except ValueError:
-        return False
-
-
-def _expect_bucket(value: str, parts: SplitResult) -> None:
-    """Rights are made of it, in which a * would open others' objects."""
-    if not _BUCKET.fullmatch(parts.netloc) or not _KEY.fullmatch(parts.path):
-        raise ValueError(f"{value!r}: a bucket's name and a prefix without * and ? are expected")
-
-
-def _reference(value: str) -> str:
-    if not _REFERENCE.fullmatch(value):
-        raise ValueError("credentials are named, never written down: use secretsmanager:<name> or ssm:<name>")
+        has_valid_port = False
+    if parts.scheme not in _SCHEMES or not parts.hostname or not has_valid_port or _WHITESPACE_OR_CONTROL.search(value):
+        raise ValueError(f"{value!r} is not a URL such as https://host/path, s3://bucket/prefix or sftp://host/path")
+    if parts.username or parts.password:
+        # The message must not repeat the credentials.
+        raise ValueError(
+            f"{parts.scheme}://...@{parts.hostname}: a URL must not contain credentials: name them in `credentials`"
+        )
+    if parts.scheme == "s3" and not (_BUCKET.fullmatch(parts.netloc) and _PREFIX.fullmatch(parts.path)):
+        raise ValueError(f"{value!r}: use the name of a bucket and a prefix without * and ?")
+    if parts.fragment or (parts.query and parts.scheme in {"s3", "sftp"}):
+        raise ValueError(f"{value!r}: remove the query and the fragment")
     return value
 
 
-def _host_key(value: str) -> str:
+def _check_credentials_reference(value: str) -> str:
+    if not _CREDENTIALS_REFERENCE.fullmatch(value):
+        raise ValueError("a definition must not contain credentials: use secretsmanager:<name> or ssm:<name>")
+    return value
+
+
+def _check_host_key(value: str) -> str:
     HostKey.parse(value)
     return value
 
 
-def _pattern(value: str) -> str:
+def _check_pattern(value: str) -> str:
     FilePattern(value)
     return value
 
@@ -69,58 +60,61 @@ def _pattern(value: str) -> str:
 class PullConfig(Model):
     """Files are fetched from a partner, over a rolling look-back window."""
 
-    url: Annotated[str, AfterValidator(_address)]
-    """`http(s)://` answers with a listing, and a file's address is this, a slash and its name; `s3://bucket/prefix` and
-    `sftp://host/folder` are listed, and names are from there on."""
-    files: Annotated[str, AfterValidator(_pattern)]
-    """Names of the wanted files: `{date}` (or `{date:%Y/%m/%d}`) is the date that a file belongs to, `{hour}` its hour,
-    `*` any text but a slash."""
+    url: Annotated[str, AfterValidator(_check_url)]
+    """The folder with the files: `https://host/path`, `s3://bucket/prefix` or `sftp://host/folder`. The names of files
+    are relative to it."""
+    files: Annotated[str, AfterValidator(_check_pattern)]
+    """Pattern of the names of the files to fetch. `{date}` (or `{date:%Y/%m/%d}`) is the date of a file, `{hour}` its
+    hour, and `*` is any string without a slash."""
     listing: Literal["json", "html", "none"] = "json"
-    """What an HTTP server answers at `url`: a JSON listing, an HTML index, or nothing: then each name is asked for."""
+    """What an HTTP server returns at `url`: a JSON listing, an HTML index, or nothing. With `none`, each possible name
+    is requested."""
     format: FileFormat = Csv()
-    credentials: Annotated[str, AfterValidator(_reference)] | None = None
-    """`secretsmanager:<name>` or `ssm:<name>`: a JSON object; see `slackwater.receiver.partners.credentials`."""
+    credentials: Annotated[str, AfterValidator(_check_credentials_reference)] | None = None
+    """`secretsmanager:<name>` or `ssm:<name>`: a JSON object with a `token`, or with a `username` and a `password` or a
+    `private_key`."""
     role: (
         Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9_+=,.@/-]+$")] | None
     ) = None
-    """S3: the role to take on, of the account that owns the bucket."""
-    host_key: Annotated[str, AfterValidator(_host_key)] | None = None
+    """S3: the IAM role to assume, in the account that owns the bucket."""
+    host_key: Annotated[str, AfterValidator(_check_host_key)] | None = None
     """SFTP: the server's public key, as `ssh-keyscan` shows it: `ssh-ed25519 AAAA...`."""
     lookback_days: Annotated[int, Field(gt=0, le=366)] = 7
+    """Number of days in the look-back window, which ends today."""
     timezone: TimeZone = "UTC"
-    """Whose calendar `{date}` and "today" are of, and whose clock `schedule` is of."""
+    """Time zone of `{date}`, of "today" and of `schedule`."""
     schedule: Cron = "15 * * * *"
-    """When the files are looked for."""
+    """When files are pulled, as a cron expression."""
     function_mb: Annotated[int, Field(gt=0)] = 1024
-    """Files larger than this are taken by a job of EMR Serverless instead of a function."""
+    """Files larger than this number of megabytes are fetched by an EMR Serverless job instead of a Lambda function."""
 
     @property
     def scheme(self) -> str:
-        """`http`, `https`, `s3` or `sftp`."""
+        """The scheme of `url`: `http`, `https`, `s3` or `sftp`."""
         return urlsplit(self.url).scheme
 
     @property
     def pattern(self) -> FilePattern:
-        """The wanted files' names."""
+        """The parsed pattern of `files`."""
         return FilePattern(self.files)
 
     @model_validator(mode="after")
-    def _fits_its_scheme(self) -> PullConfig:
-        web = self.scheme in {"http", "https"}
-        if self.listing != "json" and not web:
-            raise ValueError(f"listing is for http and https; {self.scheme} lists by itself")
+    def _check_options_of_scheme(self) -> PullConfig:
+        is_http = self.scheme in {"http", "https"}
+        if self.listing != "json" and not is_http:
+            raise ValueError(f"listing is for http and https, not for {self.scheme}: remove it")
         if self.listing == "none" and not self.pattern.is_exact:
-            raise ValueError("without a listing each name is asked for, so `files` cannot have a *")
+            raise ValueError("`files` cannot have a * with `listing: none`, because each name is requested")
         if self.listing == "html" and "*" in self.files.rpartition("/")[0]:
-            raise ValueError("an HTML index shows one folder, so that none in `files` can be a *")
+            raise ValueError("an HTML index lists one folder, so the folders in `files` cannot have a *")
         if self.role and self.scheme != "s3":
-            raise ValueError(f"role is for s3, not for {self.scheme}")
+            raise ValueError(f"role is for s3, not for {self.scheme}: remove it")
         if self.credentials and self.scheme == "s3":
-            raise ValueError("s3 takes no credentials: let this account read the bucket, or name a `role`")
+            raise ValueError("credentials are not for s3: let this account read the bucket, or set `role`")
         if self.credentials and self.scheme == "http":
-            raise ValueError("credentials would be sent in the clear: use https")
+            raise ValueError("http would send the credentials unencrypted: use https")
         if self.scheme == "sftp" and not (self.credentials and self.host_key):
-            raise ValueError("sftp needs `credentials`, and the server's `host_key` so that it cannot be another one's")
+            raise ValueError("sftp needs `credentials`, and `host_key` to verify the server's identity")
         if self.host_key and self.scheme != "sftp":
-            raise ValueError(f"host_key is for sftp, not for {self.scheme}")
+            raise ValueError(f"host_key is for sftp, not for {self.scheme}: remove it")
         return self

@@ -1,25 +1,28 @@
-"""Patterns of strptime's directives, by which moments and days are read; names are English, whatever the locale."""
+"""Patterns of strptime directives, by which strings are parsed as dates and timestamps.
+
+Python's own `strptime` depends on the locale, accepts ambiguous strings such as `1112013` for `%d%m%Y`, and fills in
+1900-01-01 when the pattern has no date. This parser uses English names, and rejects both.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cache, cached_property
 from typing import NamedTuple
 
+# An offset from UTC, in patterns (`%z`) and in ISO 8601.
 OFFSET = r"[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?"
-"""How an offset from UTC is written, in a pattern and in ISO 8601 alike."""
-_PIECE = re.compile(r"%([a-zA-Z])|(%%|\s+|[^%\s]+)")
+_TOKEN = re.compile(r"%([a-zA-Z])|(%%|\s+|[^%\s]+)")
 _MONTHS = (
     "january", "february", "march", "april", "may", "june",
     "july", "august", "september", "october", "november", "december",
 )  # fmt: skip
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_WIDTHS = {"Y": 4, "j": 3, "y": 2, "m": 2, "d": 2, "H": 2, "I": 2, "M": 2, "S": 2, "f": 6}
-"""Digits of the directives that are numbers."""
-_TEXTS = {
+# Number of digits of the numeric directives.
+_DIGITS = {"Y": 4, "j": 3, "y": 2, "m": 2, "d": 2, "H": 2, "I": 2, "M": 2, "S": 2, "f": 6}
+_STRING_EXPRESSIONS = {
     "a": "|".join(name[:3] for name in _WEEKDAYS),
     "A": "|".join(_WEEKDAYS),
     "b": "|".join(name[:3] for name in _MONTHS),
@@ -27,9 +30,11 @@ _TEXTS = {
     "p": "am|pm",
     "z": OFFSET,
 }
-_SAME = ("Yy", "mbB", "HI", "aA")
-"""Directives that say the same thing: one of them is enough."""
-_IN_ISO = {
+# Directives with the same meaning: a pattern may contain one of each group.
+_SYNONYMS = ("Yy", "mbB", "HI", "aA")
+# Directives that ISO 8601 writes in the same way. They are narrower than the expressions of `StrptimeFormat.parse`, so
+# that a rewritten string needs no further check.
+_ISO_EXPRESSIONS = {
     "Y": "[0-9]{4}",
     "m": "[0-9]{2}",
     "d": "[0-9]{2}",
@@ -39,156 +44,157 @@ _IN_ISO = {
     "f": "[0-9]{1,6}",
     "z": "Z|[+-][0-9]{2}:?[0-9]{2}",
 }
-"""Directives whose text stands in ISO 8601 as it is."""
-_CENTURY = 69
-"""The first year of two digits that is one of the 1900s, as in POSIX."""
+# Two-digit years from here on belong to the 1900s, as in POSIX.
+_FIRST_YEAR_OF_1900S = 69
 
 
-class LocalTime(NamedTuple):
-    """What a text says of a moment."""
+class ParsedTime(NamedTuple):
+    """A local time and its offset from UTC, as a string states them."""
 
     local: datetime
-    """Without a zone."""
+    """Naive."""
     offset: timedelta | None
-    """From UTC; None where the text says none."""
+    """Offset from UTC; None when the string has none."""
 
 
 class IsoRewrite(NamedTuple):
-    """Turns a text of a pattern into ISO 8601: RE2's regular expression, and what replaces it."""
+    """How strings of a pattern are rewritten to ISO 8601 by a regular expression, for whole columns at once."""
 
-    form: str
+    expression: str
+    """Regular expression of the strings, in the syntax of RE2."""
     date: str
-    moment: str
+    """Replacement that gives a date."""
+    timestamp: str
+    """Replacement that gives a timestamp."""
 
 
 @dataclass(frozen=True)
 class StrptimeFormat:
-    """Reads one way to write a day or a moment.
+    """Parses dates and timestamps that are written by one pattern.
 
-    As strptime it takes names in any case, and numbers with or without their leading zeros; but numbers with nothing
-    between them must have all their digits, since `1112013` could be two days. `%f` takes nine digits, and cuts off
-    those past the microsecond. Raises `ValueError` for a pattern that does not tell one whole day.
+    Names are accepted in any case, and numbers with or without leading zeros. Numbers that follow each other without a
+    separator must have all their digits, because `1112013` could be two dates. `%f` accepts nine digits, and drops the
+    digits after the microsecond.
+
+    Raises `ValueError` when the pattern does not determine a date.
     """
 
-    text: str
+    pattern: str
 
     def __post_init__(self) -> None:
-        used = [letter for letter, _ in self._pieces if letter]
-        for letters in (*_SAME, *"jdIMSfpz"):
-            if sum(letter in letters for letter in used) > 1:
-                raise ValueError(f"{self.text!r}: {' or '.join(f'%{letter}' for letter in letters)} stands there twice")
-        has_day = "d" in used and bool(set("mbB") & set(used))
-        if not set("Yy") & set(used) or has_day == ("j" in used):
-            raise ValueError(f"{self.text!r} does not tell one day: it needs %Y, and %m with %d or %j")
-        if ("I" in used) != ("p" in used):
-            raise ValueError(f"{self.text!r}: %I and %p need each other; hours of 0 to 23 are %H")
+        directives = [letter for letter, _ in self._tokens if letter]
+        for synonyms in (*_SYNONYMS, *"jdIMSfpz"):
+            if sum(letter in synonyms for letter in directives) > 1:
+                names = " or ".join(f"%{letter}" for letter in synonyms)
+                raise ValueError(f"{self.pattern!r} contains {names} more than once: keep one of them")
+        has_month_and_day = "d" in directives and bool(set("mbB") & set(directives))
+        if not set("Yy") & set(directives) or has_month_and_day == ("j" in directives):
+            raise ValueError(f"{self.pattern!r} does not determine a date: it needs %Y, and either %m with %d or %j")
+        if ("I" in directives) != ("p" in directives):
+            raise ValueError(f"{self.pattern!r}: %I and %p need each other; use %H for hours from 0 to 23")
 
-    def read(self, text: str) -> LocalTime | None:
-        """Return what the text says, or None when it is not of this form. Raises `ValueError` for no day."""
-        found = self._form.fullmatch(text)
-        if found is None:
+    def parse(self, value: str) -> ParsedTime | None:
+        """Parse a string.
+
+        Returns None when the string does not match the pattern. Raises `ValueError` when it matches, but there is no
+        such date or time.
+        """
+        match = self._expression.fullmatch(value)
+        if match is None:
             return None
-        said = {name: value.lower() for name, value in found.groupdict().items()}
-        day = _day(said)
-        fraction = said.get("f", "0")[:6]
-        local = datetime(  # noqa: DTZ001  # what the clock on the wall shows
-            day.year,
-            day.month,
-            day.day,
-            _hour(said),
-            int(said.get("M", 0)),
-            int(said.get("S", 0)),
-            int(f"{fraction:0<6}"),
-        )
-        return LocalTime(local, read_offset(said.get("z")))
+        parts = {letter: part.lower() for letter, part in match.groupdict().items()}
+        day = _parse_date(parts)
+        microsecond = int(f"{parts.get('f', '0')[:6]:0<6}")
+        minute, second = int(parts.get("M", 0)), int(parts.get("S", 0))
+        local = datetime(day.year, day.month, day.day, _parse_hour(parts), minute, second, microsecond)  # noqa: DTZ001
+        return ParsedTime(local, parse_offset(parts.get("z")))
 
     @cached_property
-    def rewriting(self) -> IsoRewrite | None:
-        """How a whole column of texts becomes ISO 8601; None where it takes more than moving digits about."""
-        places: dict[str, str] = {}
-        form = ""
-        for letter, literal in self._pieces:
+    def iso_rewrite(self) -> IsoRewrite | None:
+        """How whole columns are rewritten to ISO 8601; None when reordering digits is not enough."""
+        groups: dict[str, str] = {}
+        expression = ""
+        for letter, literal in self._tokens:
             if not letter:
-                form += re.escape(literal)
-            elif letter in _IN_ISO:
-                places[letter] = rf"\{len(places) + 1}"
-                form += f"({_IN_ISO[letter]})"
+                expression += re.escape(literal)
+            elif letter in _ISO_EXPRESSIONS:
+                groups[letter] = rf"\{len(groups) + 1}"
+                expression += f"({_ISO_EXPRESSIONS[letter]})"
             else:
                 return None
-        if not {"Y", "m", "d"} <= set(places):
+        if not {"Y", "m", "d"} <= set(groups):
             return None
-        day = f"{places['Y']}-{places['m']}-{places['d']}"
-        clock = ":".join(places.get(letter, "00") for letter in "HMS")
-        fraction = f".{places['f']}" if "f" in places else ""
-        return IsoRewrite(form, day, f"{day}T{clock}{fraction}{places.get('z', '')}")
+        day = f"{groups['Y']}-{groups['m']}-{groups['d']}"
+        local_time = ":".join(groups.get(letter, "00") for letter in "HMS")
+        fraction = f".{groups['f']}" if "f" in groups else ""
+        return IsoRewrite(expression, day, f"{day}T{local_time}{fraction}{groups.get('z', '')}")
 
     @property
-    def _pieces(self) -> list[tuple[str, str]]:
-        """Return each directive's letter, or what stands between two of them."""
-        return [(found[1] or "", (found[2] or "").replace("%%", "%")) for found in _PIECE.finditer(self.text)]
+    def _tokens(self) -> list[tuple[str, str]]:
+        """The pattern as pairs: the letter of a directive, or a literal string."""
+        return [(match[1] or "", (match[2] or "").replace("%%", "%")) for match in _TOKEN.finditer(self.pattern)]
 
     @cached_property
-    def _form(self) -> re.Pattern[str]:
-        letters = ["", *(letter for letter, _ in self._pieces), ""]
-        form = ""
-        for (letter, literal), before, after in zip(self._pieces, letters[:-2], letters[2:], strict=True):
+    def _expression(self) -> re.Pattern[str]:
+        letters = ["", *(letter for letter, _ in self._tokens), ""]
+        expression = ""
+        for (letter, literal), before, after in zip(self._tokens, letters[:-2], letters[2:], strict=True):
             if letter:
-                form += f"(?P<{letter}>{_form_of(letter, before, after)})"
+                expression += f"(?P<{letter}>{_directive_expression(letter, before, after)})"
             else:
-                form += r"\s+" if literal.isspace() else re.escape(literal)
-        return re.compile(form, re.ASCII | re.IGNORECASE)
+                expression += r"\s+" if literal.isspace() else re.escape(literal)
+        return re.compile(expression, re.ASCII | re.IGNORECASE)
 
 
-@cache
-def strptime_format(text: str) -> StrptimeFormat:
-    """Return the pattern, made once."""
-    return StrptimeFormat(text)
+# Patterns are compiled once; a project has few of them.
+strptime_format = cache(StrptimeFormat)
 
 
-def read_offset(text: str | None) -> timedelta | None:
-    """Return an offset from UTC such as `Z`, `+05:30` or `-05`. Raises `ValueError` for one that no clock has."""
-    if not text:
+def parse_offset(value: str | None) -> timedelta | None:
+    """Parse an offset from UTC such as `Z`, `+05:30` or `-05`; None when `value` is empty or None.
+
+    Raises `ValueError` when hours exceed 23 or minutes exceed 59.
+    """
+    if not value:
         return None
-    if text in {"Z", "z"}:
+    if value in {"Z", "z"}:
         return timedelta()
-    hours, minutes = int(text[1:3]), int(text[-2:]) if len(text) > len("+05") else 0
+    hours, minutes = int(value[1:3]), int(value[-2:]) if len(value) > len("+05") else 0
     if hours > 23 or minutes > 59:  # noqa: PLR2004
-        raise ValueError(f"no such offset: {text}")
-    return timedelta(hours=hours, minutes=minutes) * (-1 if text[0] == "-" else 1)
+        raise ValueError(f"no such offset: {value}")
+    return timedelta(hours=hours, minutes=minutes) * (-1 if value[0] == "-" else 1)
 
 
-def _form_of(letter: str, before: str, after: str) -> str:
-    if letter in _TEXTS:
-        return _TEXTS[letter]
+def _directive_expression(letter: str, before: str, after: str) -> str:
+    """Return the regular expression of a directive; `before` and `after` are the neighbours' letters, if any."""
+    if letter in _STRING_EXPRESSIONS:
+        return _STRING_EXPRESSIONS[letter]
     if letter == "f":
-        return "[0-9]{6}" if after in _WIDTHS else "[0-9]{1,9}"
-    whole = letter in "Yy" or before in _WIDTHS or after in _WIDTHS
-    return f"[0-9]{{{'' if whole else '1,'}{_WIDTHS[letter]}}}"
+        return "[0-9]{6}" if after in _DIGITS else "[0-9]{1,9}"
+    needs_all_digits = letter in "Yy" or before in _DIGITS or after in _DIGITS
+    return f"[0-9]{{{'' if needs_all_digits else '1,'}{_DIGITS[letter]}}}"
 
 
-def _day(said: Mapping[str, str]) -> date:
-    year = int(said.get("Y") or said["y"])
-    if "y" in said:
-        year += 1900 if year >= _CENTURY else 2000
-    if "j" not in said:
-        return date(year, _month(said), int(said["d"]))
-    found = date(year, 1, 1) + timedelta(days=int(said["j"]) - 1)
-    if found.year != year:
-        raise ValueError(f"no day {said['j']} in {year}")
-    return found
+def _parse_date(parts: dict[str, str]) -> date:
+    year = int(parts.get("Y") or parts["y"])
+    if "y" in parts:
+        year += 1900 if year >= _FIRST_YEAR_OF_1900S else 2000
+    if "j" in parts:
+        day = date(year, 1, 1) + timedelta(days=int(parts["j"]) - 1)
+        if day.year != year:
+            raise ValueError(f"no day {parts['j']} in {year}")
+        return day
+    if "m" in parts:
+        return date(year, int(parts["m"]), int(parts["d"]))
+    name = parts.get("b") or parts["B"]
+    month = next(number for number, month in enumerate(_MONTHS, start=1) if month.startswith(name))
+    return date(year, month, int(parts["d"]))
 
 
-def _month(said: Mapping[str, str]) -> int:
-    name = said.get("b") or said.get("B")
-    if name is None:
-        return int(said["m"])
-    return next(number for number, month in enumerate(_MONTHS, start=1) if month.startswith(name))
-
-
-def _hour(said: Mapping[str, str]) -> int:
-    if "I" not in said:
-        return int(said.get("H", 0))
-    hour = int(said["I"])
+def _parse_hour(parts: dict[str, str]) -> int:
+    if "I" not in parts:
+        return int(parts.get("H", 0))
+    hour = int(parts["I"])
     if not 1 <= hour <= 12:  # noqa: PLR2004
-        raise ValueError(f"no hour {hour} on a clock of twelve")
-    return hour % 12 + (12 if said["p"] == "pm" else 0)
+        raise ValueError(f"no hour {hour} on a 12-hour clock")
+    return hour % 12 + (12 if parts["p"] == "pm" else 0)

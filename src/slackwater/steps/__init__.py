@@ -1,1 +1,1 @@
-"""Independent steps, one module each: DataFrames in, a DataFrame out; they know nothing of each other."""
+"""Independent steps, one module each: DataFrames in, a DataFrame out. No step knows another."""

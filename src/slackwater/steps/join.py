@@ -1,7 +1,7 @@
-"""`join`: two inputs side by side, where their keys are equal.
+"""`join`: join two inputs where their keys are equal.
 
-The first input is the left one, the second the right one. A null key equals nothing: a left join keeps its row with
-nulls, an inner join drops it.
+The first input is the left one, the second the right one. A null key equals no other key: a left join keeps the row
+with nulls in the right columns, an inner join drops it.
 """
 
 from __future__ import annotations
@@ -18,33 +18,35 @@ from slackwater.steps.step import Parameters, Step
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_TIMES = "__times"
+_ROWS_PER_KEY = "__rows_per_key"
 
 
 class Join(Parameters):
     """Parameters of `join`."""
 
     keys: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Columns of both inputs."""
+    """Columns that both inputs have."""
     how: Literal["inner", "left"]
-    """`left` keeps left rows that find nothing, `inner` drops them."""
+    """`left` keeps left rows without a matching right row, `inner` drops them."""
     take: tuple[str, ...] | None = None
-    """Columns of the right input to add; all but the keys, when it is not given."""
+    """Columns of the right input to add. Without it, all columns but the keys are added."""
     many: bool = False
-    """Whether a left row may find several right rows, and become several. Unless it may, a key that the right input
-    holds twice fails the run: figures made of rows counted twice look right and are not."""
+    """Whether a left row may match several right rows, and become several rows. If not, the run fails on a key that the
+    right input has twice, because sums over repeated rows would be wrong without anyone noticing."""
 
 
-def _check(_inputs: Sequence[str], parameters: Join) -> None:
-    both = sorted(set(parameters.keys) & set(parameters.take or ()))
-    if both:
-        raise DefinitionError(f"take: {', '.join(both)} is a key, which the result has anyhow")
+def check(_inputs: Sequence[str], parameters: Join) -> None:
+    """Raise `DefinitionError` for a column that is named twice."""
+    common = sorted(set(parameters.keys) & set(parameters.take or ()))
+    if common:
+        raise DefinitionError(f"take: {', '.join(common)} is a key, which the result has in any case")
     for field, names in (("keys", parameters.keys), ("take", parameters.take or ())):
         if len(set(names)) < len(names):
             raise DefinitionError(f"{field}: a column is named twice ({', '.join(names)})")
 
 
-def _apply(frames: Mapping[str, DataFrame], parameters: Join) -> DataFrame:
+def apply(frames: Mapping[str, DataFrame], parameters: Join) -> DataFrame:
+    """Return the columns of the left input, then the added columns. Raises `DefinitionError` for unfit columns."""
     (left_name, left), (right_name, right) = frames.items()
     keys = parameters.keys
     take = parameters.take
@@ -53,36 +55,44 @@ def _apply(frames: Mapping[str, DataFrame], parameters: Join) -> DataFrame:
     _require(left, left_name, "keys", keys)
     _require(right, right_name, "keys", keys)
     _require(right, right_name, "take", take)
-    _require_equal_types(frames, keys)
-    taken = {name.lower() for name in take}
-    clashing = [name for name in left.columns if name.lower() in taken]
+    for key in keys:
+        left_type, right_type = (frame.schema[key].dataType.simpleString() for frame in (left, right))
+        if left_type != right_type:
+            raise DefinitionError(
+                f"keys: {key} is {left_type} in {left_name} and {right_type} in {right_name}: "
+                "cast one in an sql step before"
+            )
+    right_columns = {name.lower() for name in take}
+    # Spark would return both columns, and every later step would fail on the ambiguous name.
+    clashing = [name for name in left.columns if name.lower() in right_columns]
     if clashing:
         raise DefinitionError(
             f"take: both {left_name} and {right_name} have a column {', '.join(clashing)}: "
-            f"say with `take` which columns of {right_name} are wanted, or rename one in an sql step before"
+            f"list the columns of {right_name} to add in `take`, or rename one in an sql step before"
         )
-    wanted = right.select(*_quoted(keys), *_quoted(take)).dropna(subset=list(keys))
+    added = right.select(*_quoted(keys), *_quoted(take)).dropna(subset=list(keys))
     if not parameters.many:
-        wanted = _one_per_key(wanted, right_name, keys, take)
-    return left.join(wanted, on=list(keys), how=parameters.how).select(*_quoted(left.columns), *_quoted(take))
+        added = _require_unique_keys(added, right_name, keys, take)
+    return left.join(added, on=list(keys), how=parameters.how).select(*_quoted(left.columns), *_quoted(take))
 
 
-def _one_per_key(frame: DataFrame, name: str, keys: Sequence[str], take: Sequence[str]) -> DataFrame:
-    """Return the rows as they are, failing when they are computed if two of them have one key."""
-    from pyspark.sql import functions as sf  # noqa: PLC0415 - not there where pipelines are only checked
+def _require_unique_keys(frame: DataFrame, name: str, keys: Sequence[str], take: Sequence[str]) -> DataFrame:
+    """Return the same rows. Spark fails when it computes them, if two rows have the same key."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - pipelines are checked without Spark
 
+    # With one row per key, `first` is that row's value: the check costs the shuffle that the join needs in any case.
     grouped = frame.groupBy(*_quoted(keys)).agg(
-        sf.count(sf.lit(1)).alias(_TIMES), *(sf.first(quoted(column)).alias(column) for column in take)
+        sf.count(sf.lit(1)).alias(_ROWS_PER_KEY), *(sf.first(quoted(column)).alias(column) for column in take)
     )
     message = sf.concat(
         sf.lit(f"join: {name} has "),
-        sf.col(_TIMES),
+        sf.col(_ROWS_PER_KEY),
         sf.lit(" rows for one key, such as "),
         sf.to_json(sf.struct(*_quoted(keys))),
-        sf.lit("; aggregate them before, or say `many: true` if a row may become several"),
+        sf.lit("; aggregate them before, or set `many: true` if a row may become several"),
     )
-    alone = sf.when(sf.col(_TIMES) == 1, sf.lit(True)).otherwise(sf.raise_error(message).cast("boolean"))
-    return grouped.where(alone).drop(_TIMES)
+    unique = sf.when(sf.col(_ROWS_PER_KEY) == 1, sf.lit(True)).otherwise(sf.raise_error(message).cast("boolean"))
+    return grouped.where(unique).drop(_ROWS_PER_KEY)
 
 
 def _require(frame: DataFrame, name: str, field: str, columns: Sequence[str]) -> None:
@@ -93,19 +103,8 @@ def _require(frame: DataFrame, name: str, field: str, columns: Sequence[str]) ->
         )
 
 
-def _require_equal_types(frames: Mapping[str, DataFrame], keys: Sequence[str]) -> None:
-    (left_name, left), (right_name, right) = frames.items()
-    for key in keys:
-        kinds = [frame.schema[key].dataType.simpleString() for frame in (left, right)]
-        if kinds[0] != kinds[1]:
-            raise DefinitionError(
-                f"keys: {key} is {kinds[0]} in {left_name} and {kinds[1]} in {right_name}: "
-                "cast one in an sql step before"
-            )
-
-
 def _quoted(columns: Sequence[str]) -> list[str]:
     return [quoted(name) for name in columns]
 
 
-STEP = Step(name="join", parameters=Join, apply=_apply, inputs=range(2, 3), check=_check)
+STEP = Step(name="join", parameters=Join, apply=apply, inputs=range(2, 3), check=check)

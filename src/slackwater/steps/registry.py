@@ -1,4 +1,4 @@
-"""The steps there are, found by looking: every module of this package that holds a `STEP`."""
+"""The registry of steps: every module of this package that defines a `STEP`."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from slackwater.steps.step import Parameters, Step
 @cache
 def registry() -> Mapping[str, Step]:
     """Return every step by name."""
-    found: dict[str, Step] = {}
+    by_name: dict[str, Step] = {}
     for module in pkgutil.iter_modules(steps.__path__):
+        # Packages such as `spark` hold helpers, not steps.
         if module.ispkg:
             continue
         step = getattr(importlib.import_module(f"{steps.__name__}.{module.name}"), "STEP", None)
         if isinstance(step, Step):
-            found[module.name] = step
-    return MappingProxyType(dict(sorted(found.items())))
+            by_name[module.name] = step
+    return MappingProxyType(dict(sorted(by_name.items())))
 
 
 def check(pipeline: Pipeline) -> None:
     """Check every step of a pipeline against the registry.
 
-    Raises `DefinitionError` with all faults, each naming step and parameter: a step that does not exist, parameters
-    that are missing or wrong, a wrong number of inputs.
+    Raises `DefinitionError` with all faults, one per line, each naming step and parameter: an unknown step, missing or
+    wrong parameters, a wrong number of inputs.
     """
     faults = []
     for name, use in pipeline.steps.items():
@@ -47,15 +48,19 @@ def check(pipeline: Pipeline) -> None:
 
 
 def parameters_of(name: str, use: StepUse) -> Parameters:
-    """Return the checked parameters of the step that a pipeline calls `name`. Raises `DefinitionError`."""
+    """Return the checked parameters of the step with the name `name` in the pipeline. Raises `DefinitionError`."""
     step = step_of(name, use)
     try:
         parameters = step.parameters.model_validate(use.parameters)
     except ValidationError as error:
-        raise DefinitionError("\n  ".join(_describe(name, fault) for fault in error.errors())) from error
+        fields = [".".join([f"steps.{name}.with", *map(str, fault["loc"])]) for fault in error.errors()]
+        faults = [f"{field}: {fault['msg']}" for field, fault in zip(fields, error.errors(), strict=True)]
+        raise DefinitionError("\n  ".join(faults)) from error
     if len(use.depends_on) not in step.inputs:
+        least, most = step.inputs[0], step.inputs[-1]
+        count = f"{least} to {most} inputs" if least < most else "one input" if most == 1 else f"{most} inputs"
         raise DefinitionError(
-            f"steps.{name}.depends_on: {step.name} takes {_count(step.inputs)}, not {len(use.depends_on)} "
+            f"steps.{name}.depends_on: {step.name} takes {count}, not {len(use.depends_on)} "
             f"({', '.join(use.depends_on)})"
         )
     if len(set(use.depends_on)) < len(use.depends_on):
@@ -68,23 +73,10 @@ def parameters_of(name: str, use: StepUse) -> Parameters:
 
 
 def step_of(name: str, use: StepUse) -> Step:
-    """Return the step that a pipeline uses under `name`. Raises `DefinitionError` with near names."""
+    """Return the step with the name `name` in the pipeline. Raises `DefinitionError` that suggests similar names."""
     known = registry()
     if use.step in known:
         return known[use.step]
-    near = difflib.get_close_matches(use.step, known, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known)}"
+    similar = difflib.get_close_matches(use.step, known, n=3)
+    hint = f"did you mean {' or '.join(similar)}?" if similar else f"known steps: {', '.join(known)}"
     raise DefinitionError(f"steps.{name}.step: no step {use.step!r} ({hint})")
-
-
-def _describe(name: str, fault: Mapping[str, object]) -> str:
-    place = fault["loc"]
-    path = ".".join(str(part) for part in place) if isinstance(place, tuple) else str(place)
-    return f"steps.{name}.with{'.' + path if path else ''}: {fault['msg']}"
-
-
-def _count(numbers: range) -> str:
-    least, most = numbers[0], numbers[-1]
-    if least == most:
-        return "one input" if least == 1 else f"{least} inputs"
-    return f"{least} to {most} inputs"

@@ -1,8 +1,8 @@
-"""`sql`: one SELECT over the step's inputs, by their names.
+"""`sql`: one SELECT over the step's inputs, which it reads by their names.
 
-What a query may do is checked twice. When the pipeline is checked, a parser in Python reads it, so that a fault shows
-before anything is deployed; before it runs, Spark's own parser does (`slackwater.steps.spark.query`), so that no
-difference between the two lets anything past.
+A query is checked twice. A parser in Python checks it with the pipeline, so that a fault is found before deployment.
+Spark's own parser checks it again before it runs (`slackwater.steps.spark.query`): the two parsers differ, and a query
+has to pass both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from slackwater.steps.step import Parameters, Step
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-ROW_MAKERS = frozenset(
+# Table functions that a query may read from: they turn values into rows, and read no other data.
+ROW_FUNCTIONS = frozenset(
     {
         "explode",
         "explode_outer",
@@ -34,18 +35,17 @@ ROW_MAKERS = frozenset(
         "stack",
     }
 )
-"""Table functions that a query may read from: they make rows of values, and reach nothing outside."""
 
+# Functions that call any static method in the Java virtual machine.
 FORBIDDEN_FUNCTIONS = frozenset({"reflect", "try_reflect", "java_method"})
-"""They call any static method of the Java machine."""
 
 
-def _one_select(text: str) -> str:
-    """Accept one SELECT or WITH statement. Raises `ValueError` that says what else it found."""
+def check_query(query: str) -> str:
+    """Return the query if it is one SELECT or WITH statement over inputs. Raises `ValueError` that names the fault."""
     try:
-        statements = [statement for statement in sqlglot.parse(text, dialect="spark") if statement is not None]
+        statements = [statement for statement in sqlglot.parse(query, dialect="spark") if statement is not None]
     except sqlglot.errors.SqlglotError as error:
-        raise ValueError(f"not readable as SQL: {_place(error)}") from error
+        raise ValueError(f"not readable as SQL: {_first_fault(error)}") from error
     if len(statements) != 1:
         raise ValueError(f"one statement is expected, not {len(statements)}")
     statement = statements[0]
@@ -57,7 +57,7 @@ def _one_select(text: str) -> str:
         fault = _fault(node)
         if fault:
             raise ValueError(fault)
-    return text
+    return query
 
 
 def _fault(node: exp.Expr) -> str | None:
@@ -69,8 +69,8 @@ def _fault(node: exp.Expr) -> str | None:
         fault = f"{node.sql('spark')}: a query reads its inputs by their bare names, not files and not other tables"
     elif isinstance(node, exp.Table) and isinstance(node.this, exp.Func):
         name = _function(node.this)
-        if name not in ROW_MAKERS:
-            fault = f"the table function {name} is not allowed (allowed: {', '.join(sorted(ROW_MAKERS))})"
+        if name not in ROW_FUNCTIONS:
+            fault = f"the table function {name} is not allowed (allowed: {', '.join(sorted(ROW_FUNCTIONS))})"
     elif isinstance(node, exp.Func) and _function(node) in FORBIDDEN_FUNCTIONS:
         fault = f"the function {_function(node)} is not allowed in a query"
     return fault
@@ -81,7 +81,7 @@ def _function(node: exp.Func) -> str:
     return name.lower()
 
 
-def _place(error: sqlglot.errors.SqlglotError) -> str:
+def _first_fault(error: sqlglot.errors.SqlglotError) -> str:
     faults = getattr(error, "errors", None)
     if not faults:
         return str(error)
@@ -91,25 +91,27 @@ def _place(error: sqlglot.errors.SqlglotError) -> str:
 class Sql(Parameters):
     """Parameters of `sql`."""
 
-    query: Annotated[str, AfterValidator(_one_select)]
-    """One SELECT or WITH statement in Spark's SQL."""
+    query: Annotated[str, AfterValidator(check_query)]
+    """One SELECT or WITH statement in Spark SQL."""
 
 
-def _check(inputs: Sequence[str], parameters: Sql) -> None:
+def check(inputs: Sequence[str], parameters: Sql) -> None:
+    """Raise `DefinitionError` for a table that is not an input of the step."""
     statement = sqlglot.parse_one(parameters.query, dialect="spark")
     known = {*(name.lower() for name in inputs), *(cte.alias.lower() for cte in statement.find_all(exp.CTE))}
-    read = {table.name for table in statement.find_all(exp.Table) if not isinstance(table.this, exp.Func)}
-    for name in sorted(read):
+    tables = {table.name for table in statement.find_all(exp.Table) if not isinstance(table.this, exp.Func)}
+    for name in sorted(tables):
         if name.lower() not in known:
-            near = difflib.get_close_matches(name, inputs, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"its inputs are: {', '.join(inputs)}"
+            similar = difflib.get_close_matches(name, inputs, n=1)
+            hint = f"did you mean {similar[0]}?" if similar else f"its inputs are: {', '.join(inputs)}"
             raise DefinitionError(f"query: {name} is not an input of the step ({hint})")
 
 
-def _apply(frames: Mapping[str, DataFrame], parameters: Sql) -> DataFrame:
-    from slackwater.steps.spark.query import run_query  # noqa: PLC0415 - needs Spark, which checking does not
+def apply(frames: Mapping[str, DataFrame], parameters: Sql) -> DataFrame:
+    """Return the result of the query over the inputs. Raises `DefinitionError` if Spark refuses the query."""
+    from slackwater.steps.spark.query import run_query  # noqa: PLC0415 - pipelines are checked without Spark
 
-    return run_query(frames, parameters.query, functions=ROW_MAKERS, forbidden=FORBIDDEN_FUNCTIONS)
+    return run_query(frames, parameters.query, functions=ROW_FUNCTIONS, forbidden=FORBIDDEN_FUNCTIONS)
 
 
-STEP = Step(name="sql", parameters=Sql, apply=_apply, inputs=range(1, 17), check=_check)
+STEP = Step(name="sql", parameters=Sql, apply=apply, inputs=range(1, 17), check=check)

@@ -1,7 +1,7 @@
-"""What a step is: its name, its parameters, and a function from DataFrames to a DataFrame.
+"""A step: its name, its parameters, and a function from DataFrames to a DataFrame.
 
-A step's module can be imported without pyspark, since the command line and Lambdas check pipelines with it: pyspark
-is imported inside `apply`, or for type checking only.
+The command line checks pipelines without Spark. So a step's module imports pyspark only inside of `apply`, or for type
+checking.
 """
 
 from __future__ import annotations
@@ -17,27 +17,29 @@ if TYPE_CHECKING:
 
 
 class Parameters(BaseModel):
-    """Base of all steps' parameters: what stands under `with` in a pipeline; a wrong key is an error."""
+    """Base of the parameters of all steps, which a pipeline gives under `with`. An unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _anything(inputs: Sequence[str], parameters: Any) -> None:
-    """Check nothing beyond the parameters' own model."""
+def check_nothing(inputs: Sequence[str], parameters: Any) -> None:
+    """Accept everything that the model of the parameters accepts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One transform. A module of `slackwater.steps` that holds `STEP = Step(...)` is a step: nothing else to edit."""
+    """One transform. A module of `slackwater.steps` with `STEP = Step(...)` is a step; it needs no registration."""
 
     name: str
-    """The module's name."""
+    """The name of the module."""
     parameters: type[Parameters]
     apply: Callable[[Mapping[str, DataFrame], Any], DataFrame]
-    """Takes the frames it depends on, by name and in that order, and an instance of `parameters`.
+    """Called with the input frames by name, in the order of `depends_on`, and an instance of `parameters`.
 
-    It plans and does not run: no action, no I/O. Raises `DefinitionError` for parameters that do not fit the frames."""
+    It returns a plan: it triggers no Spark action and does no I/O. Raises `DefinitionError` if the parameters do not
+    fit the frames.
+    """
     inputs: range = range(1, 2)
-    """How many inputs it takes."""
-    check: Callable[[Sequence[str], Any], None] = _anything
-    """Called with the inputs' names and the parameters before anything runs. Raises `DefinitionError`."""
+    """The numbers of inputs that the step accepts."""
+    check: Callable[[Sequence[str], Any], None] = check_nothing
+    """Called with the names of the inputs and the parameters before anything runs. Raises `DefinitionError`."""

@@ -1,4 +1,7 @@
-"""One module a command, or a group of commands."""
+"""The commands: one module for each command, or group of commands.
+
+Commands import boto3 and other slow libraries in their functions, so that `--help` and usage errors are quick.
+"""
 
 from __future__ import annotations
 
@@ -24,5 +27,5 @@ from slackwater.cli.commands import (
 
 def register(app: typer.Typer) -> None:
     """Add every command, in the order in which `--help` lists them."""
-    for group in (local, deploy, source, token, push, pull, sideline, buffer, run, runs, monitor, diff, logs, query):
-        group.register(app)
+    for module in (local, deploy, source, token, push, pull, sideline, buffer, run, runs, monitor, diff, logs, query):
+        module.register(app)

@@ -1,21 +1,17 @@
-"""`slackwater buffer`: events that were answered and wait to be stored."""
+"""`slackwater buffer`: events that the API has accepted and that wait to be stored."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import typer
 
-from slackwater.cli.context import find_place
 from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import document, remark, say
+from slackwater.cli.output import print_json, print_note, print_text
+from slackwater.cli.workspace import find_workspace
 from slackwater.formatting import counted
 
-if TYPE_CHECKING:
-    from slackwater.aws.queue import Depth
-
-group = typer.Typer(name="buffer", help="Events that wait in the queue to be stored.", no_args_is_help=True)
+group = typer.Typer(name="buffer", help="The queue of events that wait to be stored.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -23,49 +19,47 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group)
 
 
-@group.command(epilog=examples("slackwater buffer status"))
+@group.command(epilog=examples("slackwater buffer status", "slackwater buffer status --json"))
 def status(project: ProjectFolder = None, as_json: AsJson = False) -> None:
-    """Count the messages that wait, are being stored, or could not be.
+    """Count the messages that wait, that are being stored, and that could not be stored.
 
     A message is one batch of events of a source with `buffer: queue`. The counts are approximate.
     """
     from slackwater.cli.session import Session
 
-    depth = Session.open(find_place(project)).buffer.depth()
+    depth = Session.open(find_workspace(project)).buffer.depth()
     if as_json:
-        document(asdict(depth))
-    else:
-        show(depth)
-
-
-@group.command(epilog=examples("slackwater buffer redrive"))
-def redrive(project: ProjectFolder = None, as_json: AsJson = False) -> None:
-    """Send messages that could not be stored back to the queue.
-
-    Mend first what kept them from being stored. An event that goes back twice counts once.
-    """
-    from slackwater.cli.progress import PartState, ProgressBoard
-    from slackwater.cli.session import Session
-
-    moved, queues = 0, Session.open(find_place(project)).buffer
-    with ProgressBoard() as board:
-        board.update("redrive")
-        for moved in queues.redrive():
-            board.update("redrive", note=counted(moved, "message"))
-        board.update("redrive", PartState.DONE, note=counted(moved, "message"))
-    if as_json:
-        document({"moved": moved})
-    elif moved:
-        say(f"{counted(moved, 'message')} sent back: stored within seconds, or here again after some attempts")
-    else:
-        say("nothing to send back: there are no dead letters")
-
-
-def show(depth: Depth) -> None:
-    """Print how many messages there are, and what to do about dead ones."""
-    say(f"{counted(depth.waiting, 'message')} waiting, {depth.in_flight:,} being stored, {depth.dead:,} not stored")
+        print_json(asdict(depth))
+        return
+    messages = counted(depth.waiting, "message")
+    print_text(f"{messages} waiting, {depth.in_flight:,} being stored, {depth.dead:,} could not be stored")
     if depth.dead:
-        remark(
-            "The log of store-events says why they could not be stored. Mend that, then: slackwater buffer redrive",
+        print_note(
+            "The log of the function store-events says why. Remove the cause, then: slackwater buffer redrive",
             style="yellow",
         )
+
+
+@group.command(epilog=examples("slackwater buffer redrive", "slackwater buffer redrive --json"))
+def redrive(project: ProjectFolder = None, as_json: AsJson = False) -> None:
+    """Send the messages that could not be stored (dead letters) back to the queue.
+
+    First remove the cause of the failure. An event that is sent back twice is stored once.
+    """
+    from slackwater.cli.progress import ProgressBoard, TaskState
+    from slackwater.cli.session import Session
+
+    moved, queues = 0, Session.open(find_workspace(project)).buffer
+    with ProgressBoard() as progress:
+        progress.update("redrive")
+        for moved in queues.redrive():
+            progress.update("redrive", note=counted(moved, "message"))
+        progress.update("redrive", TaskState.DONE, note=counted(moved, "message"))
+    if as_json:
+        print_json({"moved": moved})
+    elif moved:
+        print_text(
+            f"{counted(moved, 'message')} sent back to the queue (to see what is stored: slackwater buffer status)"
+        )
+    else:
+        print_text("nothing to send back: there are no dead letters")

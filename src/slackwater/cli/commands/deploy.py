@@ -1,4 +1,4 @@
-"""`slackwater deploy`: the stacks, to the cloud that is reached."""
+"""`slackwater deploy`: deploy the project's stacks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackwater.cli.context import find_place, load, reach_cloud
 from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import document, remark, say
+from slackwater.cli.output import print_json, print_note, print_text
+from slackwater.cli.workspace import find_workspace
 
 if TYPE_CHECKING:
-    from slackwater.cli.deploy import Deployed
+    from slackwater.cli.cdk import DeployResult
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +31,7 @@ def deploy(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="A setting of infra/settings.py for this deployment; can be given again.",
+            help="A setting of infra/settings.py for this deployment. Can be repeated.",
             default_factory=list,
             show_default=False,
         ),
@@ -41,23 +41,24 @@ def deploy(
 ) -> None:
     """Build and deploy the project's stacks with the CDK.
 
-    They go to the cloud that AWS_ENDPOINT_URL names, else to the local cloud if it runs, else to AWS.
+    The target is the cloud in AWS_ENDPOINT_URL if it is set, else the local cloud if it runs, else AWS.
     """
-    place = find_place(project)
-    load(place)
-    cloud = reach_cloud(place)
-    remark(f"deploying to {cloud}")
-    from slackwater.cli.deploy import deploy as deploy_stacks
+    workspace = find_workspace(project)
+    # A wrong definition is reported before any cloud is contacted.
+    workspace.load_project()
+    cloud = workspace.connect_cloud()
+    print_note(f"deploying to {cloud}")
+    from slackwater.cli.cdk import deploy as deploy_stacks
 
-    deployed = deploy_stacks(place.root, project=place.project, settings=setting)
+    result = deploy_stacks(workspace.root, project=workspace.project, settings=setting)
     if as_json:
-        outputs = deployed.deployment.model_dump()
-        document({"cloud": cloud, "changed": deployed.changed, "seconds": deployed.seconds, "deployment": outputs})
+        outputs = result.deployment.model_dump()
+        print_json({"cloud": cloud, "changed": result.changed, "seconds": result.seconds, "deployment": outputs})
     else:
-        show(deployed)
+        print_deployment(result)
 
 
-def show(deployed: Deployed) -> None:
-    """Print what was deployed."""
-    what = f"deployed: {', '.join(deployed.changed)}" if deployed.changed else "nothing had changed"
-    say(f"{what} (the API: {deployed.deployment.api_url})", style="green")
+def print_deployment(result: DeployResult) -> None:
+    """Print which stacks a deployment changed."""
+    summary = f"deployed: {', '.join(result.changed)}" if result.changed else "no changes"
+    print_text(f"{summary} (API: {result.deployment.api_url})", style="green")

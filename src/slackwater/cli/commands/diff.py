@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from slackwater.cli.context import find_place, load
-from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import document, say
+from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
+from slackwater.cli.output import print_json, print_text
+from slackwater.cli.workspace import find_workspace
 from slackwater.errors import InputError, RunFailed
 
 
@@ -22,35 +22,33 @@ def register(app: typer.Typer) -> None:
 
 
 def diff(
-    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline of the project.", show_default=False)],
-    date: Annotated[
-        str, typer.Option(metavar="DATE", help="The day, in the pipeline's time zone.", show_default=False)
-    ],
+    pipeline: PipelineName,
+    date: Annotated[str, typer.Option(metavar="DATE", help="The day, in the pipeline's timezone.", show_default=False)],
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare a published day with its version before.
 
-    Which rows are new, gone or other, how its numbers have moved, and which inputs explain it. A pair of versions is
-    compared once, by a Spark job; after that it is known.
+    Shows which rows were added, removed or changed, how the metrics changed, and which inputs caused it. A Spark job
+    compares each pair of versions once; later calls read its result.
     """
     day = read_date(date, option="--date")
-    place = find_place(project)
-    definitions = load(place)
+    workspace = find_workspace(project)
+    definitions = workspace.load_project()
     definitions.pipeline(pipeline)
     from slackwater.cli.session import Session
 
-    session = Session.open(place, definitions)
+    session = Session.open(workspace, definitions)
     if session.table.day(pipeline, day).published is None:
         raise InputError(f"--date: {pipeline} has published nothing for {day} (slackwater run {pipeline} --date {day})")
     try:
-        comparison, why = session.compare(pipeline, day)
+        comparison, reason = session.compare(pipeline, day)
     except RunFailed as error:
         raise RunFailed(f"comparing {pipeline} for {day}: {error}") from error
     if as_json:
-        document({"comparison": comparison.model_dump(mode="json") if comparison else None, "why": why or None})
+        print_json({"comparison": comparison.model_dump(mode="json") if comparison else None, "reason": reason or None})
     elif comparison is None:
-        say(why)
+        print_text(reason)
     else:
         from slackwater.cli.comparison import show_comparison
 

@@ -1,20 +1,20 @@
-"""`slackwater local`: the whole cloud on this machine."""
+"""`slackwater local`: the local cloud, AWS's services on this machine."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from slackwater.cli.context import find_place
 from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import document, say
-from slackwater.cli.progress import PartState, ProgressBoard
+from slackwater.cli.output import print_json, print_text
+from slackwater.cli.progress import ProgressBoard, TaskState
+from slackwater.cli.workspace import find_workspace
 
 if TYPE_CHECKING:
     from slackwater.local.cloud import LocalCloud
 
-group = typer.Typer(name="local", help="The whole cloud on this machine.", no_args_is_help=True)
+group = typer.Typer(name="local", help="The local cloud: AWS's services on this machine.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -25,58 +25,57 @@ def register(app: typer.Typer) -> None:
 @group.command(epilog=examples("slackwater local up", "slackwater local up --port 4566"))
 def up(
     port: int | None = typer.Option(
-        None, metavar="PORT", min=1, max=65535, help="The port; that of the last time, or a free one, otherwise."
+        None, metavar="PORT", min=1, max=65535, help="The port. Default: the one used last time, else a free one."
     ),
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start the local cloud, or find it running."""
+    """Start the local cloud if it does not run yet."""
     from slackwater.local import cloud
 
-    place = find_place(project)
-    with ProgressBoard() as board:
-        board.update("local cloud")
-        found = cloud.up(place.root, port=port)
-        board.update("local cloud", PartState.DONE)
-    _show(found, as_json=as_json)
+    workspace = find_workspace(project)
+    with ProgressBoard() as progress:
+        progress.update("local cloud")
+        local_cloud = cloud.up(workspace.root, port=port)
+        progress.update("local cloud", TaskState.DONE)
+    _print_status(local_cloud, as_json=as_json)
 
 
-@group.command(epilog=examples("slackwater local down"))
+@group.command(epilog=examples("slackwater local down", "slackwater local down --json"))
 def down(project: ProjectFolder = None, as_json: AsJson = False) -> None:
-    """Stop the local cloud; what it holds stays for the next time."""
+    """Stop the local cloud. It keeps its data."""
     from slackwater.local import cloud
 
-    stopped = cloud.down(find_place(project).root)
+    stopped = cloud.down(find_workspace(project).root)
     if as_json:
-        document({"stopped": stopped})
+        print_json({"stopped": stopped})
     else:
-        say("stopped" if stopped else "it was not running")
+        print_text("stopped" if stopped else "it was not running")
 
 
 @group.command(epilog=examples("slackwater local status", "slackwater local status --json"))
 def status(project: ProjectFolder = None, as_json: AsJson = False) -> None:
-    """Say whether the local cloud runs, and where."""
+    """Show whether the local cloud runs, and at which endpoint."""
     from slackwater.local import cloud
 
-    _show(cloud.status(find_place(project).root), as_json=as_json)
+    _print_status(cloud.status(find_workspace(project).root), as_json=as_json)
 
 
-def _show(found: LocalCloud | None, *, as_json: bool) -> None:
+def _print_status(local_cloud: LocalCloud | None, *, as_json: bool) -> None:
+    if local_cloud is None:
+        if as_json:
+            print_json({"running": False})
+        else:
+            print_text("not running (to start it: slackwater local up)")
+        return
     if as_json:
-        document(_described(found))
-    elif found is None:
-        say("not running (start it: slackwater local up)")
-    else:
-        say(f"running at {found.endpoint}", style="green")
-        for name in ("region", "account", "pid", "started_at"):
-            say(f"  {name.replace('_', ' '):<11}{getattr(found, name)}")
-        say("To use it from other tools:")
-        for name, value in found.environment().items():
-            say(f"  export {name}={value}")
-
-
-def _described(found: LocalCloud | None) -> dict[str, Any]:
-    if found is None:
-        return {"running": False}
-    names = ("endpoint", "pid", "region", "account", "started_at", "ready")
-    return {"running": True} | {name: getattr(found, name) for name in names} | {"environment": found.environment()}
+        names = ("endpoint", "pid", "region", "account", "started_at", "ready")
+        fields = {name: getattr(local_cloud, name) for name in names}
+        print_json({"running": True, **fields, "environment": local_cloud.environment()})
+        return
+    print_text(f"running at {local_cloud.endpoint}", style="green")
+    for name in ("region", "account", "pid", "started_at"):
+        print_text(f"  {name.replace('_', ' '):<11}{getattr(local_cloud, name)}")
+    print_text("To use it from other tools:")
+    for name, value in local_cloud.environment().items():
+        print_text(f"  export {name}={value}")

@@ -1,4 +1,4 @@
-"""`slackwater logs`: what a Spark job's driver wrote."""
+"""`slackwater logs`: the log of a Spark job's driver."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from slackwater.cli.context import find_place, load
-from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import document, remark
+from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
+from slackwater.cli.output import print_json, print_note
+from slackwater.cli.workspace import find_workspace
 from slackwater.errors import InputError
 
-_SHOWN_OTHERWISE = frozenset(
+# Fields that a formatted line does not repeat: they are in its beginning, or the same on every line.
+_OMITTED_FIELDS = frozenset(
     {"timestamp", "level", "message", "traceback", "correlation_id", "pipeline", "date", "run_id", "job"}
 )
-"""What the line's beginning shows, what the command was asked for, and the same identifiers on every line."""
 
 
 def register(app: typer.Typer) -> None:
@@ -24,58 +24,57 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=examples(
             "slackwater logs daily_delays --date 2013-03-08",
-            "slackwater logs daily_delays --date 2013-03-08 --stage publish --spark",
+            "slackwater logs daily_delays --date 2013-03-08 --stage delays_by_carrier --spark",
         )
     )(logs)
 
 
 def logs(  # noqa: PLR0917 - the command line's own options
-    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline of the project.", show_default=False)],
-    date: Annotated[str, typer.Option(metavar="DATE", help="The day that was run.", show_default=False)],
+    pipeline: PipelineName,
+    date: Annotated[str, typer.Option(metavar="DATE", help="The day of the run.", show_default=False)],
     stage: Annotated[
         str | None,
-        typer.Option(metavar="STAGE", help="A stage, or publish; the last job otherwise.", show_default=False),
+        typer.Option(metavar="STAGE", help="A stage of the pipeline. Default: the last job.", show_default=False),
     ] = None,
-    spark: Annotated[bool, typer.Option("--spark", help="Spark's own log in place of the job's.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Print Spark's own log instead of the job's.")] = False,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the log of a day's last Spark job: what the job says, with the traceback of its failure.
+    """Print the log of a day's last Spark job.
 
-    After a failed run that is the job that failed.
+    It has the job's messages, and the traceback of a failure. After a failed run, the last job is the one that failed.
     """
     day = read_date(date, option="--date")
-    place = find_place(project)
-    definitions = load(place)
+    workspace = find_workspace(project)
+    definitions = workspace.load_project()
     definitions.pipeline(pipeline)
     from slackwater.cli.session import Session
 
-    log = Session.open(place, definitions).logs
+    log = Session.open(workspace, definitions).logs
     jobs = [job for job in log.jobs(pipeline, day) if stage is None or job.name.endswith(f" {stage}")]
     if not jobs:
-        raise InputError(f"no Spark job of {pipeline} for {day}{f' named {stage}' if stage else ''} is known")
+        of_stage = f" and stage {stage}" if stage else ""
+        raise InputError(f"{pipeline} has no Spark job for {day}{of_stage} (its runs: slackwater runs {pipeline})")
     job = jobs[-1]
-    # A Python driver's standard error goes to standard output too, on EMR as here: spark-submit merges them.
+    # spark-submit merges the driver's standard error into its standard output, on EMR as on the local cloud.
     text = log.driver_log(job, "stderr" if spark else "stdout")
     if as_json:
-        document({"job": job.id, "name": job.name, "state": job.state, "detail": job.detail, "log": text})
+        print_json({"job": job.id, "name": job.name, "state": job.state, "detail": job.detail, "log": text})
         return
-    remark(f"job {job.id} ({job.name}): {job.state.lower()}{f', {job.detail}' if job.failed else ''}", style="bold")
-    sys.stdout.writelines(f"{readable(line)}\n" for line in text.splitlines())
+    detail = f", {job.detail}" if job.failed else ""
+    print_note(f"job {job.id} ({job.name}): {job.state.lower()}{detail}", style="bold")
+    sys.stdout.writelines(f"{format_log_line(line)}\n" for line in text.splitlines())
 
 
-def readable(line: str) -> str:
-    """Return one of the job's JSON lines as a person reads it, and any other line as it is."""
+def format_log_line(line: str) -> str:
+    """Return a JSON line of our jobs as `TIME LEVEL MESSAGE FIELD=VALUE ...`, and any other line unchanged."""
     try:
         entry = json.loads(line)
     except ValueError:
         return line
     if not isinstance(entry, dict) or "message" not in entry:
         return line
-    own = {name: value for name, value in entry.items() if name not in _SHOWN_OTHERWISE}
-    fields = " ".join(f"{name}={value}" for name, value in own.items())
+    fields = " ".join(f"{name}={value}" for name, value in entry.items() if name not in _OMITTED_FIELDS)
+    time, level = entry.get("timestamp", "")[11:19], entry.get("level", "")
     traceback = f"\n{entry['traceback']}" if "traceback" in entry else ""
-    return (
-        f"{entry.get('timestamp', '')[11:19]} {entry.get('level', ''):7} {entry['message']} {fields}".rstrip()
-        + traceback
-    )
+    return f"{time} {level:7} {entry['message']} {fields}".rstrip() + traceback

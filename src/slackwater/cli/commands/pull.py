@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import document, remark, say
+from slackwater.cli.output import print_json, print_note, print_text
+from slackwater.cli.workspace import find_workspace
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 
@@ -25,41 +25,41 @@ def pull(
     ],
     as_of: Annotated[
         str | None,
-        typer.Option(metavar="DATE", help="Pull as if it were that day; today otherwise.", show_default=False),
+        typer.Option(metavar="DATE", help="Pull as if today were this day. Default: today.", show_default=False),
     ] = None,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Fetch a partner's new and changed files.
 
-    Looked at are the files of the source's look-back window.
+    Checks the files of the source's look-back window.
     """
     day = read_date(as_of, option="--as-of") if as_of else None
-    place = find_place(project)
-    definitions = load(place)
+    workspace = find_workspace(project)
+    definitions = workspace.load_project()
     if definitions.source(source).pull is None:
         raise InputError(f"source {source!r} is not pulled: its definition has no `pull`")
     from slackwater.cli.session import Session
 
-    totals = Session.open(place, definitions).pull(source, as_of=day)
+    totals = Session.open(workspace, definitions).pull(source, as_of=day)
     if as_json:
-        document(totals)
+        print_json(totals)
     else:
-        show(totals)
+        print_pull_totals(totals)
 
 
-def show(totals: Mapping[str, Any]) -> None:
-    """Print a pull's totals."""
-    say(
-        f"{totals['source']}: {counted(totals['listed'], 'file')} listed, {totals['taken']} taken "
+def print_pull_totals(totals: Mapping[str, Any]) -> None:
+    """Print the totals of a pull."""
+    print_text(
+        f"{totals['source']}: {counted(totals['listed'], 'file')} listed, {totals['stored']} stored "
         f"({counted(totals['rows'], 'event')}), {totals['unchanged']} unchanged, {totals['duplicate']} duplicate",
         style="green",
     )
-    for count, what in (
-        ("rejected", "events were side-lined with their reasons"),
-        ("vanished", "files were gone when they were fetched; the next pull looks again"),
-        ("busy", "files are being taken by another pull"),
-        ("left", "more files wait for the next pull"),
+    for key, message in (
+        ("rejected", f"events were rejected (the reasons: slackwater sideline show {totals['source']})"),
+        ("vanished", "files disappeared before they were fetched; the next pull checks again"),
+        ("busy", "files are being fetched by another pull"),
+        ("left", "more files are left for the next pull"),
     ):
-        if totals.get(count):
-            remark(f"{totals[count]} {what}", style="yellow")
+        if totals.get(key):
+            print_note(f"{totals[key]} {message}", style="yellow")

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import document, remark, say
-from slackwater.cli.progress import PartState, ProgressBoard
+from slackwater.cli.output import print_json, print_note, print_text
+from slackwater.cli.progress import ProgressBoard, TaskState
+from slackwater.cli.workspace import find_workspace
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.cli.sender import Pushed
+    from slackwater.cli.sender import PushTotals
 
-_REASONS_SHOWN = 5
+_PRINTED_REASONS = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +37,7 @@ def push(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="NDJSON or a JSON array, gzip or not; - is standard input.", show_default=False
+            metavar="FILE", help="NDJSON or a JSON array, gzipped or not; - is standard input.", show_default=False
         ),
     ],
     token: Annotated[
@@ -45,7 +45,7 @@ def push(
         typer.Option(
             metavar="TOKEN",
             envvar="SLACKWATER_TOKEN",
-            help="The partner's bearer token; one of the operator is made and kept otherwise.",
+            help="The partner's bearer token. Default: a token of the operator, created on first use.",
             show_default=False,
         ),
     ] = None,
@@ -54,48 +54,48 @@ def push(
 ) -> None:
     """Send a file of events to the API.
 
-    The same file can be sent again: what is there already is recognised.
-    Rejected events are kept with their reasons and are no failure, unless every event was rejected: then the exit code
-    is 1.
+    The same file can be sent again: events that are stored already count as duplicates. Rejected events are kept with
+    their reasons (slackwater sideline show SOURCE). The exit code is 1 only if every event was rejected.
     """
     from slackwater.cli.events import read_events
 
-    place = find_place(project)
-    definitions = load(place)
+    workspace = find_workspace(project)
+    definitions = workspace.load_project()
     if definitions.source(source).push is None:
         raise InputError(f"source {source!r} is not pushed: its definition has no `push`")
+    # A wrong file is reported before any cloud is contacted.
     events = read_events(file)
     from slackwater.cli.session import Session
 
-    session = Session.open(place, definitions)
-    with ProgressBoard() as board:
-        board.update(f"push {source}", note=counted(len(events), "event"))
-        pushed = session.push(
+    session = Session.open(workspace, definitions)
+    task = f"push {source}"
+    with ProgressBoard() as progress:
+        progress.update(task, note=counted(len(events), "event"))
+        totals = session.push(
             source,
             events,
             token=token,
-            progress=lambda now: board.update(f"push {source}", note=f"{now.events:,} of {len(events):,} events"),
+            on_progress=lambda now: progress.update(task, note=f"{now.events:,} of {len(events):,} events"),
         )
-        board.update(
-            f"push {source}", PartState.DONE if pushed.ok else PartState.FAILED, note=counted(pushed.events, "event")
-        )
+        progress.update(task, TaskState.DONE if totals.ok else TaskState.FAILED, note=counted(totals.events, "event"))
     if as_json:
-        document(asdict(pushed))
+        print_json(asdict(totals))
     else:
-        show(pushed)
-    if not pushed.ok:
+        print_push_totals(totals)
+    if not totals.ok:
         raise typer.Exit(1)
 
 
-def show(pushed: Pushed) -> None:
-    """Print what became of the events."""
-    say(
-        f"{pushed.source}: {pushed.accepted:,} accepted, {pushed.duplicates:,} duplicates, "
-        f"{len(pushed.rejected):,} rejected, in {counted(pushed.batches, 'batch').replace('batchs', 'batches')}",
-        style="green" if pushed.ok else "red",
+def print_push_totals(totals: PushTotals) -> None:
+    """Print how many events were accepted and rejected, and the first reasons."""
+    batches = "1 batch" if totals.batches == 1 else f"{totals.batches:,} batches"
+    print_text(
+        f"{totals.source}: {totals.accepted:,} accepted, {totals.duplicates:,} duplicates, "
+        f"{len(totals.rejected):,} rejected, in {batches}",
+        style="green" if totals.ok else "red",
     )
-    for item in pushed.rejected[:_REASONS_SHOWN]:
-        remark(f"  event {item['index']}: {item['reason']}", style="yellow")
-    more = len(pushed.rejected) - _REASONS_SHOWN
+    for item in totals.rejected[:_PRINTED_REASONS]:
+        print_note(f"  event {item['index']}: {item['reason']}", style="yellow")
+    more = len(totals.rejected) - _PRINTED_REASONS
     if more > 0:
-        remark(f"  and {more:,} more (--json lists them all)", style="yellow")
+        print_note(f"  and {more:,} more (all of them: --json)", style="yellow")

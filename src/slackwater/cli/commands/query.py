@@ -1,4 +1,4 @@
-"""`slackwater query`: SQL over what was published and what came in."""
+"""`slackwater query`: SQL over published tables and raw partitions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import document, remark, table
+from slackwater.cli.output import print_json, print_note, print_table
+from slackwater.cli.workspace import find_workspace
 from slackwater.formatting import counted
 
 
@@ -27,19 +27,20 @@ def query(
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask published tables and raw partitions.
+    """Query published tables and raw partitions with SQL.
 
-    A published table goes by its pipeline's name, a source's partitions by raw.SOURCE.
+    A published table has its pipeline's name; the raw partitions of a source are the table raw.SOURCE.
 
-    As JSON: dates and times are ISO 8601, times with a zone in UTC; decimals are numbers; NaN and infinities are null.
+    In JSON, dates and times are ISO 8601 (times with a timezone in UTC), decimals are numbers, NaN and infinities are
+    null.
     """
-    place = find_place(project)
-    definitions = load(place)
+    workspace = find_workspace(project)
+    definitions = workspace.load_project()
     from slackwater.cli.session import Session
 
-    answer = Session.open(place, definitions).query(sql)
+    result = Session.open(workspace, definitions).query(sql)
     if as_json:
-        document({"columns": answer.columns, "rows": answer.rows})
+        print_json({"columns": result.columns, "rows": result.rows})
     else:
-        table(answer.columns, answer.rows)
-        remark(counted(len(answer.rows), "row"))
+        print_table(result.columns, result.rows)
+        print_note(counted(len(result.rows), "row"))

@@ -1,4 +1,4 @@
-"""`slackwater run`: one day of a pipeline, followed to its end."""
+"""`slackwater run`: run one day of a pipeline."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.context import find_place, load
-from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import document, remark, say
+from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
+from slackwater.cli.output import print_json, print_note, print_text
+from slackwater.cli.workspace import find_workspace
 from slackwater.errors import InputError, RunFailed
 from slackwater.formatting import counted
 from slackwater.runs.day import day_of
 
 if TYPE_CHECKING:
-    from slackwater.cli.running import RunResult, Seconds
+    from slackwater.cli.running import RunResult, RunSeconds
 
 
 def register(app: typer.Typer) -> None:
@@ -30,60 +30,55 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline of the project.", show_default=False)],
+    pipeline: PipelineName,
     *,
-    date: Annotated[
-        str, typer.Option(metavar="DATE", help="The day, in the pipeline's time zone.", show_default=False)
-    ],
+    date: Annotated[str, typer.Option(metavar="DATE", help="The day, in the pipeline's timezone.", show_default=False)],
     force: Annotated[bool, typer.Option("--force", help="Run even if inputs and definition are unchanged.")] = False,
     allow_fewer: Annotated[
         bool,
-        typer.Option("--allow-fewer", help="Publish fewer rows than stand published, or from inputs that are gone."),
+        typer.Option(
+            "--allow-fewer", help="Publish even if rows or inputs of the published version are missing from this run."
+        ),
     ] = False,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Process one day and publish it.
+    """Run one day of a pipeline and publish it.
 
-    It takes the place of what was published for that day before.
+    The new version replaces the one that was published for this day before.
     """
     day = read_date(date, option="--date")
-    place = find_place(project)
-    definitions = load(place)
-    zone = definitions.pipeline(pipeline).timezone
-    if day_of(date_type.fromisoformat(day), zone).start > datetime.now(UTC):
-        raise InputError(f"--date: {day} has not begun in {zone}")
+    workspace = find_workspace(project)
+    definitions = workspace.load_project()
+    timezone = definitions.pipeline(pipeline).timezone
+    if day_of(date_type.fromisoformat(day), timezone).start > datetime.now(UTC):
+        raise InputError(f"--date: {day} has not begun in {timezone}")
     from slackwater.cli.session import Session
 
-    session = Session.open(place, definitions)
+    session = Session.open(workspace, definitions)
     try:
-        outcome = session.run(pipeline, day, force=force, allow_fewer=allow_fewer)
+        result = session.run(pipeline, day, force=force, allow_fewer=allow_fewer)
     except RunFailed as error:
         raise RunFailed(f"{pipeline} for {day}: {error}\n  its log: slackwater logs {pipeline} --date {day}") from error
     except KeyboardInterrupt as error:
-        remark(f"The run goes on without this terminal. To follow it: slackwater runs {pipeline}", style="yellow")
+        print_note(f"The run continues in the cloud. To see its state: slackwater runs {pipeline}", style="yellow")
         raise typer.Exit(130) from error
     if as_json:
-        document(described(outcome))
-    else:
-        show(outcome)
-
-
-def show(outcome: RunResult) -> None:
-    """Print how a run ended."""
-    run, publication = outcome.run, outcome.publication
-    what = "published" if outcome.outcome == "published" else "unchanged, as published before:"
-    say(
-        f"{run.pipeline} {run.date}: {what} {counted(publication.rows, 'row')} from {counted(run.rows, 'event')} "
-        f"in {counted(run.files, 'file')}",
+        print_json(run_document(result))
+        return
+    run_, publication = result.run, result.publication
+    verb = "published" if result.outcome == "published" else "unchanged, published before:"
+    print_text(
+        f"{run_.pipeline} {run_.date}: {verb} {counted(publication.rows, 'row')} from {counted(run_.rows, 'event')} "
+        f"in {counted(run_.files, 'file')}",
         style="green",
     )
-    say(f"  {outcome.seconds.total} s{split(outcome.seconds)}")
-    say(f"  to see it: slackwater query \"SELECT * FROM {run.pipeline} WHERE date = '{run.date}'\"")  # noqa: S608
+    print_text(f"  {result.seconds.total} s{format_breakdown(result.seconds)}")
+    print_text(f"  to query it: slackwater query \"SELECT * FROM {run_.pipeline} WHERE date = '{run_.date}'\"")  # noqa: S608
 
 
-def split(seconds: Seconds) -> str:
-    """Return where a run's time went, in words, after a colon."""
+def format_breakdown(seconds: RunSeconds) -> str:
+    """Return how a run's time divides into waiting, Spark and orchestration, after a colon; empty if it is unknown."""
     if seconds.spark_work is None:
         return ""
     return (
@@ -92,17 +87,17 @@ def split(seconds: Seconds) -> str:
     )
 
 
-def described(outcome: RunResult) -> dict[str, Any]:
-    """Return the outcome as its JSON document."""
+def run_document(result: RunResult) -> dict[str, Any]:
+    """Return a run's result as its JSON document."""
     return {
-        "pipeline": outcome.run.pipeline,
-        "date": outcome.run.date,
-        "outcome": outcome.outcome,
-        "run_id": outcome.run.run_id,
-        "attempt": outcome.run.attempt,
-        "correlation_id": outcome.run.correlation_id,
-        "execution": outcome.execution,
-        "input": {"files": outcome.run.files, "rows": outcome.run.rows, "bytes": outcome.run.bytes},
-        "publication": outcome.publication.model_dump(mode="json"),
-        "seconds": asdict(outcome.seconds),
+        "pipeline": result.run.pipeline,
+        "date": result.run.date,
+        "outcome": result.outcome,
+        "run_id": result.run.run_id,
+        "attempt": result.run.attempt,
+        "correlation_id": result.run.correlation_id,
+        "execution": result.execution,
+        "input": {"files": result.run.files, "rows": result.run.rows, "bytes": result.run.bytes},
+        "publication": result.publication.model_dump(mode="json"),
+        "seconds": asdict(result.seconds),
     }

@@ -1,4 +1,4 @@
-"""`slackwater runs`: what was run, and what came of it."""
+"""`slackwater runs`: list runs and their outcomes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import document, say, table
+from slackwater.cli.output import print_json, print_table, print_text
+from slackwater.cli.workspace import find_workspace
 
 if TYPE_CHECKING:
     from slackwater.runs.record import RunRecord
@@ -23,50 +23,48 @@ def register(app: typer.Typer) -> None:
 
 def runs(
     pipeline: Annotated[
-        str | None, typer.Argument(metavar="PIPELINE", help="All of the project's otherwise.", show_default=False)
+        str | None,
+        typer.Argument(metavar="PIPELINE", help="A pipeline of the project. Default: all.", show_default=False),
     ] = None,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, in order of date and attempt."""
-    place = find_place(project)
-    definitions = load(place)
+    """List runs in the order of date and attempt."""
+    workspace = find_workspace(project)
+    definitions = workspace.load_project()
     names = [definitions.pipeline(pipeline).pipeline] if pipeline else sorted(definitions.pipelines)
     from slackwater.cli.session import Session
 
-    session = Session.open(place, definitions)
+    session = Session.open(workspace, definitions)
     records = [record for name in names for record in session.table.runs(name)]
     if as_json:
-        document({"runs": [_described(record) for record in records]})
-    elif not records:
-        say(f"no runs yet (slackwater run {names[0] if names else 'PIPELINE'} --date DATE)")
-    else:
-        table(_COLUMNS, [_row(record) for record in records])
-        for record in records:
-            if record.error:
-                say(f"{record.run.date}, attempt {record.run.attempt}: {record.error}", style="red")
-
-
-def _seconds(record: RunRecord) -> float | None:
-    return round((record.ended_at - record.started_at).total_seconds(), 1) if record.ended_at else None
-
-
-def _row(record: RunRecord) -> list[Any]:
-    return [
-        record.run.pipeline,
-        record.run.date,
-        record.run.attempt,
-        record.state.value,
-        record.run.rows,
-        record.publication.rows if record.publication else None,
-        _seconds(record),
-        record.started_at.strftime("%Y-%m-%d %H:%M:%S"),
+        print_json({"runs": [run_record_document(record) for record in records]})
+        return
+    if not records:
+        print_text(f"no runs yet (slackwater run {names[0] if names else 'PIPELINE'} --date DATE)")
+        return
+    rows = [
+        (
+            record.run.pipeline,
+            record.run.date,
+            record.run.attempt,
+            record.state.value,
+            record.run.rows,
+            record.publication.rows if record.publication else None,
+            _seconds(record),
+            record.started_at.strftime("%Y-%m-%d %H:%M:%S"),
+        )
+        for record in records
     ]
+    print_table(_COLUMNS, rows)
+    for record in records:
+        if record.error:
+            print_text(f"{record.run.date}, attempt {record.run.attempt}: {record.error}", style="red")
 
 
-def _described(record: RunRecord) -> dict[str, Any]:
-    """Return the record as its JSON document: like that of `run`, with the state and the stages beside it."""
-    run, whole = record.run, record.model_dump(mode="json", exclude={"run"})
+def run_record_document(record: RunRecord) -> dict[str, Any]:
+    """Return the record as its JSON document: the keys of `run`'s document, with the state and the stages."""
+    run = record.run
     return {
         "pipeline": run.pipeline,
         "date": run.date,
@@ -75,5 +73,9 @@ def _described(record: RunRecord) -> dict[str, Any]:
         "correlation_id": run.correlation_id,
         "input": {"files": run.files, "rows": run.rows, "bytes": run.bytes, "manifest": run.manifest},
         "seconds": _seconds(record),
-        **whole,
+        **record.model_dump(mode="json", exclude={"run"}),
     }
+
+
+def _seconds(record: RunRecord) -> float | None:
+    return round((record.ended_at - record.started_at).total_seconds(), 1) if record.ended_at else None

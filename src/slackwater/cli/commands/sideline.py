@@ -1,25 +1,35 @@
-"""`slackwater sideline`: what was rejected, and why."""
+"""`slackwater sideline`: rejected events and their reasons."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
 from datetime import UTC, datetime, timedelta
-from datetime import date as day_of
-from itertools import chain, islice
-from typing import Annotated
+from datetime import date as date_type
+from itertools import chain, groupby, islice
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import document, remark, say
+from slackwater.cli.output import print_json, print_note, print_table, print_text
+from slackwater.cli.workspace import find_workspace
 from slackwater.errors import InputError
+from slackwater.formatting import counted
 
-_DAYS = 7
-"""Looked at where no day is named."""
-Date = Annotated[str | None, typer.Option(metavar="DATE", help="What came on that day, UTC.", show_default=False)]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-group = typer.Typer(name="sideline", help="Rejected events, with their reasons.", no_args_is_help=True)
+    from slackwater.receiver.writing.rejects_reader import RejectedEventOnDay
+
+_DEFAULT_DAYS = 7
+_TEXT_WIDTH = 60
+"""Characters of an event that a terminal shows."""
+
+Date = Annotated[
+    str | None, typer.Option(metavar="DATE", help="Events that were received on this day (UTC).", show_default=False)
+]
+
+group = typer.Typer(name="sideline", help="Rejected events and their reasons.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -32,35 +42,51 @@ def register(app: typer.Typer) -> None:
 )
 def list_(
     source: Annotated[
-        str | None, typer.Argument(metavar="SOURCE", help="All of the project's otherwise.", show_default=False)
+        str | None,
+        typer.Argument(metavar="SOURCE", help="A source of the project. Default: all.", show_default=False),
     ] = None,
     date: Date = None,
     since: Annotated[
-        str | None, typer.Option(metavar="DATE", help="What came on that day, UTC, or later.", show_default=False)
+        str | None,
+        typer.Option(metavar="DATE", help="Events that were received on this day (UTC) or later.", show_default=False),
     ] = None,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Count rejected events by day, source and rule, the latest day first.
 
-    Without a day: those of the last seven.
+    Without --date and --since: the last seven days.
     """
     days = read_days(date, since)
-    place = find_place(project)
-    definitions = load(place)
+    workspace = find_workspace(project)
+    definitions = workspace.load_project()
     names = [definitions.source(source).source] if source else sorted(definitions.sources)
     from slackwater.cli.session import Session
-    from slackwater.cli.sideline import described_day, show_days
 
-    sideline = Session.open(place, definitions).sideline
-    by_source = chain.from_iterable(sideline.days(name, days) for name in names)
-    found = sorted(by_source, key=lambda day: day.date, reverse=True)
+    rejects = Session.open(workspace, definitions).rejects
+    by_source = chain.from_iterable(rejects.days(name, days) for name in names)
+    rejected_days = sorted(by_source, key=lambda day: day.date, reverse=True)
     if as_json:
-        document({"days": [described_day(day) for day in found]})
-    elif found:
-        show_days(found)
+        documents = [
+            {
+                "source": day.source,
+                "date": day.date,
+                "rejected": day.events,
+                "batches": day.batches,
+                "rules": dict(day.rules.most_common()),
+            }
+            for day in rejected_days
+        ]
+        print_json({"days": documents})
+    elif rejected_days:
+        rows = []
+        for day in rejected_days:
+            rules = ", ".join(f"{rule} {count:,}" for rule, count in day.rules.most_common())
+            rows.append((day.date, day.source, day.events, day.batches, rules))
+        print_table(("date (UTC)", "source", "rejected", "batches", "by rule"), rows)
     else:
-        say(f"nothing was rejected{f' of {source}' if source else ''} {_when(days)}")
+        of_source = f" of {source}" if source else ""
+        print_text(f"no rejected events{of_source} {_period(days)}")
 
 
 @group.command(
@@ -73,55 +99,75 @@ def show(  # noqa: PLR0917 - the command line's own options
     date: Date = None,
     batch: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="What came in that batch or file, whenever.", show_default=False),
+        typer.Option(metavar="ID", help="Events of this batch or file, received on any day.", show_default=False),
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many events.")] = 20,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Print at most N events.")] = 20,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Print rejected events with their reasons, the latest batch first.
 
-    Without a day and a batch: those of the last seven days. A terminal shows the beginning of long texts.
+    Without --date and --batch: the last seven days. On a terminal, long events are cut.
     """
     if date and batch:
         raise InputError("--date and --batch: give one of them")
     days = read_days(date, None)
-    place = find_place(project)
-    definitions = load(place)
+    workspace = find_workspace(project)
+    definitions = workspace.load_project()
     definitions.source(source)
     from slackwater.cli.session import Session
-    from slackwater.cli.sideline import described_event, show_events
 
-    sideline = Session.open(place, definitions).sideline
-    events = sideline.events_of_batch(source, batch) if batch else sideline.events(source, days)
-    found = list(islice(events, limit + 1))
-    shown, more = found[:limit], len(found) > limit
+    rejects = Session.open(workspace, definitions).rejects
+    stored = rejects.events_of_batch(source, batch) if batch else rejects.events(source, days)
+    # One more than is printed, to know whether there are more.
+    events = list(islice(stored, limit + 1))
+    printed, more = events[:limit], len(events) > limit
     if as_json:
-        document({"source": source, "events": [described_event(event) for event in shown], "more": more})
-    elif shown:
-        show_events(source, shown)
+        documents = [{"date": event.date, **event.record.model_dump()} for event in printed]
+        print_json({"source": source, "events": documents, "more": more})
+    elif printed:
+        _print_events(source, printed)
         if more:
-            remark(f"these are the first {limit:,}: --limit shows more", style="yellow")
+            print_note(f"these are the first {limit:,} events (to see more: --limit N)", style="yellow")
     else:
-        say(f"nothing was rejected of {source} {f'in batch {batch}' if batch else _when(days)}")
+        print_text(f"no rejected events of {source} {f'in batch {batch}' if batch else _period(days)}")
 
 
 def read_days(date: str | None, since: str | None) -> list[str]:
-    """Return the days to look at, the latest first. Raises `InputError`."""
+    """Return the days that `--date` and `--since` choose, the latest first. Raises `InputError`."""
     if date and since:
         raise InputError("--date and --since: give one of them")
     if date:
         return [read_date(date, option="--date")]
     today = _today()
-    first = day_of.fromisoformat(read_date(since, option="--since")) if since else today - timedelta(days=_DAYS - 1)
+    first = today - timedelta(days=_DEFAULT_DAYS - 1)
+    if since:
+        first = date_type.fromisoformat(read_date(since, option="--since"))
     if first > today:
         raise InputError(f"--since: {since} has not begun in UTC")
     return [(today - timedelta(days=back)).isoformat() for back in range((today - first).days + 1)]
 
 
-def _today() -> day_of:
+def _today() -> date_type:
     return datetime.now(UTC).date()
 
 
-def _when(days: Sequence[str]) -> str:
+def _period(days: Sequence[str]) -> str:
     return f"on {days[0]}" if len(days) == 1 else f"since {days[-1]}"
+
+
+def _print_events(source: str, events: Sequence[RejectedEventOnDay]) -> None:
+    """Print a table for each batch or file."""
+
+    def batch_of(event: RejectedEventOnDay) -> tuple[str, str, str]:
+        return event.date, event.record.batch_id, event.record.origin
+
+    for (date, batch, origin), of_batch in groupby(events, batch_of):
+        rows = []
+        for record in (event.record for event in of_batch):
+            text = record.text
+            if sys.stdout.isatty() and len(text) > _TEXT_WIDTH:
+                text = f"{text[: _TEXT_WIDTH - 3]}..."
+            rows.append((record.index, record.line, record.rule, record.reason, text))
+        print_text(f"{source} {date}: {counted(len(rows), 'event')} of batch {batch}, {origin}", style="bold")
+        print_table(("index", "line", "rule", "reason", "event"), rows)

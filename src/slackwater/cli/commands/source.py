@@ -1,19 +1,16 @@
-"""`slackwater source`: check what a user writes about a partner feed."""
+"""`slackwater source`: check the definitions of sources."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from slackwater.cli.context import find_place, load
 from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import document, say, table
+from slackwater.cli.output import print_json, print_table, print_text
+from slackwater.cli.workspace import find_workspace
 from slackwater.formatting import counted
-
-if TYPE_CHECKING:
-    from slackwater.sources.definition import Source
 
 group = typer.Typer(name="source", help="Definitions of sources.", no_args_is_help=True)
 
@@ -27,39 +24,32 @@ def register(app: typer.Typer) -> None:
 def validate(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="One source's YAML file; all of the project's otherwise."),
+        typer.Argument(metavar="[FILE]", help="The YAML file of one source. Default: all sources of the project."),
     ] = None,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check sources' definitions, and show the columns that their partitions will have."""
+    """Check the definitions of sources, and print the columns of their partitions."""
     from slackwater.project import load_source
 
-    sources = [load_source(file)] if file else list(load(find_place(project)).sources.values())
+    sources = [load_source(file)] if file else list(find_workspace(project).load_project().sources.values())
     if as_json:
-        document({"sources": [source.model_dump(by_alias=True) | {"columns": source.columns} for source in sources]})
+        documents = [source.model_dump(by_alias=True) | {"columns": source.columns} for source in sources]
+        print_json({"sources": documents})
         return
     for source in sources:
-        _show(source)
+        print_text(f"{source.source}: valid, {counted(len(source.columns), 'column')}", style="green")
+        rows = []
+        for name, data_type in source.columns.items():
+            origin = source.partner_name(name) if name in source.fields else "derived"
+            required = ", required" if name in source.required_fields else ""
+            rows.append((name, data_type, f"{origin}{required}"))
+        print_table(("column", "type", "from"), rows)
 
 
 @group.command(epilog=examples("slackwater source schema > source.schema.json"))
 def schema() -> None:
-    """Print the JSON Schema of a source's definition, by which editors check it as it is written."""
-    from slackwater.project import source_schema
+    """Print the JSON Schema of source definitions, with which editors check YAML files."""
+    from slackwater.sources.json_schema import source_schema
 
-    document(source_schema())
-
-
-def _show(source: Source) -> None:
-    say(f"{source.source}: well defined, {counted(len(source.columns), 'column')}", style="green")
-    rows = [[name, kind, _origin(source, name)] for name, kind in source.columns.items()]
-    table(["column", "type", "from"], rows)
-
-
-def _origin(source: Source, name: str) -> str:
-    field = source.fields.get(name)
-    if field is None:
-        return "derived"
-    marks = ["required"] if name in source.needed else []
-    return ", ".join([field.origin or name, *marks])
+    print_json(source_schema())

@@ -1,162 +1,227 @@
-"""The API over HTTP, as an emulator service."""
+"""The EMR Serverless API as a service of the emulator: applications, job runs and tags."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
-from collections.abc import Callable, Mapping
+import time
+import uuid
+from collections.abc import Mapping
 from typing import Any
 
-from slackwater.local.emr.applications import Applications
-from slackwater.local.emr.errors import EmrError, Invalid
-from slackwater.local.emr.jobs import JobRuns
-from slackwater.local.emr.model import read_request
-from slackwater.local.emr.store import Scope, Store
+from botocore import xform_name
 
-Response = tuple[int, dict[str, str], bytes]
-_PAGE = 50
+from slackwater.local.emr.jobs import JobRuns
+from slackwater.local.emr.model import EmrConflict, EmrError, EmrValidationError, check, input_shape, read_request
+from slackwater.local.emr.store import APPLICATION_IDLE, Application, EmrStore, JobRun, new_id
+from slackwater.local.emulator import Response, Scope, request_scope
+
+_PAGE_SIZE = 50
+_NOT_SETTINGS = ("clientToken", "tags", "applicationId")
+_DEFAULTS: dict[str, Any] = {
+    "architecture": "X86_64",
+    "autoStartConfiguration": {"enabled": True},
+    "autoStopConfiguration": {"enabled": True, "idleTimeoutMinutes": 15},
+}
 
 
 class EmrServerlessApi:
-    """Answers requests; `scope` says whose request is being answered."""
+    """Carries out operations; each has a method with its name in snake case, its parameters and its response.
 
-    def __init__(
-        self, store: Store, applications: Applications, job_runs: JobRuns, *, scope: Callable[[], tuple[str, str]]
-    ) -> None:
-        self._store, self._applications, self._job_runs, self._scope = store, applications, job_runs, scope
+    Operations raise `EmrValidationError`, `EmrConflict` or `EmrResourceNotFound` for requests that AWS refuses.
+    """
+
+    def __init__(self, store: EmrStore, job_runs: JobRuns) -> None:
+        self._store, self._job_runs = store, job_runs
 
     async def handle_request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]
     ) -> Response:
-        """Answer one request, errors included."""
+        """Answer one HTTP request; an `EmrError` becomes its error response."""
         del headers
+        response_headers = {"Content-Type": "application/json"}
         try:
-            operation, parameters = read_request(method, path, query_params, body)
-            return _response(200, self.call(operation, parameters))
+            status, document = 200, self._call(*read_request(method, path, query_params, body))
         except EmrError as error:
-            return _response(error.status, {"message": str(error)}, error=error.code)
+            status, document = error.status, {"message": str(error)}
+            response_headers["x-amzn-ErrorType"] = error.code
+        return status, response_headers, json.dumps(document).encode()
 
     def call(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Carry out one operation with parameters that the model allows. Raises `EmrError`."""
-        answer = _OPERATIONS.get(operation)
-        if answer is None:
-            raise Invalid(f"{operation} is not part of this cloud: it runs batch jobs")
+        """Carry out an operation for another service, with a client token where one is missing. Raises `EmrError`."""
+        shape = input_shape(operation)
+        if "clientToken" in shape.members:
+            parameters = {"clientToken": str(uuid.uuid4()), **parameters}
+        check(shape, parameters)
+        return self._call(operation, parameters)
+
+    def _call(self, operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        method = getattr(self, xform_name(operation), None)
+        if method is None:
+            raise EmrValidationError(f"{operation} is not supported: the local cloud runs batch jobs only")
         with self._store.changed:
-            return answer(self, Scope(*self._scope()), parameters)
+            response: dict[str, Any] = method(request_scope(), parameters)
+            return response
 
     def get_state(self) -> dict[str, Any]:
         """Return everything as JSON."""
-        return self._store.saved()
+        return self._store.to_json()
 
     def load_persisted_state(self, data: dict[str, Any]) -> None:
-        """Take back what a process before this one knew."""
-        self._store.restore(data)
+        """Load the state that an earlier process saved."""
+        self._store.load_json(data)
 
     def reset(self) -> None:
-        """End every job run, and forget everything."""
+        """Stop every job run and delete everything."""
         self._job_runs.stop_all()
-        self._store.clear()
+        self._store.load_json({"applications": [], "job_runs": []})
 
-    def _create_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        application = self._applications.create(scope, request)
-        name = {"name": application.settings["name"]} if "name" in application.settings else {}
+    def create_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Create an application, or return the one that this client token created."""
+        settings = {key: value for key, value in request.items() if key not in _NOT_SETTINGS}
+        settings = {**_DEFAULTS, **settings, "type": request["type"].upper()}
+        if settings["type"] != "SPARK":
+            raise EmrValidationError(f"Application type {request['type']} is not supported: the local cloud runs SPARK")
+        token, tags = request["clientToken"], dict(request.get("tags", {}))
+        applications = self._store.applications
+        known = [
+            item for item in applications.values() if (item.account, item.region, item.client_token) == (*scope, token)
+        ]
+        if known and known[0].settings != settings:
+            raise EmrConflict("The client token was used with different parameters")
+        application = known[0] if known else Application(new_id(), *scope, settings, tags, token)
+        applications[application.id] = application
+        name = {"name": settings["name"]} if "name" in settings else {}
         return {"applicationId": application.id, "arn": application.arn, **name}
 
-    def _get_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        return {"application": self._applications.get(scope, request["applicationId"]).document()}
+    def get_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Return an application."""
+        return {"application": self._application(scope, request).show("Application")}
 
-    def _list_applications(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        found = self._applications.list(scope, request.get("states"))
-        return _page("applications", [item.summary() for item in found], request)
+    def list_applications(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the applications in any of the states asked for, the oldest first."""
+        states, applications = request.get("states"), []
+        for application in self._store.applications.values():
+            if (application.account, application.region) == scope:
+                self._stop_if_idle(application)
+                if states is None or application.state in states:
+                    applications.append(application.show("ApplicationSummary"))
+        return _page("applications", applications, request)
 
-    def _update_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        return {"application": self._applications.update(scope, request).document()}
+    def update_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Change settings of an application that is not started."""
+        application = self._application(scope, request, required_states=APPLICATION_IDLE)
+        application.settings.update({key: value for key, value in request.items() if key not in _NOT_SETTINGS})
+        application.change_state(application.state)
+        return {"application": application.show("Application")}
 
-    def _start_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        self._applications.start(scope, request["applicationId"])
+    def start_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Start an application, unless it is started."""
+        application = self._application(scope, request)
+        if application.state != "STARTED":
+            application.idle_since = time.time()
+            application.change_state("STARTED")
         return {}
 
-    def _stop_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        self._applications.stop(scope, request["applicationId"])
+    def stop_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Stop an application whose job runs have all ended."""
+        application = self._application(scope, request)
+        if self._active(application):
+            raise EmrValidationError(f"Application {application.id} has active job runs: cancel them, or wait")
+        if application.state == "STARTED":
+            application.change_state("STOPPED")
         return {}
 
-    def _delete_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        self._applications.delete(scope, request["applicationId"])
+    def delete_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Delete an application that is not started, with its job runs."""
+        application = self._application(scope, request, required_states=APPLICATION_IDLE)
+        for run in self._store.application_runs(application.id):
+            del self._store.job_runs[run.id]
+        del self._store.applications[application.id]
         return {}
 
-    def _start_job_run(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+    def start_job_run(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Submit a job run, or return the one that this client token submitted."""
         run = self._job_runs.start(scope, request)
         return {"applicationId": run.application, "jobRunId": run.id, "arn": run.arn}
 
-    def _get_job_run(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        return {"jobRun": self._job_runs.get(scope, request["applicationId"], request["jobRunId"]).document()}
+    def get_job_run(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a job run."""
+        return {"jobRun": self._job_run(scope, request).show("JobRun")}
 
-    def _list_job_runs(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        return _page("jobRuns", [run.summary() for run in self._job_runs.list(scope, request)], request)
+    def list_job_runs(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the job runs with the states, mode and time of creation asked for, the newest first."""
+        application = self._store.application(scope, request["applicationId"])
+        states, mode = request.get("states"), request.get("mode")
+        after, before = request.get("createdAtAfter", 0.0), request.get("createdAtBefore", float("inf"))
+        runs = [
+            run.show("JobRunSummary")
+            for run in reversed(self._store.application_runs(application.id))
+            if (not states or run.state in states) and mode in {None, run.mode} and after <= run.created_at <= before
+        ]
+        return _page("jobRuns", runs, request)
 
-    def _list_job_run_attempts(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        run = self._job_runs.get(scope, request["applicationId"], request["jobRunId"])
-        return _page("jobRunAttempts", [*run.attempts, run.attempt_summary()], request)
+    def list_job_run_attempts(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the attempts of a job run, the oldest first."""
+        run = self._job_run(scope, request)
+        return _page("jobRunAttempts", [*run.attempts, run.show("JobRunAttemptSummary")], request)
 
-    def _cancel_job_run(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        run = self._job_runs.cancel(scope, request["applicationId"], request["jobRunId"])
+    def cancel_job_run(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Cancel a job run that has not ended."""
+        run = self._job_run(scope, request)
+        self._job_runs.cancel(run)
         return {"applicationId": run.application, "jobRunId": run.id}
 
-    def _get_dashboard(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        run = self._job_runs.get(scope, request["applicationId"], request["jobRunId"])
-        return {"url": self._job_runs.log_folder(run).as_uri()}
-
-    def _tag(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        self._store.tagged(scope, request["resourceArn"]).update(request["tags"])
+    def tag_resource(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Add tags to an application or job run."""
+        self._store.tags(scope, request["resourceArn"]).update(request["tags"])
         return {}
 
-    def _untag(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        tags = self._store.tagged(scope, request["resourceArn"])
+    def untag_resource(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Remove tags from an application or job run."""
+        tags = self._store.tags(scope, request["resourceArn"])
         for key in request["tagKeys"]:
             tags.pop(key, None)
         return {}
 
-    def _list_tags(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        return {"tags": self._store.tagged(scope, request["resourceArn"])}
+    def list_tags_for_resource(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the tags of an application or job run."""
+        return {"tags": self._store.tags(scope, request["resourceArn"])}
 
+    def _application(
+        self, scope: Scope, request: dict[str, Any], *, required_states: tuple[str, ...] = ()
+    ) -> Application:
+        """Return the application of a request, in its state of now."""
+        application = self._store.application(scope, request["applicationId"])
+        self._stop_if_idle(application)
+        if required_states and application.state not in required_states:
+            allowed = " or ".join(required_states)
+            raise EmrValidationError(f"Application {application.id} is in state {application.state}, not {allowed}")
+        return application
 
-_OPERATIONS: dict[str, Callable[[EmrServerlessApi, Scope, dict[str, Any]], dict[str, Any]]] = {
-    "CreateApplication": EmrServerlessApi._create_application,
-    "GetApplication": EmrServerlessApi._get_application,
-    "ListApplications": EmrServerlessApi._list_applications,
-    "UpdateApplication": EmrServerlessApi._update_application,
-    "StartApplication": EmrServerlessApi._start_application,
-    "StopApplication": EmrServerlessApi._stop_application,
-    "DeleteApplication": EmrServerlessApi._delete_application,
-    "StartJobRun": EmrServerlessApi._start_job_run,
-    "GetJobRun": EmrServerlessApi._get_job_run,
-    "ListJobRuns": EmrServerlessApi._list_job_runs,
-    "ListJobRunAttempts": EmrServerlessApi._list_job_run_attempts,
-    "CancelJobRun": EmrServerlessApi._cancel_job_run,
-    "GetDashboardForJobRun": EmrServerlessApi._get_dashboard,
-    "TagResource": EmrServerlessApi._tag,
-    "UntagResource": EmrServerlessApi._untag,
-    "ListTagsForResource": EmrServerlessApi._list_tags,
-}
+    def _job_run(self, scope: Scope, request: dict[str, Any]) -> JobRun:
+        return self._store.job_run(scope, request["applicationId"], request["jobRunId"])
 
+    def _stop_if_idle(self, application: Application) -> None:
+        settings = application.settings["autoStopConfiguration"]
+        if application.state != "STARTED" or not settings.get("enabled", True) or self._active(application):
+            return
+        if time.time() - application.idle_since >= settings.get("idleTimeoutMinutes", 15) * 60:
+            application.change_state("STOPPED", "Idle for as long as autoStopConfiguration allows")
 
-def _response(status: int, document: dict[str, Any], *, error: str | None = None) -> Response:
-    headers = {"Content-Type": "application/json"}
-    if error:
-        headers["x-amzn-ErrorType"] = error
-    return status, headers, json.dumps(document).encode()
+    def _active(self, application: Application) -> bool:
+        return any(not run.final for run in self._store.application_runs(application.id))
 
 
 def _page(member: str, items: list[dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
-    """Return the page of `items` that a request asks for; its token is the position of the next one."""
-    start, size = 0, request.get("maxResults", _PAGE)
+    """Return the page that a request asks for; its token is the position of the next page."""
+    start, size = 0, request.get("maxResults", _PAGE_SIZE)
     if "nextToken" in request:
         try:
             start = int(base64.urlsafe_b64decode(request["nextToken"]))
-        except (ValueError, binascii.Error) as error:
-            raise Invalid("nextToken is not one that this operation gave") from error
-    answer: dict[str, Any] = {member: items[start : start + size]}
+        except ValueError as error:
+            raise EmrValidationError("nextToken is not one that this operation returned") from error
+    response: dict[str, Any] = {member: items[start : start + size]}
     if start + size < len(items):
-        answer["nextToken"] = base64.urlsafe_b64encode(str(start + size).encode()).decode()
-    return answer
+        response["nextToken"] = base64.urlsafe_b64encode(str(start + size).encode()).decode()
+    return response

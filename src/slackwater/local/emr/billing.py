@@ -1,7 +1,7 @@
-"""What a job run would have used and cost on AWS, from the workers it asked for and the seconds it ran.
+"""The workers of a job run and what they would use and cost on AWS.
 
-One Spark on this machine stands for a driver and its executors. They are taken to live as long as the driver did, each
-of the size that the job's settings ask for, which is what EMR Serverless bills when a job keeps its executors busy.
+One Spark process on this machine replaces a driver and its executors. Each executor is billed for as long as the
+driver runs, as on EMR Serverless when a job keeps its executors busy.
 """
 
 from __future__ import annotations
@@ -9,26 +9,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from slackwater.local.emr.errors import Invalid
+from slackwater.local.emr.model import EmrValidationError
 
-DEFAULTS = {
-    "spark.driver.cores": "4",
-    "spark.driver.memory": "14g",
-    "spark.emr-serverless.driver.disk": "20g",
-    "spark.executor.cores": "4",
-    "spark.executor.memory": "14g",
-    "spark.emr-serverless.executor.disk": "20g",
-    "spark.executor.instances": "3",
-}
-"""The properties that EMR Serverless gives every Spark job."""
-
+_CORES, _MEMORY, _DISK, _EXECUTORS = "4", "14g", "20g", "3"  # EMR Serverless' defaults for every Spark job
 _FREE_DISK_GB = 20
 _MINIMUM_SECONDS = 60
 _OVERHEAD_SHARE, _OVERHEAD_GB = 0.10, 0.375
+# The memory of a worker by its vCPU, in GB: minimum, maximum, step. From EMR Serverless' "worker configurations".
 _SIZES = {1: (2, 8, 1), 2: (4, 16, 1), 4: (8, 30, 1), 8: (16, 60, 4), 16: (32, 120, 8)}
-"""Memory that a worker of so many vCPU can have: least GB, most GB, step."""
 
 
 class Worker(NamedTuple):
@@ -40,72 +30,73 @@ class Worker(NamedTuple):
 
 
 class Workers(NamedTuple):
-    """What one job run occupies."""
+    """The workers of one job run."""
 
     driver: Worker
     executor: Worker
     executors: int
 
-    def all(self) -> list[Worker]:
-        """Every worker, the driver first."""
-        return [self.driver] + [self.executor] * self.executors
+
+def gigabytes(size: str) -> float:
+    """Read a size as Spark and EMR write it, `512m` or `20 GB`; without a unit, MiB. Raises `EmrValidationError`."""
+    match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", size.lower())
+    if not match:
+        raise EmrValidationError(f"{size!r} is not a size")
+    return int(match[1]) * {"k": 1 / 1024**2, "": 1 / 1024, "m": 1 / 1024, "g": 1, "t": 1024}[match[2]]
 
 
-def gigabytes(text: str) -> float:
-    """Read a size as Spark and EMR write it: `512m`, `14g`, `20 GB`; without a unit, MiB. Raises `Invalid`."""
-    found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", text.lower())
-    if not found:
-        raise Invalid(f"{text!r} is not a size")
-    return int(found[1]) * {"k": 1 / 1024**2, "": 1 / 1024, "m": 1 / 1024, "g": 1, "t": 1024}[found[2]]
+def read_workers(conf: Mapping[str, str]) -> Workers:
+    """Return the workers that Spark properties ask for. Raises `EmrValidationError` for an impossible size."""
+    executors = _whole_number(conf, "spark.executor.instances", _EXECUTORS)
+    if conf.get("spark.dynamicAllocation.enabled", "true") == "true":
+        executors = min(executors, _whole_number(conf, "spark.dynamicAllocation.maxExecutors", str(executors)))
+    return Workers(_read_worker(conf, "driver"), _read_worker(conf, "executor"), executors)
 
 
-def workers(conf: Mapping[str, str]) -> Workers:
-    """Return the workers that Spark properties ask for. Raises `Invalid` for a size that no worker can have."""
-    settings = {**DEFAULTS, **conf}
-    count = _whole(settings, "spark.executor.instances")
-    if settings.get("spark.dynamicAllocation.enabled", "true") == "true":
-        count = min(count, _whole({"spark.dynamicAllocation.maxExecutors": str(count), **conf}, _MAX_EXECUTORS))
-    return Workers(_worker(settings, "driver"), _worker(settings, "executor"), count)
+def fits(worker: Worker, maximum: Mapping[str, Any]) -> bool:
+    """Return whether a worker is within an application's `maximumCapacity`."""
+    cpu = int(maximum["cpu"].lower().split("v")[0])
+    return worker.cpu <= cpu and worker.memory_gb <= gigabytes(maximum["memory"])
 
 
-_MAX_EXECUTORS = "spark.dynamicAllocation.maxExecutors"
+def used(workers: Workers, seconds: float) -> dict[str, float]:
+    """Return `totalResourceUtilization`: hours of vCPU, memory GB and storage GB over whole seconds."""
+    return _utilization(workers, math.ceil(seconds), free_disk=0)
 
 
-def _worker(settings: Mapping[str, str], role: str) -> Worker:
-    cpu = _whole(settings, f"spark.{role}.cores")
-    if cpu not in _SIZES:
-        raise Invalid(f"spark.{role}.cores must be one of {sorted(_SIZES)}, not {cpu}")
-    asked = gigabytes(settings[f"spark.{role}.memory"])
-    overhead = settings.get(f"spark.{role}.memoryOverhead")
-    extra = gigabytes(overhead) if overhead else max(asked * _OVERHEAD_SHARE, _OVERHEAD_GB)
-    least, most, step = _SIZES[cpu]
-    memory = max(least, math.ceil((asked + extra) / step) * step)
-    if memory > most:
-        raise Invalid(f"spark.{role}.memory with its overhead is {memory} GB, more than the {most} GB of {cpu} vCPU")
-    return Worker(cpu, memory, math.ceil(gigabytes(settings[f"spark.emr-serverless.{role}.disk"])))
-
-
-def _whole(settings: Mapping[str, str], key: str) -> int:
-    try:
-        return int(settings[key])
-    except ValueError as error:
-        raise Invalid(f"{key} must be a whole number, not {settings[key]!r}") from error
-
-
-def used(size: Workers, seconds: float) -> dict[str, float]:
-    """Return `totalResourceUtilization`: hours of vCPU, memory GB and storage GB over `seconds`, rounded up to one."""
-    return _utilization(size, math.ceil(seconds), free_disk=0)
-
-
-def billed(size: Workers, seconds: float) -> dict[str, float]:
+def billed(workers: Workers, seconds: float) -> dict[str, float]:
     """Return `billedResourceUtilization`: at least a minute of each worker, without its first 20 GB of storage."""
-    return _utilization(size, max(_MINIMUM_SECONDS, math.ceil(seconds)), free_disk=_FREE_DISK_GB)
+    return _utilization(workers, max(_MINIMUM_SECONDS, math.ceil(seconds)), free_disk=_FREE_DISK_GB)
 
 
-def _utilization(size: Workers, seconds: int, *, free_disk: int) -> dict[str, float]:
-    hours = seconds / 3600
+def _read_worker(conf: Mapping[str, str], role: str) -> Worker:
+    cpu = _whole_number(conf, f"spark.{role}.cores", _CORES)
+    if cpu not in _SIZES:
+        raise EmrValidationError(f"spark.{role}.cores must be one of {sorted(_SIZES)}, not {cpu}")
+    requested = gigabytes(conf.get(f"spark.{role}.memory", _MEMORY))
+    overhead = conf.get(f"spark.{role}.memoryOverhead")
+    requested += gigabytes(overhead) if overhead else max(requested * _OVERHEAD_SHARE, _OVERHEAD_GB)
+    minimum, maximum, step = _SIZES[cpu]
+    memory = max(minimum, math.ceil(requested / step) * step)
+    if memory > maximum:
+        raise EmrValidationError(
+            f"spark.{role}.memory with its overhead is {memory} GB, more than the {maximum} GB of {cpu} vCPU"
+        )
+    return Worker(cpu, memory, math.ceil(gigabytes(conf.get(f"spark.emr-serverless.{role}.disk", _DISK))))
+
+
+def _whole_number(conf: Mapping[str, str], key: str, default: str) -> int:
+    value = conf.get(key, default)
+    try:
+        return int(value)
+    except ValueError as error:
+        raise EmrValidationError(f"{key} must be a whole number, not {value!r}") from error
+
+
+def _utilization(workers: Workers, seconds: int, *, free_disk: int) -> dict[str, float]:
+    every_worker, hours = [workers.driver] + [workers.executor] * workers.executors, seconds / 3600
     return {
-        "vCPUHour": round(sum(worker.cpu for worker in size.all()) * hours, 3),
-        "memoryGBHour": round(sum(worker.memory_gb for worker in size.all()) * hours, 3),
-        "storageGBHour": round(sum(max(0, worker.disk_gb - free_disk) for worker in size.all()) * hours, 3),
+        "vCPUHour": round(sum(worker.cpu for worker in every_worker) * hours, 3),
+        "memoryGBHour": round(sum(worker.memory_gb for worker in every_worker) * hours, 3),
+        "storageGBHour": round(sum(max(0, worker.disk_gb - free_disk) for worker in every_worker) * hours, 3),
     }

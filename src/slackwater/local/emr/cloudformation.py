@@ -1,93 +1,78 @@
-"""The resource type `AWS::EMRServerless::Application`."""
+"""The CloudFormation resource type `AWS::EMRServerless::Application`."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from botocore.model import ListShape, MapShape, Shape, StructureShape
+from botocore.model import Shape
 
 from slackwater.local import emulator
 from slackwater.local.emr.api import EmrServerlessApi
-from slackwater.local.emr.model import check, renamed, service_model, uncapitalised
+from slackwater.local.emr.model import camel_case, input_shape, rename_members
 
 _TYPE = "AWS::EMRServerless::Application"
-_REPLACED_BY = ("Name", "Type", "Architecture")
-"""Properties that a new application is made for."""
+_REPLACED_BY = ("Name", "Type", "Architecture")  # a change of these creates a new application
 
-Provisioned = tuple[str, dict[str, str]]
-"""Physical id, and the attributes that Fn::GetAtt gives."""
+ProvisionedResource = tuple[str, dict[str, str]]
+"""The physical id, and the attributes for Fn::GetAtt."""
 
 
 class ApplicationResource:
-    """Creates, updates and deletes applications for stacks."""
+    """Creates, updates and deletes applications for stacks. An `EmrError` fails the resource with its message."""
 
     def __init__(self, api: EmrServerlessApi) -> None:
         self._api = api
 
     def register(self) -> None:
-        """Enter the resource type in the emulator's CloudFormation."""
+        """Register the resource type with the emulator's CloudFormation."""
         emulator.register_resource(_TYPE, {"create": self.create, "update": self.update, "delete": self.delete})
 
-    def create(self, logical_id: str, properties: dict[str, Any], stack: str) -> Provisioned:
-        """Create an application. Raises `EmrError`, which fails the resource with its message."""
+    def create(self, logical_id: str, properties: dict[str, Any], stack: str) -> ProvisionedResource:
+        """Create an application. Raises `EmrError`."""
         del logical_id, stack
-        answer = self._call("CreateApplication", _request("CreateApplication", properties))
-        return answer["applicationId"], {"ApplicationId": answer["applicationId"], "Arn": answer["arn"]}
+        created = self._api.call("CreateApplication", _request("CreateApplication", properties))
+        return created["applicationId"], {"ApplicationId": created["applicationId"], "Arn": created["arn"]}
 
-    def update(self, identifier: str, old: dict[str, Any], new: dict[str, Any], stack: str) -> Provisioned:
-        """Change an application, or replace it where a property cannot change. Raises `EmrError`."""
+    def update(self, physical_id: str, old: dict[str, Any], new: dict[str, Any], stack: str) -> ProvisionedResource:
+        """Update an application, or replace it where a property cannot change. Raises `EmrError`."""
         if any(old.get(name) != new.get(name) for name in _REPLACED_BY):
             created = self.create("", new, stack)
-            self.delete(identifier, old)
+            self.delete(physical_id, old)
             return created
-        request = _request("UpdateApplication", new) | {"applicationId": identifier}
-        application = self._call("UpdateApplication", request)["application"]
-        before, after = _map(old.get("Tags")), _map(new.get("Tags"))
-        if gone := [key for key in before if key not in after]:
-            self._call("UntagResource", {"resourceArn": application["arn"], "tagKeys": gone})
-        if after != before:
-            self._call("TagResource", {"resourceArn": application["arn"], "tags": after})
-        return identifier, {"ApplicationId": identifier, "Arn": application["arn"]}
+        request = _request("UpdateApplication", new) | {"applicationId": physical_id}
+        arn = self._api.call("UpdateApplication", request)["application"]["arn"]
+        old_tags, new_tags = _to_map(old.get("Tags", [])), _to_map(new.get("Tags", []))
+        if removed := [key for key in old_tags if key not in new_tags]:
+            self._api.call("UntagResource", {"resourceArn": arn, "tagKeys": removed})
+        if new_tags != old_tags:
+            self._api.call("TagResource", {"resourceArn": arn, "tags": new_tags})
+        return physical_id, {"ApplicationId": physical_id, "Arn": arn}
 
-    def delete(self, identifier: str, properties: dict[str, Any]) -> None:
+    def delete(self, physical_id: str, properties: dict[str, Any]) -> None:
         """Stop and delete an application. Raises `EmrError`."""
         del properties
-        self._call("StopApplication", {"applicationId": identifier})
-        self._call("DeleteApplication", {"applicationId": identifier})
-
-    def _call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        shape = service_model().operation_model(operation).input_shape
-        if "clientToken" in shape.members:
-            request = request | {"clientToken": str(uuid.uuid4())}
-        check(shape, request)
-        return self._api.call(operation, request)
+        self._api.call("StopApplication", {"applicationId": physical_id})
+        self._api.call("DeleteApplication", {"applicationId": physical_id})
 
 
 def _request(operation: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a template's properties as a request: names as the API writes them, key-value lists as maps."""
-    shape = service_model().operation_model(operation).input_shape
-    shown = dict(properties)
+    """Return the properties of a template as parameters of an operation, without those that the operation lacks."""
+    shape, properties = input_shape(operation), dict(properties)
+    # The API has maps where CloudFormation has lists of Key and Value.
     for name in ("InitialCapacity", "WorkerTypeSpecifications", "Tags"):
-        if isinstance(shown.get(name), list):
-            shown[name] = _map(shown[name])
-    request: dict[str, Any] = _typed(shape, renamed(shape, shown, uncapitalised))
+        if isinstance(properties.get(name), list):
+            properties[name] = _to_map(properties[name])
+    request: dict[str, Any] = rename_members(shape, properties, camel_case, _parse_scalar)
     return {key: value for key, value in request.items() if key in shape.members}
 
 
-def _map(pairs: Any) -> dict[str, Any]:
-    return {pair["Key"]: pair["Value"] for pair in pairs or []}
+def _to_map(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {pair["Key"]: pair["Value"] for pair in pairs}
 
 
-def _typed(shape: Shape | None, value: Any) -> Any:
-    """Return a template's value with booleans and whole numbers, which parameters and YAML give as text."""
-    if isinstance(value, Mapping):
-        members = shape.members if isinstance(shape, StructureShape) else {}
-        inner = shape.value if isinstance(shape, MapShape) else None
-        return {key: _typed(members.get(key, inner), item) for key, item in value.items()}
-    if isinstance(value, list) and isinstance(shape, ListShape):
-        return [_typed(shape.member, item) for item in value]
+def _parse_scalar(shape: Shape | None, value: Any) -> Any:
+    """Return a boolean or whole number that a template's parameter or YAML gives as a string."""
     if isinstance(value, str) and shape is not None:
         if shape.type_name == "boolean":
             return {"true": True, "false": False}.get(value.lower(), value)

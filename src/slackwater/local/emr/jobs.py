@@ -1,243 +1,184 @@
-"""Job runs: submitted, queued, run, timed out, cancelled."""
+"""Executes job runs: the queue of an application, the slots of this machine, attempts, time limits, cancellation."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from pathlib import Path
 from typing import Any, Protocol
 
 from slackwater.local.emr import billing
-from slackwater.local.emr.errors import Conflict, Invalid
-from slackwater.local.emr.records import Application, JobRun, new_id
-from slackwater.local.emr.runner import Outcome, Stop
-from slackwater.local.emr.store import Scope, Store
+from slackwater.local.emr.model import EmrConflict, EmrValidationError
+from slackwater.local.emr.runner import AttemptResult
+from slackwater.local.emr.store import EmrStore, JobRun, new_id
 from slackwater.local.emr.submit import Submission, read_submission
+from slackwater.local.emulator import Scope
 
-_OCCUPYING = ("PENDING", "SCHEDULED", "RUNNING", "CANCELLING")
-_QUEUE_MINUTES = 360
+_OCCUPYING = ("PENDING", "SCHEDULED", "RUNNING", "CANCELLING")  # states that count for maxConcurrentRuns
+_QUEUE_MINUTES = 360  # the default of queueTimeoutMinutes
 
 
-class Runner(Protocol):
+class AttemptRunner(Protocol):
     """Runs one attempt of a job run."""
 
-    def run(self, job_run: str, submission: Submission, *, log_prefix: str | None, stop: Stop) -> Outcome:
-        """Run it to its end, or until `stop`."""
-
-    def folder(self, job_run: str) -> Path:
-        """Return where the driver's `stdout` and `stderr` are kept."""
+    def run(
+        self, job_run: str, submission: Submission, *, log_prefix: str | None, stop: threading.Event
+    ) -> AttemptResult:
+        """Run the attempt until it ends or `stop` is set."""
 
 
 class JobRuns:
-    """The operations on job runs, and the threads that carry them out."""
+    """Starts and cancels job runs; each runs in a thread of its own."""
 
     def __init__(
-        self, store: Store, runner: Runner, *, slots: int | None = None, seconds_per_minute: float = 60
+        self, store: EmrStore, runner: AttemptRunner, *, slots: int | None = None, seconds_per_minute: float = 60
     ) -> None:
-        """`slots` is how many drivers this machine runs at a time, by default one per core."""
+        """`slots` is the number of drivers that this machine runs at the same time, by default one per core."""
         self._store, self._runner, self._minute = store, runner, seconds_per_minute
-        self._free = slots or os.cpu_count() or 1
-        self._stops: dict[str, Stop] = {}
+        self._free_slots = slots or os.cpu_count() or 1
+        self._stops: dict[str, threading.Event] = {}
 
     def start(self, scope: Scope, request: dict[str, Any]) -> JobRun:
         """Submit a job run, or return the one that this client token submitted.
 
-        Raises `NotFound` for the application, `Invalid` for what cannot run, `Conflict` for a token used otherwise.
+        Raises `EmrResourceNotFound` for the application, `EmrValidationError` for a job that cannot run, `EmrConflict`
+        when the token was used for another request.
         """
         with self._store.changed:
             application = self._store.application(scope, request["applicationId"])
-            for known in self._store.of(application.id):
+            for known in self._store.application_runs(application.id):
                 if known.request["clientToken"] == request["clientToken"]:
                     if known.request == request:
                         return known
-                    raise Conflict("The client token was used with different parameters")
+                    raise EmrConflict("The client token was used with different parameters")
             submission = read_submission(request, application.settings.get("runtimeConfiguration", []))
-            size = billing.workers(submission.conf)
-            self._start_application(application)
-            label = application.settings["releaseLabel"]
-            tags = dict(request.get("tags", {}))
+            workers = billing.read_workers(submission.conf)
+            if application.state != "STARTED":
+                if not application.settings["autoStartConfiguration"].get("enabled", True):
+                    raise EmrValidationError(
+                        f"Application {application.id} is in state {application.state} and autoStartConfiguration is "
+                        "disabled: start the application"
+                    )
+                application.change_state("STARTED")
+            label, tags = application.settings["releaseLabel"], dict(request.get("tags", {}))
             run = JobRun(new_id(), application.id, application.arn, scope.account, request, label, tags)
-            self._store.job_runs[run.id], self._stops[run.id] = run, Stop()
-            threading.Thread(target=self._live, args=(run, submission, size), name=f"job-{run.id}", daemon=True).start()
+            self._store.job_runs[run.id], self._stops[run.id] = run, threading.Event()
+            arguments = (run, submission, workers)
+            threading.Thread(target=self._execute, args=arguments, name=f"job-{run.id}", daemon=True).start()
             return run
 
-    def get(self, scope: Scope, application: str, identifier: str) -> JobRun:
-        """Return a job run. Raises `NotFound`."""
+    def cancel(self, run: JobRun, details: str = "The job run was cancelled") -> None:
+        """Cancel a job run. Raises `EmrValidationError` when it has ended."""
         with self._store.changed:
-            return self._store.job_run(scope, application, identifier)
-
-    def list(self, scope: Scope, request: dict[str, Any]) -> list[JobRun]:
-        """Return the job runs that a ListJobRuns request asks for, the newest first."""
-        with self._store.changed:
-            self._store.application(scope, request["applicationId"])
-            runs = reversed(self._store.of(request["applicationId"]))
-            states, mode = request.get("states"), request.get("mode")
-            after, before = request.get("createdAtAfter", 0.0), request.get("createdAtBefore", float("inf"))
-            return [
-                run
-                for run in runs
-                if (not states or run.state in states)
-                and (mode is None or run.mode == mode)
-                and after <= run.created_at <= before
-            ]
-
-    def cancel(self, scope: Scope, application: str, identifier: str) -> JobRun:
-        """Cancel a job run. Raises `Invalid` for one that has ended."""
-        with self._store.changed:
-            run = self._store.job_run(scope, application, identifier)
             if run.final:
-                raise Invalid(f"Job run {identifier} is in state {run.state}, and cannot be cancelled")
-            self._end(run, "The job run was cancelled")
-            return run
-
-    def log_folder(self, run: JobRun) -> Path:
-        """Return where the driver's `stdout` and `stderr` are kept on this machine."""
-        return self._runner.folder(run.id)
+                raise EmrValidationError(f"Job run {run.id} is in state {run.state} and cannot be cancelled")
+            self._change_state(run, "CANCELLING", details)
+            self._stops[run.id].set()
 
     def wait(self, run: JobRun, seconds: float) -> bool:
-        """Wait until a job run has ended, `seconds` at most; say whether it has."""
+        """Wait until a job run has ended, at most `seconds`. Return whether it has ended."""
         with self._store.changed:
             return self._store.changed.wait_for(lambda: run.final, seconds)
 
     def running(self) -> bool:
-        """Whether any job run has not ended."""
+        """Return whether any job run has not ended."""
         with self._store.changed:
             return any(not run.final for run in self._store.job_runs.values())
 
     def stop_all(self) -> None:
-        """End every job run that has not ended: the process is going down."""
+        """Stop every job run, because the process ends."""
         with self._store.changed:
             for run in self._store.job_runs.values():
                 if not run.final:
-                    self._stops[run.id].ask()
+                    self._stops[run.id].set()
 
-    def _start_application(self, application: Application) -> None:
-        if application.state == "STARTED":
+    def _execute(self, run: JobRun, submission: Submission, workers: billing.Workers) -> None:
+        """Take a job run from SUBMITTED to its final state."""
+        if not self._wait_for_slot(run):
             return
-        if not application.settings["autoStartConfiguration"].get("enabled", True):
-            raise Invalid(f"Application {application.id} is in state {application.state}, and does not start by itself")
-        application.to("STARTED")
-
-    def _live(self, run: JobRun, submission: Submission, size: billing.Workers) -> None:
-        """Take a job run from SUBMITTED to its end."""
-        if not self._admitted(run):
+        maximum = self._store.applications[run.application].settings.get("maximumCapacity")
+        if maximum and not billing.fits(workers.driver, maximum):
+            with self._store.changed:
+                self._free_slots += 1
+                self._change_state(run, "FAILED", "The driver is larger than the application's maximumCapacity")
             return
-        if not self._fits(run, size):
-            return
-        while self._attempt(run, submission, size):
+        while self._run_attempt(run, submission, workers):
             pass
 
-    def _admitted(self, run: JobRun) -> bool:
-        """Wait for the application's turn and for a free slot of this machine; say whether the run may start."""
+    def _wait_for_slot(self, run: JobRun) -> bool:
+        """Wait for the application's queue and for a free slot of this machine. Return whether the run has the slot."""
         with self._store.changed:
-            deadline = self._queued(run)
-            while not run.final and not self._stops[run.id].asked:
-                if self._turn(run):
+            scheduler = self._store.applications[run.application].settings.get("schedulerConfiguration", {})
+            limit = scheduler.get("maxConcurrentRuns")
+            deadline = time.monotonic() + scheduler.get("queueTimeoutMinutes", _QUEUE_MINUTES) * self._minute
+            if self._may_occupy(run, limit):
+                self._change_state(run, "PENDING", "The job run is pending")
+            else:
+                self._change_state(run, "QUEUED", "The application runs as many job runs as maxConcurrentRuns allows")
+            while not run.final and not self._stops[run.id].is_set():
+                if self._may_occupy(run, limit):
                     if run.state != "SCHEDULED":
-                        self._move(run, "SCHEDULED", "The job run is scheduled, and waits for resources")
-                    if self._free:
-                        self._free -= 1
+                        self._change_state(run, "SCHEDULED", "The job run is scheduled and waits for resources")
+                    if self._free_slots:
+                        self._free_slots -= 1
                         return True
                 elif time.monotonic() > deadline:
-                    self._move(run, "FAILED", "The job run was in the queue for as long as queueTimeoutMinutes allows")
+                    self._change_state(run, "FAILED", "The job run was queued for longer than queueTimeoutMinutes")
                     return False
-                self._store.changed.wait(0.5)
+                self._store.changed.wait(0.5)  # every change of state notifies; the limit is for the deadline
             if not run.final:
-                self._move(run, "CANCELLED", run.state_details)
+                self._change_state(run, "CANCELLED", run.state_details)
             return False
 
-    def _queued(self, run: JobRun) -> float:
-        """Move a run to PENDING, or to QUEUED when its application is busy; return when it leaves the queue."""
-        application = self._store.applications[run.application]
-        scheduler = application.settings.get("schedulerConfiguration", {})
-        minutes: int = scheduler.get("queueTimeoutMinutes", _QUEUE_MINUTES)
-        if self._turn(run):
-            self._move(run, "PENDING", "The job run is pending")
-        else:
-            self._move(run, "QUEUED", "The application runs as many job runs as maxConcurrentRuns allows")
-        return time.monotonic() + minutes * self._minute
-
-    def _turn(self, run: JobRun) -> bool:
-        if run.state in _OCCUPYING:
+    def _may_occupy(self, run: JobRun, limit: int | None) -> bool:
+        """Return whether maxConcurrentRuns has room for a run and for those that were submitted before it."""
+        if limit is None or run.state in _OCCUPYING:
             return True
-        application = self._store.applications[run.application]
-        limit = application.settings.get("schedulerConfiguration", {}).get("maxConcurrentRuns")
-        runs = self._store.of(run.application)
+        runs = self._store.application_runs(run.application)
         ahead = [other for other in runs[: runs.index(run)] if other.state in ("SUBMITTED", "QUEUED")]
-        return limit is None or sum(other.state in _OCCUPYING for other in runs) + len(ahead) < limit
+        return sum(other.state in _OCCUPYING for other in runs) + len(ahead) < limit
 
-    def _fits(self, run: JobRun, size: billing.Workers) -> bool:
-        """Fail a run whose driver is larger than all that the application may use."""
-        maximum = self._store.applications[run.application].settings.get("maximumCapacity")
-        if maximum is None:
-            return True
-        cpu, memory = int(maximum["cpu"].lower().split("v")[0]), billing.gigabytes(maximum["memory"])
-        if size.driver.cpu <= cpu and size.driver.memory_gb <= memory:
-            return True
+    def _run_attempt(self, run: JobRun, submission: Submission, workers: billing.Workers) -> bool:
+        """Run one attempt. Return whether the retry policy allows another one."""
+        stop, started = self._stops[run.id], time.monotonic()
         with self._store.changed:
-            self._free += 1
-            self._move(run, "FAILED", "The driver is larger than the application's maximumCapacity allows")
-        return False
-
-    def _attempt(self, run: JobRun, submission: Submission, size: billing.Workers) -> bool:
-        """Run one attempt; say whether another one follows."""
-        stop = self._stops[run.id]
-        began = time.monotonic()
-        with self._store.changed:
-            self._move(run, "RUNNING", "The job run is running")
+            self._change_state(run, "RUNNING", "The job run is running")
         timer = threading.Timer(run.timeout_minutes * self._minute, self._time_out, args=(run,))
-        timer.daemon = True
+        timer.daemon = True  # it must not keep the process alive
         if run.timeout_minutes:
             timer.start()
-        outcome = self._runner.run(run.id, submission, log_prefix=log_prefix(run), stop=stop)
+        result = self._runner.run(run.id, submission, log_prefix=run.log_prefix, stop=stop)
         timer.cancel()
         with self._store.changed:
-            run.run_seconds += time.monotonic() - began
-            again = bool(outcome.exit_code) and not stop.asked and run.attempt < _attempts(run)
-            if again:
-                run.next_attempt()
-            else:
-                self._free += 1
-                run.used, run.billed = billing.used(size, run.run_seconds), billing.billed(size, run.run_seconds)
-                self._store.applications[run.application].idle_since = time.time()
-                self._move(run, *_ending(run, outcome))
-            return again
+            run.run_seconds += time.monotonic() - started
+            if result.exit_code and not stop.is_set() and run.attempt < run.max_attempts:
+                run.start_next_attempt()
+                return True
+            self._free_slots += 1
+            run.used, run.billed = billing.used(workers, run.run_seconds), billing.billed(workers, run.run_seconds)
+            self._store.applications[run.application].idle_since = time.time()
+            self._change_state(run, *_final_state(run, result))
+            return False
 
     def _time_out(self, run: JobRun) -> None:
         with self._store.changed:
             if not run.final:
-                self._end(run, f"The job run timed out after {run.timeout_minutes} minutes")
+                self.cancel(run, f"The job run timed out after {run.timeout_minutes} minutes")
 
-    def _end(self, run: JobRun, why: str) -> None:
-        self._move(run, "CANCELLING", why)
-        self._stops[run.id].ask()
-
-    def _move(self, run: JobRun, state: str, details: str) -> None:
-        run.to(state, details)
+    def _change_state(self, run: JobRun, state: str, details: str) -> None:
+        run.change_state(state, details)
         self._store.changed.notify_all()
 
 
-def log_prefix(run: JobRun) -> str | None:
-    """Return the address below which a job run's logs are kept, if its configuration names one."""
-    monitoring = run.request.get("configurationOverrides", {}).get("monitoringConfiguration", {})
-    uri = monitoring.get("s3MonitoringConfiguration", {}).get("logUri")
-    return f"{uri.rstrip('/')}/applications/{run.application}/jobs/{run.id}" if uri else None
-
-
-def _attempts(run: JobRun) -> int:
-    attempts: int = run.request.get("retryPolicy", {}).get("maxAttempts", 1)
-    return attempts
-
-
-def _ending(run: JobRun, outcome: Outcome) -> tuple[str, str]:
-    if outcome.stopped:
+def _final_state(run: JobRun, result: AttemptResult) -> tuple[str, str]:
+    """Return state and details; the details of a failed driver have the wording of EMR Serverless."""
+    if result.stopped:
         return "CANCELLED", run.state_details
-    if outcome.exit_code == 0:
+    if result.exit_code == 0:
         return "SUCCESS", "The job run ended"
-    if outcome.exit_code < 0:
-        return "FAILED", f"Job failed: {outcome.error}"
+    if result.exit_code < 0:
+        return "FAILED", f"Job failed: {result.error}"
     return "FAILED", (
         "Job failed, please check complete logs in configured logging destination. "
-        f"ExitCode: {outcome.exit_code}. Last few exceptions: {outcome.error}"
+        f"ExitCode: {result.exit_code}. Last few exceptions: {result.error}"
     )

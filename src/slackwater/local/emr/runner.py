@@ -1,32 +1,39 @@
-"""One attempt of a job run: fetch what it names, run spark-submit, keep its logs."""
+"""Runs one attempt of a job run: fetches its files from S3, runs spark-submit, stores the logs, finds the error."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import threading
-import time
+import urllib.error
+import urllib.request
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
+from urllib.parse import quote
 
-from slackwater.errors import CloudError, InputError, SlackwaterError
+from slackwater.errors import CloudError, InputError, ObjectMissing, SlackwaterError
 from slackwater.local.emr import guard, spark
-from slackwater.local.emr.failure import last_error
-from slackwater.local.emr.objects import Objects
-from slackwater.local.emr.submit import Archive, Submission
+from slackwater.local.emr.submit import Submission
+from slackwater.storage import split_uri
 
-_LOGS = ("stdout", "stderr")
+_S3_SECONDS = 60
+_NOT_FOUND = 404
+_TAIL_BYTES = 64 * 1024  # of a log: the error is near its end
+_TRACEBACK = "Traceback (most recent call last):"
+# Lines that log4j and the JVM write: `26/11/21 03:05:59 WARN ...`, `WARNING: ...`.
+_LOGGED = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d [A-Z]+ |WARNING: ")
+# `ErrorType: message` of Python or Java, with its package and with the JVM's prefixes.
+_ERROR_LINE = re.compile(r"(Exception in thread \S+ |Caused by: )?([a-z_]\w*\.)*[A-Z]\w*[a-z]\w*: .+")
 
 
-class Outcome(NamedTuple):
+class AttemptResult(NamedTuple):
     """How an attempt ended."""
 
     exit_code: int
@@ -34,23 +41,7 @@ class Outcome(NamedTuple):
     error: str
     """The driver's last error, or why it could not be started; empty for success."""
     stopped: bool = False
-    """Whether it ended because it was told to."""
-
-
-@dataclass
-class Stop:
-    """Tells a running attempt to end."""
-
-    _asked: threading.Event = field(default_factory=threading.Event)
-
-    def ask(self) -> None:
-        """End the attempt as soon as can be."""
-        self._asked.set()
-
-    @property
-    def asked(self) -> bool:
-        """Whether the attempt was told to end."""
-        return self._asked.is_set()
+    """Whether the attempt was stopped."""
 
 
 class SparkRunner:
@@ -58,129 +49,148 @@ class SparkRunner:
 
     def __init__(self, *, endpoint: str, jars: Path, folder: Path) -> None:
         self._endpoint, self._jars, self._folder = endpoint, jars.resolve(), folder
-        self._objects = Objects(endpoint)
         self._unpacking = threading.Lock()
 
-    def folder(self, job_run: str) -> Path:
-        """Return where the driver's `stdout` and `stderr` are kept."""
-        return self._folder / job_run
-
-    def run(self, job_run: str, submission: Submission, *, log_prefix: str | None, stop: Stop) -> Outcome:
-        """Run one attempt to its end, or until `stop`; copy its logs below the address `log_prefix`, if given."""
-        folder = self.folder(job_run)
-        work = folder / "work"
-        shutil.rmtree(folder, ignore_errors=True)
-        work.mkdir(parents=True)
-        (folder / "tmp").mkdir()
+    def run(
+        self, job_run: str, submission: Submission, *, log_prefix: str | None, stop: threading.Event
+    ) -> AttemptResult:
+        """Run one attempt until it ends or `stop` is set; copy its logs to S3 below the URI `log_prefix`, if given."""
+        folder = self._folder / job_run
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier attempt
+        for scratch in (folder / "work", folder / "tmp", folder / "files"):
+            scratch.mkdir(parents=True)
         try:
-            command = self._prepare(folder, work, submission)
+            command = self._prepare(folder, submission)
         except SlackwaterError as error:
             (folder / "stderr").write_text(f"{error}\n", encoding="utf-8")
-            outcome = Outcome(-1, str(error))
+            result = AttemptResult(-1, str(error))
         else:
-            outcome = self._submit(folder, work, command, submission, stop)
-        self._keep_logs(folder, log_prefix)
-        for scratch in (folder / "tmp", work):
+            result = self._submit(folder, command, submission, stop)
+        for name in ("stdout", "stderr") if log_prefix else ():
+            log = (folder / name).read_bytes() if (folder / name).exists() else b""
+            # On EMR too, a job does not fail because its logs cannot be stored; they stay in the job's folder.
+            with suppress(CloudError, InputError):
+                request_object(self._endpoint, "PUT", f"{log_prefix}/SPARK_DRIVER/{name}.gz", gzip.compress(log))
+        for scratch in (folder / "tmp", folder / "work"):
             shutil.rmtree(scratch, ignore_errors=True)
-        return outcome
+        return result
 
-    def _prepare(self, folder: Path, work: Path, submission: Submission) -> list[str]:
-        """Fetch what the submission names; return its command line."""
+    def _prepare(self, folder: Path, submission: Submission) -> list[str]:
+        """Fetch the files of the submission. Return the command line."""
         if not any(self._jars.glob("*.jar")):
             raise CloudError(f"no jars in {self._jars}: run `python -m slackwater.local.jars`")
+        for name, uri in submission.archives.items():
+            (folder / "work" / name).symlink_to(self._unpack(uri))
+        python_files = [str(self._fetch(uri, folder / "files")) for uri in submission.python_files]
         properties = spark.write_configuration(folder / "conf", endpoint=self._endpoint, jars=self._jars)
-        conf = dict(submission.conf)
-        for archive in submission.archives:
-            (work / archive.folder).symlink_to(self._unpacked(archive))
-        conf.pop("spark.archives", None)
-        files = [self._fetched(uri, folder / "files") for uri in submission.python_files]
-        conf.pop("spark.submit.pyFiles", None)
         command = [str(spark.spark_home() / "bin" / "spark-submit"), "--properties-file", str(properties)]
-        for key, value in conf.items():
-            command += ["--conf", f"{key}={value}"]
-        if files:
-            command += ["--py-files", ",".join(str(path) for path in files)]
+        for key, value in ({"spark.app.name": folder.name} | submission.conf).items():
+            if key not in {"spark.archives", "spark.submit.pyFiles"}:
+                command += ["--conf", f"{key}={value}"]
+        if python_files:
+            command += ["--py-files", ",".join(python_files)]
         if submission.main_class:
             command += ["--class", submission.main_class]
-        command += ["--name", submission.name or folder.name]
-        return [*command, str(self._fetched(submission.entry_point, folder / "files")), *submission.arguments]
+        return [*command, str(self._fetch(submission.entry_point, folder / "files")), *submission.arguments]
 
-    def _fetched(self, uri: str, folder: Path) -> Path:
-        folder.mkdir(exist_ok=True)
+    def _fetch(self, uri: str, folder: Path) -> Path:
         path = folder / uri.rsplit("/", 1)[-1]
-        path.write_bytes(self._objects.get(uri).body)
+        path.write_bytes(request_object(self._endpoint, "GET", uri))
         return path
 
-    def _unpacked(self, archive: Archive) -> Path:
-        """Return the folder that holds an archive's content; each content is unpacked once."""
-        found = self._objects.get(archive.uri)
-        target = self._folder / "archives" / hashlib.sha256(found.body).hexdigest()[:32]
+    def _unpack(self, uri: str) -> Path:
+        """Return the folder with the content of an archive; equal archives are unpacked once."""
+        body = request_object(self._endpoint, "GET", uri)
+        target = self._folder / "archives" / hashlib.sha256(body).hexdigest()[:32]
         with self._unpacking:
-            if not target.exists():
-                partial = target.with_suffix(".partial")
-                shutil.rmtree(partial, ignore_errors=True)
-                partial.mkdir(parents=True)
-                packed = partial.with_suffix(".packed")
-                packed.write_bytes(found.body)
-                _unpack(packed, partial, archive.uri)
-                packed.unlink()
-                partial.rename(target)
+            if target.exists():
+                return target
+            # Unpacked aside and then renamed, so that a folder at `target` is complete also after a kill.
+            partial = target.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            packed = partial.with_suffix(".packed")
+            packed.write_bytes(body)
+            try:
+                if zipfile.is_zipfile(packed):
+                    with zipfile.ZipFile(packed) as content:
+                        content.extractall(partial)  # noqa: S202 - zipfile writes nothing outside the folder
+                else:
+                    with tarfile.open(packed) as content:
+                        content.extractall(partial, filter="tar")
+            except (tarfile.TarError, zipfile.BadZipFile, OSError) as error:
+                raise InputError(f"{uri} cannot be unpacked: {error}") from error
+            packed.unlink()
+            partial.rename(target)
         return target
 
-    def _submit(self, folder: Path, work: Path, command: list[str], submission: Submission, stop: Stop) -> Outcome:
-        environment = spark.job_environment(
-            folder, endpoint=self._endpoint, jars=self._jars, driver=submission.driver_environment
-        )
-        with _opened(folder) as (stdout, stderr):
+    def _submit(self, folder: Path, command: list[str], submission: Submission, stop: threading.Event) -> AttemptResult:
+        """Run spark-submit until it ends or `stop` is set."""
+        with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
             process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", guard.__file__, *command],
-                cwd=work,
-                env=environment,
+                cwd=folder / "work",
+                env=spark.job_environment(
+                    folder, endpoint=self._endpoint, jars=self._jars, driver=submission.driver_environment
+                ),
                 stdin=subprocess.PIPE,
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
             )
-            code = _wait(process, stop)
-        if stop.asked:
-            return Outcome(code, "", stopped=True)
-        return Outcome(code, "" if code == 0 else last_error(folder / "stdout", folder / "stderr"))
-
-    def _keep_logs(self, folder: Path, log_prefix: str | None) -> None:
-        if log_prefix is None:
-            return
-        for name in _LOGS:
-            path = folder / name
-            body = path.read_bytes() if path.exists() else b""
-            # A log that cannot be kept does not fail a job, on EMR no more than here; it stays in the job's folder.
-            with suppress(CloudError, InputError):
-                self._objects.put(f"{log_prefix}/SPARK_DRIVER/{name}.gz", gzip.compress(body))
+            with cast("IO[bytes]", process.stdin):
+                while process.poll() is None and not stop.wait(0.05):
+                    pass
+            code = process.wait()  # its input is closed now, so the guard kills what still runs
+        if stop.is_set():
+            return AttemptResult(code, "", stopped=True)
+        return AttemptResult(code, "" if code == 0 else last_error(folder / "stdout", folder / "stderr"))
 
 
-def _unpack(packed: Path, target: Path, uri: str) -> None:
+def request_object(endpoint: str, method: str, uri: str, body: bytes | None = None) -> bytes:
+    """Send one request for the object `uri` to the S3 of `endpoint`. Return the body of the response.
+
+    Raises `InputError` for a URI that is not of S3, `ObjectMissing` for a missing object or bucket, `CloudError` for
+    any other failure.
+    """
+    bucket, key = split_uri(uri)
+    request = urllib.request.Request(f"{endpoint}/{bucket}/{quote(key)}", data=body, method=method)  # noqa: S310
     try:
-        if zipfile.is_zipfile(packed):
-            with zipfile.ZipFile(packed) as archive:
-                archive.extractall(target)  # noqa: S202 - zipfile lets nothing leave the folder
-        else:
-            with tarfile.open(packed) as archive:
-                archive.extractall(target, filter="tar")
-    except (tarfile.TarError, zipfile.BadZipFile, OSError) as error:
-        raise InputError(f"{uri} cannot be unpacked: {error}") from error
+        with urllib.request.urlopen(request, timeout=_S3_SECONDS) as response:  # noqa: S310
+            content: bytes = response.read()
+            return content
+    except urllib.error.HTTPError as error:
+        if error.code == _NOT_FOUND:
+            raise ObjectMissing(f"{uri} does not exist") from error
+        raise CloudError(f"{method} {uri}: HTTP {error.code}") from error
+    except OSError as error:
+        raise CloudError(f"{method} {uri}: {error}") from error
 
 
-@contextmanager
-def _opened(folder: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
-        yield stdout, stderr
+def last_error(stdout: Path, stderr: Path) -> str:
+    """Return the error that ended a driver, from its logs.
+
+    spark-submit sends a Python driver's standard error to its standard output, so standard output is read first: its
+    last line if that reads `ErrorType: message`, else the error of its last traceback, else the last line that reads
+    like an error; then the same in standard error; then the last line of either.
+    """
+    logs = [_tail(stdout), _tail(stderr)]
+    for lines in logs:
+        if lines and _ERROR_LINE.fullmatch(lines[-1]):
+            return lines[-1]
+        starts = [index for index, line in enumerate(lines) if line.strip() == _TRACEBACK]
+        raised = [line for line in lines[starts[-1] + 1 :] if not line.startswith(" ")] if starts else []
+        if raised:
+            # Spark continues an error of the JVM in the next line, after a colon.
+            return " ".join([raised[0], *(line for line in raised[1:2] if line.startswith(":"))])
+        if error := next((line for line in reversed(lines) if _ERROR_LINE.fullmatch(line)), None):
+            return error
+    return next((lines[-1] for lines in logs if lines), "the driver wrote no log")
 
 
-def _wait(process: subprocess.Popen[bytes], stop: Stop) -> int:
-    """Wait for the process, or for `stop`; whoever waits has its whole group gone at the end."""
-    while process.poll() is None:
-        if stop.asked and process.stdin is not None and not process.stdin.closed:
-            process.stdin.close()
-        time.sleep(0.05)
-    if process.stdin is not None:
-        process.stdin.close()
-    return process.returncode
+def _tail(log: Path) -> list[str]:
+    """Return the last lines of a log that neither log4j nor the JVM wrote."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        lines = [line.rstrip() for line in file.read().decode("utf-8", "replace").splitlines()]
+    return [line for line in lines if line and not _LOGGED.match(line)]

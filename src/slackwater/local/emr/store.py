@@ -1,76 +1,238 @@
-"""EMR Serverless' applications and job runs."""
+"""Keeps EMR Serverless' applications and job runs, and shows them as the API does."""
 
 from __future__ import annotations
 
+import secrets
 import threading
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from slackwater.local.emr.errors import NotFound
-from slackwater.local.emr.records import Application, JobRun
+from slackwater.local.emr.model import EmrResourceNotFound, service_model
+from slackwater.local.emulator import Scope
+
+APPLICATION_IDLE = ("CREATED", "STOPPED")
+JOB_FINAL = ("SUCCESS", "FAILED", "CANCELLED")
+_STATE_DETAILS_LIMIT = 256  # characters, by the API's model
 
 
-class Scope(NamedTuple):
-    """Whose resources a request sees."""
+def new_id() -> str:
+    """Return an identifier as the API writes them: `00` and fourteen lower-case letters and digits."""
+    return "00" + "".join(secrets.choice("0123456789abcdefghijklmnopqrstuvwxyz") for _ in range(14))
 
+
+def shorten(details: str) -> str:
+    """Return `details` cut to the 256 characters that `stateDetails` can hold."""
+    return details if len(details) <= _STATE_DETAILS_LIMIT else details[: _STATE_DETAILS_LIMIT - 3] + "..."
+
+
+@dataclass
+class Application:
+    """An application; `settings` holds the parameters of CreateApplication and UpdateApplication."""
+
+    id: str
     account: str
     region: str
+    settings: dict[str, Any]
+    tags: dict[str, str]
+    client_token: str
+    state: str = "CREATED"
+    state_details: str = ""
+    created_at: float = field(default_factory=time.time)
+    updated_at: float = field(default_factory=time.time)
+    idle_since: float = field(default_factory=time.time)
+
+    @property
+    def arn(self) -> str:
+        """The Amazon resource name."""
+        return f"arn:aws:emr-serverless:{self.region}:{self.account}:/applications/{self.id}"
+
+    def change_state(self, state: str, details: str = "") -> None:
+        """Set the state and the time of the change."""
+        self.state, self.state_details, self.updated_at = state, details, time.time()
+
+    def show(self, shape: str) -> dict[str, Any]:
+        """Return the application as the API's `Application` or `ApplicationSummary`."""
+        values = {
+            **self.settings,
+            "id": self.id,
+            "applicationId": self.id,
+            "arn": self.arn,
+            "state": self.state,
+            "stateDetails": self.state_details or None,
+            "createdAt": self.created_at,
+            "updatedAt": self.updated_at,
+            "tags": self.tags,
+        }
+        return _members(shape, values)
 
 
-class Store:
-    """The records, with the lock that guards them. `changed` is notified whenever one of them changes."""
+@dataclass
+class JobRun:
+    """A job run; `request` holds the parameters of StartJobRun."""
+
+    id: str
+    application: str
+    application_arn: str
+    account: str
+    request: dict[str, Any]
+    release_label: str
+    tags: dict[str, str]
+    state: str = "SUBMITTED"
+    state_details: str = "The job run was submitted"
+    created_at: float = field(default_factory=time.time)
+    updated_at: float = field(default_factory=time.time)
+    attempt: int = 1
+    attempt_created_at: float = field(default_factory=time.time)
+    started_at: float | None = None
+    ended_at: float | None = None
+    queued_at: float | None = None
+    queued_seconds: float = 0.0
+    run_seconds: float = 0.0
+    used: dict[str, float] | None = None
+    billed: dict[str, float] | None = None
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+    """The attempts that ended before the current one, as ListJobRunAttempts shows them."""
+
+    @property
+    def arn(self) -> str:
+        """The Amazon resource name."""
+        return f"{self.application_arn}/jobruns/{self.id}"
+
+    @property
+    def final(self) -> bool:
+        """Whether the job run has ended."""
+        return self.state in JOB_FINAL
+
+    @property
+    def mode(self) -> str:
+        """BATCH or STREAMING."""
+        mode: str = self.request.get("mode", "BATCH")
+        return mode
+
+    @property
+    def timeout_minutes(self) -> int:
+        """The minutes that the job run may take; 0 means no limit."""
+        minutes: int = self.request.get("executionTimeoutMinutes", 0 if self.mode == "STREAMING" else 720)
+        return minutes
+
+    @property
+    def max_attempts(self) -> int:
+        """How often the driver is started until it succeeds."""
+        attempts: int = self.request.get("retryPolicy", {}).get("maxAttempts", 1)
+        return attempts
+
+    @property
+    def log_prefix(self) -> str | None:
+        """The URI below which the logs are stored, None when the configuration names none."""
+        monitoring = self.request.get("configurationOverrides", {}).get("monitoringConfiguration", {})
+        uri = monitoring.get("s3MonitoringConfiguration", {}).get("logUri")
+        return f"{uri.rstrip('/')}/applications/{self.application}/jobs/{self.id}" if uri else None
+
+    def change_state(self, state: str, details: str) -> None:
+        """Set the state and the times that belong to it."""
+        now = time.time()
+        if self.state == "QUEUED" and self.queued_at is not None:
+            self.queued_seconds += now - self.queued_at
+        if state == "QUEUED":
+            self.queued_at = now
+        if state == "RUNNING" and self.started_at is None:
+            self.started_at = now
+        if state in JOB_FINAL:
+            self.ended_at = now
+        self.state, self.state_details, self.updated_at = state, shorten(details), now
+
+    def start_next_attempt(self) -> None:
+        """Record the attempt that ended, and count the next one."""
+        self.attempts.append(self.show("JobRunAttemptSummary"))
+        self.attempt, self.attempt_created_at = self.attempt + 1, time.time()
+
+    def show(self, shape: str) -> dict[str, Any]:
+        """Return the job run as the API's `JobRun`, `JobRunSummary` or `JobRunAttemptSummary`."""
+        values = {
+            **self.request,
+            "applicationId": self.application,
+            "id": self.id,
+            "jobRunId": self.id,
+            "arn": self.arn,
+            "type": "SPARK",
+            "mode": self.mode,
+            "createdBy": f"arn:aws:iam::{self.account}:user/local",
+            "createdAt": self.attempt_created_at if shape == "JobRunAttemptSummary" else self.created_at,
+            "jobCreatedAt": self.created_at,
+            "updatedAt": self.updated_at,
+            "attempt": self.attempt,
+            "attemptCreatedAt": self.attempt_created_at,
+            "attemptUpdatedAt": self.updated_at,
+            "executionRole": self.request["executionRoleArn"],
+            "executionTimeoutMinutes": self.timeout_minutes,
+            "state": self.state,
+            "stateDetails": self.state_details,
+            "releaseLabel": self.release_label,
+            "tags": self.tags,
+            "startedAt": self.started_at,
+            "endedAt": self.ended_at,
+            "totalExecutionDurationSeconds": round(self.run_seconds),
+            "queuedDurationMilliseconds": round(self.queued_seconds * 1000),
+            "totalResourceUtilization": self.used,
+            "billedResourceUtilization": self.billed,
+        }
+        return _members(shape, values)
+
+
+def _members(shape: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of those members that a shape of the API's model has."""
+    return {name: values[name] for name in service_model().shape_for(shape).members if values.get(name) is not None}
+
+
+class EmrStore:
+    """The applications and job runs, with the lock that guards them; `changed` is notified of every job run's state."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
         self.applications: dict[str, Application] = {}
         self.job_runs: dict[str, JobRun] = {}
 
-    def application(self, scope: Scope, identifier: str) -> Application:
-        """Return an application of `scope`. Raises `NotFound`."""
-        found = self.applications.get(identifier)
-        if found is None or (found.account, found.region) != scope:
-            raise NotFound(f"Application {identifier} does not exist")
-        return found
+    def application(self, scope: Scope, application_id: str) -> Application:
+        """Return an application of `scope`. Raises `EmrResourceNotFound`."""
+        application = self.applications.get(application_id)
+        if application is None or (application.account, application.region) != scope:
+            raise EmrResourceNotFound(f"Application {application_id} does not exist")
+        return application
 
-    def job_run(self, scope: Scope, application: str, identifier: str) -> JobRun:
-        """Return a job run of an application of `scope`. Raises `NotFound`."""
-        self.application(scope, application)
-        found = self.job_runs.get(identifier)
-        if found is None or found.application != application:
-            raise NotFound(f"Job run {identifier} does not exist in application {application}")
-        return found
+    def job_run(self, scope: Scope, application_id: str, job_run_id: str) -> JobRun:
+        """Return a job run of an application of `scope`. Raises `EmrResourceNotFound`."""
+        self.application(scope, application_id)
+        run = self.job_runs.get(job_run_id)
+        if run is None or run.application != application_id:
+            raise EmrResourceNotFound(f"Job run {job_run_id} does not exist in application {application_id}")
+        return run
 
-    def of(self, application: str) -> list[JobRun]:
+    def application_runs(self, application_id: str) -> list[JobRun]:
         """Return the job runs of an application, the oldest first."""
-        return [run for run in self.job_runs.values() if run.application == application]
+        return [run for run in self.job_runs.values() if run.application == application_id]
 
-    def saved(self) -> dict[str, Any]:
-        """Return everything as JSON."""
-        with self.changed:
-            return {
-                "applications": [vars(item) | {} for item in self.applications.values()],
-                "job_runs": [item.saved() for item in self.job_runs.values()],
-            }
-
-    def restore(self, data: dict[str, Any]) -> None:
-        """Take back what `saved` gave; job runs that had not ended have failed with the process that ran them."""
-        with self.changed:
-            self.applications = {item["id"]: Application(**item) for item in data["applications"]}
-            self.job_runs = {item["id"]: JobRun(**item) for item in data["job_runs"]}
-            for run in self.job_runs.values():
-                if not run.final:
-                    run.to("FAILED", "Job failed: the local cloud stopped while it ran")
-
-    def clear(self) -> None:
-        """Forget everything."""
-        with self.changed:
-            self.applications.clear()
-            self.job_runs.clear()
-
-    def tagged(self, scope: Scope, arn: str) -> dict[str, str]:
-        """Return the tags of the resource that an ARN names, to read or to change. Raises `NotFound`."""
-        resources: Iterable[Application | JobRun] = [*self.applications.values(), *self.job_runs.values()]
+    def tags(self, scope: Scope, arn: str) -> dict[str, str]:
+        """Return the tags of an application or job run; the caller may change them. Raises `EmrResourceNotFound`."""
+        resources: list[Application | JobRun] = [*self.applications.values(), *self.job_runs.values()]
         for resource in resources:
             if resource.arn == arn and resource.account == scope.account:
                 return resource.tags
-        raise NotFound(f"Resource {arn} does not exist")
+        raise EmrResourceNotFound(f"Resource {arn} does not exist")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return applications and job runs as a JSON document."""
+        with self.changed:
+            return {
+                "applications": [asdict(application) for application in self.applications.values()],
+                "job_runs": [asdict(run) for run in self.job_runs.values()],
+            }
+
+    def load_json(self, document: dict[str, Any]) -> None:
+        """Load what `to_json` returned; job runs that had not ended have failed, since their process is gone."""
+        with self.changed:
+            self.applications = {item["id"]: Application(**item) for item in document["applications"]}
+            self.job_runs = {item["id"]: JobRun(**item) for item in document["job_runs"]}
+            for run in self.job_runs.values():
+                if not run.final:
+                    run.change_state("FAILED", "Job failed: the local cloud stopped while it ran")

@@ -1,26 +1,15 @@
-"""A small job that touches what jobs touch: the classes it loads are archived, for later jobs to start with."""
+"""A small job that uses what jobs use; `slackwater.local.jars` archives the classes that it loads."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 ROOT = "s3://training"
 
 
-def same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """Give back what comes in."""
-    yield from batches
-
-
 def main() -> None:
-    """Write and read each kind of file, aggregate, join, pass through Arrow, publish to Iceberg."""
+    """Write and read each file format, aggregate, join, use Arrow, write an Iceberg table."""
     catalog = "spark.sql.catalog.training"
     session = (
         SparkSession.builder.config(
@@ -39,14 +28,14 @@ def main() -> None:
         F.col("id").cast("double").alias("value"),
         F.current_timestamp().alias("at"),
     )
-    for kind in ("parquet", "json", "csv"):
-        rows.write.mode("overwrite").format(kind).save(f"{ROOT}/{kind}")
-        session.read.format(kind).load(f"{ROOT}/{kind}").count()
-    counted = Observation("counted")
+    for file_format in ("parquet", "json", "csv"):
+        rows.write.mode("overwrite").format(file_format).save(f"{ROOT}/{file_format}")
+        session.read.format(file_format).load(f"{ROOT}/{file_format}").count()
+    observation = Observation("rows")
     means = (
         session.read.parquet(f"{ROOT}/parquet")
-        .observe(counted, F.count(F.lit(1)).alias("rows"))
-        .mapInArrow(same, rows.schema)
+        .observe(observation, F.count(F.lit(1)).alias("rows"))
+        .mapInArrow(lambda batches: batches, rows.schema)
         .join(rows.select("key", F.lit(1).alias("one")).distinct(), on="key", how="left")
         .groupBy("date", "key")
         .agg(F.mean("value").alias("mean"), F.expr("percentile(value, 0.9)").alias("p90"), F.max("at").alias("at"))

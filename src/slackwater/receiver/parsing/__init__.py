@@ -1,1 +1,6 @@
-"""From raw JSON values, strings and typed columns to checked events in Arrow tables."""
+"""Parsing and checking of events.
+
+`json_lines` and `formats` parse bodies and files. `event_checks` checks their events: it reads the column of each field
+(`columns`, with the fast paths `string_columns` and `typed_columns`, and the reference `values` and `timestamps`),
+collects `unknown_fields`, and adds `derived_columns`.
+"""

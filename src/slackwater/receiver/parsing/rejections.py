@@ -8,19 +8,19 @@ from datetime import date
 from enum import StrEnum
 from typing import NamedTuple
 
-_SHOWN = 60
-"""Characters of a value that a reason quotes, as JSON writes them: a control sign takes six."""
+# Length of a quoted value in a reason, in characters of its JSON form: a control character takes six there.
+_QUOTED_LENGTH = 60
 
 
 class RejectionRule(StrEnum):
-    """The rule that a rejected event broke; the reason says how."""
+    """The rule that a rejected event breaks."""
 
     NOT_JSON = "not_json"
     NOT_UTF8 = "not_utf8"
     NOT_AN_OBJECT = "not_an_object"
     TOO_DEEP = "too_deep"
     WRONG_WIDTH = "wrong_width"
-    """A row of a text file has more cells than its header, or fewer."""
+    """A row of a file has more or fewer cells than the header."""
     WRONG_TYPE = "wrong_type"
     MISSING = "missing"
     UNKNOWN_FIELD = "unknown_field"
@@ -29,43 +29,51 @@ class RejectionRule(StrEnum):
 
 
 class Rejection(NamedTuple):
-    """Why one event is rejected."""
+    """Why an event, or one value of it, is rejected."""
 
     rule: RejectionRule
     reason: str
 
+    def of_field(self, label: str) -> Rejection:
+        """Return the rejection of the event whose field `label` has the rejected value."""
+        return Rejection(self.rule, f"{label}: {self.reason}")
+
+
+# Strings whose bytes are not UTF-8, in every format of files and in pushed lines.
+NOT_UTF8 = Rejection(RejectionRule.NOT_UTF8, "not UTF-8")
+
 
 class InvalidValue(ValueError):
-    """A value is not of its field's type; the message says why."""
+    """A value does not have its field's type; the message says why. The rule is `WRONG_TYPE`."""
 
 
 def quote_value(value: object) -> str:
-    """Return the value as a reason quotes it, cut short when it is long."""
+    """Return the value as reasons quote it; long values are truncated."""
     match value:
         case str():
-            text = repr(value[: _SHOWN + 1])
+            quoted = repr(value[: _QUOTED_LENGTH + 1])
         case bool():
-            text = str(value).lower()
+            quoted = str(value).lower()
         case date():
-            text = value.isoformat()
+            quoted = value.isoformat()
         case _:
-            text = str(value)
-    return truncate(text, _SHOWN)
+            quoted = str(value)
+    return truncate(quoted, _QUOTED_LENGTH)
 
 
 def quote_name(name: str) -> str:
-    """Return a partner's name for a field as a reason has it: text that UTF-8 can hold, cut short when it is long."""
-    return truncate(name[: _SHOWN + 1].encode(errors="backslashreplace").decode(), _SHOWN)
+    """Return a partner's name for a field as reasons quote it: valid UTF-8, and truncated when it is long."""
+    return truncate(name[: _QUOTED_LENGTH + 1].encode(errors="backslashreplace").decode(), _QUOTED_LENGTH)
 
 
-def truncate(text: str, most: int) -> str:
-    """Return the text, or where it is longer its beginning and "...", of at most so many ASCII characters in JSON."""
-    head = text[: most + 1]
-    if _length(head) <= most:
-        return text
-    kept = bisect_right(range(len(head)), most, key=lambda end: _length(head[:end])) - 1
+def truncate(string: str, max_length: int) -> str:
+    """Truncate a string, and add "..." if it was longer. Lengths are measured in ASCII characters of its JSON form."""
+    head = string[: max_length + 1]
+    if _json_length(head) <= max_length:
+        return string
+    kept = bisect_right(range(len(head)), max_length, key=lambda end: _json_length(head[:end])) - 1
     return f"{head[:kept]}..."
 
 
-def _length(text: str) -> int:
-    return len(json.dumps(text)) - len('""')
+def _json_length(string: str) -> int:
+    return len(json.dumps(string)) - len('""')

@@ -1,4 +1,10 @@
-"""Columns of texts read at once, as far as they are written as most are; `receiver.values` reads the rest."""
+"""Reads whole columns of strings at once. This is the fast path beside `values`, which is the reference.
+
+A string is read here only if it matches a plain expression (see `patterns`) for which Arrow's cast gives the same value
+as `read_value`. Arrow's casts may not be used without that check: they accept other strings than a field does ("0x1F",
+" 5", "nan", dates without separators), and one string that they refuse fails the whole column. All other strings become
+null here, and `columns` reads them with `read_value`.
+"""
 
 from __future__ import annotations
 
@@ -9,125 +15,133 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.receiver.parsing.timestamps import EPOCH_UNITS, FIRST, LAST
-from slackwater.receiver.parsing.timezones import CLOCK, moments_at
-from slackwater.receiver.parsing.values import SEPARATORS
+from slackwater.receiver.parsing.patterns import (
+    EPOCH_UNITS,
+    MAX_DATE_DAYS,
+    MAX_TIMESTAMP_US,
+    MIN_DATE_DAYS,
+    MIN_TIMESTAMP_US,
+    PLAIN_DATE,
+    PLAIN_EPOCHS,
+    PLAIN_INTEGER,
+    PLAIN_LOCAL_TIME,
+    PLAIN_NUMBER,
+    PLAIN_OFFSET,
+    SEPARATORS,
+    plain_separated_number,
+)
+from slackwater.receiver.parsing.timezones import LOCAL_TIMESTAMP, to_utc
 from slackwater.sources.event_schema import TIMESTAMP
-from slackwater.sources.fields import EPOCH_MS, EPOCH_S, ISO, FieldDefinition, FieldType
+from slackwater.sources.fields import ISO, FieldDefinition, FieldType
 from slackwater.sources.strptime_format import strptime_format
 
-_INT64 = "-?[0-9]{1,18}"
-_DOUBLE = r"-?[0-9]+(\.[0-9]+)?"
-_DAY = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-_CLOCK = rf"{_DAY}[T ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,6}})?"
-_OFFSET = "(Z|[+-]([01][0-9]|2[0-3]):?[0-5][0-9])"
-_EPOCHS = {EPOCH_S: r"-?[0-9]{1,12}(\.[0-9]{1,6})?", EPOCH_MS: r"-?[0-9]{1,15}(\.[0-9]{1,3})?"}
-_RANGES = {TIMESTAMP: (FIRST, LAST), CLOCK: (FIRST, LAST), pa.date32(): (-719_162, 2_932_896)}
-"""The years 1 to 9999, counted from 1970."""
+# The years 1 to 9999.
+_LIMITS = {
+    TIMESTAMP: (MIN_TIMESTAMP_US, MAX_TIMESTAMP_US),
+    LOCAL_TIMESTAMP: (MIN_TIMESTAMP_US, MAX_TIMESTAMP_US),
+    pa.date32(): (MIN_DATE_DAYS, MAX_DATE_DAYS),
+}
 
 
-def read_texts(texts: pa.Array, field: FieldDefinition, zone: ZoneInfo | None) -> pa.Array:
-    """Return the values that `read_value` would, by the field's type; null where a text has to be read by itself."""
-    return _READERS[field.type](texts, field, zone)
+def read_string_column(strings: pa.Array, field: FieldDefinition, timezone: ZoneInfo | None) -> pa.Array:
+    """Return a column of the field's type with the values of `read_value`; null where `read_value` has to decide.
+
+    `timezone` is the time zone of timestamps without an offset.
+    """
+    return _READERS[field.type](strings, field, timezone)
 
 
-def in_range(array: pa.Array) -> pa.Array:
-    """Return days or moments, null where one is not of the years 1 to 9999."""
-    first, last = _RANGES[array.type]
-    counts = array.cast(pa.int32() if array.type == pa.date32() else pa.int64())
-    return between(counts, first, last).cast(array.type)
+def null_outside_calendar(array: pa.Array) -> pa.Array:
+    """Return dates or timestamps with null for those outside the years 1 to 9999."""
+    minimum, maximum = _LIMITS[array.type]
+    numbers = array.cast(pa.int32() if array.type == pa.date32() else pa.int64())
+    return null_outside(numbers, minimum, maximum).cast(array.type)
 
 
-def between(numbers: pa.Array, first: int, last: int) -> pa.Array:
-    """Return the numbers, null where one is not between these two."""
-    found = pc.min_max(numbers).as_py()
-    if found["min"] is None or (found["min"] >= first and found["max"] <= last):
+def null_outside(numbers: pa.Array, minimum: int, maximum: int) -> pa.Array:
+    """Return the numbers with null for those below `minimum` or above `maximum`."""
+    extremes = pc.min_max(numbers).as_py()
+    if extremes["min"] is None or (extremes["min"] >= minimum and extremes["max"] <= maximum):
         return numbers
-    inside = pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last))
+    inside = pc.and_(pc.greater_equal(numbers, minimum), pc.less_equal(numbers, maximum))
     return pc.if_else(inside, numbers, pa.scalar(None, numbers.type))
 
 
-def finite(doubles: pa.Array) -> pa.Array:
-    """Return the doubles, null where one is not finite."""
-    # One that is not makes a sum that is not.
+def null_non_finite(doubles: pa.Array) -> pa.Array:
+    """Return the doubles with null for NaN and infinity."""
+    # The sum is finite if all doubles are, and is computed faster than a mask.
     if math.isfinite(pc.sum(doubles).as_py() or 0):
         return doubles
     return pc.if_else(pc.is_finite(doubles), doubles, pa.scalar(None, pa.float64()))
 
 
-def _number(texts: pa.Array, field: FieldDefinition, _zone: ZoneInfo | None) -> pa.Array:
-    if field.is_punctuated:
-        texts = _unpunctuated(texts, field.decimal, field.thousands)
+def read_numbers(strings: pa.Array, field: FieldDefinition, _timezone: ZoneInfo | None) -> pa.Array:
+    """Read numbers, with the field's separators if it has any."""
+    if field.has_separators:
+        strings = null_unless_match(strings, plain_separated_number(field.decimal, field.thousands))
+        if field.thousands:
+            strings = pc.replace_substring_regex(strings, SEPARATORS[field.thousands], "")
+        strings = pc.replace_substring(strings, field.decimal, ".")
     if field.type is FieldType.INT64:
-        return _cast(_matching(texts, _INT64), pa.int64())
-    return finite(_cast(_matching(texts, _DOUBLE), pa.float64()))
+        return cast_or_null(null_unless_match(strings, PLAIN_INTEGER), pa.int64())
+    return null_non_finite(cast_or_null(null_unless_match(strings, PLAIN_NUMBER), pa.float64()))
 
 
-def _unpunctuated(texts: pa.Array, decimal: str, thousands: str) -> pa.Array:
-    grouped = f"[0-9]{{1,3}}({SEPARATORS[thousands]}[0-9]{{3}})+|" if thousands else ""
-    texts = _matching(texts, f"-?({grouped}[0-9]+)({SEPARATORS[decimal]}[0-9]+)?")
-    if thousands:
-        texts = pc.replace_substring_regex(texts, SEPARATORS[thousands], "")
-    return pc.replace_substring(texts, decimal, ".")
+def read_dates(strings: pa.Array, field: FieldDefinition, _timezone: ZoneInfo | None) -> pa.Array:
+    """Read dates by the field's first format."""
+    iso = rewrite_to_iso(strings, field.formats[0] if field.formats else ISO, with_time=False)
+    return cast_or_null(null_unless_match(iso, PLAIN_DATE), pa.date32())
 
 
-def _boolean(texts: pa.Array, _field: FieldDefinition, _zone: ZoneInfo | None) -> pa.Array:
-    return pa.nulls(len(texts), pa.bool_())  # So few of them differ that each is read by itself.
+def read_timestamps(strings: pa.Array, field: FieldDefinition, timezone: ZoneInfo | None) -> pa.Array:
+    """Read timestamps by the field's first format."""
+    format_ = field.formats[0] if field.formats else ISO
+    if format_ in EPOCH_UNITS:
+        unit = EPOCH_UNITS[format_]
+        exact = null_unless_match(strings, PLAIN_EPOCHS[format_]).cast(pa.decimal128(18, len(str(unit)) - 1))
+        microseconds = pc.multiply(exact, pa.scalar(unit, pa.int64())).cast(pa.int64())
+        return null_outside_calendar(microseconds.cast(TIMESTAMP))
+    iso = rewrite_to_iso(strings, format_, with_time=True)
+    timestamps = cast_or_null(null_unless_match(iso, PLAIN_LOCAL_TIME + PLAIN_OFFSET), TIMESTAMP)
+    if timezone is None or timestamps.null_count == iso.null_count:
+        return timestamps
+    local_times = cast_or_null(null_unless_match(iso, PLAIN_LOCAL_TIME), LOCAL_TIMESTAMP)
+    return pc.coalesce(timestamps, null_outside_calendar(to_utc(local_times, timezone)))
 
 
-def _date(texts: pa.Array, field: FieldDefinition, _zone: ZoneInfo | None) -> pa.Array:
-    form = field.formats[0] if field.formats else ISO
-    return _cast(_matching(_in_iso(texts, form, with_time=False), _DAY), pa.date32())
+def rewrite_to_iso(strings: pa.Array, format_: str, *, with_time: bool) -> pa.Array:
+    """Rewrite strings of a format to ISO 8601; null where one does not match, or needs more than reordered digits."""
+    if format_ == ISO:
+        return strings
+    rewrite = strptime_format(format_).iso_rewrite
+    if rewrite is None:
+        return pa.nulls(len(strings), pa.string())
+    matching = null_unless_match(strings, rewrite.expression)
+    replacement = rewrite.timestamp if with_time else rewrite.date
+    return pc.replace_substring_regex(matching, f"^{rewrite.expression}$", replacement)
 
 
-def _timestamp(texts: pa.Array, field: FieldDefinition, zone: ZoneInfo | None) -> pa.Array:
-    form = field.formats[0] if field.formats else ISO
-    if form in EPOCH_UNITS:
-        return _since_1970(texts, form)
-    texts = _in_iso(texts, form, with_time=True)
-    moments = _cast(_matching(texts, _CLOCK + _OFFSET), TIMESTAMP)
-    if zone is None or moments.null_count == texts.null_count:
-        return moments
-    clocks = _cast(_matching(texts, _CLOCK), CLOCK)
-    return pc.coalesce(moments, in_range(moments_at(clocks, zone)))
+def null_unless_match(strings: pa.Array, expression: str) -> pa.Array:
+    """Return the strings with null for those that do not match an expression of RE2 as a whole."""
+    matches = pc.match_substring_regex(strings, f"^(?:{expression})$")
+    return pc.if_else(matches, strings, pa.scalar(None, pa.string()))
 
 
-def _since_1970(texts: pa.Array, form: str) -> pa.Array:
-    unit = EPOCH_UNITS[form]
-    exact = _matching(texts, _EPOCHS[form]).cast(pa.decimal128(18, len(str(unit)) - 1))
-    return in_range(pc.multiply(exact, pa.scalar(unit, pa.int64())).cast(pa.int64()).cast(TIMESTAMP))
-
-
-def _in_iso(texts: pa.Array, form: str, *, with_time: bool) -> pa.Array:
-    """Return texts of that form in ISO 8601; null where one is of no such form, or takes more than moving digits."""
-    if form == ISO:
-        return texts
-    rewriting = strptime_format(form).rewriting
-    if rewriting is None:
-        return pa.nulls(len(texts), pa.string())
-    replacement = rewriting.moment if with_time else rewriting.date
-    return pc.replace_substring_regex(_matching(texts, rewriting.form), f"^{rewriting.form}$", replacement)
-
-
-def _matching(texts: pa.Array, form: str) -> pa.Array:
-    """Return the texts that are of that form as a whole, and null for the others."""
-    return pc.if_else(pc.match_substring_regex(texts, f"^(?:{form})$"), texts, pa.scalar(None, pa.string()))
-
-
-def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return the texts as `kind`, or nulls when one of them is not what its form promises: the 30th of February."""
+def cast_or_null(strings: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Cast the strings; all become null when one matches its expression but has no value, such as 30 February."""
     try:
-        array = texts.cast(kind)
+        array = strings.cast(data_type)
     except pa.ArrowInvalid:
-        return pa.nulls(len(texts), kind)
-    return in_range(array) if kind in _RANGES else array
+        return pa.nulls(len(strings), data_type)
+    return null_outside_calendar(array) if data_type in _LIMITS else array
 
 
 _READERS: dict[FieldType, Callable[[pa.Array, FieldDefinition, ZoneInfo | None], pa.Array]] = {
-    FieldType.STRING: lambda texts, _field, _zone: texts,
-    FieldType.INT64: _number,
-    FieldType.DOUBLE: _number,
-    FieldType.BOOLEAN: _boolean,
-    FieldType.TIMESTAMP: _timestamp,
-    FieldType.DATE: _date,
+    FieldType.STRING: lambda strings, _field, _timezone: strings,
+    FieldType.INT64: read_numbers,
+    FieldType.DOUBLE: read_numbers,
+    # A column has few distinct booleans, and `columns` reads each distinct string once.
+    FieldType.BOOLEAN: lambda strings, _field, _timezone: pa.nulls(len(strings), pa.bool_()),
+    FieldType.TIMESTAMP: read_timestamps,
+    FieldType.DATE: read_dates,
 }

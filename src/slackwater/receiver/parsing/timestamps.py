@@ -1,174 +1,187 @@
-"""One timestamp or date read by the formats of its field, tried in order."""
+"""Reads one timestamp or date by the formats of its field. Part of the reference reader, see `values`."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
+from slackwater.receiver.parsing.patterns import (
+    DATE,
+    EPOCH_UNITS,
+    MAX_TIMESTAMP_US,
+    MIN_TIMESTAMP_US,
+    NUMBER,
+    TIMESTAMP,
+)
 from slackwater.receiver.parsing.rejections import InvalidValue, quote_value
 from slackwater.sources.fields import EPOCH_MS, EPOCH_S, ISO
-from slackwater.sources.strptime_format import OFFSET, LocalTime, read_offset, strptime_format
+from slackwater.sources.strptime_format import ParsedTime, parse_offset, strptime_format
 
-FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""Microseconds of the first and the last moment of the years 1 to 9999, UTC."""
-EPOCH_UNITS = {EPOCH_S: 10**6, EPOCH_MS: 10**3}
-"""Microseconds in one."""
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_MOMENT = re.compile(
-    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ](?P<minute>[0-9]{2}:[0-9]{2})"
-    rf"(?P<second>:[0-9]{{2}})?(?P<fraction>[.,][0-9]{{1,9}})?(?P<offset>{OFFSET})?"
-)
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_DOWN = Context(prec=40, rounding=ROUND_FLOOR, traps=[])
-_SPOKEN = {
+# 40 digits hold any number that can be within the limits; longer ones are rounded down, as digits are dropped.
+_FLOOR = Context(prec=40, rounding=ROUND_FLOOR, traps=[])
+_FORMAT_DESCRIPTIONS = {
     ISO: "ISO 8601 such as 2013-03-08T12:00:00Z",
     EPOCH_S: "seconds since 1970",
     EPOCH_MS: "milliseconds since 1970",
 }
-_Read = TypeVar("_Read")
+_Result = TypeVar("_Result")
 
 
-def read_timestamp(value: object, formats: Sequence[str], zone: ZoneInfo | None) -> int:
-    """Return the microseconds since 1970, UTC; a time without an offset is local in `zone`. Raises `InvalidValue`."""
+def read_timestamp(value: object, formats: Sequence[str], timezone: ZoneInfo | None) -> int:
+    """Return the timestamp in microseconds since 1970, UTC.
+
+    `timezone` is the time zone of timestamps without an offset. Raises `InvalidValue` when the value has none of the
+    formats, lies outside the years 1 to 9999, or has no offset and `timezone` is None.
+    """
     if isinstance(value, datetime):
-        return _utc(LocalTime(value.replace(tzinfo=None), value.utcoffset()), value, zone)
-    value, formats = _whole(value), formats or (ISO,)
-    found = _first(formats, lambda form: _timestamp(value, form, zone))
-    if found is None:
-        expected = " or ".join(_SPOKEN.get(form, form) for form in formats)
-        raise InvalidValue(f"{quote_value(value)} is {_what_it_is(value)}, not {expected}")
-    return found
+        return to_utc_microseconds(ParsedTime(value.replace(tzinfo=None), value.utcoffset()), value, timezone)
+    value, formats = _float_to_integer(value), formats or (ISO,)
+    timestamp = _try_formats(formats, lambda format_: read_timestamp_as(value, format_, timezone))
+    if timestamp is None:
+        expected = " or ".join(_FORMAT_DESCRIPTIONS.get(format_, format_) for format_ in formats)
+        raise InvalidValue(f"{quote_value(value)} is {_describe(value)}; expected: {expected}")
+    return timestamp
 
 
 def read_date(value: object, formats: Sequence[str]) -> date:
-    """Return the day, as it is written; a moment without an offset is one at midnight. Raises `InvalidValue`."""
+    """Return the date as it is written; offsets are ignored. A naive datetime must be midnight.
+
+    Raises `InvalidValue` when the value has none of the formats or is not a date of the calendar.
+    """
     if isinstance(value, datetime) and value.tzinfo is None and value.time() == time():
         return value.date()
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
-    value, formats = _whole(value), formats or (ISO,)
-    found = _first(formats, lambda form: _date(value, form))
-    if found is None:
-        expected = " or ".join("YYYY-MM-DD" if form == ISO else form for form in formats)
+    value, formats = _float_to_integer(value), formats or (ISO,)
+    day = _try_formats(formats, lambda format_: read_date_as(value, format_))
+    if day is None:
+        expected = " or ".join("YYYY-MM-DD" if format_ == ISO else format_ for format_ in formats)
         raise InvalidValue(f"{quote_value(value)} is not a date ({expected})")
-    return found
+    return day
 
 
-def _whole(value: object) -> object:
-    """Return a whole number as such: 5.0 and 5 are the same."""
+def _float_to_integer(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _first(formats: Sequence[str], read: Callable[[str], _Read | None]) -> _Read | None:
-    """Return what the first format reads that can; None when the value has none of the forms."""
-    refusal: InvalidValue | None = None
-    for form in formats:
+def _try_formats(formats: Sequence[str], read: Callable[[str], _Result | None]) -> _Result | None:
+    """Return the result of the first format that can read the value; None when none matches.
+
+    Raises the first `InvalidValue` of a format that matches but has no valid value, if no other format can read it.
+    """
+    first_error: InvalidValue | None = None
+    for format_ in formats:
         try:
-            found = read(form)
+            result = read(format_)
         except InvalidValue as error:
-            refusal = refusal or error
+            first_error = first_error or error
             continue
-        if found is not None:
-            return found
-    if refusal:
-        raise refusal
+        if result is not None:
+            return result
+    if first_error:
+        raise first_error
     return None
 
 
-def _timestamp(value: object, form: str, zone: ZoneInfo | None) -> int | None:
-    if form in EPOCH_UNITS:
-        return _since_1970(value, EPOCH_UNITS[form])
+def read_timestamp_as(value: object, format_: str, timezone: ZoneInfo | None) -> int | None:
+    """Return the timestamp; None when the value does not have the format. Raises `InvalidValue`."""
+    if format_ in EPOCH_UNITS:
+        return read_epoch(value, EPOCH_UNITS[format_])
     try:
-        clock = _iso(value) if form == ISO else _by_pattern(value, form)
+        parsed = parse_iso(value) if format_ == ISO else parse_pattern(value, format_)
     except InvalidValue:
         raise
     except (ValueError, OverflowError) as error:
-        raise _no_moment(value) from error
-    return clock and _utc(clock, value, zone)
+        raise _out_of_range(value) from error
+    return parsed and to_utc_microseconds(parsed, value, timezone)
 
 
-def _date(value: object, form: str) -> date | None:
+def read_date_as(value: object, format_: str) -> date | None:
+    """Return the date; None when the value does not have the format. Raises `InvalidValue`."""
     try:
-        if form != ISO:
-            clock = _by_pattern(value, form)
-            return clock and clock.local.date()
-        return date.fromisoformat(value) if isinstance(value, str) and _DATE.fullmatch(value) else None
+        if format_ != ISO:
+            parsed = parse_pattern(value, format_)
+            return parsed and parsed.local.date()
+        return date.fromisoformat(value) if isinstance(value, str) and DATE.fullmatch(value) else None
     except (ValueError, OverflowError) as error:
-        raise InvalidValue(f"{quote_value(value)} is not a day of the calendar") from error
+        raise InvalidValue(f"{quote_value(value)} is not a date of the calendar") from error
 
 
-def _since_1970(value: object, unit: int) -> int | None:
-    """Read a number exactly as its digits say: a float by the shortest text that it has."""
+def read_epoch(value: object, unit: int) -> int | None:
+    """Read a number of units since 1970 without rounding errors: a float is read by its shortest decimal digits."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    if not _NUMBER.fullmatch(str(value).strip()):
+    if not NUMBER.fullmatch(str(value).strip()):
         return None
     try:
         number = Decimal(str(value).strip())
     except InvalidOperation as error:
-        raise _no_moment(value) from error
-    moment = _DOWN.multiply(number, Decimal(unit))
-    if not FIRST <= moment < LAST + 1:
-        raise _no_moment(value)
-    return math.floor(moment)
+        raise _out_of_range(value) from error
+    timestamp = _FLOOR.multiply(number, Decimal(unit))
+    if not MIN_TIMESTAMP_US <= timestamp < MAX_TIMESTAMP_US + 1:
+        raise _out_of_range(value)
+    return math.floor(timestamp)
 
 
-def _iso(value: object) -> LocalTime | None:
-    found = _MOMENT.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+def parse_iso(value: object) -> ParsedTime | None:
+    """Parse ISO 8601; None when the value has another format. Raises `InvalidValue` for a leap second."""
+    match = TIMESTAMP.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         return None
-    if found["second"] == ":60":
+    if match["second"] == ":60":
         raise InvalidValue(
-            f"{quote_value(value)} is a leap second, which no timestamp holds: send second 59 or the next minute"
+            f"{quote_value(value)} is a leap second, which timestamps cannot represent: "
+            f"send second 59 or the next minute"
         )
-    fraction = (found["fraction"] or ".0")[1:7]
-    local = datetime.fromisoformat(f"{found['day']}T{found['minute']}{found['second'] or ':00'}.{fraction:0<6}")
-    return LocalTime(local, read_offset(found["offset"]))
+    fraction = (match["fraction"] or ".0")[1:7]
+    local = datetime.fromisoformat(f"{match['date']}T{match['minute']}{match['second'] or ':00'}.{fraction:0<6}")
+    return ParsedTime(local, parse_offset(match["offset"]))
 
 
-def _by_pattern(value: object, form: str) -> LocalTime | None:
+def parse_pattern(value: object, pattern: str) -> ParsedTime | None:
+    """Parse a string, or an integer such as 20130308, by a pattern of strptime directives."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
-    return strptime_format(form).read(str(value))
+    return strptime_format(pattern).parse(str(value))
 
 
-def _utc(clock: LocalTime, value: object, zone: ZoneInfo | None) -> int:
-    moment = (clock.local.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-    if clock.offset is None and zone is None:
-        raise InvalidValue(f"{quote_value(value)} has no offset, and the source names no time zone for it")
+def to_utc_microseconds(parsed: ParsedTime, value: object, timezone: ZoneInfo | None) -> int:
+    """Return microseconds since 1970, UTC. Raises `InvalidValue`, which quotes `value`."""
+    if parsed.offset is None and timezone is None:
+        raise InvalidValue(f"{quote_value(value)} has no offset, and the source has no `timestamp.timezone` for it")
     try:
-        offset = _offset_in(clock.local, zone) if clock.offset is None else clock.offset
+        offset = parsed.offset
+        if offset is None:
+            aware = parsed.local.replace(tzinfo=timezone)
+            if aware.astimezone(UTC).astimezone(timezone).replace(tzinfo=None) != parsed.local:
+                raise InvalidValue(
+                    f"{parsed.local.isoformat()} does not exist in {timezone}: clocks were set forward past it"
+                )
+            offset = aware.utcoffset() or timedelta()
     except OverflowError as error:
-        raise _no_moment(value) from error
-    moment -= offset // _MICROSECOND
-    if not FIRST <= moment <= LAST:
-        raise _no_moment(value)
-    return moment
+        raise _out_of_range(value) from error
+    timestamp = (parsed.local.replace(tzinfo=UTC) - _EPOCH - offset) // _MICROSECOND
+    if not MIN_TIMESTAMP_US <= timestamp <= MAX_TIMESTAMP_US:
+        raise _out_of_range(value)
+    return timestamp
 
 
-def _offset_in(local: datetime, zone: ZoneInfo | None) -> timedelta:
-    moment = local.replace(tzinfo=zone)
-    if moment.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != local:
-        raise InvalidValue(f"{local.isoformat()} never was in {zone}: clocks were set forward over it")
-    return moment.utcoffset() or timedelta()
+def _out_of_range(value: object) -> InvalidValue:
+    return InvalidValue(f"{quote_value(value)} is not a valid timestamp (years 1 to 9999, UTC)")
 
 
-def _no_moment(value: object) -> InvalidValue:
-    return InvalidValue(f"{quote_value(value)} is no moment of the years 1 to 9999, UTC")
-
-
-def _what_it_is(value: object) -> str:
+def _describe(value: object) -> str:
+    """Say what a value is that has none of the formats."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "a number"
     if not isinstance(value, str | date):
-        return "no text"
-    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        return "not a string"
+    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
         return "a number"
-    return "a date without a time" if _DATE.fullmatch(str(value)) else "no timestamp"
+    return "a date without a time" if DATE.fullmatch(str(value)) else "not a timestamp"

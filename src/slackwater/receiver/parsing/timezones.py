@@ -1,7 +1,7 @@
-"""Whole columns of moments set to the clock of a zone, and back.
+"""Converts whole columns of timestamps between UTC and the local time of a time zone.
 
-Python's `zoneinfo` is asked once for each hour that occurs: Arrow would look for the system's zone files, which
-Lambda's image does not have.
+Arrow's own conversions (`assume_timezone`, `local_timestamp`, casts that name a zone) read the system's time zone
+files, which Lambda's image does not have. Python's `zoneinfo` reads the package tzdata; it is asked once per hour.
 """
 
 from __future__ import annotations
@@ -15,51 +15,52 @@ import pyarrow.compute as pc
 
 from slackwater.sources.event_schema import TIMESTAMP
 
-CLOCK = pa.timestamp("us")
-"""What a clock shows: a moment without a zone."""
+# Arrow's type of local times: timestamps without a time zone.
+LOCAL_TIMESTAMP = pa.timestamp("us")
 _MICROSECOND = timedelta(microseconds=1)
-_TO_THE_END = timedelta(hours=1) - _MICROSECOND
+_LAST_OF_HOUR = timedelta(hours=1) - _MICROSECOND
 
 
-def moments_at(clocks: pa.Array, zone: ZoneInfo) -> pa.Array:
-    """Return the moments at which the zone's clock shows that; null in an hour in which the clock is changed.
+def to_utc(local_times: pa.Array, timezone: ZoneInfo) -> pa.Array:
+    """Convert local times to UTC timestamps; null in an hour in which the offset changes.
 
-    They may lie just outside of the years 1 to 9999.
+    Results may lie outside the years 1 to 9999.
     """
 
-    def offset(hour: datetime) -> int | None:
-        ends = (hour, hour + _TO_THE_END)
-        return _only({end.replace(tzinfo=zone, fold=fold).utcoffset() for end in ends for fold in (0, 1)})
+    def offset_of_hour(hour: datetime) -> int | None:
+        ends = (hour, hour + _LAST_OF_HOUR)
+        return _single_offset({end.replace(tzinfo=timezone, fold=fold).utcoffset() for end in ends for fold in (0, 1)})
 
-    offsets = _looked_up(pc.floor_temporal(clocks, unit="hour"), offset)
-    return pc.subtract(clocks.cast(pa.int64()), offsets).cast(TIMESTAMP)
+    offsets = _map_distinct(pc.floor_temporal(local_times, unit="hour"), offset_of_hour)
+    return pc.subtract(local_times.cast(pa.int64()), offsets).cast(TIMESTAMP)
 
 
-def clocks_at(moments: pa.Array, zone: ZoneInfo) -> pa.Array:
-    """Return what the zone's clock shows at those moments; null where that is no day of the years 1 to 9999."""
+def to_local_time(timestamps: pa.Array, timezone: ZoneInfo) -> pa.Array:
+    """Convert UTC timestamps to local times; null where the local time is outside the years 1 to 9999."""
 
-    def offset(moment: datetime) -> timedelta | None:
+    def offset_at(utc: datetime) -> timedelta | None:
         try:
-            return moment.replace(tzinfo=UTC).astimezone(zone).utcoffset()
+            return utc.replace(tzinfo=UTC).astimezone(timezone).utcoffset()
         except OverflowError:
             return None
 
-    utc = moments.cast(pa.int64()).cast(CLOCK)
-    hours = pc.floor_temporal(utc, unit="hour")
-    offsets = _looked_up(hours, lambda hour: _only({offset(hour), offset(hour + _TO_THE_END)}))
-    changing = pc.and_(utc.is_valid(), offsets.is_null())
-    if pc.any(changing).as_py():
-        each = _looked_up(utc.filter(changing), lambda moment: _only({offset(moment)}))
-        offsets = pc.replace_with_mask(offsets, changing, each)
-    return pc.add(utc.cast(pa.int64()), offsets).cast(CLOCK)
+    utc_times = timestamps.cast(pa.int64()).cast(LOCAL_TIMESTAMP)
+    hours = pc.floor_temporal(utc_times, unit="hour")
+    offsets = _map_distinct(hours, lambda hour: _single_offset({offset_at(hour), offset_at(hour + _LAST_OF_HOUR)}))
+    # Timestamps in an hour in which the offset changes are converted one by one.
+    ambiguous = pc.and_(utc_times.is_valid(), offsets.is_null())
+    if pc.any(ambiguous).as_py():
+        single = _map_distinct(utc_times.filter(ambiguous), lambda utc: _single_offset({offset_at(utc)}))
+        offsets = pc.replace_with_mask(offsets, ambiguous, single)
+    return pc.add(utc_times.cast(pa.int64()), offsets).cast(LOCAL_TIMESTAMP)
 
 
-def _only(offsets: set[timedelta | None]) -> int | None:
-    """Return the one offset in microseconds, or None when there are several, or none."""
-    found, *more = offsets
-    return None if more or found is None else found // _MICROSECOND
+def _single_offset(offsets: set[timedelta | None]) -> int | None:
+    """Return the offset in microseconds if there is exactly one, else None."""
+    offset, *others = offsets
+    return None if others or offset is None else offset // _MICROSECOND
 
 
-def _looked_up(clocks: pa.Array, offset: Callable[[datetime], int | None]) -> pa.Array:
-    encoded = clocks.dictionary_encode()
-    return pa.array(map(offset, encoded.dictionary.to_pylist()), pa.int64()).take(encoded.indices)
+def _map_distinct(times: pa.Array, function: Callable[[datetime], int | None]) -> pa.Array:
+    encoded = times.dictionary_encode()
+    return pa.array(map(function, encoded.dictionary.to_pylist()), pa.int64()).take(encoded.indices)

@@ -1,4 +1,7 @@
-"""Columns that came with a type of their own, from Parquet or from JSON's numbers, read at once as far as they fit."""
+"""Reads whole columns that are not strings, from Parquet or from JSON numbers: a fast path beside `values`.
+
+Values that a field cannot take without a closer look become null here, and `columns` reads them with `read_value`.
+"""
 
 from __future__ import annotations
 
@@ -9,114 +12,137 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from slackwater.receiver.parsing.string_columns import between, finite, in_range, read_texts
-from slackwater.receiver.parsing.timestamps import EPOCH_UNITS, FIRST, LAST
-from slackwater.receiver.parsing.timezones import CLOCK, moments_at
+from slackwater.receiver.parsing.patterns import EPOCH_UNITS, MAX_TIMESTAMP_US, MIN_TIMESTAMP_US
+from slackwater.receiver.parsing.rejections import Rejection, RejectionRule
+from slackwater.receiver.parsing.string_columns import (
+    null_non_finite,
+    null_outside,
+    null_outside_calendar,
+    read_string_column,
+)
+from slackwater.receiver.parsing.timezones import LOCAL_TIMESTAMP, to_utc
 from slackwater.sources.event_schema import ARROW_TYPES, TIMESTAMP
 from slackwater.sources.fields import FieldDefinition, FieldType
 
 _MICROSECONDS = 10**6
+# Ticks in one second, by Arrow's time units.
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-"""Of a second, by Arrow's units."""
 
 
-class Native(NamedTuple):
-    """What could be read at once, and what is left."""
+class TypedColumn(NamedTuple):
+    """A column after the fast path."""
 
     values: pa.Array
-    """By the field's type; null where the value has to be read by itself."""
+    """Of the field's type; null where the value has not been read."""
     originals: pa.Array
-    """What to read then."""
-    faults: dict[int, str]
-    """Why neither will do."""
+    """The values to read with `read_value` where `values` is null."""
+    rejections: dict[int, Rejection]
+    """By index, for values that `read_value` cannot read either."""
 
 
-def read_native(array: pa.Array, field: FieldDefinition, zone: ZoneInfo | None) -> Native:
-    """Read a column that holds no texts, and is no dictionary."""
-    kind, wanted = array.type, ARROW_TYPES[field.type]
-    if types.is_integer(kind):
-        return Native(_integers(array, field), array, {})
-    if types.is_floating(kind):
+def read_typed_column(array: pa.Array, field: FieldDefinition, timezone: ZoneInfo | None) -> TypedColumn:
+    """Read a column of any type but strings and dictionaries.
+
+    `timezone` is the time zone of timestamps without an offset.
+    """
+    data_type, target = array.type, ARROW_TYPES[field.type]
+    if types.is_integer(data_type):
+        return TypedColumn(read_integers(array, field), array, {})
+    if types.is_floating(data_type):
         doubles = array.cast(pa.float64())
-        return Native(_doubles(doubles, field), doubles, {})
-    if types.is_decimal(kind):
-        texts = array.cast(pa.string())
-        return Native(read_texts(texts, field, zone), texts, {})
-    if types.is_boolean(kind):
-        return Native(array if kind == wanted else pa.nulls(len(array), wanted), array, {})
-    return _read_moments(array, field, zone)
+        return TypedColumn(read_doubles(doubles, field), doubles, {})
+    if types.is_decimal(data_type):
+        strings = array.cast(pa.string())
+        return TypedColumn(read_string_column(strings, field, timezone), strings, {})
+    if types.is_boolean(data_type):
+        return TypedColumn(array if data_type == target else pa.nulls(len(array), target), array, {})
+    return read_temporal_column(array, field, timezone)
 
 
-def _read_moments(array: pa.Array, field: FieldDefinition, zone: ZoneInfo | None) -> Native:
-    """Read timestamps and days; whatever else the column holds fits no field."""
-    kind, wanted = array.type, ARROW_TYPES[field.type]
-    if types.is_date(kind) and field.type is FieldType.DATE:
-        days = in_range(array.cast(pa.date32()))
-        return Native(days, days, _outside(days, array))
-    if types.is_timestamp(kind) and field.type is FieldType.TIMESTAMP:
-        clocks = _clocks(array)
-        values = clocks.cast(pa.int64()).cast(TIMESTAMP) if kind.tz else _local(clocks, zone)
-        return Native(values, clocks, _outside(clocks, array))
-    if types.is_timestamp(kind) and field.type is FieldType.DATE and not kind.tz:
-        clocks = _clocks(array)
-        return Native(_midnights(clocks), clocks, _outside(clocks, array))
-    nothing = pa.nulls(len(array), wanted)
-    return Native(nothing, nothing, _at(array.is_valid(), f"a {field.type} is expected, not {kind}"))
+def read_temporal_column(array: pa.Array, field: FieldDefinition, timezone: ZoneInfo | None) -> TypedColumn:
+    """Read dates and timestamps; any other column is rejected, since no field has such a type."""
+    data_type = array.type
+    if types.is_date(data_type) and field.type is FieldType.DATE:
+        dates = null_outside_calendar(array.cast(pa.date32()))
+        return TypedColumn(dates, dates, _reject_nulled(dates, array))
+    if types.is_timestamp(data_type):
+        if field.type is FieldType.TIMESTAMP:
+            return read_timestamp_column(array, timezone)
+        if field.type is FieldType.DATE and not data_type.tz:
+            local_times = to_microseconds(array)
+            dates = local_times.cast(pa.date32())
+            is_midnight = pc.equal(dates.cast(LOCAL_TIMESTAMP), local_times)
+            dates = pc.if_else(is_midnight, dates, pa.scalar(None, pa.date32()))
+            return TypedColumn(dates, local_times, _reject_nulled(local_times, array))
+    nulls = pa.nulls(len(array), ARROW_TYPES[field.type])
+    return TypedColumn(nulls, nulls, _reject(array.is_valid(), f"a {field.type} is expected, not {data_type}"))
 
 
-def _integers(numbers: pa.Array, field: FieldDefinition) -> pa.Array:
+def read_integers(integers: pa.Array, field: FieldDefinition) -> pa.Array:
+    """Read a column of integers of any size; null where `read_value` has to decide."""
     if field.type is FieldType.DOUBLE:
-        return numbers.cast(pa.float64(), safe=False)
+        return integers.cast(pa.float64(), safe=False)
     if field.type is FieldType.STRING:
-        return numbers.cast(pa.string())
-    wanted = ARROW_TYPES[field.type]
+        return integers.cast(pa.string())
+    target = ARROW_TYPES[field.type]
     try:
         if field.type is FieldType.INT64:
-            return numbers.cast(wanted)
+            return integers.cast(target)
         if field.formats and field.formats[0] in EPOCH_UNITS:
             unit = EPOCH_UNITS[field.formats[0]]
-            return in_range(pc.multiply_checked(numbers.cast(pa.int64()), unit).cast(TIMESTAMP))
-    except pa.ArrowInvalid:  # One of them is too large.
+            return null_outside_calendar(pc.multiply_checked(integers.cast(pa.int64()), unit).cast(TIMESTAMP))
+    except pa.ArrowInvalid:  # One of them does not fit into 64 bits.
         pass
-    return pa.nulls(len(numbers), wanted)
+    return pa.nulls(len(integers), target)
 
 
-def _doubles(numbers: pa.Array, field: FieldDefinition) -> pa.Array:
+def read_doubles(doubles: pa.Array, field: FieldDefinition) -> pa.Array:
+    """Read a column of doubles; null where `read_value` has to decide."""
     if field.type is FieldType.DOUBLE:
-        return finite(numbers)
-    wanted = ARROW_TYPES[field.type]
+        return null_non_finite(doubles)
+    target = ARROW_TYPES[field.type]
     try:
         if field.type is FieldType.INT64:
-            return numbers.cast(wanted)
+            return doubles.cast(target)
         if field.formats and field.formats[0] in EPOCH_UNITS:
-            return read_texts(numbers.cast(pa.string()), field, None)  # A double's shortest text has its exact digits.
-    except pa.ArrowInvalid:  # One of them is not whole.
+            # The shortest decimal digits of a double are what `read_value` reads, too.
+            return read_string_column(doubles.cast(pa.string()), field, None)
+    except pa.ArrowInvalid:  # One of them has a fraction.
         pass
-    return pa.nulls(len(numbers), wanted)
+    return pa.nulls(len(doubles), target)
 
 
-def _clocks(moments: pa.Array) -> pa.Array:
-    """Return timestamps of any unit in microseconds, without their zone; null outside of the years 1 to 9999."""
-    ticks = _TICKS[moments.type.unit]
-    counts = moments.cast(pa.int64())
+def read_timestamp_column(array: pa.Array, timezone: ZoneInfo | None) -> TypedColumn:
+    """Read a column of timestamps of any unit, with or without a time zone."""
+    # Arrow stores timestamps with a zone in UTC, and without one as local time.
+    times = to_microseconds(array)
+    if array.type.tz:
+        values = times.cast(pa.int64()).cast(TIMESTAMP)
+    elif timezone is None:
+        values = pa.nulls(len(times), TIMESTAMP)
+    else:
+        values = null_outside_calendar(to_utc(times, timezone))
+    return TypedColumn(values, times, _reject_nulled(times, array))
+
+
+def to_microseconds(timestamps: pa.Array) -> pa.Array:
+    """Convert timestamps of any unit to microseconds without a zone; null outside the years 1 to 9999.
+
+    The limits are checked in the original unit, because a cast would overflow.
+    """
+    ticks = _TICKS[timestamps.type.unit]
+    numbers = timestamps.cast(pa.int64())
     if ticks > _MICROSECONDS:
-        return pc.floor_temporal(counts.cast(pa.timestamp("ns")), unit="microsecond").cast(CLOCK)
-    counts = between(counts, FIRST * ticks // _MICROSECONDS, LAST * ticks // _MICROSECONDS)
-    return counts.cast(pa.timestamp(moments.type.unit)).cast(CLOCK)
+        return pc.floor_temporal(numbers.cast(pa.timestamp("ns")), unit="microsecond").cast(LOCAL_TIMESTAMP)
+    minimum, maximum = MIN_TIMESTAMP_US * ticks // _MICROSECONDS, MAX_TIMESTAMP_US * ticks // _MICROSECONDS
+    return null_outside(numbers, minimum, maximum).cast(pa.timestamp(timestamps.type.unit)).cast(LOCAL_TIMESTAMP)
 
 
-def _midnights(clocks: pa.Array) -> pa.Array:
-    days = clocks.cast(pa.date32())
-    return pc.if_else(pc.equal(days.cast(CLOCK), clocks), days, pa.scalar(None, pa.date32()))
+def _reject_nulled(result: pa.Array, array: pa.Array) -> dict[int, Rejection]:
+    """Reject values that were set to null because they are outside the calendar."""
+    return _reject(pc.and_(array.is_valid(), result.is_null()), "is outside the years 1 to 9999")
 
 
-def _local(clocks: pa.Array, zone: ZoneInfo | None) -> pa.Array:
-    return pa.nulls(len(clocks), TIMESTAMP) if zone is None else in_range(moments_at(clocks, zone))
-
-
-def _outside(read: pa.Array, array: pa.Array) -> dict[int, str]:
-    return _at(pc.and_(array.is_valid(), read.is_null()), "outside of the years 1 to 9999")
-
-
-def _at(mask: pa.Array, reason: str) -> dict[int, str]:
-    return dict.fromkeys(pc.indices_nonzero(mask).to_pylist(), reason)
+def _reject(mask: pa.Array, reason: str) -> dict[int, Rejection]:
+    rejection = Rejection(RejectionRule.WRONG_TYPE, reason)
+    return dict.fromkeys(pc.indices_nonzero(mask).to_pylist(), rejection)

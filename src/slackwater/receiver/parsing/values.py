@@ -1,4 +1,9 @@
-"""One value read as its field has it, with a reason when it cannot be: the rule that whole columns keep to."""
+"""Reads one value as its field defines it. This is the reference: it decides what is accepted, and with which reason.
+
+`string_columns` and `typed_columns` are fast paths for whole columns. They read only values for which Arrow gives the
+same result, and leave all others to `read_value`. Property tests hold both together
+(tests/unit/test_receiver_values.py and test_receiver_columns.py).
+"""
 
 from __future__ import annotations
 
@@ -7,41 +12,33 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import date
 from functools import cache
-from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
+from slackwater.receiver.parsing.patterns import INTEGER, MAX_INTEGER_STRING, NUMBER, SEPARATORS, separated_number
 from slackwater.receiver.parsing.rejections import InvalidValue, quote_value
 from slackwater.receiver.parsing.timestamps import read_date, read_timestamp
-from slackwater.sources.fields import FieldDefinition, FieldType
+from slackwater.sources.fields import INT64_RANGE, FieldDefinition, FieldType
 
-INT64 = range(-(2**63), 2**63)
-BLANKS = " \t\n\r\f\v\u00a0"
-"""What `trim` takes off a text."""
-SEPARATORS = MappingProxyType({",": "[,]", ".": "[.]", "'": "[']", " ": "[ \u00a0\u202f]", "": ""})
-"""What stands where a definition has that sign, as a regular expression: a space may be one that does not break."""
-_DIGITS = 60
-"""Characters of a text that is still read as a whole number."""
-_WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-
+# A timestamp is an integer: microseconds since 1970, UTC.
 Value = str | int | float | bool | date
-"""A timestamp is its microseconds since 1970, UTC."""
 
 
-def read_value(value: object, field: FieldDefinition, zone: ZoneInfo | None) -> Value:
-    """Return `value` as `field` has it. Only what loses nothing is converted: "517", 517 and 517.0 are the same number.
+def read_value(value: object, field: FieldDefinition, timezone: ZoneInfo | None) -> Value:
+    """Convert a JSON value, or a value of a typed column, to the type of `field`. No conversion loses information.
 
-    A timestamp without an offset is local in `zone`: the earlier of two when clocks are set back. Digits past the
-    microsecond are cut off. Raises `InvalidValue`.
+    "517", 517 and 517.0 are the same number. `timezone` is the time zone of timestamps without an offset; of two
+    possible instants (when clocks are set back) it is the earlier one. Digits after the microsecond are dropped.
+
+    Raises `InvalidValue` when the value does not have the field's type.
     """
     if isinstance(value, dict | list):
-        raise InvalidValue(
-            f"a {field.type} is expected, not a nested {'object' if isinstance(value, dict) else 'array'}"
-        )
-    return _READERS[field.type](value, field, zone)
+        nested = "object" if isinstance(value, dict) else "array"
+        raise InvalidValue(f"a {field.type} is expected, not a nested {nested}")
+    return _READERS[field.type](value, field, timezone)
 
 
-def _string(value: object, _field: FieldDefinition, _zone: ZoneInfo | None) -> str:
+def read_string(value: object, _field: FieldDefinition, _timezone: ZoneInfo | None) -> str:
+    """Read a string, or the digits of a whole number. Raises `InvalidValue`."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
@@ -49,94 +46,83 @@ def _string(value: object, _field: FieldDefinition, _zone: ZoneInfo | None) -> s
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidValue("half of a surrogate pair: not a text that UTF-8 can hold") from error
+        raise InvalidValue("the string contains half of a surrogate pair, which UTF-8 cannot encode") from error
     return value
 
 
-def _int64(value: object, field: FieldDefinition, _zone: ZoneInfo | None) -> int:
+def read_int64(value: object, field: FieldDefinition, _timezone: ZoneInfo | None) -> int:
+    """Read a whole number that fits into 64 bits. Raises `InvalidValue`."""
     number = value
     if isinstance(value, str):
-        text = _plain(value, field)
-        number = int(text.partition(".")[0]) if _WHOLE.fullmatch(text) and len(value) < _DIGITS else None
+        digits = remove_separators(value, field)
+        is_integer = INTEGER.fullmatch(digits) and len(value) < MAX_INTEGER_STRING
+        number = int(digits.partition(".")[0]) if is_integer else None
     elif isinstance(value, float) and value.is_integer():
         number = int(value)
     if isinstance(number, bool) or not isinstance(number, int):
-        raise InvalidValue(f"{quote_value(value)} is not a whole number{_such_as(value, field)}")
-    if number not in INT64:
-        raise InvalidValue(f"{quote_value(value)} is outside what 64 bits hold")
+        raise InvalidValue(f"{quote_value(value)} is not a whole number{_number_example(value, field)}")
+    if number not in INT64_RANGE:
+        raise InvalidValue(f"{quote_value(value)} does not fit into 64 bits")
     return number
 
 
-def _double(value: object, field: FieldDefinition, _zone: ZoneInfo | None) -> float:
-    number = _plain(value, field) if isinstance(value, str) else value
-    is_number = _NUMBER.fullmatch(number) if isinstance(number, str) else isinstance(number, int | float)
+def read_double(value: object, field: FieldDefinition, _timezone: ZoneInfo | None) -> float:
+    """Read a finite number. Raises `InvalidValue`."""
+    number = remove_separators(value, field) if isinstance(value, str) else value
+    is_number = NUMBER.fullmatch(number) if isinstance(number, str) else isinstance(number, int | float)
     if not is_number or isinstance(number, bool):
-        raise InvalidValue(f"{quote_value(value)} is not a number{_such_as(value, field)}")
+        raise InvalidValue(f"{quote_value(value)} is not a number{_number_example(value, field)}")
     try:
-        read = float(number)  # type: ignore[arg-type]
+        double = float(number)  # type: ignore[arg-type]
     except OverflowError:
-        read = math.inf
-    if not math.isfinite(read):
+        double = math.inf
+    if not math.isfinite(double):
         raise InvalidValue(f"{quote_value(value)} is not a finite number")
-    return read
+    return double
 
 
-def _plain(text: str, field: FieldDefinition) -> str:
-    """Return a number's text without its own punctuation; an empty one when it is no such number."""
-    text = text.strip()
-    if not field.is_punctuated:
-        return text
-    found = _punctuated(field.decimal, field.thousands).fullmatch(text)
-    if found is None:
+def remove_separators(string: str, field: FieldDefinition) -> str:
+    """Rewrite a number with the field's separators to `1234.5`; an empty string when it is not such a number."""
+    string = string.strip()
+    if not field.has_separators:
+        return string
+    match = separated_number(field.decimal, field.thousands).fullmatch(string)
+    if match is None:
         return ""
-    whole = re.sub(SEPARATORS[field.thousands], "", found["whole"]) if field.thousands else found["whole"]
-    return whole + (f".{found['fraction']}" if found["fraction"] is not None else "") + (found["exponent"] or "")
+    whole = re.sub(SEPARATORS[field.thousands], "", match["whole"]) if field.thousands else match["whole"]
+    return whole + (f".{match['fraction']}" if match["fraction"] is not None else "") + (match["exponent"] or "")
 
 
-@cache
-def _punctuated(decimal: str, thousands: str) -> re.Pattern[str]:
-    grouped = rf"[0-9]{{1,3}}({SEPARATORS[thousands]}[0-9]{{3}})+|" if thousands else ""
-    return re.compile(
-        rf"(?P<whole>[+-]?({grouped}[0-9]*))({SEPARATORS[decimal]}(?P<fraction>[0-9]*))?(?P<exponent>[eE][+-]?[0-9]+)?"
-    )
-
-
-def _such_as(value: object, field: FieldDefinition) -> str:
-    if not isinstance(value, str) or not field.is_punctuated:
+def _number_example(value: object, field: FieldDefinition) -> str:
+    """Return an example of the field's separators for a reason; empty where they do not apply."""
+    if not isinstance(value, str) or not field.has_separators:
         return ""
     fraction = f"{field.decimal}5" if field.type is FieldType.DOUBLE else ""
     return f" such as 1{field.thousands}234{fraction}"
 
 
-def _boolean(value: object, field: FieldDefinition, _zone: ZoneInfo | None) -> bool:
+def read_boolean(value: object, field: FieldDefinition, _timezone: ZoneInfo | None) -> bool:
+    """Read a boolean, or one of the field's strings for it. Raises `InvalidValue`."""
     if isinstance(value, bool):
         return value
-    text = str(value) if isinstance(value, str | int) else ""
-    meaning = _meanings(field.true_values, field.false_values).get(text.casefold())
-    if meaning is None:
+    string = str(value) if isinstance(value, str | int) else ""
+    boolean = _boolean_values(field.true_values, field.false_values).get(string.casefold())
+    if boolean is None:
         raise InvalidValue(f"{quote_value(value)} is neither true nor false")
-    return meaning
+    return boolean
 
 
 @cache
-def _meanings(true_values: tuple[str, ...], false_values: tuple[str, ...]) -> Mapping[str, bool]:
-    true = dict.fromkeys((text.casefold() for text in ("true", *true_values)), True)
-    return true | dict.fromkeys((text.casefold() for text in ("false", *false_values)), False)
-
-
-def _date(value: object, field: FieldDefinition, _zone: ZoneInfo | None) -> date:
-    return read_date(value, field.formats)
-
-
-def _timestamp(value: object, field: FieldDefinition, zone: ZoneInfo | None) -> int:
-    return read_timestamp(value, field.formats, zone)
+def _boolean_values(true_values: tuple[str, ...], false_values: tuple[str, ...]) -> Mapping[str, bool]:
+    true = dict.fromkeys((value.casefold() for value in ("true", *true_values)), True)
+    return true | dict.fromkeys((value.casefold() for value in ("false", *false_values)), False)
 
 
 _READERS: dict[FieldType, Callable[[object, FieldDefinition, ZoneInfo | None], Value]] = {
-    FieldType.STRING: _string,
-    FieldType.INT64: _int64,
-    FieldType.DOUBLE: _double,
-    FieldType.BOOLEAN: _boolean,
-    FieldType.TIMESTAMP: _timestamp,
-    FieldType.DATE: _date,
+    FieldType.STRING: read_string,
+    FieldType.INT64: read_int64,
+    FieldType.DOUBLE: read_double,
+    FieldType.BOOLEAN: read_boolean,
+    FieldType.TIMESTAMP: lambda value, field, timezone: read_timestamp(value, field.formats, timezone),
+    FieldType.DATE: lambda value, field, _timezone: read_date(value, field.formats),
 }

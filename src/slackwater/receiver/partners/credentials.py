@@ -1,4 +1,4 @@
-"""Credentials by reference: definitions, logs and errors name them, and never hold them."""
+"""Credentials by reference: definitions, logs and errors hold their names, and never the credentials themselves."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Sec
 from pydantic_core import PydanticCustomError
 
 UNSENDABLE = "unsendable"
-"""The type of a validation error whose message says what is expected, and shows nothing of what is there."""
-_AROUND = " \t\r\n"
-"""What comes along when a text is copied, or is read from a file."""
+"""Type of a validation error whose message says what is expected, and shows nothing of the value."""
+# Added when a value is copied, or read from a file.
+_SURROUNDING = " \t\r\n"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _VISIBLE = re.compile(r"[!-~]+")
 
 
-def _stripped(value: object) -> object:
-    text = value.get_secret_value() if isinstance(value, SecretStr) else value
-    return text.strip(_AROUND) if isinstance(text, str) else text
+def _strip(value: object) -> object:
+    plain = value.get_secret_value() if isinstance(value, SecretStr) else value
+    return plain.strip(_SURROUNDING) if isinstance(plain, str) else plain
 
 
-def _expect_line(value: str | SecretStr) -> str | SecretStr:
+def _expect_no_control(value: str | SecretStr) -> str | SecretStr:
     if _CONTROL.search(value if isinstance(value, str) else value.get_secret_value()):
         raise PydanticCustomError(UNSENDABLE, "a `username` and a `password` without control characters")
     return value
@@ -34,32 +34,33 @@ def _expect_visible(value: SecretStr) -> SecretStr:
 
 
 class Credentials(BaseModel):
-    """What a secret holds, as a JSON object: a user with a password or a private key, or a bearer token.
+    """The content of a secret, a JSON object: a user with a password or a private key, or a bearer token.
 
-    Blanks and line ends around a username, a password or a token are none of it.
+    Blanks and line ends around a username, a password or a token are removed.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    username: Annotated[str, BeforeValidator(_stripped), AfterValidator(_expect_line)] | None = None
-    password: Annotated[SecretStr, BeforeValidator(_stripped), AfterValidator(_expect_line)] | None = None
+    username: Annotated[str, BeforeValidator(_strip), AfterValidator(_expect_no_control)] | None = None
+    password: Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_expect_no_control)] | None = None
     private_key: SecretStr | None = None
-    """OpenSSH's form, not encrypted: SFTP."""
-    token: Annotated[SecretStr, BeforeValidator(_stripped), AfterValidator(_expect_visible)] | None = None
-    """Sent as `Authorization: Bearer`: HTTPS."""
+    """In OpenSSH's format, not encrypted: for SFTP."""
+    token: Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_expect_visible)] | None = None
+    """Sent as `Authorization: Bearer`: for HTTPS."""
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Credentials:
+    def _expect_complete(self) -> Credentials:
         if self.token is None and (self.username is None or (self.password is None and self.private_key is None)):
             raise ValueError("a `token`, or a `username` with a `password` or a `private_key`, is expected")
         return self
 
 
 class Secrets(Protocol):
-    """Where credentials are kept."""
+    """Stores credentials."""
 
     def read(self, reference: str) -> Credentials:
-        """Return what `secretsmanager:<name>` or `ssm:<name>` holds.
+        """Return the credentials in `secretsmanager:<name>` or `ssm:<name>`.
 
-        Raises `CloudError`, or `DefinitionError` when that is no `Credentials`; neither shows its content.
+        Raises `CloudError`, or `DefinitionError` when the secret is not in the form of `Credentials`. No error shows
+        its content.
         """

@@ -1,4 +1,8 @@
-"""A folder as web servers show it to people: the files that its page links to (Apache, nginx, lighttpd, Python)."""
+"""File names in the index page that a web server makes of a folder (Apache, nginx, lighttpd, Python).
+
+An HTML parser that builds a tree is not safe here: unclosed formatting tags multiply in the tree, so a hostile page of
+60 kB takes gigabytes. The patterns below read a page once, whatever it holds, in linear time and constant memory.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,18 @@ from collections.abc import Iterator
 from html import unescape
 from urllib.parse import unquote, urljoin, urlsplit
 
+# Possessive quantifiers (`*+`, `++`) give nothing back: whatever begins like a tag or a comment is consumed, up to the
+# page's end if it does not end earlier. Backtracking would make broken pages quadratic.
 _ATTRIBUTE = r"""[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|(?!["'])[^\s>]++)?+)?+"""
-_PIECE = re.compile(
+_TAG_OR_COMMENT = re.compile(
     rf"""
     <!--.*?(?:-->|\Z)                                       # a comment
-    | <(script|style)(?=[\s/>]).*?(?:</\1|\Z)                # text that is no HTML
+    | <(script|style)(?=[\s/>]).*?(?:</\1|\Z)                # contents that are no HTML
     | <(?P<tag>[a-z][^\s/>]*+)(?P<attributes>(?:[\s/]++|{_ATTRIBUTE})*+)(?P<end>>?+)
     """,
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
-"""What begins like one of them is taken, to the page's end if it does not end before, and none gives anything back.
-
-So a page is read once, however broken it is.
-"""
+# One attribute, or the blanks between two.
 _HREF = re.compile(
     rf"""
     [\s/]++
@@ -28,36 +31,33 @@ _HREF = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""One attribute after the other, or the blanks between them."""
 
 
-def index_names(page: str, address: str) -> list[str]:
-    """Return the names of the files directly below `address`, the folder's own, as the page has them, each once.
+def index_names(page: str, url: str) -> list[str]:
+    """Return the names of the files directly below `url`, the folder's own, in the page's order, each once.
 
-    Links elsewhere are let be: to the folder above, to sub-folders, to another order of the same page, to other hosts.
+    Ignores all other links: to the parent folder, to sub-folders, to other orders of the same page, to other hosts.
     """
-    return list(dict.fromkeys(_names(_links(page), address)))
+    base = urlsplit(url)
+    folder = unquote(base.path).rpartition("/")[0] + "/"
+    names: dict[str, None] = {}
+    for link in _links(page):
+        try:
+            target = urlsplit(urljoin(url, unescape(link).strip()))
+            path = unquote(target.path, errors="strict")
+        except ValueError:  # not a URL, not a character, or a name that is not UTF-8: it could not be requested
+            continue
+        below = (target.scheme, target.netloc) == (base.scheme, base.netloc) and path.startswith(folder)
+        name = path.removeprefix(folder)
+        if below and name and "/" not in name and not (target.query or target.fragment):
+            names[name] = None
+    return list(names)
 
 
 def _links(page: str) -> Iterator[str]:
-    """Yield where anchors lead, as the page has it."""
-    for piece in _PIECE.finditer(page):
-        if piece["end"] and piece["tag"].lower() == "a":
-            for attribute in _HREF.finditer(piece["attributes"]):
+    """Yield the `href` of each `<a>`, still escaped."""
+    for match in _TAG_OR_COMMENT.finditer(page):
+        if match["end"] and match["tag"].lower() == "a":
+            for attribute in _HREF.finditer(match["attributes"]):
                 if link := attribute["double"] or attribute["single"] or attribute["bare"]:
                     yield link
-
-
-def _names(links: Iterator[str], address: str) -> Iterator[str]:
-    home = urlsplit(address)
-    folder = unquote(home.path).rpartition("/")[0] + "/"
-    for link in links:
-        try:
-            to = urlsplit(urljoin(address, unescape(link).strip()))
-            path = unquote(to.path, errors="strict")
-        except ValueError:  # no address, no character, or a name that is not UTF-8: it could not be asked for
-            continue
-        here = (to.scheme, to.netloc) == (home.scheme, home.netloc) and path.startswith(folder)
-        name = path.removeprefix(folder)
-        if here and name and "/" not in name and not (to.query or to.fragment):
-            yield name

@@ -1,4 +1,4 @@
-"""What files a partner's HTTP server has: by its JSON listing, by its index pages, or by asking for each name."""
+"""List the files of a partner's HTTP server: by its JSON listing, by its index pages, or by a request for each name."""
 
 from __future__ import annotations
 
@@ -15,143 +15,157 @@ from slackwater.receiver.partners.http_session import (
     GONE,
     HttpSession,
     Method,
-    date_of,
+    absolute_link,
+    content_length,
     expect_ok,
-    length_of,
-    link,
-    shown,
+    header_date,
+    without_query,
 )
 from slackwater.receiver.partners.partner import ListedFile, listed_file
 from slackwater.sources.file_pattern import FilePattern
 
 MAX_PAGES = 1_000
+# Bytes of all pages of a JSON listing together.
 MAX_BYTES = 64 * 2**20
-"""Of a JSON listing's pages together."""
+# Bytes of one index page: about 20,000 files.
 MAX_INDEX_BYTES = 4 * 2**20
-"""Of one index page: some 20,000 files."""
-_FILES = TypeAdapter(tuple[ListedFile, ...])
-_HEAD: tuple[Method, dict[str, str]] = ("HEAD", {})
-_FIRST_BYTE: tuple[Method, dict[str, str]] = ("GET", {"range": "bytes=0-0"})
 _NO_SUCH_METHOD = frozenset({405, 501})
-_TOTAL = re.compile(r"bytes (?:[0-9]+-[0-9]+|\*)/(?P<total>[0-9]{1,18}|\*)")
-_ANY = "\0"
+# RFC 9110: `bytes 0-0/1234`, `bytes 0-0/*` (unknown size), or `bytes */1234` with status 416. 18 digits fit an int64.
+_CONTENT_RANGE = re.compile(r"bytes (?:[0-9]+-[0-9]+|\*)/(?P<total>[0-9]{1,18}|\*)")
 
 
-class _Page(BaseModel):
+class JsonPage(BaseModel):
+    """One page of a JSON listing."""
+
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     files: tuple[ListedFile, ...]
     next: str | None = None
+    """Link to the next page."""
 
 
-def json_listing(session: HttpSession, address: str) -> Iterator[ListedFile]:
-    """Yield the files of a JSON listing, page by page, as far as pages link to a next one. Raises `PartnerError`.
+_FILES = TypeAdapter(tuple[ListedFile, ...])
 
-    A page is an array of files, or an object with them in `files`; the next one stands in its `next`, or in the header
-    `Link` as `rel="next"`.
+
+def json_listing(session: HttpSession, url: str) -> Iterator[ListedFile]:
+    """Yield the files of a JSON listing and of the pages that it links to.
+
+    A page is an array of files, or an object with the array in `files`. The next page's link is in `next`, or in the
+    header `Link` with `rel="next"`. Raises `PartnerError` for pages that are malformed, too large, or link in a circle.
     """
-    seen: set[str] = set()
-    left, following = MAX_BYTES, address
-    while following:
-        if following in seen or len(seen) == MAX_PAGES:
-            raise PartnerError(f"{shown(following)}: its pages are more than {MAX_PAGES:,}, or lead in a circle")
-        seen.add(following)
-        body, answer = _read(session, following, at_most=left, of=MAX_BYTES)
-        left -= len(body)
-        page = _page(following, body)
+    visited: set[str] = set()
+    bytes_left, page_url = MAX_BYTES, url
+    while page_url:
+        if page_url in visited or len(visited) == MAX_PAGES:
+            raise PartnerError(
+                f"{without_query(page_url)}: the listing has more than {MAX_PAGES:,} pages, or links in a circle"
+            )
+        visited.add(page_url)
+        body, response = read_page(session, page_url, at_most=bytes_left, limit=MAX_BYTES)
+        bytes_left -= len(body)
+        page = parse_page(page_url, body)
         yield from page.files
-        to = page.next or answer.links.get("next", {}).get("url")
-        following = link(str(answer.url), to) if to else ""
+        link = page.next or response.links.get("next", {}).get("url")
+        page_url = absolute_link(str(response.url), link) if link else ""
 
 
-def indexed_names(
-    session: HttpSession, address_of: Callable[[str], str], pattern: FilePattern, days: Sequence[date]
+def names_in_indexes(
+    session: HttpSession, url_of: Callable[[str], str], pattern: FilePattern, days: Sequence[date]
 ) -> Iterator[str]:
-    """Yield the names of those days' files in their folders' index pages. Raises `PartnerError`, `DefinitionError`.
+    """Yield the names of the days' files that the index pages of their folders link to.
 
-    A folder that is not there is empty, but for the listed address itself.
+    `url_of` returns the URL of a path. A missing folder counts as empty, except the source's own `url`. Raises
+    `PartnerError`, and `DefinitionError` for a pattern with a `*` in a folder's name.
     """
-    folders: dict[str, list[date]] = {}
+    days_of_folders: dict[str, list[date]] = {}
     for day in days:
-        for folder in dict.fromkeys(_folders(pattern, day)):
-            folders.setdefault(folder, []).append(day)
-    for folder, some in folders.items():
-        address = address_of(folder)
-        body, answer = _read(session, address, at_most=MAX_INDEX_BYTES, of=MAX_INDEX_BYTES, may_be_gone=bool(folder))
-        for name in index_names(body.decode(errors="replace"), str(answer.url)):
-            if any(pattern.matches(folder + name, day) for day in some):
-                yield listed_file(shown(address), folder + name).name
+        for folder in dict.fromkeys(index_folders(pattern, day)):
+            days_of_folders.setdefault(folder, []).append(day)
+    for folder, folder_days in days_of_folders.items():
+        url = url_of(folder)
+        body, response = read_page(
+            session, url, at_most=MAX_INDEX_BYTES, limit=MAX_INDEX_BYTES, may_be_gone=bool(folder)
+        )
+        for name in index_names(body.decode(errors="replace"), str(response.url)):
+            if any(pattern.matches(folder + name, day) for day in folder_days):
+                yield listed_file(without_query(url), folder + name).name
 
 
-def asked_files(session: HttpSession, address_of: Callable[[str], str], names: Iterable[str]) -> Iterator[ListedFile]:
-    """Yield those of the names whose files are there, with what tells one version from another. Raises `PartnerError`.
+def request_each_file(session: HttpSession, url_of: Callable[[str], str], names: Iterable[str]) -> Iterator[ListedFile]:
+    """Yield those of the named files that exist, with size, time and ETag as far as the server sends them.
 
-    A server that does not know HEAD is asked for the first byte of each.
+    Requests HEAD, or from a server without HEAD the first byte of each file. Raises `PartnerError`.
     """
-    ways = [_FIRST_BYTE, _HEAD]
+    # The last one is used. A server without HEAD is asked once per listing, not once per file.
+    requests: list[tuple[Method, dict[str, str]]] = [("GET", {"range": "bytes=0-0"}), ("HEAD", {})]
     for name in dict.fromkeys(names):
-        answer = _ask(session, *ways[-1], address_of(name))
-        if answer.status_code in _NO_SUCH_METHOD and len(ways) > 1:
-            ways.pop()
-            answer = _ask(session, *ways[-1], address_of(name))
-        if answer.status_code not in GONE:
-            yield _told(name, address_of(name), answer)
+        url = url_of(name)
+        response = request_headers(session, *requests[-1], url)
+        if response.status_code in _NO_SUCH_METHOD and len(requests) > 1:
+            requests.pop()
+            response = request_headers(session, *requests[-1], url)
+        if response.status_code in GONE:
+            continue
+        # A response to a range has the size of that range: the file's own size is in Content-Range.
+        match = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
+        if response.status_code in {206, 416} and match:
+            size = None if match["total"] == "*" else int(match["total"])
+        else:
+            expect_ok(url, response)
+            size = content_length(response)
+        modified = header_date(response, "last-modified")
+        yield ListedFile(name=name, size=size, modified=modified, etag=response.headers.get("etag"))
 
 
-def _read(
-    session: HttpSession, address: str, *, at_most: int, of: int, may_be_gone: bool = False
+def read_page(
+    session: HttpSession, url: str, *, at_most: int, limit: int, may_be_gone: bool = False
 ) -> tuple[bytes, httpx.Response]:
-    """Return a page of at most so many bytes, which is what is left of all those `of` which a listing may be."""
+    """Return a page's body and response. Raises `PartnerError` when it is larger than `at_most` bytes.
+
+    The error names `limit`, the bytes that the whole listing may have. A page that `may_be_gone` counts as empty then.
+    """
     for attempt in session.attempts():
-        with attempt, session.answer("GET", address) as answer:
-            if may_be_gone and answer.status_code in GONE:
-                return b"", answer
-            expect_ok(address, answer)
+        with attempt, session.request("GET", url) as response:
+            if may_be_gone and response.status_code in GONE:
+                return b"", response
+            expect_ok(url, response)
             body = bytearray()
-            for chunk in answer.iter_bytes():
+            for chunk in response.iter_bytes():
                 body += chunk
                 if len(body) > at_most:
-                    raise PartnerError(f"{shown(address)}: its listing is larger than {of:,} bytes")
-            return bytes(body), answer
+                    raise PartnerError(f"{without_query(url)}: its listing is larger than {limit:,} bytes")
+            return bytes(body), response
     raise AssertionError("the last attempt raises")
 
 
-def _page(address: str, body: bytes) -> _Page:
+def parse_page(url: str, body: bytes) -> JsonPage:
+    """Return a page of a JSON listing. Raises `PartnerError` naming the first invalid field."""
+    # Parsed as a whole: a page is small (MAX_BYTES), and a retry after half of a stream would yield files twice.
     try:
         if body.lstrip().startswith(b"{"):
-            return _Page.model_validate_json(body)
-        return _Page(files=_FILES.validate_json(body))
+            return JsonPage.model_validate_json(body)
+        return JsonPage(files=_FILES.validate_json(body))
     except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(str(part) for part in fault["loc"]) or "(whole)"
-        raise PartnerError(f"{shown(address)}: not a listing of files: {where}: {fault['msg']}") from error
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "(whole)"
+        raise PartnerError(f"{without_query(url)}: not a listing of files: {field}: {first['msg']}") from error
 
 
-def _folders(pattern: FilePattern, day: date) -> Iterator[str]:
-    """Yield the folders of a day's files, each with a slash at its end; that of the listed address is empty."""
-    for name in FilePattern(pattern.pattern.replace("*", _ANY)).names(day):
+def index_folders(pattern: FilePattern, day: date) -> Iterator[str]:
+    """Yield the folders of a day's files, with a slash at the end; the folder of the source's `url` is ""."""
+    # NUL stands for `*`: no name holds it, so a folder that does has a `*` in the pattern.
+    for name in FilePattern(pattern.pattern.replace("*", "\0")).names(day):
         folder = "".join(name.rpartition("/")[:2])
-        if _ANY in folder:
+        if "\0" in folder:
             raise DefinitionError(
-                f"files: {pattern.pattern!r}: an HTML index shows one folder, so that none can be a *"
+                f"files: {pattern.pattern!r}: an HTML index shows one folder, so that no folder's name can have a *"
             )
         yield folder
 
 
-def _ask(session: HttpSession, method: Method, headers: Mapping[str, str], address: str) -> httpx.Response:
+def request_headers(session: HttpSession, method: Method, headers: Mapping[str, str], url: str) -> httpx.Response:
+    """Return the response to a request whose body does not matter. Raises `PartnerError`."""
     for attempt in session.attempts():
-        with attempt, session.answer(method, address, headers) as answer:
-            return answer
+        with attempt, session.request(method, url, headers) as response:
+            return response
     raise AssertionError("the last attempt raises")
-
-
-def _told(name: str, address: str, answer: httpx.Response) -> ListedFile:
-    """Return what the answer tells of a file, whether it was asked for its headers or for its first byte."""
-    part = _TOTAL.fullmatch(answer.headers.get("content-range", ""))
-    if answer.status_code in {206, 416} and part:
-        size = None if part["total"] == "*" else int(part["total"])
-    else:
-        expect_ok(address, answer)
-        size = length_of(answer)
-    modified = date_of(answer, "last-modified")
-    return ListedFile(name=name, size=size, modified=modified, etag=answer.headers.get("etag"))

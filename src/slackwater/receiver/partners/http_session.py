@@ -1,4 +1,4 @@
-"""Requests to a partner's HTTP server: tried again, redirected, and with credentials for its own origin alone."""
+"""Requests to a partner's HTTP server: retried, redirected under guard, with credentials for its own origin only."""
 
 from __future__ import annotations
 
@@ -20,19 +20,15 @@ from slackwater.receiver.partners.download import TransientPartnerError, retry_a
 
 Method = Literal["GET", "HEAD"]
 GONE = frozenset({404, 410})
-_REDIRECTS = 5
+_MAX_REDIRECTS = 5
+# The read timeout limits the time between two chunks, not the whole download.
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-"""Seconds without a byte, not for the whole file."""
-_PASSING = frozenset({408, 425, 429, 500, *range(502, 600)})
-"""Statuses that may be gone when asked again: 501 stays."""
-
-# Below that, one writes whole addresses, and the other what was wrong with a header, with all that is secret in them.
-for _name in ("httpx", "httpcore"):
-    logging.getLogger(_name).setLevel(logging.WARNING)
+# 501 (not implemented) stays the same however often it is tried.
+_TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, *range(502, 600)})
 
 
 class HttpSession:
-    """Asks one partner's server, and whatever it redirects or links to."""
+    """Requests to one partner's server, and to whatever it redirects or links to."""
 
     def __init__(
         self,
@@ -42,118 +38,129 @@ class HttpSession:
         transport: httpx.BaseTransport,
         sleep: Callable[[float], None],
     ) -> None:
-        """Raise `DefinitionError` when `credentials` are none that HTTP has."""
+        """Raise `DefinitionError` when HTTP has no use for these `credentials`."""
         self._home = httpx.URL(url)
-        self._authorization = {"authorization": _authorization(credentials, url)} if credentials else {}
+        self._authorization = {"authorization": authorization_header(credentials, url)} if credentials else {}
+        # "identity": sizes and ranges count the file's own bytes, not those of a compressed body.
         self._client = httpx.Client(
             timeout=_TIMEOUT, transport=transport, trust_env=False, headers={"accept-encoding": "identity"}
         )
         self._sleep = sleep
+        # Below warnings, httpx logs whole URLs and httpcore logs headers, both with their secrets.
+        for name in ("httpx", "httpcore"):
+            logger = logging.getLogger(name)
+            logger.setLevel(max(logger.level, logging.WARNING))
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close all connections."""
         self._client.close()
 
     def attempts(self) -> Retrying:
-        """Return the attempts at one file or page: each is entered, and left for the next one by `TransientPartnerError`."""
+        """Return the attempts at one file or page, for a `for` loop; `TransientPartnerError` starts the next one."""
         return retry_attempts(self._sleep)
 
     @contextmanager
-    def answer(
-        self, method: Method, address: str, headers: Mapping[str, str] | None = None
-    ) -> Iterator[httpx.Response]:
-        """Yield the answer, its body not yet read. Raises `TransientPartnerError`, or `PartnerError` for what will not pass."""
+    def request(self, method: Method, url: str, headers: Mapping[str, str] | None = None) -> Iterator[httpx.Response]:
+        """Send one request, follow redirects, and yield the response before its body is read.
+
+        Raises `TransientPartnerError` for a failure that may pass, `OutboundRefused`, or `PartnerError` for any other.
+        """
         try:
-            with self._follow(method, address, headers or {}) as answer:
-                if answer.status_code in _PASSING:
+            with self._follow(method, url, headers or {}) as response:
+                if response.status_code in _TRANSIENT_STATUSES:
                     raise TransientPartnerError(
-                        f"{shown(address)}: answered {answer.status_code}", wait=_retry_after(answer)
+                        f"{without_query(url)}: answered {response.status_code}", wait=retry_after(response)
                     )
-                yield answer
+                yield response
         except (httpx.LocalProtocolError, UnicodeEncodeError):
-            # Without their words, which quote the headers, and with them our credentials.
+            # `from None`: the library's message quotes the headers, and with them the credentials.
             raise PartnerError(
-                f"{shown(address)}: HTTP cannot send its headers: see its credentials, or the ETag that the server gave"
+                f"{without_query(url)}: HTTP cannot send the request's headers: "
+                "check the credentials, and the ETag that the server sent"
             ) from None
         except httpx.TransportError as error:
-            raise TransientPartnerError(f"{shown(address)}: {str(error) or type(error).__name__}") from error
+            raise TransientPartnerError(f"{without_query(url)}: {str(error) or type(error).__name__}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise PartnerError(f"{shown(address)}: {error}") from error
+            raise PartnerError(f"{without_query(url)}: {error}") from error
 
     @contextmanager
-    def _follow(self, method: str, address: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        to = address
-        for _ in range(_REDIRECTS + 1):
-            with self._client.stream(method, to, headers={**headers, **self._authorized(to)}) as answer:
-                if not answer.has_redirect_location:
-                    yield answer
+    def _follow(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        hop = url
+        for _ in range(_MAX_REDIRECTS + 1):
+            with self._client.stream(method, hop, headers={**headers, **self._credentials_for(hop)}) as response:
+                if not response.has_redirect_location:
+                    yield response
                     return
-                to = link(to, answer.headers["location"])
-        raise PartnerError(f"{shown(address)}: redirected more than {_REDIRECTS} times")
+                hop = absolute_link(hop, response.headers["location"])
+        raise PartnerError(f"{without_query(url)}: redirected more than {_MAX_REDIRECTS} times")
 
-    def _authorized(self, address: str) -> Mapping[str, str]:
-        """The headers for this address: credentials are for the partner's own origin, over TLS if it has that."""
-        to = httpx.URL(address)
-        if self._home.scheme == "https" and to.scheme == "http":
-            raise OutboundRefused(f"{shown(address)}: linked to from https, and not encrypted itself")
-        same = (to.scheme, to.host, to.port) == (self._home.scheme, self._home.host, self._home.port)
-        return self._authorization if same else {}
+    def _credentials_for(self, url: str) -> Mapping[str, str]:
+        """Return the authorization header if the URL has the partner's own scheme, host and port."""
+        target = httpx.URL(url)
+        if self._home.scheme == "https" and target.scheme == "http":
+            raise OutboundRefused(f"{without_query(url)}: not encrypted, but an https server links to it")
+        own = (target.scheme, target.host, target.port) == (self._home.scheme, self._home.host, self._home.port)
+        return self._authorization if own else {}
 
 
-def link(page: str, to: str) -> str:
-    """Return the address that a page's link leads to. Raises `PartnerError` for one that is none."""
+def absolute_link(page_url: str, link: str) -> str:
+    """Return the URL that a page's link leads to. Raises `PartnerError` for an invalid link."""
     try:
-        return urljoin(page, to)
+        return urljoin(page_url, link)
     except ValueError as error:
-        raise PartnerError(f"{shown(page)}: links to what is no address") from error
+        raise PartnerError(f"{without_query(page_url)}: links to an invalid URL") from error
 
 
-def shown(address: str) -> str:
-    """Return the address without its query, which may be secret."""
-    parts = urlsplit(address)
+def without_query(url: str) -> str:
+    """Return the URL for messages: without its query and credentials, which may be secret."""
+    parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def expect_ok(address: str, answer: httpx.Response) -> None:
-    """Raise `PartnerError` unless the answer is 200."""
-    if answer.status_code != httpx.codes.OK:
-        raise PartnerError(f"{shown(address)}: answered {answer.status_code}, where 200 is expected")
+def expect_ok(url: str, response: httpx.Response) -> None:
+    """Raise `PartnerError` unless the status is 200."""
+    if response.status_code != httpx.codes.OK:
+        raise PartnerError(f"{without_query(url)}: answered {response.status_code}, where 200 is expected")
 
 
-def date_of(answer: httpx.Response, header: str) -> datetime | None:
-    """Return a header's date in UTC; None when it is not there, or none."""
+def header_date(response: httpx.Response, header: str) -> datetime | None:
+    """Return a header's date in UTC; None when the header is missing or holds no date."""
     try:
-        found = parsedate_to_datetime(answer.headers.get(header, ""))
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        date = parsedate_to_datetime(response.headers.get(header, ""))
+        return date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC)
     except (ValueError, TypeError, OverflowError):
         return None
 
 
-def length_of(answer: httpx.Response) -> int | None:
-    """Return the file's bytes, as far as the answer tells; what is encoded on the way has another length."""
-    length = answer.headers.get("content-length", "")
-    return int(length) if length.isdecimal() and not is_encoded(answer) else None
+def content_length(response: httpx.Response) -> int | None:
+    """Return the file's size in bytes; None when the server does not say it, or compresses the body."""
+    length = response.headers.get("content-length", "")
+    return int(length) if length.isdecimal() and not is_encoded(response) else None
 
 
-def is_encoded(answer: httpx.Response) -> bool:
-    """Whether the body is compressed for the way, although that is not asked for."""
-    return bool(answer.headers.get("content-encoding", "identity") != "identity")
+def is_encoded(response: httpx.Response) -> bool:
+    """Whether the server compresses the body, although the request does not accept that."""
+    return bool(response.headers.get("content-encoding", "identity") != "identity")
 
 
-def _authorization(credentials: Credentials, url: str) -> str:
+def authorization_header(credentials: Credentials, url: str) -> str:
+    """Return the value of the header `Authorization`. Raises `DefinitionError` for credentials that HTTP cannot use."""
     if credentials.token is not None:
         return f"Bearer {credentials.token.get_secret_value()}"
     if credentials.username is not None and credentials.password is not None:
         if ":" in credentials.username:
-            raise DefinitionError(f"{shown(url)}: the `username` of its credentials holds a colon, where HTTP ends it")
+            raise DefinitionError(
+                f"{without_query(url)}: the `username` of its credentials holds a colon, which HTTP does not allow"
+            )
         user = f"{credentials.username}:{credentials.password.get_secret_value()}"
         return f"Basic {b64encode(user.encode()).decode()}"
-    raise DefinitionError(f"{shown(url)}: its credentials need a `token`, or a `username` with a `password`")
+    raise DefinitionError(f"{without_query(url)}: its credentials need a `token`, or a `username` with a `password`")
 
 
-def _retry_after(answer: httpx.Response) -> float | None:
-    seconds = answer.headers.get("retry-after", "").strip()
+def retry_after(response: httpx.Response) -> float | None:
+    """Return the seconds of the header `Retry-After`, which is a number or a date; None without the header."""
+    seconds = response.headers.get("retry-after", "").strip()
     if seconds.isdecimal():
         return float(seconds)
-    date = date_of(answer, "retry-after")
+    date = header_date(response, "retry-after")
     return None if date is None else max(0.0, (date - datetime.now(UTC)).total_seconds())

@@ -1,6 +1,6 @@
-"""Which addresses are public, by IANA's registries of special-purpose addresses (IPv4: RFC 6890; IPv6: RFC 4291).
+"""Which IP addresses are public, by IANA's registries of special-purpose addresses (RFC 6890, and RFC 4291 for IPv6).
 
-The tables stand here, and not with `ipaddress`, since what that calls global has changed with Python's patch versions.
+The tables stand here because Python's own (`ipaddress.is_global`) have changed with its patch versions.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ Network = IPv4Network | IPv6Network
 
 PRIVATE = "private"
 LOOPBACK = "loopback"
-_OF_IPV4 = (
-    ("0.0.0.0/8", "this very host"),
+_IPV4 = (
+    ("0.0.0.0/8", "this host"),
     ("10.0.0.0/8", PRIVATE),
     ("100.64.0.0/10", PRIVATE),
     ("127.0.0.0/8", LOOPBACK),
-    ("169.254.0.0/16", "link-local, where clouds keep credentials"),
+    ("169.254.0.0/16", "link-local, where clouds serve credentials"),
     ("172.16.0.0/12", PRIVATE),
     ("192.0.0.0/24", "reserved for protocols"),
     ("192.0.2.0/24", "for documentation"),
@@ -30,36 +30,36 @@ _OF_IPV4 = (
     ("255.255.255.255/32", "broadcast"),
     ("240.0.0.0/4", "reserved"),
 )
-_OF_IPV6 = (
-    ("::/128", "this very host"),
+_IPV6 = (
+    ("::/128", "this host"),
     ("::1/128", LOOPBACK),
-    ("::ffff:0:0/96", "an IPv4 address in IPv6's clothes"),
-    ("::/96", "an IPv4 address in IPv6's clothes"),
+    ("::ffff:0:0/96", "an IPv4 address in an IPv6 form"),
+    ("::/96", "an IPv4 address in an IPv6 form"),
     ("64:ff9b:1::/48", "a translation to IPv4 for local use"),
     ("2001::/32", "a Teredo tunnel to an IPv4 address"),
     ("2001::/23", "reserved for protocols"),
     ("2001:db8::/32", "for documentation"),
     ("2002::/16", "a 6to4 tunnel to an IPv4 address"),
     ("3fff::/20", "for documentation"),
-    ("fd00:ec2::/32", "AWS's own, where it keeps credentials"),
+    ("fd00:ec2::/32", "AWS's own, where it serves credentials"),
     ("fc00::/7", PRIVATE),
     ("fe80::/10", "link-local"),
     ("fec0::/10", "site-local"),
     ("ff00::/8", "multicast"),
 )
-_SPECIAL = tuple((ip_network(network), what) for network, what in (*_OF_IPV4, *_OF_IPV6))
-"""The first that holds an address tells what it is."""
+# The first network that contains an address decides.
+_SPECIAL = tuple((ip_network(network), category) for network, category in (*_IPV4, *_IPV6))
+# All IPv6 unicast addresses that IANA has allocated so far.
 _UNICAST = IPv6Network("2000::/3")
-"""All that has been given out of IPv6."""
-_TRANSLATED = IPv6Network("64:ff9b::/96")
-"""Networks without IPv4 reach a server that has nothing else by an address that ends with its own: NAT64, RFC 6052."""
+# NAT64 (RFC 6052): networks without IPv4 reach an IPv4 server at this prefix followed by its IPv4 address.
+_NAT64 = IPv6Network("64:ff9b::/96")
 
 
-def special(address: Address) -> str | None:
-    """Return what an address is when it is not public, so that no partner of ours can be there; None when it is."""
-    if isinstance(address, IPv6Address) and address in _TRANSLATED:
-        return special(IPv4Address(address.packed[-4:]))
-    what = next((what for network, what in _SPECIAL if address in network), None)
-    if what is None and isinstance(address, IPv6Address) and address not in _UNICAST:
-        return "not in use"
-    return what
+def special_purpose(address: Address) -> str | None:
+    """Return the category of an address that is not public, such as `private`; None for a public address."""
+    if isinstance(address, IPv6Address) and address in _NAT64:
+        return special_purpose(IPv4Address(address.packed[-4:]))
+    category = next((category for network, category in _SPECIAL if address in network), None)
+    if category is None and isinstance(address, IPv6Address) and address not in _UNICAST:
+        return "not allocated"
+    return category

@@ -1,4 +1,4 @@
-"""The port to a partner's files: a listing, and one file at a time. One module per protocol implements it."""
+"""The interface to a partner's files: list them, and download one. One module implements it for each protocol."""
 
 from __future__ import annotations
 
@@ -13,68 +13,65 @@ from slackwater.errors import PartnerError
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.storage import split_uri
 
-MAX_FILE_BYTES = 256 * 2**20
-"""What is pulled at most: it fits a function's memory and /tmp, as a file and as a table."""
 
-
-def _path(value: str) -> str:
+def _relative_path(value: str) -> str:
+    # The path becomes part of a URL and of an S3 key: it must not lead out of the folder.
     if {"", ".", ".."} & set(value.split("/")) or any(character == "\\" or character < " " for character in value):
-        raise ValueError(f"{value!r} is no path below the listed address")
+        raise ValueError(f"{value!r} is not a path below the source's `url`")
     return value
 
 
 class ListedFile(BaseModel):
-    """One file as the partner lists it. What else the listing says of it is let be."""
+    """One file as the partner lists it. Other fields of a listing are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    name: Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_path)]
-    """Path of the file below the address that is listed: no step of it is empty, `.` or `..`."""
+    name: Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_relative_path)]
+    """Path of the file below the source's `url`: no part of it is empty, `.` or `..`."""
     size: Annotated[int, Field(ge=0)] | None = None
-    """Bytes; an HTML index may not tell."""
+    """Bytes; None if the listing does not show it."""
     modified: datetime | None = None
     etag: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A file as it was fetched."""
+    """A downloaded file."""
 
     sha256: str
     size: int
+    """Bytes."""
     etag: str | None
-    """As the answer named it, which may be newer than the listing."""
+    """As sent with the file, which may be newer than the listing."""
 
 
 class Partner(Protocol):
     """A partner's files."""
 
     def list(self, pattern: FilePattern, days: Sequence[date]) -> Sequence[ListedFile]:
-        """Return the files of those days, and maybe others: one that cannot list asks for each name.
-
-        Raises `PartnerError`.
-        """
+        """Return the files of the days; others may be among them. Raises `PartnerError`."""
 
     def fetch(self, name: str, into: BinaryIO) -> Download:
-        """Write the file to the beginning of `into`. Raises `FileVanished`, or `PartnerError` for all else."""
+        """Write the file to the start of `into`. Raises `FileVanished`, `FileTooLarge` or another `PartnerError`."""
 
 
-def listed_file(where: str, name: str, **facts: object) -> ListedFile:
-    """Return the file of that name in the listing of `where`. Raises `PartnerError` for a name that is no path."""
+def listed_file(listing: str, name: str, **fields: object) -> ListedFile:
+    """Return a file of the listing at `listing`. Raises `PartnerError` when `name` is not a path."""
     try:
-        return ListedFile.model_validate({"name": name, **facts})
+        return ListedFile.model_validate({"name": name, **fields})
     except ValidationError as error:
         raise PartnerError(
-            f"{where}: {name[:200]!r} cannot be taken: {error.errors()[0]['msg']}: have it renamed"
+            f"{listing}: {name[:200]!r} cannot be fetched: {error.errors()[0]['msg']}: "
+            "ask the partner to rename the file"
         ) from error
 
 
 def bucket_folder(url: str) -> tuple[str, str]:
-    """Return the bucket of an s3:// address, and what keys below it begin with: `prefix/`, or nothing."""
+    """Return the bucket of an s3:// URL, and the prefix of the keys below it: `prefix/`, or "" for the whole bucket."""
     bucket, folder = split_uri(url.rstrip("/"))
     return bucket, f"{folder}/" if folder else ""
 
 
 def plain_etag(etag: str | None) -> str | None:
-    """Return the entity tag without its quotes and without the mark of a weak one: listings differ in them."""
+    """Return the ETag without quotes and without the mark of a weak one, in both of which listings differ."""
     return etag.removeprefix("W/").strip('"') if etag else None

@@ -1,7 +1,7 @@
-"""A partner's SFTP server: folders are listed as far as wanted files may be in them, and files go on where they broke.
+"""A partner's SFTP server: lists the folders that may hold wanted files, and resumes downloads.
 
-A file's version is its size and its time of modification, which SFTP counts in seconds: a file that is written over
-within one second and keeps its size cannot be told from what it was.
+A file's version is its size and its modification time, which SFTP counts in seconds: a file that is overwritten within
+one second, with the same size, cannot be distinguished from the previous version.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from slackwater.receiver.partners.sftp_session import SftpSession, open_session
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 
+# Bytes of one read request: the SFTP draft (section 3) guarantees 32 kB; some servers send no more at once.
 _BLOCK = 32 * 2**10
-"""Bytes of one request: what every server answers at once."""
-_AT_ONCE = 64
-"""Requests that are under way at once, as OpenSSH's own client has them."""
+# Requests in flight, as in OpenSSH's client: a request that waits for the previous response costs a round trip each.
+_PARALLEL_REQUESTS = 64
 
 
-class _Version(NamedTuple):
-    """What tells one content of a file from another."""
+class SftpFileVersion(NamedTuple):
+    """Distinguishes one content of a file from another."""
 
     size: int
     modified: int | None
@@ -45,7 +45,7 @@ class _Version(NamedTuple):
 
 
 class SftpPartner:
-    """`slackwater.receiver.partners.partner.Partner` over SFTP; one connection, which is opened when it is needed."""
+    """`slackwater.receiver.partners.partner.Partner` over SFTP, on one connection, which opens on first use."""
 
     def __init__(
         self,
@@ -63,106 +63,100 @@ class SftpPartner:
         self._sleep = sleep
         self._url = pull.url.rstrip("/")
         self._folder = unquote(urlsplit(pull.url).path).rstrip("/") or "/"
-        self._root: str | None = None
-        """The folder without links, once the server has told."""
+        self._real_folder: str | None = None
+        """The folder's path without links, from the server's first answer on."""
         self._session: SftpSession | None = None
 
     def close(self) -> None:
-        """Close its connection."""
+        """Close the connection."""
         if self._session:
             self._session.close()
             self._session = None
 
     def list(self, pattern: FilePattern, days: Sequence[date]) -> Sequence[ListedFile]:
-        """Return the files of those days. Raises `PartnerError`.
+        """Return the files of the days. Raises `PartnerError`.
 
-        Links are let be, files' and folders' alike: they may lead anywhere.
+        Ignores symbolic links to files and folders, which may lead anywhere.
         """
-        folders: dict[str, list[date]] = {}
+        days_of_folders: dict[str, list[date]] = {}
         for day in days:
-            folders.setdefault(pattern.prefix(day).rpartition("/")[0], []).append(day)
+            days_of_folders.setdefault(pattern.prefix(day).rpartition("/")[0], []).append(day)
         for attempt in retry_attempts(self._sleep):
-            with attempt, self._files(self._url) as files:
-                self._expect_folder(files)
-                found: dict[str, ListedFile] = {}
-                for folder, some in folders.items():
-                    self._expect_within(files, folder)
-                    found.update((file.name, file) for file in self._below(files, folder, pattern, some))
-                return list(found.values())
+            with attempt, self._connected(self._url) as sftp:
+                try:
+                    if S_ISREG(sftp.stat(self._folder).st_mode or 0):
+                        raise PartnerError(f"{self._url}: this is a file, where a folder is expected: correct `url`")
+                except FileNotFoundError as error:
+                    raise PartnerError(f"{self._url}: there is no such folder: correct `url`") from error
+                files: dict[str, ListedFile] = {}
+                for folder, folder_days in days_of_folders.items():
+                    self._expect_within_folder(sftp, folder)
+                    files.update((file.name, file) for file in self._walk(sftp, folder, pattern, folder_days))
+                return list(files.values())
         raise AssertionError("the last attempt raises")
 
     def fetch(self, name: str, into: BinaryIO) -> Download:
-        """Write the file to the beginning of `into`.
+        """Write the file to the start of `into`. Raises `FileVanished`, `FileTooLarge` or another `PartnerError`."""
+        partial = download_with_resume(lambda partial: self._missing_bytes(name, partial), into, sleep=self._sleep)
+        return partial.finish()
 
-        Raises `FileVanished`, `FileTooLarge`, or `PartnerError` for all else.
-        """
-        return download_with_resume(lambda partial: self._rest(name, partial), into, sleep=self._sleep).download()
-
-    def _expect_folder(self, files: SFTPClient) -> None:
+    def _walk(self, sftp: SFTPClient, folder: str, pattern: FilePattern, days: Sequence[date]) -> Iterator[ListedFile]:
+        """Yield the wanted files in a folder and below it. A folder that does not exist has none."""
         try:
-            if S_ISREG(files.stat(self._folder).st_mode or 0):
-                raise PartnerError(f"{self._url}: a folder is expected, and this is a file: mend `url`")
-        except FileNotFoundError as error:
-            raise PartnerError(f"{self._url}: there is no such folder: mend `url`, or ask the partner") from error
-
-    def _below(
-        self, files: SFTPClient, folder: str, pattern: FilePattern, days: Sequence[date]
-    ) -> Iterator[ListedFile]:
-        """Yield the wanted files in a folder, which need not be there, and below it."""
-        try:
-            entries = files.listdir_attr(self._path(folder))
+            entries = sftp.listdir_attr(self._path(folder))
         except FileNotFoundError:
             return
         for entry in entries:
             name = f"{folder}/{entry.filename}".lstrip("/")
-            kind = _kind(entry)
-            if kind == S_IFREG and any(pattern.matches(name, day) for day in days):
+            file_type = _file_type(entry)
+            if file_type == S_IFREG and any(pattern.matches(name, day) for day in days):
                 modified = None if entry.st_mtime is None else datetime.fromtimestamp(entry.st_mtime, UTC)
                 yield listed_file(self._url, name, size=entry.st_size, modified=modified)
-            elif kind == S_IFDIR and (some := [day for day in days if pattern.may_hold(name, day)]):
-                yield from self._below(files, name, pattern, some)
+            elif file_type == S_IFDIR and (below := [day for day in days if pattern.may_hold(name, day)]):
+                yield from self._walk(sftp, name, pattern, below)
 
-    def _rest(self, name: str, partial: PartialDownload) -> Iterator[bytes]:
-        """Yield what is still lacking of the file as it is now."""
-        address = f"{self._url}/{name}"
-        with self._files(address) as files:
+    def _missing_bytes(self, name: str, partial: PartialDownload) -> Iterator[bytes]:
+        """Yield what `partial` lacks of the file's current version."""
+        url = f"{self._url}/{name}"
+        with self._connected(url) as sftp:
             try:
-                self._expect_within(files, name)
+                self._expect_within_folder(sftp, name)
                 path = self._path(name)
-                version = self._expect_file(files, path, address)
-                partial.begin(version)
-                with files.open(path, "rb") as file:
-                    yield from _blocks(file, partial.size, version.size, address)
-                if _version(files.lstat(path), address) != version:
-                    raise TransientPartnerError(f"{address}: changed while it was fetched")
+                version = self._current_version(sftp, path, url)
+                partial.resume_or_restart(version)
+                with sftp.open(path, "rb") as file:
+                    yield from read_ahead(file, partial.size, version.size, url)
+                # The version is checked again: SFTP has no request for "the rest of this very version".
+                if self._current_version(sftp, path, url) != version:
+                    raise TransientPartnerError(f"{url}: changed while it was fetched")
             except FileNotFoundError as error:
-                raise FileVanished(f"{address}: listed, but gone when it was fetched") from error
+                raise FileVanished(f"{url}: listed, but gone when it was fetched") from error
 
-    def _expect_file(self, files: SFTPClient, path: str, address: str) -> _Version:
-        found = files.lstat(path)
-        if _kind(found) != S_IFREG:
-            raise PartnerError(f"{address}: a file is expected, and this is a link or a folder")
-        version = _version(found, address)
-        if version.size > self._max_file_bytes:
-            raise FileTooLarge(f"{address}: {version.size:,} bytes, where {self._max_file_bytes:,} are taken at most")
-        return version
+    def _current_version(self, sftp: SFTPClient, path: str, url: str) -> SftpFileVersion:
+        attributes = sftp.lstat(path)
+        if _file_type(attributes) != S_IFREG:
+            raise PartnerError(f"{url}: this is a link or a folder, where a file is expected")
+        size = attributes.st_size
+        if size is None:
+            raise PartnerError(f"{url}: the server does not send its size, without which its end cannot be verified")
+        if size > self._max_file_bytes:
+            raise FileTooLarge(f"{url}: {size:,} bytes, and the limit is {self._max_file_bytes:,}")
+        return SftpFileVersion(size, attributes.st_mtime)
 
-    def _expect_within(self, files: SFTPClient, name: str) -> None:
-        """See that no link on the way to a name, which need not be there, leads out of the folder."""
-        if self._root is None:
-            self._root = files.normalize(self._folder).rstrip("/")
+    def _expect_within_folder(self, sftp: SFTPClient, name: str) -> None:
+        """Raise `PartnerError` when a link in the path leads out of the folder. The path need not exist."""
+        if self._real_folder is None:
+            self._real_folder = sftp.normalize(self._folder).rstrip("/")
         with suppress(FileNotFoundError):
-            if not f"{files.normalize(self._path(name))}/".startswith(f"{self._root}/"):
-                raise PartnerError(
-                    f"{self._url}/{name}: a link leads out of the folder that is listed: none is followed"
-                )
+            if not f"{sftp.normalize(self._path(name))}/".startswith(f"{self._real_folder}/"):
+                raise PartnerError(f"{self._url}/{name}: a link leads out of the folder in `url`: it is not followed")
 
     def _path(self, name: str) -> str:
         return f"{self._folder.rstrip('/')}/{name}".rstrip("/") or "/"
 
     @contextmanager
-    def _files(self, address: str) -> Iterator[SFTPClient]:
-        """The server's files. What fails is said of `address`; whoever asks then connects anew."""
+    def _connected(self, url: str) -> Iterator[SFTPClient]:
+        """Yield the open client. A failure names `url` and closes the connection: the next attempt opens a new one."""
         try:
             if self._session is None:
                 self._session = open_session(self._pull, outbound=self._outbound, credentials=self._credentials)
@@ -172,50 +166,48 @@ class SftpPartner:
             raise
         except PermissionError as error:
             self.close()
-            raise PartnerError(f"{address}: the server does not let us read it: ask the partner to") from error
+            raise PartnerError(f"{url}: the server denies reading it: ask the partner for permission") from error
         except UnicodeDecodeError as error:
             self.close()
-            raise PartnerError(f"{address}: a name there is not in UTF-8: have it renamed") from error
+            raise PartnerError(f"{url}: a file name there is not in UTF-8: ask the partner to rename it") from error
         except (SSHException, SFTPError, EOFError, OSError) as error:
             self.close()
-            raise TransientPartnerError(f"{address}: {error or type(error).__name__}") from error
+            raise TransientPartnerError(f"{url}: {error or type(error).__name__}") from error
 
 
-def _kind(attributes: SFTPAttributes) -> int:
-    """Return what it is, as `stat` has it. Some servers do not tell: then it is a file."""
+def _file_type(attributes: SFTPAttributes) -> int:
+    """Return the type bits of the mode, as in `stat`. Some servers send no mode: then it counts as a regular file."""
     return S_IFMT(attributes.st_mode or 0) or S_IFREG
 
 
-def _version(attributes: SFTPAttributes, address: str) -> _Version:
-    if attributes.st_size is None:
-        raise PartnerError(f"{address}: the server does not tell its size, without which nobody knows when it is whole")
-    return _Version(attributes.st_size, attributes.st_mtime)
+def read_ahead(file: SFTPFile, start: int, end: int, url: str) -> Iterator[bytes]:
+    """Yield the bytes from `start` to `end`, with many requests in flight.
 
-
-def _blocks(file: SFTPFile, start: int, end: int, address: str) -> Iterator[bytes]:
-    """Yield the bytes from `start` on, many blocks being under way at once. Raises `TransientPartnerError` if there are fewer."""
-    _send_at_once(file)
-    step = _BLOCK * _AT_ONCE
-    for first in range(start, end, step):
-        last = min(first + step, end)
-        chunks = [(at, min(_BLOCK, last - at)) for at in range(first, last, _BLOCK)]
-        for (at, length), block in zip(chunks, file.readv(chunks), strict=True):
+    Raises `TransientPartnerError` when the file ends earlier.
+    """
+    send_requests_first(file)
+    step = _BLOCK * _PARALLEL_REQUESTS
+    for window_start in range(start, end, step):
+        window_end = min(window_start + step, end)
+        chunks = [(offset, min(_BLOCK, window_end - offset)) for offset in range(window_start, window_end, _BLOCK)]
+        for (offset, length), block in zip(chunks, file.readv(chunks), strict=True):
             if len(block) != length:
                 raise TransientPartnerError(
-                    f"{address}: ended at byte {at + len(block):,}, and not at {end:,}: it has changed"
+                    f"{url}: ended at byte {offset + len(block):,}, and not at {end:,}: it has changed"
                 )
             yield block
 
 
-def _send_at_once(file: SFTPFile) -> None:
-    """Have the requests of a `readv` sent before its first answer is read.
+def send_requests_first(file: SFTPFile) -> None:
+    """Make `readv` send all its requests before it reads the first response.
 
-    Left alone, paramiko sends them from a thread, and when answers overtake it takes all of them for answered: what is
-    still to come is asked for again, one by one, and the answers that nobody waits for are kept.
+    paramiko (5.1.0, pinned) sends them from a second thread. When responses arrive faster than requests are sent, it
+    believes that all are answered: it then requests the rest again, one by one, and keeps the unread responses in
+    memory. This replaces the method that starts the thread by one that sends in the calling thread.
     """
 
-    def start(chunks: Sequence[tuple[int, int]], most: int | None = None) -> None:
+    def start(chunks: Sequence[tuple[int, int]], max_concurrent: int | None = None) -> None:
         file._prefetching, file._prefetch_done = True, False
-        file._prefetch_thread(chunks, most)
+        file._prefetch_thread(chunks, max_concurrent)
 
     file._start_prefetch = start

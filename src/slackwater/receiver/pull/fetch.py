@@ -1,22 +1,28 @@
-"""One file of a pull: leased, downloaded, kept as it came, split into partitions, and its earlier content superseded.
+"""Fetch one file of a pull, so that a crash at any point loses no row and stores no row twice.
 
-The order of writes makes every crash repairable by the next pull:
+`FileFetcher.fetch` does these steps, in this order:
 
-1. the lease, and then the content that is being written, stand in the file cache before any object of it does;
-2. once all objects, the side-line and the catalogue are written, one write makes the new content the file's version,
-   and the old one superseded;
-3. superseded objects are deleted, and only then forgotten.
+1. Lease the file in the file cache, so that no other pull works on it.
+2. Download it and keep it, unchanged, under `landing/`.
+3. Parse it into one Parquet file for each partition, on local disk.
+4. Announce the new content (`writing`) in the file cache, before any of its objects exists.
+5. Write the objects and the rejects, and register the partitions in the catalogue.
+6. Commit: a single write to the file cache makes the new content the file's `version` and the old one `superseded`.
+7. Delete superseded objects that no other file needs; then remove them from the entry and release the lease.
 
-What several files share is looked after by `slackwater.receiver.pull.contents`.
+Until step 6 readers ignore the announced objects, and after it the superseded ones
+(`slackwater.receiver.pull.file_cache.uncommitted_objects`). A pull that ends in between leaves a lease, `writing` or
+`superseded` in the entry: by these the next pull knows that a repair is due, and which objects may exist.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from errno import ENOSPC
 from functools import cached_property
 from pathlib import Path
@@ -26,8 +32,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from slackwater.errors import CloudError, FileTooLarge, FileVanished
 from slackwater.receiver.partners.partner import Download, Partner, plain_etag
-from slackwater.receiver.pull.contents import Contents
 from slackwater.receiver.pull.file_cache import (
+    Content,
     EntryChanged,
     FileCache,
     FileDecision,
@@ -38,78 +44,90 @@ from slackwater.receiver.pull.file_cache import (
     decide,
 )
 from slackwater.receiver.pull.plan import WorkItem
-from slackwater.receiver.pull.stage_file import StagedFile, stage_file
+from slackwater.receiver.pull.stage_file import stage_file
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
+from slackwater.storage import ObjectStore
 
+# A Lambda function runs for 15 minutes at most: it has ended when its lease expires.
 LEASE = timedelta(minutes=16)
-"""Longer than a function can run."""
-_BUSY = "busy"
+
+
+class FetchState(StrEnum):
+    """The outcome of fetching one file."""
+
+    STORED = "stored"
+    """Its rows are stored."""
+    DUPLICATE = "duplicate"
+    """Another file has the same content, whose rows are stored once."""
+    UNCHANGED = "unchanged"
+    """Its content is the one that is stored already."""
+    VANISHED = "vanished"
+    """The partner listed it, but had deleted it before it was fetched."""
+    BUSY = "busy"
+    """Another pull is fetching it, or deleting the objects of its content. The next pull fetches it."""
+    LARGE = "large"
+    """It is too large for a function, so a job has to fetch it."""
 
 
 class FetchResult(BaseModel):
-    """What became of one file: all that passes through the state machine."""
+    """The outcome of fetching one file, as it passes through the state machine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: str
-    state: str
-    """A `FileState`, or `unchanged` or `busy`."""
+    state: FetchState
     rows: Annotated[int, Field(ge=0)] = 0
     """Rows that this pull added."""
     rejected: Annotated[int, Field(ge=0)] = 0
+    """Rows that this pull rejected."""
     bytes: Annotated[int, Field(ge=0)] = 0
     """Bytes that were downloaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileFetcher:
-    """Takes files of one source."""
+    """Fetches files of one source."""
 
     source: Source
     partner: Partner
     cache: FileCache
-    delivery: RawWriter
+    raw_writer: RawWriter
     now: Callable[[], datetime]
     owner: str
-    """Names this attempt, and no other, in leases."""
+    """Identifies this attempt in leases. No other attempt may have the same."""
     lease: timedelta = LEASE
-    """How long nobody else may take the file."""
+    """Has to be longer than the process may run."""
 
     def fetch(self, item: WorkItem) -> FetchResult:
-        """Take one file, or repair what an earlier pull left of it.
+        """Fetch one file, or repair what an interrupted pull left of it.
 
-        Raises `PartnerError` or `DataError` when the file cannot be taken, with its reason in the file cache, and
-        `CloudError`; `FileTooLarge` also where the disk has no room for it. A file that vanished, or that another pull
-        is taking, is an answer and no error.
+        A file that vanished, or that another pull is fetching, is a result and no error. Raises `PartnerError`,
+        `DataError` or `CloudError` when the file cannot be fetched; the file cache keeps the reason. Raises
+        `FileTooLarge` also when the local disk is full, and `EntryChanged` when the lease expired and another pull
+        has taken over.
         """
         entry = self._lease(item)
         if entry is None:
-            return FetchResult(path=item.path, state=_BUSY)
+            return FetchResult(path=item.path, state=FetchState.BUSY)
         try:
-            if _only_superseded(entry, item):
-                self._settle(entry)
-                return FetchResult(path=item.path, state="unchanged")
-            with _room(item.path):
-                return self._take(entry, item)
+            with tempfile.TemporaryDirectory(prefix="pull-") as folder:
+                return self._fetch_leased(entry, item, Path(folder) / "file")
         except EntryChanged:
             raise
         except Exception as error:
+            failure = error
+            if isinstance(error, OSError) and error.errno == ENOSPC:
+                failure = FileTooLarge(f"{item.path}: the local disk has no room for the file and its Parquet files")
+            # `EntryChanged`: another pull has the lease now, and its outcome is the one to keep.
             with suppress(EntryChanged):
-                self._fail(item, error)
-            raise
-
-    @cached_property
-    def _contents(self) -> Contents:
-        return Contents(
-            source=self.source.source,
-            cache=self.cache,
-            store=self.delivery.store,
-            raw_bucket=self.delivery.raw_bucket,
-            now=self.now,
-        )
+                self._record_failure(item, failure)
+            if failure is error:
+                raise
+            raise failure from error
 
     def _lease(self, item: WorkItem) -> FileEntry | None:
+        """Step 1. Return the leased entry, or None when another pull holds the lease."""
         entry = self.cache.get(self.source.source, item.path)
         if decide(item.listed, entry, now=self.now()) is FileDecision.BUSY:
             return None
@@ -120,129 +138,204 @@ class FileFetcher:
         except EntryChanged:
             return None
 
+    def _fetch_leased(self, entry: FileEntry, item: WorkItem, path: Path) -> FetchResult:
+        """Step 2, download to `path`. Then store the file, unless it vanished or is unchanged."""
+        if is_only_to_finalize(entry, item):
+            self._finalize(entry)
+            return FetchResult(path=item.path, state=FetchState.UNCHANGED)
+        try:
+            with path.open("wb") as file:
+                download = self.partner.fetch(item.path, file)
+        except FileVanished as error:
+            # The committed version stays. Objects that an interrupted attempt announced have to be deleted.
+            superseded = other_contents([*entry.superseded, entry.writing], entry.version)
+            changes = {"state": FileState.VANISHED, "writing": None, "superseded": superseded, "reason": str(error)}
+            self._finalize(self._save(entry.model_copy(update=changes)))
+            return FetchResult(path=item.path, state=FetchState.VANISHED)
+        entry = entry.model_copy(update=identity_of(item, download))
+        # With `writing`, an interrupted attempt has left objects: storing the file again marks them for deletion.
+        if entry.version and entry.version.content_sha256 == download.sha256 and not entry.writing:
+            state = FileState.DUPLICATE if entry.duplicate_of else FileState.STORED
+            self._finalize(entry.model_copy(update={"state": state, "reason": None}))
+            return FetchResult(path=item.path, state=FetchState.UNCHANGED, bytes=download.size)
+        return self._store(entry, path, download)
+
+    def _store(self, entry: FileEntry, path: Path, download: Download) -> FetchResult:
+        """Steps 2 (keep the file) to 7, for the download at `path`."""
+        bucket, sha256 = self.raw_writer.raw_bucket, download.sha256
+        landing_uri = f"s3://{bucket}/landing/source={entry.source}/{sha256}/{entry.path}"
+        self.raw_writer.store.put_new_file(landing_uri, path)
+
+        received_at = self._contents.first_received_at(sha256, entry.path)
+        staged = stage_file(path, self.source, name=entry.path, content_sha256=sha256, received_at=received_at)
+        version = staged.version
+
+        # Announced first: after a crash the entry names every object that may exist. What an interrupted attempt
+        # announced may exist too, so the same write marks it for deletion.
+        superseded = other_contents([*entry.superseded, entry.writing], version)
+        entry = self._save(entry.model_copy(update={"writing": version, "superseded": superseded}))
+        # Read after the announcement was written: `SharedContents` says why.
+        if self._contents.is_being_deleted(sha256, entry.path):
+            self._save(entry.model_copy(update={"lease": None}))
+            return FetchResult(path=entry.path, state=FetchState.BUSY)
+
+        # Names are derived from the content, and existing objects are kept: a repeated attempt completes the first one.
+        names = [version.object_name(partition) for partition in version.partitions]
+        self.raw_writer.write_rejects_file(self.source, staged.rejects, received_at=received_at, batch_id=sha256[:32])
+        self.raw_writer.write_files(self.source, staged.files, object_names=names, origin=entry.path)
+
+        # The commit is one conditional write, so there is no instant at which both contents count, or neither.
+        original = self._contents.original_path(sha256, entry.path)
+        committed = {
+            "state": FileState.DUPLICATE if original else FileState.STORED,
+            "version": version,
+            "writing": None,
+            "superseded": other_contents([*entry.superseded, entry.version], version),
+            "duplicate_of": original,
+            "landing_uri": landing_uri,
+            "rows": staged.rows,
+            "rejected": staged.rejected,
+            "stored_at": self.now(),
+            "reason": None,
+        }
+        entry = self._save(entry.model_copy(update=committed))
+        self._finalize(entry)
+        if original:
+            return FetchResult(path=entry.path, state=FetchState.DUPLICATE, bytes=download.size)
+        return FetchResult(
+            path=entry.path, state=FetchState.STORED, rows=entry.rows, rejected=entry.rejected, bytes=download.size
+        )
+
+    def _finalize(self, entry: FileEntry) -> None:
+        """Step 7: delete superseded objects, forget them, and release the lease."""
+        until = entry.lease.until if entry.lease else self.now()
+        # Deleted first and forgotten after that: otherwise a crash in between would leave objects that nobody knows of.
+        for version in entry.superseded:
+            self._contents.collect_garbage(version, entry.path, until=until)
+        self._save(entry.model_copy(update={"superseded": (), "lease": None}))
+
+    def _record_failure(self, item: WorkItem, error: Exception) -> None:
+        """Keep the reason and release the lease, if it is still ours; what was announced stays announced."""
+        entry = self.cache.get(self.source.source, item.path)
+        if entry and entry.lease and entry.lease.owner == self.owner:
+            changes = {"state": FileState.FAILED, "reason": str(error), "lease": None}
+            self._save(entry.model_copy(update=changes))
+
     def _save(self, entry: FileEntry) -> FileEntry:
-        """Save the entry. Where the answer was lost, or a second try met the first one's write, what is kept tells."""
-        wanted = entry.model_copy(update={"revision": entry.revision + 1})
+        """Save the entry and return it with its new revision. Raises `EntryChanged`, `CloudError`."""
+        saved = entry.model_copy(update={"revision": entry.revision + 1})
         try:
             return self.cache.save(entry)
         except CloudError:
-            if self.cache.get(entry.source, entry.path) != wanted:
+            # The write may have succeeded although its answer was lost, and a retry of it then finds its own write.
+            if self.cache.get(entry.source, entry.path) != saved:
                 raise
-        return wanted
+        return saved
 
-    def _take(self, entry: FileEntry, item: WorkItem) -> FetchResult:
-        with tempfile.TemporaryDirectory(prefix="pull-") as folder:
-            path = Path(folder) / "file"
-            with path.open("wb") as file:
-                try:
-                    download = self.partner.fetch(item.path, file)
-                except FileVanished as error:
-                    return self._vanished(entry, str(error))
-            entry = entry.model_copy(update=_identity(item, download))
-            if entry.version and entry.version.content_sha256 == download.sha256 and not entry.writing:
-                state = FileState.DUPLICATE if entry.duplicate_of else FileState.TAKEN
-                self._settle(entry.model_copy(update={"state": state, "reason": None}))
-                return FetchResult(path=item.path, state="unchanged", bytes=download.size)
-            return self._store(entry, path, download)
-
-    def _store(self, entry: FileEntry, path: Path, download: Download) -> FetchResult:
-        landing = f"s3://{self.delivery.raw_bucket}/landing/source={entry.source}/{download.sha256}/{entry.path}"
-        self.delivery.store.put_new_file(landing, path)
-        gathered = stage_file(
-            path,
-            self.source,
-            name=entry.path,
-            content_sha256=download.sha256,
-            received_at=self._contents.received_at(download.sha256, entry.path),
+    @cached_property
+    def _contents(self) -> SharedContents:
+        return SharedContents(
+            source=self.source.source,
+            cache=self.cache,
+            store=self.raw_writer.store,
+            raw_bucket=self.raw_writer.raw_bucket,
+            now=self.now,
         )
-        entry = self._announce(entry, gathered.version)
-        if self._contents.is_swept(download.sha256, entry.path):
-            self._save(entry.model_copy(update={"lease": None}))
-            return FetchResult(path=entry.path, state=_BUSY)
-        self._deliver(gathered, entry.path)
-        original = self._contents.original(download.sha256, entry.path)
-        entry = self._save(
-            entry.model_copy(
-                update={
-                    "state": FileState.DUPLICATE if original else FileState.TAKEN,
-                    "version": gathered.version,
-                    "writing": None,
-                    "superseded": _others([*entry.superseded, entry.version], gathered.version),
-                    "duplicate_of": original,
-                    "landing": landing,
-                    "rows": gathered.rows,
-                    "rejected": gathered.rejected,
-                    "taken_at": self.now(),
-                    "reason": None,
-                }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedContents:
+    """The contents of a source's files: several files may have the same one, whose objects are stored once.
+
+    One pull may delete objects that another one is about to need. Each pull therefore writes before it reads. The
+    deleting pull marks the content (`Content.deletions`) and then reads which files need it; the storing pull announces
+    that its file needs it and then reads whether the content is marked. At least one of them sees the other: then the
+    first keeps the objects, or the second leaves its file to the next pull. A mark expires with its pull's lease.
+    """
+
+    source: str
+    cache: FileCache
+    store: ObjectStore
+    raw_bucket: str
+    now: Callable[[], datetime]
+
+    def first_received_at(self, content_sha256: str, path: str) -> datetime:
+        """Return when a file first had the content; the first call, for the file at `path`, sets that to now."""
+        return self._update(content_sha256, path).received_at
+
+    def is_being_deleted(self, content_sha256: str, path: str) -> bool:
+        """Whether the pull of another file than `path` may be deleting the content's objects."""
+        content = self.cache.content(self.source, content_sha256)
+        return content is not None and bool(self._other_deletions(content, path))
+
+    def original_path(self, content_sha256: str, path: str) -> str | None:
+        """Return the path of another file that has the content already; None makes `path` the first one."""
+        first = self._update(content_sha256, path).first_path
+        entry = self.cache.get(self.source, first)
+        if entry is None or content_sha256 not in entry.needed_contents:
+
+            def take_over(content: Content) -> Content:
+                return content.model_copy(update={"first_path": path}) if content.first_path == first else content
+
+            first = self._update(content_sha256, path, take_over).first_path
+        return first if first != path else None
+
+    def collect_garbage(self, version: FileVersion, path: str, *, until: datetime) -> None:
+        """Delete the objects of a content that the file at `path` no longer needs, unless another file needs them.
+
+        Raises `EntryChanged` after `until`, the end of this pull's lease: another pull may be at work then.
+        """
+        sha256, mark = version.content_sha256, Lease(owner=path, until=until)
+
+        def change_mark(*marks: Lease) -> Callable[[Content], Content]:
+            return lambda content: content.model_copy(
+                update={"deletions": (*self._other_deletions(content, path), *marks)}
             )
-        )
-        self._settle(entry)
-        rows, rejected = (0, 0) if original else (entry.rows, entry.rejected)
-        return FetchResult(path=entry.path, state=entry.state, rows=rows, rejected=rejected, bytes=download.size)
 
-    def _announce(self, entry: FileEntry, version: FileVersion) -> FileEntry:
-        """Say what is about to be written; what an earlier attempt announced may be there, and is to go."""
-        superseded = _others([*entry.superseded, entry.writing], version)
-        return self._save(entry.model_copy(update={"writing": version, "superseded": superseded}))
+        self._update(sha256, path, change_mark(mark))
+        if not any(sha256 in entry.needed_contents for entry in self.cache.entries(self.source)):
+            if self.now() >= until:
+                raise EntryChanged(f"{self.source}: {path}: the lease has expired; the next pull repairs the file")
+            self.store.delete(version.object_uris(self.raw_bucket, self.source))
+        self._update(sha256, path, change_mark())
 
-    def _deliver(self, gathered: StagedFile, path: str) -> None:
-        version = gathered.version
-        contents = [version.hash_in(partition) for partition in version.partitions]
-        self.delivery.store_files(self.source, gathered.files, contents=contents, origin=path)
-        self.delivery.sideline_file(
-            self.source, gathered.sideline, received_at=gathered.received_at, batch_id=version.content_sha256[:32]
-        )
-        self.delivery.register(self.source, version.partitions)
+    def _other_deletions(self, content: Content, path: str) -> Sequence[Lease]:
+        return [mark for mark in content.deletions if mark.owner != path and self.now() < mark.until]
 
-    def _vanished(self, entry: FileEntry, reason: str) -> FetchResult:
-        """Let go of what an earlier attempt may have written; the version that was taken stays."""
-        superseded = _others([*entry.superseded, entry.writing], entry.version)
-        update = {"state": FileState.VANISHED, "writing": None, "superseded": superseded, "reason": reason}
-        self._settle(self._save(entry.model_copy(update=update)))
-        return FetchResult(path=entry.path, state=FileState.VANISHED)
-
-    def _fail(self, item: WorkItem, error: Exception) -> None:
-        """Keep the reason and let go of the lease, if it still is ours; what is half done stays announced."""
-        entry = self.cache.get(self.source.source, item.path)
-        if entry and entry.lease and entry.lease.owner == self.owner:
-            update = {"state": FileState.FAILED, "reason": str(error), "lease": None}
-            self._save(entry.model_copy(update=update))
-
-    def _settle(self, entry: FileEntry) -> None:
-        """Delete superseded objects that no file needs any more, forget them, and let go of the lease."""
-        until = entry.lease.until if entry.lease else self.now()
-        for version in entry.superseded:
-            self._contents.sweep(version, entry.path, until=until)
-        self._save(entry.model_copy(update={"superseded": (), "lease": None}))
+    def _update(
+        self, content_sha256: str, path: str, change: Callable[[Content], Content] = lambda content: content
+    ) -> Content:
+        """Create the content for `path` if it is unknown, apply `change`, and return the saved content."""
+        while True:
+            saved = self.cache.content(self.source, content_sha256)
+            content = saved or Content(
+                source=self.source, content_sha256=content_sha256, received_at=self.now(), first_path=path
+            )
+            changed = change(content)
+            if changed == saved:
+                return changed
+            # Changed by another pull, or by a write of our own whose answer was lost: reading it again decides.
+            with suppress(EntryChanged):
+                return self.cache.save_content(changed)
 
 
-@contextmanager
-def _room(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno != ENOSPC:
-            raise
-        raise FileTooLarge(f"{path}: the disk has no room for it and for what is made of it") from error
+def is_only_to_finalize(entry: FileEntry, item: WorkItem) -> bool:
+    """Whether the file is stored and unchanged, and an interrupted pull left only step 7 to do."""
+    stored = entry.state in {FileState.STORED, FileState.DUPLICATE} and not entry.writing
+    return stored and bool(entry.superseded) and (item.listed is None or entry.matches_listing(item.listed))
 
 
-def _only_superseded(entry: FileEntry, item: WorkItem) -> bool:
-    """Whether the file stands as it should, but for earlier objects that are still there."""
-    taken = entry.state in {FileState.TAKEN, FileState.DUPLICATE}
-    return taken and bool(entry.superseded) and not entry.writing and (item.listed is None or entry.shows(item.listed))
-
-
-def _identity(item: WorkItem, download: Download) -> dict[str, object]:
-    """Return what the file is known by: as it was downloaded, should it have changed since it was listed."""
+def identity_of(item: WorkItem, download: Download) -> dict[str, object]:
+    """Return the fields of `FileEntry` that later listings are compared with."""
     listed = item.listed
-    # Listings and answers may name one content differently: the listing's name is the one to compare with later.
+    # A listing and a download may give one content different ETags: later listings are compared with the listing's.
+    # The file has changed since it was listed if its size differs, and then only the download's ETag is right.
     etag = plain_etag(listed.etag) if listed and listed.size == download.size else download.etag
     return {"etag": etag, "size": download.size, "modified": listed.modified if listed else None}
 
 
-def _others(versions: list[FileVersion | None], kept: FileVersion | None) -> tuple[FileVersion, ...]:
-    """Return the versions of another content than `kept`, each once."""
-    found = {version.content_sha256: version for version in versions if version}
-    found.pop(kept.content_sha256 if kept else "", None)
-    return tuple(found.values())
+def other_contents(versions: Sequence[FileVersion | None], kept: FileVersion | None) -> tuple[FileVersion, ...]:
+    """Return the versions whose content differs from that of `kept`, each content once."""
+    others = {version.content_sha256: version for version in versions if version}
+    others.pop(kept.content_sha256 if kept else "", None)
+    return tuple(others.values())

@@ -1,7 +1,8 @@
-"""What is known of each pulled file, and what is to be done about it: the file cache.
+"""The file cache: what is known of each pulled file, and what a pull has to do about it.
 
-Every write names the revision that it was decided upon, so of two writers only the first succeeds. A lease is such a
-write: who has it takes the file, and when it has run out anybody may. No pull works on when its lease has run out.
+Every write names the revision that it was based on (optimistic locking): of two concurrent writers the first succeeds,
+and the second gets `EntryChanged`. A lease is such a write. Only its owner works on the file until the lease expires,
+and a pull whose lease has expired stops writing.
 """
 
 from __future__ import annotations
@@ -20,163 +21,171 @@ from slackwater.sources.partitions import Partition, object_uri
 
 
 class EntryChanged(CloudError):
-    """The entry, or the content, has been written since it was read."""
+    """The record has been written by another pull since it was read."""
 
 
 class FileState(StrEnum):
-    """What became of a file when it was last tried."""
+    """The outcome of the last attempt to fetch a file."""
 
     LEASED = "leased"
-    """It is being taken for the first time."""
-    TAKEN = "taken"
+    """The first attempt has not ended yet."""
+    STORED = "stored"
+    """Its rows are stored."""
     DUPLICATE = "duplicate"
-    """Its content is that of another file, and is stored once."""
+    """Another file has the same content, whose rows are stored once."""
     VANISHED = "vanished"
+    """The partner listed it, but had deleted it before it was fetched."""
     FAILED = "failed"
 
 
 class FileDecision(StrEnum):
-    """What a listing and the file cache together say of a file."""
+    """What a pull does with a file."""
 
     NEW = "new"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
     REPAIR = "repair"
-    """A pull was cut off while it took the file."""
+    """An earlier pull of the file was interrupted."""
     BUSY = "busy"
-    """Another pull is taking it now."""
+    """Another pull is fetching it now."""
 
 
-class _Record(BaseModel):
+class CacheRecord(BaseModel):
+    """Base of everything that the file cache stores."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class FileVersion(_Record):
-    """One content of a file, and the partitions that its rows are in."""
+class FileVersion(CacheRecord):
+    """One content of a file, and the partitions that hold its rows."""
 
     content_sha256: str
     partitions: tuple[Partition, ...]
     received_at: datetime | None = None
-    """When the content was first received: the age of its events was judged by that."""
+    """When the content was first received. Limits on the age of events are relative to this time."""
 
-    def objects(self, bucket: str, source: str) -> Iterator[str]:
-        """The addresses of the objects that this content gave."""
+    def object_uris(self, bucket: str, source: str) -> Iterator[str]:
+        """Yield the URIs of the objects that hold this content's rows, one for each partition."""
         for partition in self.partitions:
-            yield object_uri(bucket, source, partition, self.hash_in(partition))
+            yield object_uri(bucket, source, partition, self.object_name(partition))
 
-    def hash_in(self, partition: Partition) -> str:
-        """Return the content hash of its object in that partition: 32 hex digits."""
+    def object_name(self, partition: Partition) -> str:
+        """Return the name of its object in that partition: 32 hex digits, a hash of the content and the partition."""
+        # Derived from the content: a second attempt writes the same objects, and files with one content share them.
         return hashlib.sha256(f"{self.content_sha256}\n{'/'.join(partition)}".encode()).hexdigest()[:32]
 
 
-class Lease(_Record):
-    """Who is at work on something, and until when nobody else may be."""
+class Lease(CacheRecord):
+    """The exclusive right to work on something until it expires."""
 
     owner: str
     until: datetime
 
 
-class FileEntry(_Record):
+class FileEntry(CacheRecord):
     """One file of one source."""
 
     source: str
     path: str
     revision: int = 0
-    """0 until it is saved for the first time."""
+    """0 until the entry is saved for the first time."""
     state: FileState = FileState.LEASED
     etag: str | None = None
     size: int = 0
     modified: datetime | None = None
     version: FileVersion | None = None
-    """The content whose rows stand in the partitions."""
+    """The committed content: readers see its rows."""
     writing: FileVersion | None = None
-    """The content whose objects are being written: after a crash, some of them may be there."""
+    """The content whose objects are being written. After a crash, some of them may exist."""
     superseded: tuple[FileVersion, ...] = ()
-    """Earlier contents whose objects are to be deleted."""
+    """Earlier contents whose objects are still to be deleted."""
     duplicate_of: str | None = None
-    landing: str | None = None
-    """Address of the file as it came."""
+    """Path of the file whose stored rows it shares."""
+    landing_uri: str | None = None
+    """Where the unchanged file is kept."""
     rows: int = 0
     rejected: int = 0
-    taken_at: datetime | None = None
+    stored_at: datetime | None = None
     reason: str | None = None
-    """Why it failed."""
+    """Why the last attempt failed."""
     lease: Lease | None = None
-    """Which pull is taking it."""
+    """Held by the pull that is fetching the file."""
 
     @property
-    def contents(self) -> frozenset[str]:
-        """SHA-256 of the contents whose objects this file needs."""
-        return frozenset(found.content_sha256 for found in (self.version, self.writing) if found)
+    def needed_contents(self) -> frozenset[str]:
+        """SHA-256 digests of the contents whose objects this file needs."""
+        return frozenset(version.content_sha256 for version in (self.version, self.writing) if version)
 
-    def shows(self, listed: ListedFile) -> bool:
-        """Whether the file is still as it was when it was taken, as far as its listing tells.
+    def matches_listing(self, listed: ListedFile) -> bool:
+        """Whether a listing shows the file as it was when it was fetched.
 
-        An HTML index may tell neither size nor time: what such a one names is taken once.
+        An HTML index may show neither size nor time: a file with nothing to compare counts as unchanged.
         """
         if listed.size is not None and listed.size != self.size:
             return False
+        # The time counts only without an ETag: servers that copy a file again change its time, and not its content.
         etag = plain_etag(listed.etag)
         return etag == self.etag if etag and self.etag else listed.modified == self.modified
 
 
-class Content(_Record):
-    """One content of a source's files. Files that are alike share its objects."""
+class Content(CacheRecord):
+    """One content of a source's files. Files with the same content share its objects."""
 
     source: str
     content_sha256: str
     revision: int = 0
-    """0 until it is saved for the first time."""
+    """0 until the record is saved for the first time."""
     received_at: datetime
-    """When a file first had it: the age of its events is judged by that, whichever file has it now."""
-    first: str
-    """Path of the file that has it; of several, of the one that had it first."""
-    sweeps: tuple[Lease, ...] = ()
-    """By the paths of their files: pulls that delete its objects unless a file needs them."""
+    """When any file first had it. Limits on the age of events are relative to this time."""
+    first_path: str
+    """Path of the file that has it; if several have it, of the first one."""
+    deletions: tuple[Lease, ...] = ()
+    """Pulls that are deleting its objects unless a file needs them; a lease's owner is the path of the pull's file."""
 
 
 class FileCache(Protocol):
-    """Where entries and contents are kept."""
+    """Stores file entries and contents."""
 
     def entries(self, source: str) -> list[FileEntry]:
-        """Return all files of the source, as they are now."""
+        """Return all files of the source (strongly consistent)."""
 
     def get(self, source: str, path: str) -> FileEntry | None:
-        """Return one file, as it is now."""
+        """Return one file, or None (strongly consistent)."""
 
     def save(self, entry: FileEntry) -> FileEntry:
         """Write the entry and return it with its new revision.
 
-        Raises `EntryChanged` when the one that is kept does not have `entry.revision`.
+        Raises `EntryChanged` when the stored entry's revision is not `entry.revision`.
         """
 
     def content(self, source: str, content_sha256: str) -> Content | None:
-        """Return what is known of a content, as it is now."""
+        """Return one content, or None (strongly consistent)."""
 
     def save_content(self, content: Content) -> Content:
-        """Write it as `save` does an entry."""
+        """Write the content and return it with its new revision. Raises `EntryChanged` as `save` does."""
 
 
-def unsettled_objects(entries: Iterable[FileEntry], *, bucket: str) -> frozenset[str]:
-    """Return the addresses of objects that may be there and are no file's content: half written, or superseded.
+def uncommitted_objects(entries: Iterable[FileEntry], *, bucket: str) -> frozenset[str]:
+    """Return the URIs of objects that may exist but that readers have to ignore: half written or superseded ones.
 
-    A file's new content takes the place of the old one at the moment in which its entry says so.
+    A file's new content replaces the old one at the instant at which its entry is saved with the new `version`.
     """
-    settled: set[str] = set()
+    committed: set[str] = set()
     others: set[str] = set()
     for entry in entries:
         if entry.version:
-            settled.update(entry.version.objects(bucket, entry.source))
+            committed.update(entry.version.object_uris(bucket, entry.source))
         for version in (*entry.superseded, *((entry.writing,) if entry.writing else ())):
-            others.update(version.objects(bucket, entry.source))
-    return frozenset(others - settled)
+            others.update(version.object_uris(bucket, entry.source))
+    return frozenset(others - committed)
 
 
 def decide(listed: ListedFile | None, entry: FileEntry | None, *, now: datetime) -> FileDecision:
-    """Say what is to be done about a file that is wanted; `listed` is None when it is not there any more."""
+    """Return what a pull does with a file; `listed` is None when the partner does not list it any more."""
     if entry is None:
         return FileDecision.NEW
     if entry.lease:
+        # A pull releases its lease when it ends: an expired one belongs to a pull that was interrupted.
         return FileDecision.BUSY if now < entry.lease.until else FileDecision.REPAIR
     if entry.superseded or entry.writing:
         return FileDecision.REPAIR
@@ -184,4 +193,4 @@ def decide(listed: ListedFile | None, entry: FileEntry | None, *, now: datetime)
         return FileDecision.UNCHANGED
     if entry.state in {FileState.VANISHED, FileState.FAILED}:
         return FileDecision.CHANGED if entry.version else FileDecision.NEW
-    return FileDecision.UNCHANGED if entry.shows(listed) else FileDecision.CHANGED
+    return FileDecision.UNCHANGED if entry.matches_listing(listed) else FileDecision.CHANGED

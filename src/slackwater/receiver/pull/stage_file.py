@@ -1,15 +1,14 @@
-"""A downloaded file read, and gathered into what is to be written of it: all on local disk, in bounded memory."""
+"""Parse a downloaded file into Parquet files and rejects on local disk, in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
 
-from slackwater.receiver.parsing.event_checks import RejectedEvent
 from slackwater.receiver.parsing.formats.read import read_file
 from slackwater.receiver.pull.file_cache import FileVersion
 from slackwater.receiver.writing.partition_writer import PartitionFile, PartitionWriter
@@ -20,59 +19,61 @@ from slackwater.sources.definition import Source
 
 @dataclass(frozen=True, kw_only=True)
 class StagedFile:
-    """What is to be written of a file."""
+    """A parsed file on local disk, ready to be written to the raw bucket."""
 
     version: FileVersion
-    received_at: datetime
-    """When the content was first received."""
     files: Sequence[PartitionFile]
-    """One for each of the version's partitions."""
-    sideline: Path
-    """Rejected records, as JSON on lines."""
+    """One Parquet file for each partition of `version`, in the same order."""
+    rejects: Path
+    """The rejected rows, as JSON lines."""
     rejected: int
+    """Number of rejected rows."""
 
     @property
     def rows(self) -> int:
-        """Events of all partitions."""
+        """Number of events in all partitions."""
         return sum(file.rows for file in self.files)
 
 
 def stage_file(path: Path, source: Source, *, name: str, content_sha256: str, received_at: datetime) -> StagedFile:
-    """Read the file at `path`, which the partner calls `name`; what is made of it lies beside it.
+    """Parse the file at `path` and write its events and rejects to files in the same folder.
 
-    Events' ages are judged by `received_at`. Raises `DataError` when no row could be read, or rows of too many hours.
+    `name` is the partner's name for the file, which errors and rejects show. Limits on the age of events are relative
+    to `received_at`. Raises `DataError` when the file cannot be read, or has rows of too many hours.
     """
     batch_id = content_sha256[:32]
-    sidelined, index, rejected = path.with_name("sideline.jsonl"), 0, 0
+    rejects, index, rejected = path.with_name("rejects.jsonl"), 0, 0
 
-    def stamped(table: pa.Table) -> pa.Table:
+    def with_metadata(table: pa.Table) -> pa.Table:
         return add_metadata(table, source, received_at=received_at, batch_id=batch_id)
 
     with (
-        sidelined.open("wb") as sideline,
-        PartitionWriter(path.parent, stamped, name=name, id_column=source.event_id) as parts,
+        rejects.open("wb") as rejects_file,
+        PartitionWriter(path.parent, with_metadata, name=name, id_column=source.event_id) as partitions,
     ):
         for block in read_file(path, source, name=name, received_at=received_at):
-            places = frozenset(item.index for item in block.rejected)
-            parts.add(assign_event_ids(block.table, source, batch_id=batch_id, rejected=places, first=index))
-            sideline.write(to_jsonl(_records(block.rejected, name, batch_id)))
-            index += block.table.num_rows + len(places)
-            rejected += len(places)
-        files = parts.finish()
+            # Generated ids count all rows of the file, rejected ones included, so that a retry assigns the same ids.
+            indexes = frozenset(event.index for event in block.rejected)
+            partitions.add(
+                assign_event_ids(block.table, source, batch_id=batch_id, rejected=indexes, first_index=index)
+            )
+            records = (
+                RejectRecord(
+                    index=event.index,
+                    line=event.line,
+                    reason=event.reason,
+                    rule=event.rule,
+                    batch_id=batch_id,
+                    origin=f"pull:{name}",
+                    text=event.text or "",
+                )
+                for event in block.rejected
+            )
+            rejects_file.write(to_jsonl(records))
+            index += block.table.num_rows + len(indexes)
+            rejected += len(indexes)
+        files = partitions.finish()
     version = FileVersion(
         content_sha256=content_sha256, partitions=tuple(file.partition for file in files), received_at=received_at
     )
-    return StagedFile(version=version, received_at=received_at, files=files, sideline=sidelined, rejected=rejected)
-
-
-def _records(rejected: Sequence[RejectedEvent], name: str, batch_id: str) -> Iterator[RejectRecord]:
-    for item in rejected:
-        yield RejectRecord(
-            index=item.index,
-            line=item.line,
-            reason=item.reason,
-            rule=item.rule,
-            batch_id=batch_id,
-            origin=f"pull:{name}",
-            text=item.text or "",
-        )
+    return StagedFile(version=version, files=files, rejects=rejects, rejected=rejected)

@@ -1,8 +1,8 @@
-"""JSON Web Tokens of an OIDC issuer: checked by the issuer's public keys, and nothing of them is kept.
+"""JSON Web Tokens of an OIDC issuer, verified with the issuer's public keys; none of them is stored.
 
-Which sources a token opens is its claim `slackwater_sources`, an array of names or `*`; whose it is, its claim
-`slackwater_partner`, or else `sub`. Nobody but the issuer can take a token back, so that it works until it expires:
-issuers make theirs for minutes or hours.
+The claim `slackwater_sources`, an array of names or `*`, says which sources a token is for; the claim
+`slackwater_partner`, or else `sub`, names the partner. We cannot revoke such a token, so it works until it expires;
+issuers let theirs expire after minutes or hours.
 """
 
 from __future__ import annotations
@@ -20,63 +20,80 @@ import jwt
 from slackwater.errors import PartnerError
 from slackwater.receiver.push.tokens import ALL_SOURCES, Grant, Tokens
 
+# Signatures with a private key that only the issuer has. `none` and every shared-secret algorithm are refused.
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
-"""Signatures by a private key that is the issuer's alone; `none` and all that have a shared secret are refused."""
+# How far the issuer's clock may differ from ours.
 LEEWAY_SECONDS = 30
-"""By how much the issuer's clock may differ from ours."""
-_KEPT_SECONDS = 600.0
+_CACHE_SECONDS = 600.0
+# Between two requests because of unknown key ids: invented key ids cannot make us hammer the issuer.
 _UNKNOWN_KEY_SECONDS = 60.0
-"""Between two requests for the sake of unknown keys: who invents key ids cannot make us hammer the issuer."""
-_FAILED_SECONDS = 10.0
-"""Between two requests while the issuer does not answer."""
+# Between two requests while the issuer does not answer.
+_FAILURE_SECONDS = 10.0
 _TIMEOUT = httpx.Timeout(5.0)
-_DOTS = 2
+# Three parts, separated by dots, make a JSON Web Token.
+_JWT_DOTS = 2
+# A subject as OpenID Connect defines it: at most 255 ASCII characters.
 _PARTNER = re.compile(r"[ -~]{1,255}")
-"""A subject as OIDC has it."""
 
 
 class JwtTokens:
-    """`slackwater.receiver.push.tokens.Tokens` by an issuer's word."""
+    """Finds the grants of an issuer's tokens."""
 
     def __init__(self, keys: IssuerKeys, *, audience: str, refused: Callable[[str], None]) -> None:
-        """Take tokens made for `audience`; `refused` is told why one is not taken, in words without the token."""
+        """Accept tokens for `audience`; `refused` is called with the reason, without the token, for each other one."""
         self._keys = keys
         self._audience = audience
         self._refused = refused
 
     def find(self, token: str) -> Grant | None:
-        """Return what the token opens; None when anything is wrong with it.
+        """Return the grant of the token; None when anything is wrong with it.
 
-        Raises `PartnerError` when that cannot be told because the issuer does not answer.
+        Raises `PartnerError` when the issuer does not answer, so that nothing can be said about the token.
         """
         try:
-            return _grant(self._claims(token))
-        except jwt.PyJWTError as defect:
-            self._refused(str(defect))
+            key_id = jwt.get_unverified_header(token).get("kid")
+            if key_id is None:
+                raise jwt.InvalidTokenError("its header names no key (kid)")
+            key = self._keys.find(key_id)
+            if key is None:
+                raise jwt.InvalidTokenError("the issuer has no key with that kid")
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=ALGORITHMS,
+                audience=self._audience,
+                issuer=self._keys.names,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
+            )
+            return grant_of(claims)
+        except jwt.PyJWTError as error:
+            self._refused(str(error))
             return None
 
-    def _claims(self, token: str) -> Mapping[str, Any]:
-        kid = jwt.get_unverified_header(token).get("kid")
-        if kid is None:
-            raise jwt.InvalidTokenError("its header names no key (kid)")
-        key = self._keys.find(kid)
-        if key is None:
-            raise jwt.InvalidTokenError("the issuer has no key of that kid")
-        return jwt.decode(
-            token,
-            key,
-            algorithms=ALGORITHMS,
-            audience=self._audience,
-            issuer=self._keys.names,
-            leeway=LEEWAY_SECONDS,
-            options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
-        )
+
+def grant_of(claims: Mapping[str, Any]) -> Grant:
+    """Return the grant that verified claims describe. Raises `jwt.InvalidTokenError`."""
+    try:
+        expires_at = datetime.fromtimestamp(int(claims["exp"]) + LEEWAY_SECONDS, UTC)
+    except (OverflowError, ValueError, OSError) as error:
+        raise jwt.InvalidTokenError("its claim exp is not a time") from error
+    partner = claims.get("slackwater_partner", claims.get("sub"))
+    if not isinstance(partner, str) or not _PARTNER.fullmatch(partner):
+        raise jwt.InvalidTokenError("its claim slackwater_partner, or else sub, is not a string of 1 to 255 characters")
+    # A token without this claim is valid and allows nothing.
+    sources = claims.get("slackwater_sources", [])
+    if sources == ALL_SOURCES:
+        sources = [ALL_SOURCES]
+    if not isinstance(sources, list) or not all(isinstance(name, str) for name in sources):
+        raise jwt.InvalidTokenError("its claim slackwater_sources is neither an array of names nor *")
+    return Grant(partner=partner, sources=frozenset(sources), expires_at=expires_at)
 
 
 class IssuerKeys:
-    """An issuer's public keys, found through its discovery document and kept for ten minutes.
+    """An issuer's public keys, read from its discovery document and kept for ten minutes.
 
-    For a key that is not among them the issuer is asked again, once a minute at most.
+    An unknown key id makes it read them again, at most once a minute.
     """
 
     def __init__(
@@ -86,110 +103,77 @@ class IssuerKeys:
         transport: httpx.BaseTransport,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Ask `issuer`, an address without a slash at its end, through `transport`."""
+        """Read the keys of `issuer`, a URL without a trailing slash, through `transport`."""
         self.names = (issuer, f"{issuer}/")
-        """What the issuer may call itself: some write a slash at the end."""
-        # A connection that is kept would have to outlast the hours for which a function may be frozen.
+        """The names that the issuer may give itself: some end with a slash."""
+        # No connection stays open: it would have to outlast the hours for which a Lambda function may be frozen.
         headers = {"accept": "application/json", "connection": "close"}
         self._http = httpx.Client(transport=transport, timeout=_TIMEOUT, headers=headers)
         self._clock = clock
         self._keys: dict[str, jwt.PyJWK] = {}
-        self._fetched_at = self._asked_at = float("-inf")
+        self._fetched_at = self._attempted_at = float("-inf")
         self._failure: PartnerError | None = None
 
-    def find(self, kid: str) -> jwt.PyJWK | None:
+    def find(self, key_id: str) -> jwt.PyJWK | None:
         """Return the key of that id; None when the issuer has none. Raises `PartnerError` if it does not answer."""
         now = self._clock()
-        if now >= self._fetched_at + _KEPT_SECONDS:
+        is_expired = now >= self._fetched_at + _CACHE_SECONDS
+        if is_expired:
             self._keys = {}
-            self._ask(now, pause=_FAILED_SECONDS)
-        elif kid not in self._keys:
-            self._ask(now, pause=_UNKNOWN_KEY_SECONDS)
-        if kid not in self._keys and self._failure:
-            raise PartnerError(f"the keys of {self.names[0]} are not to be had: {self._failure}") from self._failure
-        return self._keys.get(kid)
-
-    def _ask(self, now: float, *, pause: float) -> None:
-        """Ask the issuer, unless it was asked less than `pause` seconds ago."""
-        if now < self._asked_at + pause:
-            return
-        self._asked_at = now
-        try:
-            self._keys = self._fetch()
-        except PartnerError as failure:
-            self._failure = failure
-        else:
-            self._fetched_at, self._failure = now, None
+        pause = _FAILURE_SECONDS if is_expired else _UNKNOWN_KEY_SECONDS
+        if key_id not in self._keys and now >= self._attempted_at + pause:
+            self._attempted_at = now
+            try:
+                self._keys = self._fetch()
+            except PartnerError as error:
+                self._failure = error
+            else:
+                self._fetched_at, self._failure = now, None
+        if key_id not in self._keys and self._failure:
+            raise PartnerError(f"the keys of {self.names[0]} cannot be read: {self._failure}") from self._failure
+        return self._keys.get(key_id)
 
     def _fetch(self) -> dict[str, jwt.PyJWK]:
-        discovery = f"{self.names[0]}/.well-known/openid-configuration"
-        document = self._document(discovery)
+        discovery_url = f"{self.names[0]}/.well-known/openid-configuration"
+        document = self._get_json(discovery_url)
         if document.get("issuer") not in self.names:
-            raise PartnerError(f"{discovery}: `issuer` is not {self.names[0]}")
-        address = document.get("jwks_uri")
-        if not isinstance(address, str) or _is_encrypted(discovery) > _is_encrypted(address):
-            raise PartnerError(f"{discovery}: `jwks_uri` is not an https address")
+            raise PartnerError(f"{discovery_url}: `issuer` is not {self.names[0]}")
+        keys_url = document.get("jwks_uri")
+        # Only an issuer that is itself read by http, as in tests, may publish its keys by http.
+        is_https = isinstance(keys_url, str) and keys_url.startswith("https://")
+        if not isinstance(keys_url, str) or (discovery_url.startswith("https://") and not is_https):
+            raise PartnerError(f"{discovery_url}: `jwks_uri` is not an https URL")
         try:
-            published = jwt.PyJWKSet.from_dict(self._document(address))
+            key_set = jwt.PyJWKSet.from_dict(self._get_json(keys_url))
         except jwt.PyJWTError as error:
-            raise PartnerError(f"{address}: not a set of keys: {error}") from error
-        return {key.key_id: key for key in published if key.key_id and _is_for_signatures(key)}
+            raise PartnerError(f"{keys_url}: not a set of keys: {error}") from error
+        # The algorithms leave out an `oct` key: if an issuer published one, it would be a secret that everyone knows.
+        return {
+            key.key_id: key
+            for key in key_set
+            if key.key_id and key.algorithm_name in ALGORITHMS and key.public_key_use != "enc"
+        }
 
-    def _document(self, address: str) -> dict[str, Any]:
+    def _get_json(self, url: str) -> dict[str, Any]:
         try:
-            answer = self._http.get(address)
-            if answer.status_code != httpx.codes.OK:
-                raise PartnerError(f"{address}: answered {answer.status_code}, where 200 is expected")
-            document = answer.json()
+            response = self._http.get(url)
+            if response.status_code != httpx.codes.OK:
+                raise PartnerError(f"{url}: answered {response.status_code}, where 200 is expected")
+            document = response.json()
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise PartnerError(f"{address}: {str(error) or type(error).__name__}") from error
+            raise PartnerError(f"{url}: {str(error) or type(error).__name__}") from error
         if not isinstance(document, dict):
-            raise PartnerError(f"{address}: a JSON object is expected")
+            raise PartnerError(f"{url}: a JSON object is expected")
         return document
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokensByForm:
-    """Our own tokens and those of an issuer, told apart by their form: three parts make a JSON Web Token."""
+class TokensByFormat:
+    """Finds the grants of our own tokens and of an issuer's tokens, which have different formats."""
 
     own: Tokens
     issued: Tokens
 
     def find(self, token: str) -> Grant | None:
-        """Return what the plain `token` opens, as the one who gives out such tokens says."""
-        return (self.issued if token.count(".") == _DOTS else self.own).find(token)
-
-
-def _is_encrypted(address: str) -> bool:
-    return address.startswith("https://")
-
-
-def _is_for_signatures(key: jwt.PyJWK) -> bool:
-    # An `oct` key, were it published, would be a secret that everyone knows.
-    return key.algorithm_name in ALGORITHMS and key.public_key_use != "enc"
-
-
-def _grant(claims: Mapping[str, Any]) -> Grant:
-    """Return what verified claims say. Raises `jwt.InvalidTokenError`."""
-    try:
-        expires_at = datetime.fromtimestamp(int(claims["exp"]) + LEEWAY_SECONDS, UTC)
-    except (OverflowError, ValueError, OSError) as error:
-        raise jwt.InvalidTokenError("its claim exp is no time") from error
-    return Grant(partner=_partner(claims), sources=_sources(claims), expires_at=expires_at)
-
-
-def _sources(claims: Mapping[str, Any]) -> frozenset[str]:
-    """Without the claim the token opens nothing, which is no defect of it."""
-    found = claims.get("slackwater_sources", [])
-    if found == ALL_SOURCES:
-        return frozenset({ALL_SOURCES})
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise jwt.InvalidTokenError("its claim slackwater_sources is neither an array of names nor *")
-    return frozenset(found)
-
-
-def _partner(claims: Mapping[str, Any]) -> str:
-    found = claims.get("slackwater_partner", claims.get("sub"))
-    if not isinstance(found, str) or not _PARTNER.fullmatch(found):
-        raise jwt.InvalidTokenError("its claim slackwater_partner, or else sub, is not a text of 1 to 255 characters")
-    return found
+        """Return the grant of the plain `token`. Raises as `Tokens.find` does."""
+        return (self.issued if token.count(".") == _JWT_DOTS else self.own).find(token)

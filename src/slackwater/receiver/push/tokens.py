@@ -1,4 +1,4 @@
-"""Bearer tokens: a partner, the sources it may push to, and how long."""
+"""Bearer tokens: which partner may push to which sources, and until when."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ from pydantic import BaseModel, ConfigDict
 from slackwater.errors import InputError
 
 ALL_SOURCES = "*"
-"""In the place of a source's name: all that take pushes, those to come included."""
+"""Instead of a source's name: all sources that accept pushes, also those added later."""
 MAX_VALID = 2
-"""Valid tokens of one partner: the one in use and, while it is exchanged, the next."""
+"""Valid tokens of one partner: the one in use and, while a partner changes over, the next."""
 _PARTNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_KEPT_SECONDS = 30.0
-_KEPT_TOKENS = 1000
+# A revoked token works for this long at most.
+_CACHE_SECONDS = 30.0
+_CACHE_TOKENS = 1000
 
 
 class Grant(BaseModel):
-    """What a bearer token opens."""
+    """What a bearer token allows."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     partner: str
     sources: frozenset[str]
-    """Names of sources, or `*` for all."""
+    """Names of sources, or `*` for all sources."""
     expires_at: datetime | None = None
 
     def valid(self, now: datetime) -> bool:
-        """Whether it opens anything at that time."""
+        """Return whether the token is valid at the time `now`."""
         return self.expires_at is None or now < self.expires_at
 
     def allows(self, source: str) -> bool:
-        """Whether the partner may push to that source."""
+        """Return whether the partner may push to the source."""
         return ALL_SOURCES in self.sources or source in self.sources
 
 
 class TokenState(StrEnum):
-    """What became of a token."""
+    """The state of a token."""
 
     VALID = "valid"
     EXPIRED = "expired"
@@ -53,7 +54,7 @@ class TokenState(StrEnum):
 
 
 class Token(Grant):
-    """What is kept of a token of ours: all but the token itself."""
+    """What is stored of one of our own tokens: everything but the token itself."""
 
     token_hash: str
     created_at: datetime
@@ -61,15 +62,15 @@ class Token(Grant):
 
     @property
     def id(self) -> str:
-        """What it is called by; who knows the id cannot push with it."""
+        """A name for the token; it cannot be used to push."""
         return self.token_hash[:12]
 
     def valid(self, now: datetime) -> bool:
-        """Whether it opens anything at that time."""
+        """Return whether the token is valid at the time `now`."""
         return not self.revoked and super().valid(now)
 
     def state(self, now: datetime) -> TokenState:
-        """Return what has become of it by that time."""
+        """Return the state of the token at the time `now`."""
         if self.revoked:
             return TokenState.REVOKED
         return TokenState.VALID if self.valid(now) else TokenState.EXPIRED
@@ -77,57 +78,56 @@ class Token(Grant):
 
 @dataclass(frozen=True, kw_only=True)
 class NewToken:
-    """A token as it is handed out."""
+    """A token as it is given to a partner."""
 
     plain: str = field(repr=False)
-    """What the partner sends; it is stored nowhere."""
+    """What the partner sends; it is never stored."""
     token: Token
 
 
 class Tokens(Protocol):
-    """Who knows tokens."""
+    """Finds the grants of tokens."""
 
     def find(self, token: str) -> Grant | None:
-        """Return what the plain `token` opens, or once opened; None when it was never given out.
+        """Return the grant of the plain `token`, which may have expired or be revoked; None for an unknown token.
 
-        Raises `CloudError` or `PartnerError` when whoever would know does not answer.
+        Raises `CloudError` or `PartnerError` when the table or the issuer of tokens does not answer.
         """
 
 
-class KeptTokens:
-    """Keeps in memory what was found, for half a minute: so long at most does a revoked token go on working."""
+class CachedTokens:
+    """Keeps grants in memory for half a minute."""
 
     def __init__(self, tokens: Tokens, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._tokens = tokens
         self._clock = clock
-        self._kept: dict[str, tuple[float, Grant]] = {}
+        self._entries: dict[str, tuple[float, Grant]] = {}
+        """Expiry and grant, by the token's hash."""
 
     def find(self, token: str) -> Grant | None:
-        """Return what the plain `token` opens, or once opened; one that was never given out is asked for each time."""
+        """Return the grant of the plain `token`; an unknown token is looked up each time."""
         key = token_hash(token)
-        until, known = self._kept.get(key, (0.0, None))
-        if known and self._clock() < until:
-            return known
-        found = self._tokens.find(token)
-        if found is None:
+        expiry, grant = self._entries.get(key, (0.0, None))
+        if grant and self._clock() < expiry:
+            return grant
+        grant = self._tokens.find(token)
+        if grant is None:
             return None
-        if len(self._kept) >= _KEPT_TOKENS:
-            self._kept.clear()
-        self._kept[key] = (self._clock() + _KEPT_SECONDS, found)
-        return found
+        if len(self._entries) >= _CACHE_TOKENS:
+            self._entries.clear()
+        self._entries[key] = (self._clock() + _CACHE_SECONDS, grant)
+        return grant
 
 
 def token_hash(token: str) -> str:
-    """Return what a plain token is kept by: its SHA-256, hex.
-
-    A token is found by its hash as a key, and never compared: how long that takes tells nothing of the tokens there
-    are. It is random and long, so its hash needs no salt and no slow function.
-    """
+    """Return the hash under which a plain token is stored: its SHA-256 in hex."""
+    # The hash is looked up as a key and never compared, so the time it takes reveals nothing about other tokens. Tokens
+    # are long and random, so their hashes need no salt and no slow function.
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def new_token(partner: str, sources: Iterable[str], *, now: datetime, expires_at: datetime | None = None) -> NewToken:
-    """Return a token of 256 random bits. It has no dots, which tells it from a JSON Web Token."""
+    """Return a token of 256 random bits. Unlike a JSON Web Token it contains no dots."""
     plain = secrets.token_urlsafe(32)
     token = Token(
         token_hash=token_hash(plain),
@@ -139,11 +139,11 @@ def new_token(partner: str, sources: Iterable[str], *, now: datetime, expires_at
     return NewToken(plain=plain, token=token)
 
 
-def partner_name(text: str) -> str:
-    """Return a partner's name as it was given. Raises `InputError`."""
-    if not _PARTNER.fullmatch(text):
+def check_partner_name(name: str) -> str:
+    """Return the partner's name unchanged. Raises `InputError` when it is not valid."""
+    if not _PARTNER.fullmatch(name):
         raise InputError(
-            f"partner: {text!r} is not a name: 1 to 63 letters, digits, '.', '_' and '-' are expected, the first of "
-            "them a letter or a digit, such as acme or acme-eu"
+            f"partner: {name!r} is not a valid name: use 1 to 63 letters, digits, '.', '_' and '-', starting with a "
+            "letter or a digit, such as acme or acme-eu"
         )
-    return text
+    return name

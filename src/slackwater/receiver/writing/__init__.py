@@ -1,1 +1,1 @@
-"""Writing checked events to partitions, and rejected ones to the `sideline/` prefix."""
+"""Write checked events to their partitions, and rejected events under `sideline/`."""

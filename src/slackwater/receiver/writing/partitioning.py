@@ -1,4 +1,4 @@
-"""Accepted events split by their own hour, each part encoded as Parquet."""
+"""Split checked events by the UTC hour of their own timestamp, and encode each hour as Parquet."""
 
 from __future__ import annotations
 
@@ -15,33 +15,34 @@ from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import BATCH_ID, EVENT_TIME, RECEIVED_AT, TIMESTAMP, raw_schema
 from slackwater.sources.partitions import Partition
 
+# Dictionaries and statistics of all columns would take a third longer to write. An hour has too few events to gain from
+# them, and readers read all of its columns.
 PARQUET: Mapping[str, Any] = {
     "compression": "snappy",
     "use_dictionary": False,
     "write_statistics": [EVENT_TIME],
     "store_schema": False,
 }
-"""How raw objects are written. Dictionaries and statistics of all columns would take a third longer: an hour's events
-are too few to gain from them, and whoever reads them reads them all."""
+"""Options of `pyarrow.parquet` with which all raw objects are written."""
 
 
 class HourPart(NamedTuple):
-    """The events of one partition, in the order in which they came."""
+    """The events of one partition, in the order in which they were received."""
 
     partition: Partition
     table: pa.Table
 
 
 class HourSplit(NamedTuple):
-    """Events in order of hour, and where each hour begins."""
+    """A table sorted by hour, and the partitions that it holds."""
 
     table: pa.Table
     partitions: Sequence[Partition]
     bounds: Sequence[int]
-    """One more than there are partitions."""
+    """Partition `n` is the rows from `bounds[n]` to `bounds[n + 1]`."""
 
     def parts(self) -> Iterator[HourPart]:
-        """Each partition's events."""
+        """Yield the events of each partition, oldest hour first."""
         for partition, (start, end) in zip(self.partitions, pairwise(self.bounds), strict=True):
             yield HourPart(partition, self.table.slice(start, end - start))
 
@@ -49,9 +50,9 @@ class HourSplit(NamedTuple):
 def add_metadata(
     table: pa.Table, source: Source, *, received_at: datetime, batch_id: str, rejected: Collection[int] = ()
 ) -> pa.Table:
-    """Return a batch's checked events by `raw_schema`: with the time of their receipt, their batch and their own id.
+    """Add the time of receipt, the batch id and, where the source needs it, an event id; the result has `raw_schema`.
 
-    `rejected` are the places of the batch's other events, for those that are not numbered yet.
+    `rejected` are the indexes of the batch's events that are not in the table. A table that has event ids keeps them.
     """
     if GENERATED_ID not in table.column_names:
         table = assign_event_ids(table, source, batch_id=batch_id, rejected=rejected)
@@ -61,62 +62,68 @@ def add_metadata(
 
 
 def assign_event_ids(
-    table: pa.Table, source: Source, *, batch_id: str, rejected: Collection[int] = (), first: int = 0
+    table: pa.Table, source: Source, *, batch_id: str, rejected: Collection[int] = (), first_index: int = 0
 ) -> pa.Table:
-    """Return events with ids of the receiver's own, if their source's are: made of the batch and the place in it.
+    """Add the column of generated ids, `<batch id>-<index in the batch>`, if the source needs it.
 
-    `rejected` are the places of the other events, and `first` is where the table begins, if it is a part of the batch.
+    `rejected` are the indexes in the batch of the events that are not in the table. A table that is one block of a
+    batch starts at `first_index`.
     """
     if source.id_column != GENERATED_ID:
         return table
-    places = (place for place in range(first, first + table.num_rows + len(rejected)) if place not in rejected)
-    return table.append_column(GENERATED_ID, pa.array((f"{batch_id}-{place}" for place in places), pa.string()))
+    end = first_index + table.num_rows + len(rejected)
+    ids = (f"{batch_id}-{index}" for index in range(first_index, end) if index not in rejected)
+    return table.append_column(GENERATED_ID, pa.array(ids, pa.string()))
 
 
 def split_by_hour(table: pa.Table) -> HourSplit:
-    """Split events by the hour of their own timestamp; within an hour they keep their order."""
-    # Without a zone: Arrow would look for zone files, which Lambda's image does not have.
-    moments = table[EVENT_TIME].cast(pa.int64()).cast(pa.timestamp("us"))
-    hours = pc.floor_temporal(moments, unit="hour").combine_chunks()
+    """Split events by the UTC hour of their own timestamp; within an hour they keep their order."""
+    hours = event_hours(table)
     if pc.any(pc.greater(hours[:-1], hours[1:])).as_py():
         order = pc.sort_indices(hours)
         table, hours = table.take(order), hours.take(order)
     runs = pc.run_end_encode(hours)
-    partitions = [_partition(hour) for hour in runs.values.to_pylist()]
+    partitions = [Partition(hour.date().isoformat(), f"{hour.hour:02d}") for hour in runs.values.to_pylist()]
     return HourSplit(table.combine_chunks(), partitions, [0, *runs.run_ends.to_pylist()])
 
 
-def _partition(hour: datetime) -> Partition:
-    return Partition(hour.date().isoformat(), f"{hour.hour:02d}")
+def event_hours(table: pa.Table) -> pa.Array:
+    """Return the UTC hour of each event, as timestamps without a timezone."""
+    # With a timezone, Arrow would look for a timezone database, which Lambda's image does not have.
+    timestamps = table[EVENT_TIME].cast(pa.int64()).cast(pa.timestamp("us"))
+    return pc.floor_temporal(timestamps, unit="hour").combine_chunks()
 
 
-def drop_duplicates(found: HourSplit, column: str) -> HourSplit:
-    """Leave out each event whose value in `column` an earlier one of the same partition has."""
-    ids = found.table[column]
+def drop_duplicates(split: HourSplit, id_column: str) -> HourSplit:
+    """Keep the first event of each id in each partition."""
+    ids = split.table[id_column]
     if pc.count_distinct(ids).as_py() == len(ids):
-        return found
+        return split
     hours = pc.run_end_decode(
-        pa.RunEndEncodedArray.from_arrays(pa.array(found.bounds[1:], pa.int32()), range(len(found.partitions)))
+        pa.RunEndEncodedArray.from_arrays(pa.array(split.bounds[1:], pa.int32()), range(len(split.partitions)))
     )
-    places = first_places(pa.table({"hour": hours, "id": ids}))
-    bounds = [0, *pc.run_end_encode(hours.take(places)).run_ends.to_pylist()]
-    return HourSplit(found.table.take(places).combine_chunks(), found.partitions, bounds)
+    kept = first_rows(pa.table({"hour": hours, "id": ids}))
+    bounds = [0, *pc.run_end_encode(hours.take(kept)).run_ends.to_pylist()]
+    return HourSplit(split.table.take(kept).combine_chunks(), split.partitions, bounds)
 
 
-def places_of(rows: int) -> pa.Array:
-    """Return 0, 1, 2 ... for so many rows."""
+def first_rows(keys: pa.Table) -> pa.Array:
+    """Return the indexes, in order, of the rows whose key no earlier row has.
+
+    A key is all columns of a row; null equals null. This is the rule "an event id counts once".
+    """
+    indexed = keys.append_column("index", row_indexes(keys.num_rows))
+    first = indexed.group_by(keys.column_names, use_threads=False).aggregate([("index", "min")])["index_min"]
+    return first.take(pc.sort_indices(first)).combine_chunks()
+
+
+def row_indexes(rows: int) -> pa.Array:
+    """Return 0, 1, 2, ... as int64, one for each of `rows` rows."""
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows)), 1)
 
 
-def first_places(keys: pa.Table) -> pa.Array:
-    """Return, in order, the places of the rows that no earlier row is equal to."""
-    placed = keys.append_column("place", places_of(keys.num_rows))
-    found = placed.group_by(keys.column_names, use_threads=False).aggregate([("place", "min")])["place_min"]
-    return found.take(pc.sort_indices(found)).combine_chunks()
-
-
 def encode_parquet(table: pa.Table) -> bytes:
-    """Return the table as one Parquet file; the same table gives the same bytes."""
+    """Return the table as one Parquet file; equal tables give equal bytes."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=table.num_rows, **PARQUET)
     encoded: bytes = sink.getvalue().to_pybytes()

@@ -1,4 +1,4 @@
-"""The side-line: what could not be used, kept with its reason and as it came."""
+"""Rejected events as they are stored under `sideline/`: as they were sent, with the rule and the reason."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class RejectRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     index: Annotated[int, Field(ge=0)]
-    """Place among the events of its batch or file, from 0."""
+    """Position among the events of its batch or file, from 0."""
     line: int | None = None
-    """Line on which it starts, from 1, or a row's number in its sheet; none in a JSON array, or in Parquet."""
+    """Line on which it starts, from 1, or row number in a sheet; None in a JSON array or in Parquet."""
     reason: str
     rule: RejectionRule
     batch_id: str
@@ -30,16 +30,16 @@ class RejectRecord(BaseModel):
 
 
 def rejects_uri(bucket: str, source: str, *, received_at: datetime, batch_id: str) -> str:
-    """Return the address of a batch's rejected records, by the day on which it was first received."""
+    """Return the URI of a batch's rejected events, under the UTC day on which the batch was received first."""
     date = received_at.astimezone(UTC).date().isoformat()
     return f"{rejects_prefix(bucket, source, date)}{batch_id}.jsonl"
 
 
 def rejects_prefix(bucket: str, source: str, date: str = "") -> str:
-    """Return the address under which a source's rejected records lie: those of one day, or all of them."""
+    """Return the prefix of a source's rejected events: those of one day, or of all days without a date."""
     return f"s3://{bucket}/sideline/source={source}/{f'date={date}/' if date else ''}"
 
 
 def to_jsonl(records: Iterable[RejectRecord]) -> bytes:
-    """Return the records as JSON, one on a line."""
+    """Return the records as JSON lines."""
     return b"".join(record.model_dump_json(exclude_none=True).encode() + b"\n" for record in records)

@@ -1,4 +1,4 @@
-"""The side-line, read: what was rejected on which day by which rule, and the rejected events themselves."""
+"""Read the rejected events under `sideline/`: how many there are by day and rule, and the events themselves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from slackwater.receiver.writing.rejects import rejects_prefix
 from slackwater.storage import ObjectStore, StoredObject
 
 UNKNOWN = "unknown"
-"""Stands for the rule of an event that was rejected before rules were kept."""
-_READERS = 16
-"""Objects read at once: most of a read is waiting."""
+"""The rule of a stored event that names none."""
+# Most of a read is waiting for the store.
+_PARALLEL_READS = 16
 
 
 class StoredReject(BaseModel):
-    """A `SidelineRecord` as it lies there, in an older or a newer form too."""
+    """A `RejectRecord` as it is read: other releases may have written it with other fields and rules."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -36,19 +36,20 @@ class StoredReject(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedDay:
-    """How much of a source was rejected on the UTC day on which it came."""
+    """The number of events of a source that were rejected on one UTC day."""
 
     source: str
     date: str
+    """The day on which their batches were received."""
     events: int
     batches: int
-    """Batches and files that they came in."""
+    """Batches and files with rejected events."""
     rules: Counter[str]
     """Events by rule."""
 
 
 class RejectedEventOnDay(NamedTuple):
-    """A rejected event, and the UTC day on which it came."""
+    """A rejected event, and the UTC day on which its batch was received."""
 
     date: str
     record: StoredReject
@@ -56,31 +57,33 @@ class RejectedEventOnDay(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RejectsReader:
-    """Reads the side-line. Raises `CloudError`, and `DataError` for an object that is none of its own."""
+    """Reads rejected events. Raises `CloudError`, and `DataError` for an object that holds something else."""
 
     store: ObjectStore
     raw_bucket: str
 
     def days(self, source: str, dates: Iterable[str]) -> Iterator[RejectedDay]:
-        """Count what was rejected on each of the days; a day without is left out."""
-        with ThreadPoolExecutor(max_workers=_READERS) as pool:
+        """Count the rejected events of each of the days; days without any are left out."""
+
+        def count_rules(uri: str) -> Counter[str]:
+            return Counter(record.rule for record in self._records(uri))
+
+        with ThreadPoolExecutor(max_workers=_PARALLEL_READS) as pool:
             for date in dates:
-                addresses = [item.uri for item in self.store.list(rejects_prefix(self.raw_bucket, source, date))]
-                rules = sum(pool.map(self._rules, addresses), Counter[str]())
-                if addresses:
-                    yield RejectedDay(
-                        source=source, date=date, events=rules.total(), batches=len(addresses), rules=rules
-                    )
+                uris = [item.uri for item in self.store.list(rejects_prefix(self.raw_bucket, source, date))]
+                rules = sum(pool.map(count_rules, uris), Counter[str]())
+                if uris:
+                    yield RejectedDay(source=source, date=date, events=rules.total(), batches=len(uris), rules=rules)
 
     def events(self, source: str, dates: Iterable[str]) -> Iterator[RejectedEventOnDay]:
-        """Read what was rejected on each of the days: of a day the latest batch first, of a batch in its order."""
+        """Read the rejected events of the days: the latest batch of a day first, each batch in its order."""
         for date in dates:
             yield from self._events(self.store.list(rejects_prefix(self.raw_bucket, source, date)))
 
     def events_of_batch(self, source: str, batch_id: str) -> Iterator[RejectedEventOnDay]:
-        """Read what was rejected of one batch, whenever it came."""
-        every = self.store.list(rejects_prefix(self.raw_bucket, source))
-        return self._events(item for item in every if item.uri.endswith(f"/{batch_id}.jsonl"))
+        """Read the rejected events of one batch, whatever its day."""
+        objects = self.store.list(rejects_prefix(self.raw_bucket, source))
+        return self._events(item for item in objects if item.uri.endswith(f"/{batch_id}.jsonl"))
 
     def _events(self, objects: Iterable[StoredObject]) -> Iterator[RejectedEventOnDay]:
         for item in sorted(objects, key=lambda item: item.modified, reverse=True):
@@ -88,12 +91,10 @@ class RejectsReader:
             for record in self._records(item.uri):
                 yield RejectedEventOnDay(date, record)
 
-    def _rules(self, uri: str) -> Counter[str]:
-        return Counter(record.rule for record in self._records(uri))
-
     def _records(self, uri: str) -> Iterator[StoredReject]:
         for number, line in enumerate(self.store.get(uri).splitlines(), start=1):
             try:
                 yield StoredReject.model_validate_json(line)
             except ValidationError as error:
-                raise DataError(f"{uri}: line {number} is no rejected event: {error.errors()[0]['msg']}") from error
+                message = error.errors()[0]["msg"]
+                raise DataError(f"{uri}: line {number} is not a rejected event: {message}") from error

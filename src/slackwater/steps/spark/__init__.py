@@ -1,1 +1,1 @@
-"""The part of steps that needs Spark: reading sources, running a stage, what every Spark job does around its work."""
+"""The part of the library that needs Spark: reading sources, running a stage, publishing a day, comparing versions."""

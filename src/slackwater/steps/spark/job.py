@@ -1,56 +1,80 @@
-"""What every Spark job does around its work: a session, one-line JSON logs, an exit code."""
+"""What every Spark job does around its work: a session, logs as one-line JSON, an exit code."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from slackwater import errors
 
 _LOG = logging.getLogger("slackwater.job")
+_Argument = TypeVar("_Argument", bound=BaseModel)
 
 
 def run_job(
-    name: str, work: Callable[[SparkSession], Any], *, context: dict[str, str], tell: Callable[[str], None]
+    name: str,
+    work: Callable[[SparkSession], Any],
+    *,
+    context: dict[str, str],
+    report_failure: Callable[[str], None],
 ) -> int:
-    """Start Spark, do `work`, stop Spark; return the process's exit code.
+    """Start Spark, call `work`, stop Spark, and return the exit code of the process: 0, or 1 after an error.
 
-    Every line logged to standard output carries `context`. A failure leaves `ErrorType: message` as the job's last
-    line on standard error, and is told whole: of that line EMR hands on 256 characters.
+    Every line that is logged to standard output contains `context`. After an error, the last line on standard error is
+    `ErrorType: message`, and `report_failure` gets the same line: EMR passes on only 256 characters of standard error.
     """
-    _log_json({"job": name, **context})
+    _log_as_json({"job": name, **context})
     try:
-        spark = _session(name)
+        # Only settings that change results are made here. All others are made where the job is submitted.
+        spark = (
+            SparkSession.builder.appName(f"slackwater {name}")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.ansi.enabled", "true")
+            .getOrCreate()
+        )
         try:
-            started = _seconds_since_start(spark)
-            _LOG.info("spark started", extra={"fields": {"start_seconds": started}})
-            before = time.monotonic()
+            log("spark started", start_seconds=_seconds_since_start(spark))
+            began = time.monotonic()
             work(spark)
-            _LOG.info("done", extra={"fields": {"work_seconds": round(time.monotonic() - before, 3)}})
+            log("done", work_seconds=round(time.monotonic() - began, 3))
         finally:
             spark.stop()
-    except Exception as error:  # noqa: BLE001 - the edge of the process: every failure becomes its exit code
-        kind, message = explain(error)
-        _LOG.error("failed", exc_info=error, extra={"fields": {"error": kind, "reason": message}})
-        _tell(tell, f"{kind}: {message}")
-        sys.stderr.write(f"{kind}: {message}\n")
+    except Exception as error:  # noqa: BLE001 - the edge of the process: every error becomes its exit code
+        error_type, message = explain(error)
+        _LOG.error("failed", exc_info=error, extra={"fields": {"error": error_type, "reason": message}})
+        try:
+            report_failure(f"{error_type}: {message}")
+        except errors.SlackwaterError as unreported:
+            _LOG.warning("the failure could not be reported", extra={"fields": {"reason": str(unreported)}})
+        sys.stderr.write(f"{error_type}: {message}\n")
         return 1
     return 0
 
 
-def _tell(tell: Callable[[str], None], failure: str) -> None:
-    try:
-        tell(failure)
-    except errors.SlackwaterError as error:
-        _LOG.warning("the failure could not be told", extra={"fields": {"reason": str(error)}})
+def json_argument(model: type[_Argument]) -> Callable[[str], _Argument]:
+    """Return the `type` of a command line argument that is a JSON object of `model`.
+
+    For a malformed value argparse prints every fault with its field, and exits with 2.
+    """
+
+    def parse(value: str) -> _Argument:
+        try:
+            return model.model_validate_json(value)
+        except ValidationError as error:
+            faults = [f"{'.'.join(map(str, fault['loc'])) or 'the value'}: {fault['msg']}" for fault in error.errors()]
+            raise argparse.ArgumentTypeError(f"not a {model.__name__} as JSON: {'; '.join(faults)}") from error
+
+    return parse
 
 
 def log(message: str, **fields: Any) -> None:
@@ -59,42 +83,36 @@ def log(message: str, **fields: Any) -> None:
 
 
 def explain(error: BaseException) -> tuple[str, str]:
-    """Return the error's name and message on one line, without Spark's stack around what a step or a worker raised."""
-    text = str(error)
+    """Return the error's type and its message in one line, without Spark's stack trace.
+
+    For an error that a step or a Python worker raised inside of Spark, return that error and not Spark's own.
+    """
+    message = str(error)
     if isinstance(error, PySparkException):
-        raised = _raised_in_query(text) or _raised_in_worker(text)
+        raised = _raised_in_query(message) or _raised_in_worker(message)
         if raised:
             return raised
-        text = text.partition("JVM stacktrace")[0].partition("\n\tat ")[0]
-    return type(error).__name__, " ".join(text.split())
+        # Spark appends the stack of the JVM in one of two ways, with thousands of characters.
+        message = message.partition("JVM stacktrace")[0].partition("\n\tat ")[0]
+    return type(error).__name__, " ".join(message.split())
 
 
-def _raised_in_query(text: str) -> tuple[str, str] | None:
-    """Find what a step raised with `raise_error`."""
-    _, mark, rest = text.partition("[USER_RAISED_EXCEPTION] ")
+def _raised_in_query(message: str) -> tuple[str, str] | None:
+    """Return what a step raised with `raise_error`."""
+    _, mark, rest = message.partition("[USER_RAISED_EXCEPTION] ")
     if not mark:
         return None
     return errors.DataError.__name__, rest.partition(" SQLSTATE: ")[0].partition("\n")[0].strip()
 
 
-def _raised_in_worker(text: str) -> tuple[str, str] | None:
-    """Find what this library raised in a Python worker: the last line of its traceback."""
-    for line in text.splitlines():
-        kind, _, message = line.partition(": ")
-        module, _, name = kind.rpartition(".")
+def _raised_in_worker(message: str) -> tuple[str, str] | None:
+    """Return what this library raised in a Python worker: the last line of its traceback."""
+    for line in message.splitlines():
+        qualified, _, reason = line.partition(": ")
+        module, _, name = qualified.rpartition(".")
         if module == errors.__name__:
-            return name, message
+            return name, reason
     return None
-
-
-def _session(name: str) -> SparkSession:
-    """Settings here are those on which results depend; all others belong to whoever submits the job."""
-    return (
-        SparkSession.builder.appName(f"slackwater {name}")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.ansi.enabled", "true")
-        .getOrCreate()
-    )
 
 
 def _seconds_since_start(spark: SparkSession) -> float:
@@ -103,7 +121,7 @@ def _seconds_since_start(spark: SparkSession) -> float:
     return round(time.time() - started / 1000, 3)
 
 
-class _OneLine(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     def __init__(self, context: dict[str, str]) -> None:
         super().__init__()
         self._context = context
@@ -121,9 +139,10 @@ class _OneLine(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def _log_json(context: dict[str, str]) -> None:
+def _log_as_json(context: dict[str, str]) -> None:
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(_OneLine(context))
+    handler.setFormatter(_JsonFormatter(context))
+    # Spark's own loggers write to standard error; standard output carries these lines only.
     _LOG.handlers = [handler]
     _LOG.setLevel(logging.INFO)
     _LOG.propagate = False

@@ -1,4 +1,4 @@
-"""The warehouse table of a pipeline as Spark writes it: one commit for a day, which says whose it is, and its tag."""
+"""Spark's operations on a pipeline's warehouse table: schema changes, the commit of a day, and the tag of a version."""
 
 from __future__ import annotations
 
@@ -17,115 +17,120 @@ from slackwater.arrow.names import quoted
 from slackwater.errors import AuditFailed
 from slackwater.steps.spark.job import log
 
-_TABLE_PROPERTIES = {
+TABLE_PROPERTIES = {
     "format-version": "2",
-    # Days are published side by side: a commit that lost a race is tried again on the new state of the table.
+    # Several days are published at the same time: Iceberg retries a commit that lost the race on the new table state.
     "commit.retry.num-retries": "30",
     "commit.retry.max-wait-ms": "5000",
 }
-_ATTEMPTS = 20
-_LOST_RACE = ("CommitFailedException", "FIELD_ALREADY_EXISTS", "name already exists")
+CONFLICT_ATTEMPTS = 20
+CONFLICT_MESSAGES = ("CommitFailedException", "FIELD_ALREADY_EXISTS", "name already exists")
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What one commit did, as the table's own snapshot says."""
+    """What one commit did, as the table's snapshot records it."""
 
     snapshot_id: str
     rows: int
     replaced: int
 
 
-def prepare_table(spark: SparkSession, table: str, frame: DataFrame) -> None:
-    """Create the table, partitioned by date, or add the columns that are new to it.
+def quoted_table(catalog_table: str) -> str:
+    """Return `catalog.database.table` with each part quoted for Spark SQL."""
+    return ".".join(quoted(part) for part in catalog_table.split("."))
 
-    Raises `AuditFailed` if a column of the table is not among the frame's, or is of another type there.
+
+def prepare_table(spark: SparkSession, table: str, frame: DataFrame) -> None:
+    """Create the table, partitioned by date, or add the frame's new columns to it.
+
+    Raises `AuditFailed` if the frame lacks a column of the table, or has it with another type.
     """
     if not spark.catalog.tableExists(table):
         create_table(spark, table, frame.schema)
-    there = {field.name.lower(): field.dataType.simpleString() for field in _schema_now(spark, table)}
-    here = {field.name.lower(): field.dataType.simpleString() for field in frame.schema}
-    gone = sorted(set(there) - set(here))
-    if gone:
-        raise AuditFailed(f"{table} has columns that the rows to publish lack: {', '.join(gone)}")
-    for name, kind in there.items():
-        if here[name] != kind:
-            raise AuditFailed(f"column {name} of {table} is {kind}; the rows to publish have it as {here[name]}")
+    # Spark and Iceberg match column names without regard to case.
+    existing = {field.name.lower(): field.dataType.simpleString() for field in _current_schema(spark, table)}
+    new = {field.name.lower(): field.dataType.simpleString() for field in frame.schema}
+    missing = sorted(set(existing) - set(new))
+    if missing:
+        raise AuditFailed(f"{table} has columns that the rows to publish lack: {', '.join(missing)}")
+    for name, data_type in existing.items():
+        if new[name] != data_type:
+            raise AuditFailed(f"column {name} of {table} is {data_type}; the rows to publish have it as {new[name]}")
     add_columns(spark, table, frame.schema)
 
 
 def add_columns(spark: SparkSession, table: str, schema: StructType) -> None:
-    """Add the columns that the table lacks; another job may do so at the same time."""
+    """Add the columns of `schema` that the table lacks. Another job may do the same at the same time."""
 
     def add() -> None:
-        there = {name.lower() for name in _schema_now(spark, table).names}
-        new = StructType([field for field in schema if field.name.lower() not in there])
+        existing = {name.lower() for name in _current_schema(spark, table).names}
+        new = StructType([field for field in schema if field.name.lower() not in existing])
         if new.fields:
-            spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({_columns(new)})")
+            spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({_column_list(new)})")
             log("columns added", table=table, columns=new.names)
 
-    against_others(add)
+    retry_on_conflict(add)
 
 
-def against_others(change: Callable[[], object]) -> None:
-    """Make a change of a table's metadata, again when another job's commit came in between.
+def retry_on_conflict(change: Callable[[], object]) -> None:
+    """Change a table's metadata, and try again when another job has committed in between.
 
-    Iceberg does so itself for commits of rows, but not for columns and tags: they are tried once on the state they saw.
+    Raises the error of `change` if it is not a conflict, or after `CONFLICT_ATTEMPTS` attempts.
     """
-    for attempt in range(1, _ATTEMPTS + 1):
+    # Iceberg itself retries commits of rows. It does not retry new columns and tags.
+    for attempt in range(1, CONFLICT_ATTEMPTS + 1):
         try:
             change()
         except Exception as error:
-            if attempt == _ATTEMPTS or not any(sign in str(error) for sign in _LOST_RACE):
+            if attempt == CONFLICT_ATTEMPTS or not any(message in str(error) for message in CONFLICT_MESSAGES):
                 raise
-            time.sleep(random.uniform(0, 0.2 * attempt))  # noqa: S311 - so that two losers do not meet again
+            time.sleep(random.uniform(0, 0.2 * attempt))  # noqa: S311 - jitter, so that two jobs do not collide again
         else:
             return
 
 
-def _schema_now(spark: SparkSession, table: str) -> StructType:
+def _current_schema(spark: SparkSession, table: str) -> StructType:
+    # The session caches the table: without a refresh it does not see other jobs' commits.
     spark.catalog.refreshTable(table)
     return spark.table(table).schema
 
 
 def create_table(spark: SparkSession, table: str, schema: StructType) -> None:
-    """Create the table without rows; another job may do so at the same time."""
-    properties = ", ".join(f"'{name}' = '{value}'" for name, value in _TABLE_PROPERTIES.items())
-    statement = (
-        f"CREATE TABLE {table} ({_columns(schema)}) USING iceberg PARTITIONED BY (date) TBLPROPERTIES ({properties})"
-    )
+    """Create the table without rows. Another job may do the same at the same time."""
+    properties = ", ".join(f"'{name}' = '{value}'" for name, value in TABLE_PROPERTIES.items())
+    columns = _column_list(schema)
+    statement = f"CREATE TABLE {table} ({columns}) USING iceberg PARTITIONED BY (date) TBLPROPERTIES ({properties})"
     try:
         spark.sql(statement)
-    except Exception:  # catalogs differ in how they say that someone else was faster
+    except Exception:  # catalogs raise different errors when another job has created the table first
         if not spark.catalog.tableExists(table):
             raise
 
 
-def _columns(schema: StructType) -> str:
-    """Write columns as SQL, all of them nullable, so that a later run may leave one empty."""
+def _column_list(schema: StructType) -> str:
+    """Return the columns as SQL, all nullable: a later run may leave one empty."""
     return StructType([StructField(field.name, field.dataType) for field in schema]).toDDL()
 
 
 def refuse_if_overtaken(spark: SparkSession, table: str, identity: Mapping[str, str]) -> None:
-    """Raise `AuditFailed` if a later attempt has published the day: a job that outlived its run has older inputs."""
-    attempts = _snapshots_of(spark, table, identity, ("slackwater.pipeline", "slackwater.date")).select(
-        sf.max(sf.col("summary")["slackwater.attempt"].cast("int"))
-    )
-    latest = attempts.first()
+    """Raise `AuditFailed` if a later attempt has published the day: this job's inputs are older than the table."""
+    snapshots = _snapshots_of(spark, table, identity, ("slackwater.pipeline", "slackwater.date"))
+    latest = snapshots.select(sf.max(sf.col("summary")["slackwater.attempt"].cast("int"))).first()
     if latest is not None and latest[0] is not None and latest[0] > int(identity["slackwater.attempt"]):
         raise AuditFailed(
             f"attempt {latest[0]} has published {identity['slackwater.date']} already; "
-            f"this is attempt {identity['slackwater.attempt']}, over older inputs"
+            f"this is attempt {identity['slackwater.attempt']}, with older inputs"
         )
 
 
 def refuse_if_fewer(spark: SparkSession, table: str, day: date, *, rows: int) -> None:
-    """Raise `AuditFailed` if more rows stand published for the day than are to take their place."""
+    """Raise `AuditFailed` if the published day has more rows than the `rows` that would replace them."""
     spark.catalog.refreshTable(table)
-    standing = spark.table(table).where(sf.col("date") == sf.lit(day)).count()
-    if rows < standing:
+    published = spark.table(table).where(sf.col("date") == sf.lit(day)).count()
+    if rows < published:
         raise AuditFailed(
-            f"{rows} rows would take the place of the {standing} that stand published for {day}: if that is right, "
+            f"{rows} rows would replace the {published} rows that are published for {day}: if that is right, "
             f"run the day with --allow-fewer"
         )
 
@@ -139,20 +144,20 @@ def _snapshots_of(spark: SparkSession, table: str, identity: Mapping[str, str], 
 
 
 def overwrite_day(frame: DataFrame, table: str, day: date, identity: Mapping[str, str]) -> None:
-    """Replace the day's rows by the frame's, none included, in one commit that says whose it is."""
+    """Replace the day's rows by the frame's rows (also by none) in one commit with `identity` as its properties."""
     writer = frame.writeTo(table)
     for name, value in identity.items():
         writer = writer.option(f"snapshot-property.{name}", value)
+    # By a filter: dynamic overwrite would leave the old rows of a day whose new result is empty.
     writer.overwrite(sf.col("date") == sf.lit(day))
 
 
 def find_commit(spark: SparkSession, table: str, identity: Mapping[str, str]) -> Commit | None:
-    """Return the commit of this run and attempt, if there is one."""
+    """Return the commit of this run and attempt, or None if it has not committed."""
     if not spark.catalog.tableExists(table):
         return None
     names = ("slackwater.pipeline", "slackwater.date", "slackwater.run-id", "slackwater.attempt")
-    snapshots = _snapshots_of(spark, table, identity, names)
-    row = snapshots.orderBy("committed_at").first()
+    row = _snapshots_of(spark, table, identity, names).orderBy("committed_at").first()
     if row is None:
         return None
     summary: dict[str, Any] = row["summary"]
@@ -163,12 +168,12 @@ def find_commit(spark: SparkSession, table: str, identity: Mapping[str, str]) ->
     )
 
 
-def tag(spark: SparkSession, table: str, name: str, snapshot_id: str) -> None:
-    """Name the published version; the tag keeps it when old snapshots are expired."""
+def create_tag(spark: SparkSession, table: str, name: str, snapshot_id: str) -> None:
+    """Tag the published version, so that it stays readable when old snapshots are expired."""
     statement = f"ALTER TABLE {table} CREATE TAG IF NOT EXISTS {quoted(name)} AS OF VERSION {int(snapshot_id)}"
 
     def create() -> None:
         spark.catalog.refreshTable(table)
         spark.sql(statement)
 
-    against_others(create)
+    retry_on_conflict(create)

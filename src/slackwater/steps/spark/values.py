@@ -1,4 +1,4 @@
-"""Single values of two versions of a row: whether they are the same, and how they are shown."""
+"""Single values of two versions of a row: whether they are equal, and how they are displayed."""
 
 from __future__ import annotations
 
@@ -23,82 +23,75 @@ from pyspark.sql.types import (
 )
 
 
-def same(before: Column, after: Column, kind: DataType, tolerance: float) -> Column:
-    """Whether two values are the same; never null.
+def equal(before: Column, after: Column, data_type: DataType, tolerance: float) -> Column:
+    """Whether two values are equal; never null.
 
-    Floating-point values, inside others too, are the same when they differ by no more than `tolerance` of the larger
-    one; NaN is the same as NaN, and null as null. Everything else is compared exactly, a map whatever its order.
+    Floating-point values, also inside of other values, are equal if they differ by at most `tolerance` of the larger
+    one. NaN equals NaN, and null equals null. All other values are compared exactly; the order of a map is ignored.
     """
-    if not _is_inexact(kind):
+    if not _needs_own_comparison(data_type):
         return before.eqNullSafe(after)
-    match kind:
+    match data_type:
         case ArrayType():
-            alike = _same_elements(before, after, kind.elementType, tolerance)
+            equals = sf.zip_with(before, after, lambda old, new: equal(old, new, data_type.elementType, tolerance))
+            result = (sf.size(before) == sf.size(after)) & sf.forall(equals, lambda element: element)
         case MapType():
-            alike = _same_entries(before, after, kind.valueType, tolerance)
+
+            def same_entry(name: Column) -> Column:
+                old, new = sf.try_element_at(before, name), sf.try_element_at(after, name)
+                return sf.map_contains_key(after, name) & equal(old, new, data_type.valueType, tolerance)
+
+            result = (sf.size(before) == sf.size(after)) & sf.forall(sf.map_keys(before), same_entry)
         case StructType():
-            parts = [same(before[f.name], after[f.name], f.dataType, tolerance) for f in kind.fields]
-            alike = reduce(and_, parts) & before.isNotNull() & after.isNotNull()
+            fields = [equal(before[f.name], after[f.name], f.dataType, tolerance) for f in data_type.fields]
+            result = reduce(and_, fields) & before.isNotNull() & after.isNotNull()
         case _:  # a floating-point number
-            alike = _close(before.cast("double"), after.cast("double"), tolerance) | before.eqNullSafe(after)
-    return sf.coalesce(alike, sf.lit(False)) | (before.isNull() & after.isNull())
+            result = _close(before.cast("double"), after.cast("double"), tolerance) | before.eqNullSafe(after)
+    return sf.coalesce(result, sf.lit(False)) | (before.isNull() & after.isNull())
 
 
 def _close(before: Column, after: Column, tolerance: float) -> Column:
     difference = sf.abs(before - after)
-    # What is not finite is close to nothing; to Spark NaN is larger than infinity, and equal to itself.
-    bounded = difference < sf.lit(float("inf"))
-    return bounded & (difference <= sf.greatest(sf.abs(before), sf.abs(after)) * tolerance)
+    # For Spark NaN is larger than infinity and equal to itself: only finite differences are close.
+    is_finite = difference < sf.lit(float("inf"))
+    return is_finite & (difference <= sf.greatest(sf.abs(before), sf.abs(after)) * tolerance)
 
 
-def _same_elements(before: Column, after: Column, kind: DataType, tolerance: float) -> Column:
-    alike = sf.zip_with(before, after, lambda old, new: same(old, new, kind, tolerance))
-    return (sf.size(before) == sf.size(after)) & sf.forall(alike, lambda each: each)
-
-
-def _same_entries(before: Column, after: Column, kind: DataType, tolerance: float) -> Column:
-    def in_both(key: Column) -> Column:
-        old, new = sf.try_element_at(before, key), sf.try_element_at(after, key)
-        return sf.map_contains_key(after, key) & same(old, new, kind, tolerance)
-
-    return (sf.size(before) == sf.size(after)) & sf.forall(sf.map_keys(before), in_both)
-
-
-def _is_inexact(kind: DataType) -> bool:
-    """Whether Spark's own comparison is not enough: for floating-point values and maps, and what holds them."""
-    match kind:
+def _needs_own_comparison(data_type: DataType) -> bool:
+    """Whether Spark's equality is not enough: floating-point values and maps, and types that contain them."""
+    match data_type:
         case StructType():
-            return any(_is_inexact(field.dataType) for field in kind.fields)
+            return any(_needs_own_comparison(field.dataType) for field in data_type.fields)
         case ArrayType():
-            return _is_inexact(kind.elementType)
+            return _needs_own_comparison(data_type.elementType)
         case _:
-            return isinstance(kind, FloatType | DoubleType | MapType)
+            return isinstance(data_type, FloatType | DoubleType | MapType)
 
 
 def finite(column: Column) -> Column:
-    """Return a number as a double, null for what is not finite."""
+    """Return a number as a double, and null for NaN and the infinities."""
     number = column.cast("double")
     return sf.when(sf.abs(number) < sf.lit(float("inf")), number)
 
 
-def shown(column: Column, kind: DataType, max_text: int) -> Column:
-    """Return a value as a truth value, a number, or a text of at most `max_text` characters."""
-    match kind:
+def readable(column: Column, data_type: DataType, max_length: int) -> Column:
+    """Return a value as a boolean, a number, or a string of at most `max_length` characters."""
+    match data_type:
         case BooleanType() | IntegralType() | DoubleType():
             return column
         case FloatType():
-            return column.cast("string").cast("double")  # 0.1 stays 0.1
+            return column.cast("string").cast("double")  # through a string, 0.1 stays 0.1
         case StringType():
-            text = column
+            string = column
         case TimestampType():
-            text = sf.concat(sf.translate(column.cast("string"), " ", "T"), sf.lit("Z"))
+            string = sf.concat(sf.translate(column.cast("string"), " ", "T"), sf.lit("Z"))
         case TimestampNTZType():
-            text = sf.translate(column.cast("string"), " ", "T")
+            string = sf.translate(column.cast("string"), " ", "T")
         case BinaryType():
-            text = sf.lower(sf.hex(sf.substring(column, 1, max_text)))
+            string = sf.lower(sf.hex(sf.substring(column, 1, max_length)))
         case ArrayType() | MapType() | StructType():
-            text = sf.to_json(column, {"ignoreNullFields": "false"})
+            string = sf.to_json(column, {"ignoreNullFields": "false"})
         case _:
-            text = column.cast("string")
-    short = sf.concat(sf.left(text, sf.lit(max_text - 3)), sf.lit("..."))
-    return sf.when(sf.length(text) > max_text, short).otherwise(text)
+            string = column.cast("string")
+    cut = sf.concat(sf.left(string, sf.lit(max_length - 3)), sf.lit("..."))
+    return sf.when(sf.length(string) > max_length, cut).otherwise(string)

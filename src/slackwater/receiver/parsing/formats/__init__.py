@@ -1,1 +1,1 @@
-"""A partner's files, in whatever format they come, as blocks of checked events."""
+"""Readers of file formats: each yields the blocks of a file as checked events."""

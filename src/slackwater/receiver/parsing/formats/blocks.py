@@ -1,77 +1,79 @@
-"""Text cut into blocks of whole records: a record never lies in two."""
+"""Cuts text files into blocks of whole records, so that each block can be parsed by itself."""
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from slackwater.errors import DataError
-from slackwater.receiver.parsing.formats.compression import Stream
-from slackwater.receiver.parsing.formats.text import BOM
+from slackwater.receiver.parsing.formats.compression import ByteStream
 
-MOST_RECORD = 16 * 2**20
-"""Bytes that one record may have."""
-BLOCK = 2 * 2**20
-"""Bytes that are parsed at once: what fits a processor's cache is parsed fastest."""
+# Largest size of one record.
+MAX_RECORD_BYTES = 16 * 2**20
+# A block that fits into the processor's cache is parsed fastest.
+BLOCK_BYTES = 2 * 2**20
 
 
-class Cut(Protocol):
-    """Where records and lines end."""
+class RecordFormat(Protocol):
+    """Knows where records and lines of a text format end."""
 
     @property
     def remedy(self) -> str:
-        """What to do when a record does not end."""
+        """What a user can do about a record without an end."""
 
-    def whole(self, data: bytes) -> int:
-        """Return how many bytes of `data`, which starts with a record, are records with their ends."""
+    def complete_length(self, data: bytes) -> int:
+        """Return the length of the complete records at the start of `data`, with their line ends."""
 
-    def line_ends(self, data: bytes) -> int:
-        """Return how many lines end in `data`."""
+    def count_line_ends(self, data: bytes) -> int:
+        """Return the number of line ends in `data`."""
 
 
 class Block(NamedTuple):
-    """Whole records."""
+    """Complete records of a file."""
 
     data: bytes
     line: int
-    """On which the first one starts, from 1."""
+    """Line number of the first record, from 1."""
 
 
-class Blocks:
-    """A text, block by block."""
+class BlockReader:
+    """Reads a text file in UTF-8 block by block; a byte order mark is skipped."""
 
-    def __init__(self, text: Stream, cut: Cut, *, name: str) -> None:
-        self._text, self._cut, self._name = text, cut, name
+    def __init__(self, stream: ByteStream, record_format: RecordFormat, *, name: str) -> None:
+        """Errors call the file `name`."""
+        self._stream, self._format, self._name = stream, record_format, name
         self._rest, self._line = b"", 1
-        while len(self._rest) < len(BOM) and self._read(BLOCK):
+        while len(self._rest) < len(codecs.BOM_UTF8) and self._read(BLOCK_BYTES):
             pass
-        self._rest = self._rest.removeprefix(BOM)
+        self._rest = self._rest.removeprefix(codecs.BOM_UTF8)
 
     def __iter__(self) -> Iterator[Block]:
-        """Take all that is left. Raises `DataError` for a record that is too long."""
-        size = BLOCK
+        """Generate the remaining blocks. Raises `DataError` when a record exceeds `MAX_RECORD_BYTES`."""
+        size = BLOCK_BYTES
         while self._read(size):
-            if whole := self._cut.whole(self._rest):
-                yield self._take(whole)
-            # A record that is not whole yet is looked at again when there is twice as much of it.
-            size = max(BLOCK, len(self._rest))
+            if length := self._format.complete_length(self._rest):
+                yield self._take(length)
+            # An incomplete record is looked at again when twice as much is there: the time stays linear.
+            size = max(BLOCK_BYTES, len(self._rest))
         if self._rest:
             yield self._take(len(self._rest))
 
     def _read(self, size: int) -> bool:
-        """Read on; say whether there was more."""
-        if len(self._rest) > MOST_RECORD:
+        """Append about `size` bytes to `_rest`. Returns False at the end of the file."""
+        if len(self._rest) > MAX_RECORD_BYTES:
             raise DataError(
-                f"{self._name}: the row that starts on line {self._line} has more than {MOST_RECORD:,} bytes: "
-                f"{self._cut.remedy}"
+                f"{self._name}: the row that starts on line {self._line} has more than {MAX_RECORD_BYTES:,} bytes: "
+                f"{self._format.remedy}"
             )
         before = len(self._rest)
-        self._rest += self._text.read(size)
-        while self._rest.endswith(b"\r") and (more := self._text.read(1)):
-            self._rest += more  # What looks like an end may be half of one.
+        self._rest += self._stream.read(size)
+        # A CR may be the first half of a CRLF.
+        while self._rest.endswith(b"\r") and (more := self._stream.read(1)):
+            self._rest += more
         return len(self._rest) > before
 
-    def _take(self, size: int) -> Block:
-        taken = Block(self._rest[:size], self._line)
-        self._rest, self._line = self._rest[size:], self._line + self._cut.line_ends(taken.data)
-        return taken
+    def _take(self, length: int) -> Block:
+        block = Block(self._rest[:length], self._line)
+        self._rest, self._line = self._rest[length:], self._line + self._format.count_line_ends(block.data)
+        return block

@@ -1,6 +1,6 @@
-"""A file's bytes as its format has them: expanded while they are read, never in memory as a whole.
+"""Decompresses files while they are read, so that their content is never in memory as a whole.
 
-The first bytes tell how a file is compressed, and not its name.
+The first bytes of a file tell how it is compressed; its name does not count.
 """
 
 from __future__ import annotations
@@ -17,113 +17,119 @@ import pyarrow as pa
 
 from slackwater.errors import DataError
 
-MOST_EXPANDED = 50 * 2**30
-"""Bytes that a file may expand to."""
-_MOST_TIMES = 1000
-"""How many times its own size a file may expand to."""
-_HARMLESS = 256 * 2**20
-"""Bytes that any file may expand to, be it ever so small: a few rows repeated compress well."""
+# Limits against compression bombs, in bytes after decompression: an absolute one, one relative to the file's size, and
+# a size that any file may reach, because a few repeated rows compress well.
+MAX_BYTES = 50 * 2**30
+_MAX_RATIO = 1000
+_ALWAYS_ALLOWED_BYTES = 256 * 2**20
 _MAGIC = re.compile(
     rb"(?P<gzip>\x1f\x8b)"
     rb"|(?P<zstd>\x28\xb5\x2f\xfd)"
+    # After the block size follows the magic number of a block, or of the end of an empty stream.
     rb"|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))"
+    # After "PK" follows a member, or the end of an empty archive.
     rb"|(?P<zip>PK(?:\x03\x04|\x05\x06))"
 )
-_ENCRYPTED = 0x1
+_ZIP_FLAG_ENCRYPTED = 0x1
 _CHUNK = 2**20
-_BROKEN = (OSError, EOFError, zlib.error, pa.ArrowException, zipfile.BadZipFile, NotImplementedError)
-"""What the standard library and Arrow raise for compressed data that is not what it should be."""
+# What the standard library and Arrow raise for broken compressed data.
+_BROKEN_DATA_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, zipfile.BadZipFile, NotImplementedError)
 
 
-class Stream(Protocol):
-    """Bytes in their order."""
+class ByteStream(Protocol):
+    """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes; none at the end. Raises `DataError` where they are broken."""
+        """Return up to `size` bytes; none at the end. Raises `DataError` when compressed data is broken."""
 
 
-def compression(path: Path) -> str | None:
-    """Return how the file is compressed: gzip, zstd, bz2, zip, or not at all."""
+def detect_compression(path: Path) -> str | None:
+    """Return `gzip`, `zstd`, `bz2` or `zip`; None when the file is not compressed."""
     with path.open("rb") as file:
-        found = _MAGIC.match(file.read(16))
-    return found.lastgroup if found else None
+        match = _MAGIC.match(file.read(16))
+    return match.lastgroup if match else None
 
 
 @contextmanager
-def expanded(path: Path, *, name: str) -> Iterator[Stream]:
-    """Open the file's content; `name` is what errors call it. Raises `DataError`."""
-    match compression(path):
+def open_decompressed(path: Path, *, name: str) -> Iterator[ByteStream]:
+    """Open the decompressed content of a file. Errors call the file `name`.
+
+    Raises `DataError` when the compressed data is broken or too large, or a zip archive does not hold exactly one file.
+    """
+    match detect_compression(path):
         case None:
             with path.open("rb", buffering=0) as file:
                 yield file
         case "zip":
-            with _member(path, name) as member:
-                yield _Bounded(member, path, name)
+            with open_zip_member(path, name) as member:
+                yield _LimitedStream(member, path, name)
         case codec:
             with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, codec) as stream:
-                yield _Bounded(stream, path, name)
+                yield _LimitedStream(stream, path, name)
 
 
 @contextmanager
-def expanded_file(path: Path, *, name: str) -> Iterator[Path]:
-    """As `expanded`, for formats that are not read from front to end: yield a file with the content."""
-    if compression(path) is None:
+def decompressed_file(path: Path, *, name: str) -> Iterator[Path]:
+    """Yield a file with the decompressed content, for formats that need random access; it is deleted afterwards.
+
+    Raises `DataError` as `open_decompressed` does.
+    """
+    if detect_compression(path) is None:
         yield path
         return
-    made = path.with_name(f"{path.name}.expanded")
+    decompressed = path.with_name(f"{path.name}.decompressed")
     try:
-        with expanded(path, name=name) as stream, made.open("wb") as file:
+        with open_decompressed(path, name=name) as stream, decompressed.open("wb") as file:
             while chunk := stream.read(_CHUNK):
                 file.write(chunk)
-        yield made
+        yield decompressed
     finally:
-        made.unlink(missing_ok=True)
+        decompressed.unlink(missing_ok=True)
 
 
-class _Bounded:
-    """Reads what compressed data expands to, and no more than is reasonable."""
+class _LimitedStream:
+    """Reads decompressed data up to the limits."""
 
-    def __init__(self, stream: Stream, path: Path, name: str) -> None:
+    def __init__(self, stream: ByteStream, path: Path, name: str) -> None:
         self._stream, self._name = stream, name
-        self._most = min(MOST_EXPANDED, max(_MOST_TIMES * path.stat().st_size, _HARMLESS))
-        self._size = 0
+        self._max_bytes = min(MAX_BYTES, max(_MAX_RATIO * path.stat().st_size, _ALWAYS_ALLOWED_BYTES))
+        self._bytes = 0
 
     def read(self, size: int, /) -> bytes:
-        with _intact(self._name):
+        with _translated_errors(self._name):
             chunk = self._stream.read(size)
-        self._size += len(chunk)
-        if self._size > self._most:
-            raise DataError(f"{self._name}: expands to more than {self._most:,} bytes: send it in parts")
+        self._bytes += len(chunk)
+        if self._bytes > self._max_bytes:
+            raise DataError(f"{self._name}: expands to more than {self._max_bytes:,} bytes: send it in parts")
         return chunk
 
 
 @contextmanager
-def _member(path: Path, name: str) -> Iterator[Stream]:
-    """Open the one data file that a zip archive holds."""
-    with _intact(name):
+def open_zip_member(path: Path, name: str) -> Iterator[ByteStream]:
+    """Open the only data file of a zip archive. Raises `DataError` when it is encrypted, or not the only one."""
+    with _translated_errors(name):
         archive = zipfile.ZipFile(path)
     with archive:
-        files = [member for member in archive.infolist() if not _is_aside(member)]
-        if len(files) != 1:
-            held = ", ".join(member.filename for member in files[:10]) or "none"
-            raise DataError(f"{name}: a zip archive of {len(files)} files ({held}): send one in each archive")
-        if files[0].flag_bits & _ENCRYPTED:
-            raise DataError(f"{name}: {files[0].filename} in it is encrypted: send it without a password")
-        with _intact(name):
-            opened = archive.open(files[0])
-        with opened:
-            yield opened
-
-
-def _is_aside(member: zipfile.ZipInfo) -> bool:
-    """Whether it is a folder, or what an operating system leaves beside the data."""
-    steps = member.filename.split("/")
-    return member.is_dir() or steps[0] == "__MACOSX" or steps[-1].startswith(".")
+        # Folders, and files that macOS and other systems add, are not data.
+        members = [
+            member
+            for member in archive.infolist()
+            if not (member.is_dir() or re.search(r"^__MACOSX(/|$)|(^|/)\.[^/]*$", member.filename))
+        ]
+        if len(members) != 1:
+            listed = ", ".join(member.filename for member in members[:10]) or "none"
+            raise DataError(f"{name}: a zip archive of {len(members)} files ({listed}): send one file per archive")
+        if members[0].flag_bits & _ZIP_FLAG_ENCRYPTED:
+            raise DataError(f"{name}: its file {members[0].filename} is encrypted: send it without a password")
+        with _translated_errors(name):
+            stream = archive.open(members[0])
+        with stream:
+            yield stream
 
 
 @contextmanager
-def _intact(name: str) -> Iterator[None]:
+def _translated_errors(name: str) -> Iterator[None]:
     try:
         yield
-    except _BROKEN as error:
+    except _BROKEN_DATA_ERRORS as error:
         raise DataError(f"{name}: its compressed data is broken ({error}): send the file again") from error

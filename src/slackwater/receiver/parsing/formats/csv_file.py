@@ -1,4 +1,4 @@
-"""A CSV file read into checked rows: columns by the header's names, every cell a text until its field reads it."""
+"""Reads and checks a CSV file: columns are named by the header, and cells are strings until their field reads them."""
 
 from __future__ import annotations
 
@@ -18,148 +18,185 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from slackwater.errors import DataError
+from slackwater.formatting import counted
 from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, check_table
 from slackwater.receiver.parsing.formats.blocks import Block
-from slackwater.receiver.parsing.formats.compression import Stream
-from slackwater.receiver.parsing.formats.csv_numbers import read_numerals
-from slackwater.receiver.parsing.formats.csv_records import Dialect, Records
-from slackwater.receiver.parsing.formats.tables import expect_usable
-from slackwater.receiver.parsing.formats.text import Text
+from slackwater.receiver.parsing.formats.compression import ByteStream
+from slackwater.receiver.parsing.formats.csv_records import CsvBlockReader, CsvRecordFormat, Utf8Stream
+from slackwater.receiver.parsing.formats.tables import check_columns
+from slackwater.receiver.parsing.patterns import MAX_INTEGER_STRING, WHITESPACE
 from slackwater.receiver.parsing.rejections import Rejection, RejectionRule
-from slackwater.receiver.parsing.values import BLANKS
 from slackwater.sources.definition import Source
-from slackwater.sources.fields import FieldType
+from slackwater.sources.event_schema import ARROW_TYPES
+from slackwater.sources.fields import FieldDefinition, FieldType
 from slackwater.sources.file_format import Csv
 
-_NUMBERS = frozenset({FieldType.INT64, FieldType.DOUBLE})
-_BROKEN = re.compile("[\udc80-\udcff]")
-"""What stands for a byte that is not UTF-8."""
-
-
-def read_csv(stream: Stream, form: Csv, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
-    """Read and check a file, block by block; `name` is what errors call it.
-
-    A row that cannot be used is rejected with its reason. Raises `DataError` where no row could be: no header, a header
-    without a column that every event needs, two columns of one name, or a row that does not end.
-    """
-    text, dialect = Text(stream, form.encoding), Dialect(form)
-    records = Records(text, dialect, name=name)
-    records.skip_lines(form.skip_lines)
-    columns = form.columns or _header(records.first(), form, source, name)
-    expect_usable(columns, source, name=name, what="definition" if form.columns else "header")
-    reader = _Reader(form, source, columns, text=text, dialect=dialect)
-    index = 0
-    for block in records:
-        rows = reader.read(block.data)
-        checked = check_table(rows.table, source, received_at=received_at, faults=rows.faults)
-        rejected = [
-            *(replace(item, index=rows.places[item.index]) for item in checked.rejected),
-            *(RejectedEvent(place, reason, RejectionRule.WRONG_WIDTH) for place, reason in rows.misfits.items()),
-        ]
-        yield CheckedEvents(checked.table, list(_located(rejected, block, dialect, text, first=index)))
-        index += rows.table.num_rows + len(rows.misfits)
-
-
-def _header(record: bytes, form: Csv, source: Source, name: str) -> list[str]:
-    if not record:
-        raise DataError(f"{name}: empty: a header with the names of its columns is expected")
-    try:
-        columns = _cells(record.decode(), form)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}: its header is not readable: {error}") from error
-    return [column.strip(BLANKS) for column in columns] if source.trim else columns
-
-
-def _cells(record: str, form: Csv) -> list[str]:
-    csv.field_size_limit(sys.maxsize)
-    quoted = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
-    return next(csv.reader(io.StringIO(record, newline=""), delimiter=form.delimiter, **quoted))
+# What `surrogateescape` decodes a byte to that is not UTF-8.
+_INVALID_UTF8 = re.compile("[\udc80-\udcff]")
+# Strings of these characters only are read by Arrow as by `read_value`, or refused: they exclude spaces, 0x1F and nan.
+_PLAIN_CHARACTERS = {FieldType.INT64: b"0123456789-", FieldType.DOUBLE: b"0123456789-.eE"}
+# One exception: `read_value` refuses very long integers, and Arrow reads them if they start with that many zeros.
+_LEADING_ZEROS = b"0" * (MAX_INTEGER_STRING - 20)
 
 
 class _Rows(NamedTuple):
-    """A block, parsed."""
+    """A parsed block. "Record" counts all records of the block, "row" those in the table."""
 
     table: pa.Table
-    """The records of the right width."""
-    places: Sequence[int]
-    """Where each of them stands among all records of the block."""
-    misfits: Mapping[int, str]
-    """Why the others, by their place, are not in the table."""
-    faults: Mapping[int, Rejection]
-    """Of rows of the table that are of no use."""
+    """The records with the right number of cells; all columns are strings."""
+    records: Sequence[int]
+    """The position of each row among the records."""
+    wrong_width: Mapping[int, str]
+    """By record: why it is not in the table."""
+    not_utf8: Mapping[int, Rejection]
+    """By row."""
 
 
-class _Reader:
+def read_csv(
+    stream: ByteStream, csv_format: Csv, source: Source, *, name: str, received_at: datetime
+) -> Iterator[CheckedEvents]:
+    """Read and check a CSV file, block by block. Errors call the file `name`.
+
+    Raises `DataError` when no row can be read: the file has no header, two columns have the same name, a required
+    column is missing, or a row has no end.
+    """
+    text, record_format = Utf8Stream(stream, csv_format.encoding), CsvRecordFormat(csv_format)
+    blocks = CsvBlockReader(text, record_format, name=name)
+    blocks.skip_lines(csv_format.skip_lines)
+    columns = csv_format.columns or parse_header(blocks.take_record(), csv_format, source, name)
+    check_columns(columns, source, name=name, part="definition" if csv_format.columns else "header")
+    parser = _BlockParser(csv_format, source, columns, text=text, record_format=record_format)
+    first_index = 0
+    for block in blocks:
+        rows = parser.parse(block.data)
+        checked = check_table(rows.table, source, received_at=received_at, rejections=rows.not_utf8)
+        rejected = [
+            *(replace(event, index=rows.records[event.index]) for event in checked.rejected),
+            *(RejectedEvent(record, reason, RejectionRule.WRONG_WIDTH) for record, reason in rows.wrong_width.items()),
+        ]
+        located = locate_rejected(rejected, block, record_format, text, first_index=first_index)
+        yield CheckedEvents(checked.table, list(located))
+        first_index += rows.table.num_rows + len(rows.wrong_width)
+
+
+def cast_plain_numbers(strings: pa.Array, field: FieldDefinition) -> pa.Array:
+    """Cast a column of numbers at once if Arrow reads all of them as `field` does, else return it unchanged.
+
+    This check of the characters is faster than a regular expression per cell. `field` must not have separators.
+    """
+    data = strings.buffers()[2]
+    characters = data.to_pybytes() if data else b""
+    if characters.translate(None, _PLAIN_CHARACTERS[field.type]) or _LEADING_ZEROS in characters:
+        return strings
+    try:
+        numbers = strings.cast(ARROW_TYPES[field.type])
+    except pa.ArrowInvalid:
+        return strings
+    if field.type is FieldType.DOUBLE and pc.all(pc.is_finite(numbers)).as_py() is False:
+        return strings
+    return numbers
+
+
+def parse_header(record: bytes, csv_format: Csv, source: Source, name: str) -> list[str]:
+    """Return the names of the columns. Raises `DataError` when there is no header, or it is not UTF-8."""
+    if not record:
+        raise DataError(f"{name}: empty: a header with the names of its columns is expected")
+    try:
+        columns = parse_record(record.decode(), csv_format)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}: its header is not readable: {error}") from error
+    return [column.strip(WHITESPACE) for column in columns] if source.trim else columns
+
+
+def parse_record(record: str, csv_format: Csv) -> list[str]:
+    """Return the cells of one record."""
+    csv.field_size_limit(sys.maxsize)
+    quoting = {"quotechar": csv_format.quote} if csv_format.quote else {"quoting": csv.QUOTE_NONE}
+    return next(csv.reader(io.StringIO(record, newline=""), delimiter=csv_format.delimiter, **quoting))
+
+
+class _BlockParser:
     """Parses the blocks of one file."""
 
-    def __init__(self, form: Csv, source: Source, columns: Sequence[str], *, text: Text, dialect: Dialect) -> None:
-        self._form, self._source, self._columns = form, source, columns
-        self._text, self._dialect = text, dialect
-        self._fields = {field.origin or name: field for name, field in source.fields.items()}
+    def __init__(
+        self,
+        csv_format: Csv,
+        source: Source,
+        columns: Sequence[str],
+        *,
+        text: Utf8Stream,
+        record_format: CsvRecordFormat,
+    ) -> None:
+        self._csv_format, self._source, self._columns = csv_format, source, columns
+        self._text, self._record_format = text, record_format
+        self._fields = source.partner_fields
 
-    def read(self, data: bytes) -> _Rows:
-        """Parse whole records."""
-        rows = self._parse(data) if _is_utf8(data) else self._parse_broken(data)
-        columns = [self._numbers(rows.table[name].chunk(0), name) for name in self._columns]
+    def parse(self, data: bytes) -> _Rows:
+        """Parse complete records."""
+        rows = self._parse_utf8(data) if _is_utf8(data) else self._parse_with_invalid_utf8(data)
+        columns = [self._cast_numbers(rows.table[name].chunk(0), name) for name in self._columns]
         return rows._replace(table=pa.table(columns, names=self._columns))
 
-    def _parse(self, data: bytes) -> _Rows:
-        misfits: dict[int, str] = {}
+    def _parse_utf8(self, data: bytes) -> _Rows:
+        wrong_width: dict[int, str] = {}
 
-        def note(row: arrow_csv.InvalidRow) -> str:
-            where = "definition" if self._form.columns else "header"
-            misfits[row.number - 1] = f"{row.actual_columns} columns, where the {where} has {row.expected_columns}"
+        def skip_row(row: arrow_csv.InvalidRow) -> str:
+            part = "definition" if self._csv_format.columns else "header"
+            reason = f"the row has {counted(row.actual_columns, 'column')}, but the {part} has {row.expected_columns}"
+            wrong_width[row.number - 1] = reason
             return "skip"
 
         table = arrow_csv.read_csv(
             pa.BufferReader(data),
             read_options=arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=self._columns),
             parse_options=arrow_csv.ParseOptions(
-                delimiter=self._form.delimiter,
-                quote_char=self._form.quote or False,
-                newlines_in_values=self._dialect.has_quotes(data),
-                invalid_row_handler=note,
+                delimiter=self._csv_format.delimiter,
+                quote_char=self._csv_format.quote or False,
+                newlines_in_values=self._record_format.has_quotes(data),
+                invalid_row_handler=skip_row,
             ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(self._columns, pa.string()),
                 null_values=self._source.null_values,
-                strings_can_be_null=self._has_nulls,
+                strings_can_be_null=self._arrow_reads_nulls,
                 check_utf8=False,
             ),
         )
-        records = range(table.num_rows + len(misfits))
-        places = [place for place in records if place not in misfits] if misfits else records
-        return _Rows(table, places, misfits, {})
+        count = table.num_rows + len(wrong_width)
+        records = [record for record in range(count) if record not in wrong_width] if wrong_width else range(count)
+        return _Rows(table, records, wrong_width, {})
 
-    def _parse_broken(self, data: bytes) -> _Rows:
-        """Parse records of which some are not UTF-8: those have a fault, and the others are what they are."""
-        rows = self._parse(data.decode(errors="replace").encode())
-        texts = [data[start:end].decode(errors="surrogateescape") for start, end in self._dialect.records(data)]
-        faults = {
-            row: Rejection(RejectionRule.NOT_UTF8, f"{self._broken_column(texts[place])}: {self._text.misread}")
-            for row, place in enumerate(rows.places)
-            if _BROKEN.search(texts[place])
-        }
-        return rows._replace(faults=faults)
-
-    def _broken_column(self, record: str) -> str:
-        cells = zip(self._columns, _cells(record, self._form), strict=True)
-        return next(column for column, cell in cells if _BROKEN.search(cell))
+    def _parse_with_invalid_utf8(self, data: bytes) -> _Rows:
+        """Parse records of which some are not UTF-8: those are rejected, and the others are read as usual."""
+        rows = self._parse_utf8(data.decode(errors="replace").encode())
+        spans = self._record_format.spans(data)
+        records = [data[start:end].decode(errors="surrogateescape") for start, end in spans]
+        not_utf8: dict[int, Rejection] = {}
+        for row, record in enumerate(rows.records):
+            if _INVALID_UTF8.search(records[record]):
+                cells = zip(self._columns, parse_record(records[record], self._csv_format), strict=True)
+                column = next(column for column, cell in cells if _INVALID_UTF8.search(cell))
+                not_utf8[row] = Rejection(RejectionRule.NOT_UTF8, f"{column}: {self._text.encoding_error}")
+        return rows._replace(not_utf8=not_utf8)
 
     @cached_property
-    def _has_nulls(self) -> bool:
-        """Whether a null value means none in whatever column it stands: in an unknown one it is a text."""
+    def _arrow_reads_nulls(self) -> bool:
+        """Whether Arrow may turn null values into nulls while it parses.
+
+        It does so in all columns. But in unknown columns they are ordinary strings, and with `trim` they may have
+        whitespace around them.
+        """
         return not self._source.trim and self._fields.keys() >= set(self._columns)
 
-    def _numbers(self, texts: pa.Array, name: str) -> pa.Array:
-        """Return plain numbers as such, which is much quicker for all of them at once; else the same texts."""
+    def _cast_numbers(self, strings: pa.Array, name: str) -> pa.Array:
+        """Cast a column of plain numbers; other columns are returned unchanged."""
         field = self._fields.get(name)
-        if field is None or field.type not in _NUMBERS or field.is_punctuated or self._source.trim:
-            return texts
-        if not self._has_nulls:
-            nothing = pc.is_in(texts, value_set=pa.array(self._source.null_values, pa.string()))
-            texts = pc.if_else(nothing, pa.scalar(None, pa.string()), texts)
-        return read_numerals(texts, field)
+        if field is None or field.type not in _PLAIN_CHARACTERS or field.has_separators or self._source.trim:
+            return strings
+        if not self._arrow_reads_nulls:
+            is_null_value = pc.is_in(strings, value_set=pa.array(self._source.null_values, pa.string()))
+            strings = pc.if_else(is_null_value, pa.scalar(None, pa.string()), strings)
+        return cast_plain_numbers(strings, field)
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -169,12 +206,18 @@ def _is_utf8(data: bytes) -> bool:
         return False
 
 
-def _located(
-    rejected: Sequence[RejectedEvent], block: Block, dialect: Dialect, text: Text, *, first: int
+def locate_rejected(
+    rejected: Sequence[RejectedEvent],
+    block: Block,
+    record_format: CsvRecordFormat,
+    text: Utf8Stream,
+    *,
+    first_index: int,
 ) -> Iterator[RejectedEvent]:
-    """Return rejected rows, by their place in the block, with their place in the file, their line and their text."""
-    records, line, counted = enumerate(dialect.records(block.data)), block.line, 0
-    for item in sorted(rejected, key=attrgetter("index")):
-        start, end = next(span for place, span in records if place == item.index)
-        line, counted = line + dialect.line_ends(block.data[counted:start]), start
-        yield replace(item, index=first + item.index, line=line, text=text.shown(block.data[start:end]))
+    """Add line and text to rejected rows, and turn their index from that in the block to that in the file."""
+    spans, line, offset = enumerate(record_format.spans(block.data)), block.line, 0
+    for event in sorted(rejected, key=attrgetter("index")):
+        start, end = next(span for record, span in spans if record == event.index)
+        # Line ends are counted from the previous rejected row on, not from the start of the block.
+        line, offset = line + record_format.count_line_ends(block.data[offset:start]), start
+        yield replace(event, index=first_index + event.index, line=line, text=text.decode(block.data[start:end]))

@@ -1,79 +1,128 @@
-"""Where the records of a CSV file begin and end, exactly as readers of CSV understand quotes.
+"""The records of a CSV file: its text in UTF-8, and where each record starts and ends.
 
-A quote opens a cell only at the cell's start; in it, a doubled quote is one. A line may end with LF, CR or CRLF.
+Records end where CSV readers see their end: a quote opens a cell only at the cell's start, a doubled quote in a quoted
+cell is a character, and a line ends with LF, CR or CRLF.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 
-from slackwater.receiver.parsing.formats.blocks import BLOCK, Blocks
-from slackwater.receiver.parsing.formats.compression import Stream
+from slackwater.receiver.parsing.formats.blocks import BLOCK_BYTES, BlockReader
+from slackwater.receiver.parsing.formats.compression import ByteStream
 from slackwater.sources.file_format import Csv
 
-_END = rb"(?:\r\n|\r|\n)"
-_LINE_END, _LINE = re.compile(_END), re.compile(rb"[^\r\n]+")
+_LINE_END_EXPRESSION = rb"(?:\r\n|\r|\n)"
+_LINE_END, _LINE = re.compile(_LINE_END_EXPRESSION), re.compile(rb"[^\r\n]+")
+
+# A byte that is not valid in the file's encoding becomes the lone surrogate U+DC00 plus its value. Encoded as UTF-8 it
+# is not valid, so the row is rejected as not UTF-8, and `Utf8Stream.decode` can show the original byte.
+_FIRST_SURROGATE = 0xDC00
+_SURROGATE = re.compile("[\udc00-\udcff]")
 
 
-class Dialect:
-    """How a file parts its records: a `slackwater.receiver.parsing.formats.blocks.Cut`."""
+def _replace_with_surrogates(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    invalid = error.object[error.start : error.end]
+    return "".join(chr(_FIRST_SURROGATE + byte) for byte in invalid), error.end
 
-    def __init__(self, form: Csv) -> None:
-        self._quote = form.quote.encode() if form.quote else None
+
+class Utf8Stream:
+    """Converts a stream from any encoding to UTF-8; bytes that are not valid in the encoding become invalid UTF-8."""
+
+    def __init__(self, stream: ByteStream, encoding: str) -> None:
+        self.encoding_error = f"not {encoding.upper()}"
+        """The reason to reject a row with invalid bytes."""
+        self._stream = stream
+        self._decoder: codecs.IncrementalDecoder | None = None
+        if encoding not in {"utf-8", "utf-8-sig"}:
+            codecs.register_error("slackwater.surrogates", _replace_with_surrogates)
+            self._decoder = codecs.getincrementaldecoder(encoding)("slackwater.surrogates")
+
+    def read(self, size: int, /) -> bytes:
+        """Return about `size` bytes of UTF-8; none at the end."""
+        if self._decoder is None:
+            return self._stream.read(size)
+        while chunk := self._stream.read(size):
+            if string := self._decoder.decode(chunk):
+                return string.encode(errors="surrogatepass")
+        return self._decoder.decode(b"", final=True).encode(errors="surrogatepass")
+
+    def decode(self, data: bytes) -> str:
+        """Decode a part of what was read; invalid bytes are escaped with backslashes."""
+        if self._decoder is None:
+            return data.decode(errors="backslashreplace")
+        string = data.decode(errors="surrogatepass")
+        return _SURROGATE.sub(lambda match: f"\\x{ord(match[0]) - _FIRST_SURROGATE:02x}", string)
+
+
+class CsvRecordFormat:
+    """Finds records and lines in CSV data. Implements `blocks.RecordFormat`."""
+
+    def __init__(self, csv_format: Csv) -> None:
+        self._quote = csv_format.quote.encode() if csv_format.quote else None
         if self._quote:
-            q, d = re.escape(self._quote), re.escape(form.delimiter.encode())
+            q, d = re.escape(self._quote), re.escape(csv_format.delimiter.encode())
+            # Possessive quantifiers (*+, ++): without backtracking, the time is linear for any input.
+            # A quoted cell: quote, then other characters or doubled quotes, then the closing quote or the end of data.
             quoted = rb"%b(?:[^%b]++|%b%b)*+(?:%b|\Z)" % (q, q, q, q, q)
+            # A record: unquoted characters, quotes in the middle of an unquoted cell (after a character that is neither
+            # a delimiter nor a line end), and quoted cells.
             record = rb"(?:[^%b\r\n]++|(?<=[^%b\r\n])%b|%b)*+" % (q, d, q, quoted)
+            # The lookahead skips empty lines: they are not records.
             self._record = re.compile(rb"(?=[^\r\n])" + record)
-            self._whole = re.compile(rb"(?:%b%b)*+" % (record, _END))
+            self._complete_records = re.compile(rb"(?:%b%b)*+" % (record, _LINE_END_EXPRESSION))
 
     @property
     def remedy(self) -> str:
-        """What to do when a record does not end."""
+        """What a user can do about a record without an end."""
         if self._quote is None:
-            return "write each row on a line of its own, or name the `quote` of cells that hold line ends"
-        return "is a quote left open? If cells are not quoted, write `quote: null`"
+            return "write each row on one line, or set the `quote` of cells that contain line breaks"
+        return "is a quote not closed? If cells are not quoted, write `quote: null`"
 
     def has_quotes(self, data: bytes) -> bool:
-        """Whether a line's end may stand in a cell of `data`."""
+        """Whether cells in `data` may contain line ends."""
         return self._quote is not None and self._quote in data
 
-    def whole(self, data: bytes) -> int:
-        """Return how many bytes of `data`, which starts with a record, are records with their ends."""
+    def complete_length(self, data: bytes) -> int:
+        """Return the length of the complete records at the start of `data`, with their line ends."""
         if not self.has_quotes(data):
             return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        found = self._whole.match(data)
-        return found.end() if found else 0
+        match = self._complete_records.match(data)
+        return match.end() if match else 0
 
-    def line_ends(self, data: bytes) -> int:
-        """Return how many lines end in `data`."""
-        ends = data.count(b"\n")
-        return ends + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else ends
+    def count_line_ends(self, data: bytes) -> int:
+        """Return the number of line ends in `data`."""
+        line_feeds = data.count(b"\n")
+        return line_feeds + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else line_feeds
 
-    def records(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Return where each record of `data` starts and ends; empty lines are none."""
-        pattern = self._record if self.has_quotes(data) else _LINE
-        return (found.span() for found in pattern.finditer(data))
+    def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """Generate start and end of each record in `data`. Empty lines are not records."""
+        expression = self._record if self.has_quotes(data) else _LINE
+        return (match.span() for match in expression.finditer(data))
 
 
-class Records(Blocks):
-    """A CSV file's text: what stands before its rows is taken first."""
+class CsvBlockReader(BlockReader):
+    """Reads a CSV file block by block, after the lines and the header before its rows."""
 
-    def __init__(self, text: Stream, dialect: Dialect, *, name: str) -> None:
-        super().__init__(text, dialect, name=name)
-        self._dialect = dialect
+    def __init__(self, stream: ByteStream, record_format: CsvRecordFormat, *, name: str) -> None:
+        """Errors call the file `name`."""
+        super().__init__(stream, record_format, name=name)
+        self._records = record_format
 
     def skip_lines(self, count: int) -> None:
-        """Pass over so many lines, whatever is in them."""
+        """Skip lines, whatever they contain."""
         for _ in range(count):
-            while not (found := _LINE_END.search(self._rest)) and self._read(BLOCK):
+            while not (match := _LINE_END.search(self._rest)) and self._read(BLOCK_BYTES):
                 pass
-            self._take(found.end() if found else len(self._rest))
+            self._take(match.end() if match else len(self._rest))
 
-    def first(self) -> bytes:
-        """Take the first record; it is empty when there is none."""
+    def take_record(self) -> bytes:
+        """Take the next record; empty at the end of the file."""
         while True:
-            start, end = next(self._dialect.records(self._rest), (len(self._rest),) * 2)
-            if end < len(self._rest) or not self._read(BLOCK):
+            start, end = next(self._records.spans(self._rest), (len(self._rest),) * 2)
+            if end < len(self._rest) or not self._read(BLOCK_BYTES):
                 return self._take(end).data[start:]

@@ -1,4 +1,8 @@
-"""A JSON file read into checked events: the elements of one array, taken while it is read."""
+"""Reads and checks a JSON file: the elements of one array, parsed one after the other while the file is read.
+
+ijson is not used: it replaces lone surrogates, refuses NaN and numbers that Python reads, gives either integers of any
+size or floats, and does not give the text of an element, which a rejected event needs.
+"""
 
 from __future__ import annotations
 
@@ -12,116 +16,125 @@ from typing import NamedTuple
 
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
-from slackwater.receiver.parsing.formats.blocks import BLOCK, MOST_RECORD
-from slackwater.receiver.parsing.formats.compression import Stream
+from slackwater.receiver.parsing.formats.blocks import BLOCK_BYTES, MAX_RECORD_BYTES
+from slackwater.receiver.parsing.formats.compression import ByteStream
 from slackwater.sources.definition import Source
 
-_MORE = re.compile(r"[^ \t\r\n]")
+_NOT_WHITESPACE = re.compile(r"[^ \t\r\n]")
 _DECODER = json.JSONDecoder()
 
 
 class _Element(NamedTuple):
     value: object
     text: str
-    """As it stands in the file."""
+    """As it is in the file."""
 
 
-def read_json(stream: Stream, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
-    """Read and check a file, some elements at a time; `name` is what errors call it.
+def read_json(stream: ByteStream, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
+    """Read and check a JSON file, a block of elements at a time. Errors call the file `name`.
 
-    An element that is no event is rejected with its reason. Raises `DataError` where the file is no JSON array.
+    Raises `DataError` when the file is not a JSON array.
     """
-    index = 0
-    for elements in _some(_Array(stream, name).elements()):
+    first_index = 0
+    for elements in _blocks(_ArrayReader(stream, name).elements()):
         checked = check_events([element.value for element in elements], source, received_at=received_at)
         rejected = [
-            replace(item, index=index + item.index, text=elements[item.index].text) for item in checked.rejected
+            replace(event, index=first_index + event.index, text=elements[event.index].text)
+            for event in checked.rejected
         ]
         yield CheckedEvents(checked.table, rejected)
-        index += len(elements)
+        first_index += len(elements)
 
 
-def _some(elements: Iterator[_Element]) -> Iterator[list[_Element]]:
-    taken: list[_Element] = []
-    size = 0
+def _blocks(elements: Iterator[_Element]) -> Iterator[list[_Element]]:
+    block: list[_Element] = []
+    length = 0
     for element in elements:
-        taken.append(element)
-        size += len(element.text)
-        if size >= BLOCK:
-            yield taken
-            taken, size = [], 0
-    if taken:
-        yield taken
+        block.append(element)
+        length += len(element.text)
+        if length >= BLOCK_BYTES:
+            yield block
+            block, length = [], 0
+    if block:
+        yield block
 
 
-class _Array:
-    """A JSON array, of which no more than an element and a block is in memory."""
+class _ArrayReader:
+    """Reads a JSON array with at most one element and one block in memory."""
 
-    def __init__(self, stream: Stream, name: str) -> None:
+    def __init__(self, stream: ByteStream, name: str) -> None:
         self._stream, self._name = stream, name
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
-        self._text, self._place, self._passed = "", 0, 0
+        # The text in memory, the position in it, and the number of characters before it.
+        self._text, self._position, self._discarded = "", 0, 0
 
     def elements(self) -> Iterator[_Element]:
-        """Return the elements one by one."""
+        """Generate the elements. Raises `DataError` when the file is not a JSON array."""
         if self._take() != "[":
-            raise self._error("a JSON array is expected: put the events in [ ], or name the format ndjson")
-        mark = self._peek()
-        if mark == "]":
+            raise self._error("a JSON array is expected: enclose the events in [ ], or set the format to ndjson")
+        character = self._peek()
+        if character == "]":
             self._take()
-        while mark != "]":
+        while character != "]":
             yield self._element()
-            mark = self._take()
-            if mark not in {",", "]"}:
+            character = self._take()
+            if character not in {",", "]"}:
                 raise self._error("not JSON: a comma or the end of the array is expected")
         if self._peek():
-            raise self._error("not JSON: something stands behind the array; events on lines are of the format ndjson")
+            raise self._error(
+                "not JSON: there is text after the array; for one event per line, set the format to ndjson"
+            )
 
     def _element(self) -> _Element:
         self._peek()
         while True:
             try:
-                value, end = _DECODER.raw_decode(self._text, self._place)
+                value, end = _DECODER.raw_decode(self._text, self._position)
             except json.JSONDecodeError as error:
-                at, is_long = error.pos - self._place, len(self._text) - self._place > MOST_RECORD
-                if is_long or not self._read():
-                    long = f", or an event of more than {MOST_RECORD:,} characters" if is_long else ""
-                    raise self._error(f"not JSON: {error.msg}{long}", at=at) from error
+                # The element may be incomplete: try again with more of the file.
+                offset = error.pos - self._position
+                is_too_long = len(self._text) - self._position > MAX_RECORD_BYTES
+                if is_too_long or not self._read():
+                    cause = f", or an event of more than {MAX_RECORD_BYTES:,} characters" if is_too_long else ""
+                    raise self._error(f"not JSON: {error.msg}{cause}", offset=offset) from error
             except (ValueError, RecursionError) as error:
-                raise self._error(f"not JSON that can be read: {error}") from error
+                raise self._error(f"JSON that cannot be read: {error}") from error
             else:
-                size = end - self._place
-                # A number may go on in what is still to be read: with e+5, or less.
+                length = end - self._position
+                # A number at the end of the text may continue in the rest of the file, for example with "e+5".
                 if len(self._text) > end + 2 or not self._read():
-                    text = self._text[self._place : self._place + size]
-                    self._place += size
+                    text = self._text[self._position : self._position + length]
+                    self._position += length
                     return _Element(value, text)
 
     def _peek(self) -> str:
-        """Pass over blanks and return the next character; none at the end."""
-        while not (found := _MORE.search(self._text, self._place)):
-            self._place = len(self._text)
+        """Skip whitespace and return the next character; empty at the end of the file."""
+        while not (match := _NOT_WHITESPACE.search(self._text, self._position)):
+            self._position = len(self._text)
             if not self._read():
                 return ""
-        self._place = found.start()
-        return found[0]
+        self._position = match.start()
+        return match[0]
 
     def _take(self) -> str:
-        """Take the next character that is no blank."""
-        taken = self._peek()
-        self._place += len(taken)
-        return taken
+        """Take the next character that is not whitespace."""
+        character = self._peek()
+        self._position += len(character)
+        return character
 
     def _read(self) -> bool:
-        """Forget what has been taken, and read on; say whether there was more."""
-        rest = self._text[self._place :]
-        chunk = self._stream.read(max(BLOCK, len(rest)))
+        """Discard the text before the position and read more. Returns False at the end of the file."""
+        rest = self._text[self._position :]
+        # At least as much as is there: otherwise a long element would take quadratic time.
+        chunk = self._stream.read(max(BLOCK_BYTES, len(rest)))
         try:
             more = self._decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
-            raise self._error(f"not UTF-8: {error.reason}", at=len(rest)) from error
-        self._text, self._place, self._passed = rest + more, 0, self._passed + self._place
+            raise self._error(f"not UTF-8: {error.reason}", offset=len(rest)) from error
+        self._discarded += self._position
+        self._text, self._position = rest + more, 0
         return bool(chunk)
 
-    def _error(self, what: str, *, at: int = 0) -> DataError:
-        return DataError(f"{self._name}: {what} (about character {self._passed + self._place + at:,})")
+    def _error(self, problem: str, *, offset: int = 0) -> DataError:
+        character = self._discarded + self._position + offset
+        return DataError(f"{self._name}: {problem} (about character {character:,})")

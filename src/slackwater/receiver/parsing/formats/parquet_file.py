@@ -1,4 +1,4 @@
-"""A Parquet file read into checked rows: its columns are of types of their own."""
+"""Reads and checks a Parquet file, whose columns have types of their own."""
 
 from __future__ import annotations
 
@@ -14,92 +14,89 @@ from pyarrow import types
 
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_table
-from slackwater.receiver.parsing.formats.tables import expect_usable, rows_as_json
+from slackwater.receiver.parsing.formats.tables import check_columns, rows_as_json
 from slackwater.sources.definition import Source
 
-_BATCH = 8 * 2**20
-"""Bytes of a batch, about."""
-_ROWS = 2**16
-"""Rows of a batch at most."""
-_UUID = "arrow.uuid"
+# Approximate bytes of a batch, and its largest number of rows.
+_BATCH_BYTES = 8 * 2**20
+_BATCH_ROWS = 2**16
 
 
 def read_parquet(path: Path, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
-    """Read and check a file, batch by batch; `name` is what errors call it.
+    """Read and check a Parquet file, batch by batch. Errors call the file `name`.
 
-    Raises `DataError` for a file that is no Parquet, and for one without a column that every event needs.
+    Raises `DataError` when the file is not Parquet, or lacks a required column.
     """
-    with _readable(name):
-        # In microseconds, moments of all years fit: nanoseconds would wrap around without a word.
+    with _translated_errors(name):
+        # INT96 timestamps in nanoseconds would overflow outside the years 1677 to 2262, without an error.
         opened = pq.ParquetFile(path, pre_buffer=False, buffer_size=2**20, coerce_int96_timestamp_unit="us")
     with opened as file:
-        expect_usable(file.schema_arrow.names, source, name=name, what="schema")
-        index = 0
-        for table in _tables(file, name):
+        check_columns(file.schema_arrow.names, source, name=name, part="schema")
+        first_index = 0
+        for table in read_batches(file, name):
             checked = check_table(table, source, received_at=received_at)
-            texts = rows_as_json(table, [item.index for item in checked.rejected])
+            texts = rows_as_json(table, [event.index for event in checked.rejected])
             rejected = [
-                replace(item, index=index + item.index, text=text)
-                for item, text in zip(checked.rejected, texts, strict=True)
+                replace(event, index=first_index + event.index, text=text)
+                for event, text in zip(checked.rejected, texts, strict=True)
             ]
             yield CheckedEvents(checked.table, rejected)
-            index += table.num_rows
+            first_index += table.num_rows
 
 
-def _tables(file: pq.ParquetFile, name: str) -> Iterator[pa.Table]:
-    with _readable(name):
-        for batch in file.iter_batches(_rows_at_once(file.metadata)):
-            columns = [_plain(column) for column in batch.columns]
-            yield pa.table(columns, names=batch.schema.names)
+def read_batches(file: pq.ParquetFile, name: str) -> Iterator[pa.Table]:
+    """Generate the file's rows in tables of about `_BATCH_BYTES`, with types that compute functions support."""
+    metadata = file.metadata
+    file_bytes = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * metadata.num_rows // max(file_bytes, 1)))
+    with _translated_errors(name):
+        for batch in file.iter_batches(rows):
+            yield pa.table([simplify(column) for column in batch.columns], names=batch.schema.names)
 
 
-def _rows_at_once(metadata: pq.FileMetaData) -> int:
-    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    fitting: int = _BATCH * metadata.num_rows // max(size, 1)
-    return max(1, min(_ROWS, fitting))
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """Return a column by a type that Arrow's functions know; a UUID is its text."""
+def simplify(column: pa.Array) -> pa.Array:
+    """Convert a column to a type that Arrow's compute functions support; UUIDs become strings."""
     if isinstance(column.type, pa.BaseExtensionType):
-        if column.type.extension_name == _UUID:
+        if column.type.extension_name == "arrow.uuid":
             return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
         column = column.storage
-    wanted = _plain_type(column.type)
-    return column if column.type == wanted else column.cast(wanted, safe=False)
+    target = simple_type(column.type)
+    return column if column.type == target else column.cast(target, safe=False)
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if types.is_string_view(kind):
+def simple_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type that `simplify` converts a type to: views, and bytes or lists of a fixed size, become plain."""
+    if types.is_string_view(data_type):
         return pa.string()
-    if types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+    if types.is_binary_view(data_type) or types.is_fixed_size_binary(data_type):
         return pa.binary()
-    return _plain_nest(kind) if types.is_nested(kind) else kind
+    if types.is_struct(data_type):
+        return pa.struct([_simple_nested_field(field) for field in data_type])
+    if types.is_map(data_type):
+        return pa.map_(_simple_nested_field(data_type.key_field), _simple_nested_field(data_type.item_field))
+    if types.is_fixed_size_list(data_type):
+        return pa.list_(_simple_nested_field(data_type.value_field), data_type.list_size)
+    return pa.list_(_simple_nested_field(data_type.value_field)) if types.is_nested(data_type) else data_type
 
 
-def _plain_nest(kind: pa.DataType) -> pa.DataType:
-    if types.is_struct(kind):
-        return pa.struct([_plain_field(field) for field in kind])
-    if types.is_map(kind):
-        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
-    if types.is_fixed_size_list(kind):
-        return pa.list_(_plain_field(kind.value_field), kind.list_size)
-    return pa.list_(_plain_field(kind.value_field))
+def _simple_nested_field(field: pa.Field) -> pa.Field:
+    """Return a field of a nested column with a type that converts to Python values.
 
-
-def _plain_field(field: pa.Field) -> pa.Field:
-    """Return a field of a nested column: one becomes Python's values, which have no zone's name and no nanoseconds."""
-    kind = field.type
-    if types.is_timestamp(kind):
-        return field.with_type(pa.timestamp("us", "UTC" if kind.tz else None))
-    if types.is_time64(kind):
+    Python has no nanoseconds, and time zones other than UTC need time zone files, which Lambda's image does not have.
+    """
+    data_type = field.type
+    if types.is_timestamp(data_type):
+        return field.with_type(pa.timestamp("us", "UTC" if data_type.tz else None))
+    if types.is_time64(data_type):
         return field.with_type(pa.time64("us"))
-    return field.with_type(pa.duration("us") if types.is_duration(kind) else _plain_type(kind))
+    return field.with_type(pa.duration("us") if types.is_duration(data_type) else simple_type(data_type))
 
 
 @contextmanager
-def _readable(name: str) -> Iterator[None]:
+def _translated_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{name}: not readable as Parquet: {error}: send it again, or name its format") from error
+        raise DataError(
+            f"{name}: not readable as Parquet: {error}: send it again, or set `format` to its format"
+        ) from error

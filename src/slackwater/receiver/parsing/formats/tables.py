@@ -1,4 +1,4 @@
-"""What formats with columns have in common: which columns a file must have, and how a row of them is shown."""
+"""What formats with columns share: the check of a file's columns, and rejected rows as JSON."""
 
 from __future__ import annotations
 
@@ -9,46 +9,45 @@ import pyarrow as pa
 from pyarrow import types
 
 from slackwater.errors import DataError
-from slackwater.receiver.parsing.arrow_to_python import python_values
-from slackwater.receiver.parsing.columns import is_text
-from slackwater.receiver.parsing.derived_columns import as_texts
+from slackwater.receiver.parsing.arrow_to_python import is_string_type, to_json_values
 from slackwater.sources.definition import Source
 
 
-def expect_usable(columns: Sequence[str], source: Source, *, name: str, what: str) -> None:
-    """Raise `DataError` for two columns of one name, and where one is missing that every event needs.
+def check_columns(columns: Sequence[str], source: Source, *, name: str, part: str) -> None:
+    """Raise `DataError` when two columns have the same name, or a column is missing that every event needs.
 
-    `name` is what errors call the file, and `what` where its columns are named: its header.
+    `name` is the file's name in errors, and `part` the part of it that names the columns, such as "header".
     """
-    twice = sorted({column for column in columns if columns.count(column) > 1})
-    if twice:
-        raise DataError(f"{name}: two columns of one name: {', '.join(twice)}")
-    missing = sorted({source.fields[field].origin or field for field in source.needed} - set(columns))
+    duplicates = sorted({column for column in columns if columns.count(column) > 1})
+    if duplicates:
+        raise DataError(f"{name}: two columns have the same name: {', '.join(duplicates)}")
+    missing = sorted({source.partner_name(field) for field in source.required_fields} - set(columns))
     if missing:
-        raise DataError(f"{name}: its {what} lacks {', '.join(missing)} (it has: {', '.join(columns)})")
+        raise DataError(f"{name}: its {part} lacks {', '.join(missing)} (it has: {', '.join(columns)})")
 
 
-def rows_as_json(table: pa.Table, places: Sequence[int]) -> list[str]:
-    """Return those rows of typed columns, each as a JSON object."""
-    found = table.take(pa.array(places, pa.int64()))
-    columns = [_shown(column.combine_chunks()) for column in found.columns]
-    return [as_json(dict(zip(found.column_names, row, strict=True))) for row in zip(*columns, strict=True)]
+def rows_as_json(table: pa.Table, indices: Sequence[int]) -> list[str]:
+    """Return the rows at `indices`, each as a JSON object. Bytes that are not UTF-8 are escaped with backslashes."""
+    rows = table.take(pa.array(indices, pa.int64()))
+    columns: list[list[object]] = []
+    for chunked in rows.columns:
+        array = chunked.combine_chunks()
+        values, rejections = to_json_values(array)
+        for index in rejections:
+            values[index] = _show(array.slice(index, 1))
+        columns.append(values)
+    return [row_as_json(dict(zip(rows.column_names, row, strict=True))) for row in zip(*columns, strict=True)]
 
 
-def as_json(row: Mapping[str, object]) -> str:
-    """Return a row's values by the columns' names; what JSON does not have is shown as text."""
+def row_as_json(row: Mapping[str, object]) -> str:
+    """Return a row as a JSON object; values that JSON does not have become strings."""
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def _shown(array: pa.Array) -> list[object]:
+def _show(array: pa.Array) -> object:
+    """Return the only value of an array as a string, though Python cannot represent it."""
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if is_text(array.type):
-        raw = array.cast(pa.large_binary()).to_pylist()
-        return [text if text is None else text.decode(errors="backslashreplace") for text in raw]
-    if types.is_temporal(array.type) or types.is_decimal(array.type):
-        array = as_texts(array)
-    values, unreadable = python_values(array)
-    for place in unreadable:
-        values[place] = array.slice(place, 1).to_string(skip_new_lines=True)
-    return values
+    if is_string_type(array.type):
+        return array.cast(pa.large_binary())[0].as_py().decode(errors="backslashreplace")
+    return array.to_string(skip_new_lines=True)

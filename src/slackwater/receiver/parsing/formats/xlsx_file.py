@@ -1,10 +1,10 @@
-"""A sheet of an Excel workbook read into checked rows: cells have types of their own, formulas their last values."""
+"""Reads and checks a sheet of an Excel workbook: cells have types of their own, formulas their last results."""
 
 from __future__ import annotations
 
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta
@@ -17,116 +17,120 @@ from openpyxl.utils import get_column_letter
 
 from slackwater.errors import DataError, SlackwaterError
 from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, check_events
-from slackwater.receiver.parsing.formats.compression import compression, expanded_file
-from slackwater.receiver.parsing.formats.tables import as_json, expect_usable
+from slackwater.receiver.parsing.formats.compression import decompressed_file, detect_compression
+from slackwater.receiver.parsing.formats.tables import check_columns, row_as_json
 from slackwater.receiver.parsing.rejections import RejectionRule, quote_value
 from slackwater.sources.definition import Source
 from slackwater.sources.fields import FieldType
 from slackwater.sources.file_format import Xlsx
 
-_MOST_EXPANDED = 2 * 2**30
-"""Bytes of all parts of a workbook."""
-_MOST_TEXTS = 128 * 2**20
-"""Bytes of the texts that its cells share, which are all in memory."""
-_LAST_ROW = 2**20
-"""Excel has no more of them."""
-_ROWS = 10_000
-"""Rows that are checked at once."""
-_EXACT = 2**53
-"""Excel has no integers: up to here each has a double of its own."""
-_MOMENTS = frozenset({FieldType.TIMESTAMP, FieldType.DATE})
+# Bytes of all parts of a workbook, and of the strings that its cells share, which openpyxl keeps in memory.
+_MAX_BYTES = 2 * 2**30
+_MAX_SHARED_STRINGS_BYTES = 128 * 2**20
+# Excel's limit of rows in a sheet.
+_MAX_ROWS = 2**20
+# Rows that are checked at once.
+_BLOCK_ROWS = 10_000
+# Excel stores integers as doubles, which are exact up to here.
+_MAX_EXACT_INTEGER = 2**53
 
 
-class _Row(NamedTuple):
+class SheetRow(NamedTuple):
     """A row that is not empty."""
 
     number: int
-    """In the sheet, from 1."""
+    """Row number in the sheet, from 1."""
     cells: Sequence[object]
-    """None where one is empty."""
+    """None for empty cells."""
 
 
-def read_xlsx(path: Path, form: Xlsx, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
-    """Read and check a sheet, some rows at a time; `name` is what errors call the file.
+def read_xlsx(
+    path: Path, xlsx_format: Xlsx, source: Source, *, name: str, received_at: datetime
+) -> Iterator[CheckedEvents]:
+    """Read and check a sheet, a block of rows at a time. Errors call the file `name`.
 
-    The first row that is not empty is the header. Empty rows count as lines, not as rows, and a value outside of the
-    header's columns makes its row one of a wrong width. Raises `DataError` for a file that is no workbook, has no such
-    sheet, or lacks a column that every row needs.
+    The first row that is not empty is the header. Empty rows count as lines, but not as rows. A value in a column
+    without a name rejects its row. Raises `DataError` when the file is not a workbook, has no such sheet, or lacks a
+    required column.
     """
-    with _workbook(path, name) as workbook:
-        rows = _rows(_sheet(workbook, form.sheet, name))
-        with _readable(name):
+    with open_workbook(path, name) as workbook:
+        rows = read_rows(find_sheet(workbook, xlsx_format.sheet, name))
+        with _translated_errors(name):
             header = next(rows, None)
         if header is None:
             raise DataError(f"{name}: empty: a header with the names of its columns is expected")
-        columns = _Columns(header, source)
-        expect_usable([column for column in columns.names if column], source, name=name, what="header")
-        index = 0
-        while some := _some(rows, name):
-            yield _checked(some, columns, source, received_at=received_at, first=index)
-            index += len(some)
+        columns = SheetColumns(header, source)
+        check_columns([column for column in columns.names if column], source, name=name, part="header")
+        first_index = 0
+        while True:
+            with _translated_errors(name):
+                block = list(islice(rows, _BLOCK_ROWS))
+            if not block:
+                break
+            yield check_block(block, columns, source, received_at=received_at, first_index=first_index)
+            first_index += len(block)
 
 
-class _Columns:
-    """What the header says, by which a row is an event."""
+class SheetColumns:
+    """The columns that the header names; turns rows into events."""
 
-    def __init__(self, header: _Row, source: Source) -> None:
-        moments = {field.origin or name for name, field in source.fields.items() if field.type in _MOMENTS}
-        self.names = [str(_plain(cell)).strip() if cell is not None else "" for cell in header.cells]
-        self._named = [(place, column, column in moments) for place, column in enumerate(self.names) if column]
+    def __init__(self, header: SheetRow, source: Source) -> None:
+        temporal = {
+            name for name, field in source.partner_fields.items() if field.type in {FieldType.TIMESTAMP, FieldType.DATE}
+        }
+        self.names = [str(to_json_value(cell)).strip() if cell is not None else "" for cell in header.cells]
+        self._named = [(index, column, column in temporal) for index, column in enumerate(self.names) if column]
 
-    def event(self, row: _Row) -> dict[str, object]:
-        """Return the row by its columns' names. Dates stay dates where a field is one; elsewhere they are texts."""
+    def to_event(self, row: SheetRow) -> dict[str, object]:
+        """Return the row's values by column. Dates stay dates for timestamp and date fields, else become strings."""
         cells = (*row.cells, *[None] * (len(self.names) - len(row.cells)))
         return {
-            column: cells[place] if is_moment and isinstance(cells[place], date) else _plain(cells[place])
-            for place, column, is_moment in self._named
+            column: cells[index] if is_temporal and isinstance(cells[index], date) else to_json_value(cells[index])
+            for index, column, is_temporal in self._named
         }
 
-    def misfit(self, row: _Row) -> str | None:
-        """Return what is wrong with a row that has a value where the header has no name."""
-        for place, cell in enumerate(row.cells):
-            if not _is_empty(cell) and not self._name(place):
-                letter = get_column_letter(place + 1)
-                return f"column {letter} holds {quote_value(_plain(cell))}, and the header has no name for that column"
+    def find_unnamed_value(self, row: SheetRow) -> str | None:
+        """Return the reason to reject a row with a value in a column without a name; None if there is none."""
+        for index, cell in enumerate(row.cells):
+            if not _is_empty(cell) and not self._name(index):
+                letter, value = get_column_letter(index + 1), quote_value(to_json_value(cell))
+                return f"column {letter} holds {value}, but the header has no name for this column"
         return None
 
-    def text(self, row: _Row) -> str:
-        """Return the row as JSON; a value without a name goes by its column's letter."""
-        cells: dict[str, object] = dict.fromkeys(filter(None, self.names))
-        for place, cell in enumerate(row.cells):
-            if self._name(place) or not _is_empty(cell):
-                cells[self._name(place) or get_column_letter(place + 1)] = _plain(cell)
-        return as_json(cells)
+    def to_text(self, row: SheetRow) -> str:
+        """Return the row as JSON; values in columns without a name are named by the column's letter."""
+        values: dict[str, object] = dict.fromkeys(filter(None, self.names))
+        for index, cell in enumerate(row.cells):
+            if self._name(index) or not _is_empty(cell):
+                values[self._name(index) or get_column_letter(index + 1)] = to_json_value(cell)
+        return row_as_json(values)
 
-    def _name(self, place: int) -> str:
-        return self.names[place] if place < len(self.names) else ""
+    def _name(self, index: int) -> str:
+        return self.names[index] if index < len(self.names) else ""
 
 
-def _checked(
-    rows: Sequence[_Row], columns: _Columns, source: Source, *, received_at: datetime, first: int
+def check_block(
+    rows: Sequence[SheetRow], columns: SheetColumns, source: Source, *, received_at: datetime, first_index: int
 ) -> CheckedEvents:
-    misfits = {place: reason for place, row in enumerate(rows) if (reason := columns.misfit(row))}
-    fitting = [place for place in range(len(rows)) if place not in misfits]
-    checked = check_events([columns.event(rows[place]) for place in fitting], source, received_at=received_at)
-    rejected = {place: RejectedEvent(place, reason, RejectionRule.WRONG_WIDTH) for place, reason in misfits.items()}
-    rejected |= {fitting[item.index]: item for item in checked.rejected}
-    return CheckedEvents(checked.table, list(_located(rejected, rows, columns, first=first)))
+    """Check a block of rows; `first_index` is the position of its first row among all rows of the sheet."""
+    wrong_width = {index: reason for index, row in enumerate(rows) if (reason := columns.find_unnamed_value(row))}
+    remaining = [index for index in range(len(rows)) if index not in wrong_width]
+    checked = check_events([columns.to_event(rows[index]) for index in remaining], source, received_at=received_at)
+    rejected = {index: RejectedEvent(index, reason, RejectionRule.WRONG_WIDTH) for index, reason in wrong_width.items()}
+    rejected |= {remaining[event.index]: event for event in checked.rejected}
+    return CheckedEvents(
+        checked.table,
+        [
+            replace(event, index=first_index + index, line=rows[index].number, text=columns.to_text(rows[index]))
+            for index, event in sorted(rejected.items())
+        ],
+    )
 
 
-def _located(
-    rejected: Mapping[int, RejectedEvent], rows: Sequence[_Row], columns: _Columns, *, first: int
-) -> Iterator[RejectedEvent]:
-    """Return the rejected rows by their place among all rows, with the number that the sheet has for each."""
-    for place, item in sorted(rejected.items()):
-        row = rows[place]
-        yield replace(item, index=first + place, line=row.number, text=columns.text(row))
-
-
-def _plain(cell: object) -> object:
-    """Return what JSON could have held."""
+def to_json_value(cell: object) -> object:
+    """Convert a cell to a value that JSON has: whole floats to integers, dates and times to strings."""
     match cell:
-        case float() if cell.is_integer() and abs(cell) < _EXACT:
+        case float() if cell.is_integer() and abs(cell) < _MAX_EXACT_INTEGER:
             return int(cell)
         case date() | time():
             return cell.isoformat()
@@ -141,73 +145,73 @@ def _is_empty(cell: object) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
-def _some(rows: Iterator[_Row], name: str) -> list[_Row]:
-    with _readable(name):
-        return list(islice(rows, _ROWS))
-
-
-def _rows(sheet: Any) -> Iterator[_Row]:
-    sheet.reset_dimensions()  # Some programs write down fewer than there are.
-    for number, cells in enumerate(sheet.iter_rows(max_row=_LAST_ROW, values_only=True), start=1):
+def read_rows(sheet: Any) -> Iterator[SheetRow]:
+    """Generate the rows of a sheet that are not empty."""
+    sheet.reset_dimensions()  # Some programs write smaller dimensions into the file than the sheet has.
+    for number, cells in enumerate(sheet.iter_rows(max_row=_MAX_ROWS, values_only=True), start=1):
         if not all(map(_is_empty, cells)):
-            yield _Row(number, cells)
+            yield SheetRow(number, cells)
 
 
-def _sheet(workbook: Any, wanted: str | None, name: str) -> Any:
-    """Return the sheet of that name, or the first that is not hidden."""
+def find_sheet(workbook: Any, title: str | None, name: str) -> Any:
+    """Return the sheet with this title; the first visible sheet when `title` is None."""
     for sheet in workbook.worksheets:
-        if sheet.title == wanted or (wanted is None and sheet.sheet_state == "visible"):
+        if sheet.title == title or (title is None and sheet.sheet_state == "visible"):
             return sheet
-    held = ", ".join(sheet.title for sheet in workbook.worksheets) or "none"
-    missing = "no sheet that is not hidden" if wanted is None else f"no sheet {wanted!r}"
-    raise DataError(f"{name}: {missing} (it has: {held}): name one of them as the format's `sheet`")
+    titles = ", ".join(sheet.title for sheet in workbook.worksheets) or "none"
+    missing = "no visible sheet" if title is None else f"no sheet {title!r}"
+    raise DataError(f"{name}: {missing} (sheets: {titles}): set the format's `sheet` to one of them")
 
 
 @contextmanager
-def _workbook(path: Path, name: str) -> Iterator[Any]:
-    # As an open file, since openpyxl judges a path by how its name ends.
-    with _bare(path, name) as bare, bare.open("rb") as file:
-        with _readable(name):
-            _expect_reasonable(bare, name)
+def open_workbook(path: Path, name: str) -> Iterator[Any]:
+    """Open a workbook that may be compressed. Raises `DataError`."""
+    # openpyxl gets an open file, because it checks the extension of a path.
+    with _decompressed_workbook(path, name) as decompressed, decompressed.open("rb") as file:
+        with _translated_errors(name):
+            check_size(decompressed, name)
             workbook = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
         with closing(workbook):
             yield workbook
 
 
 @contextmanager
-def _bare(path: Path, name: str) -> Iterator[Path]:
-    """Yield the workbook, which is a zip archive by itself: expanded only if something else is around it."""
-    if _is_workbook(path, name):
+def _decompressed_workbook(path: Path, name: str) -> Iterator[Path]:
+    """Yield the workbook's file. A workbook is a zip archive itself: only another compression is removed."""
+    is_workbook = False
+    if detect_compression(path) == "zip":
+        with _translated_errors(name), zipfile.ZipFile(path) as archive:
+            is_workbook = "[Content_Types].xml" in archive.namelist()
+    if is_workbook:
         yield path
-        return
-    with expanded_file(path, name=name) as expanded:
-        yield expanded
+    else:
+        with decompressed_file(path, name=name) as decompressed:
+            yield decompressed
 
 
-def _is_workbook(path: Path, name: str) -> bool:
-    if compression(path) != "zip":
-        return False
-    with _readable(name), zipfile.ZipFile(path) as archive:
-        return "[Content_Types].xml" in archive.namelist()
+def check_size(path: Path, name: str) -> None:
+    """Raise `DataError` when the workbook is too large for openpyxl.
 
-
-def _expect_reasonable(path: Path, name: str) -> None:
-    """Raise `DataError` for a workbook that would not fit: its archive tells, and is never read beyond that."""
+    The sizes in the archive's directory can be trusted: `zipfile` reads no more than they say.
+    """
     with zipfile.ZipFile(path) as archive:
         sizes = {member.filename: member.file_size for member in archive.infolist()}
-    if sum(sizes.values()) > _MOST_EXPANDED or sizes.get("xl/sharedStrings.xml", 0) > _MOST_TEXTS:
-        raise DataError(f"{name}: a workbook too large to be read: send it as csv, or in parts")
+    shared_strings = sizes.get("xl/sharedStrings.xml", 0)
+    if sum(sizes.values()) > _MAX_BYTES or shared_strings > _MAX_SHARED_STRINGS_BYTES:
+        raise DataError(f"{name}: the workbook is too large to be read: send it as csv, or in parts")
 
 
 @contextmanager
-def _readable(name: str) -> Iterator[None]:
+def _translated_errors(name: str) -> Iterator[None]:
     try:
-        with warnings.catch_warnings(action="ignore"):  # openpyxl warns of styles and such, which are of no use here.
+        with warnings.catch_warnings(
+            action="ignore"
+        ):  # openpyxl warns of styles and extensions that are not read here.
             yield
     except SlackwaterError:
         raise
-    except Exception as error:  # openpyxl raises whatever its parsing stumbles over.
-        why = error.__cause__ or error
+    except Exception as error:  # openpyxl raises many types of errors for broken workbooks.
+        cause = error.__cause__ or error
         raise DataError(
-            f"{name}: not readable as an Excel workbook ({why}): save it as .xlsx, without a password, and send that"
+            f"{name}: not readable as an Excel workbook ({cause}): save it as .xlsx, without a password, and send that"
         ) from error

@@ -1,0 +1,93 @@
+"""Digests of the code that decides a run's output, as `project.json` carries them.
+
+The code that a run executes is found by following imports, from each entry point through the modules of `FOLLOWED`.
+A change elsewhere (an SFTP client, a Lambda function, the command line, a step that a pipeline does not use) leaves the
+digest of a pipeline as it is, so that it does not run all of its days again.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from slackwater.project import CodeDigests
+
+LIBRARY = "src"
+ARCHIVE_LOCK = "requirements/archive.txt"
+JOB = "glue_jobs/run_stage.py"
+STEPS = "slackwater.steps"
+
+FOLLOWED = (
+    "slackwater.steps",  # the steps, and the work of a Spark job
+    "slackwater.arrow",  # the exchange of frames between stages
+    "slackwater.pipeline.graph",  # which steps run together, and in which order
+    "slackwater.runs.day",  # which hours belong to a day
+    "slackwater.sources.event_schema",  # which columns a stored event has
+    "slackwater.sources.first_by_id",  # which of several events with one id counts
+)
+"""Modules, and packages with all of their modules, whose code decides the rows that a run publishes.
+
+Not followed are the modules that store and transport (aws, storage, runs.record, runs.manifest), and the models of what
+a user writes (project, sources.definition, pipeline.definition): `Project.definition_digest` holds the definitions.
+"""
+
+
+def code_digests(root: Path) -> CodeDigests:
+    """Return the digests of the repository at `root`: of the Spark job, and of each step by its module's name.
+
+    The digest of the job covers its entry point, the modules of `FOLLOWED` that it imports, and its archive's lock.
+    The digest of a step covers the step's module and the modules of `FOLLOWED` that this module imports.
+    """
+    modules = sorted(root.joinpath(LIBRARY, *STEPS.split(".")).glob("[!_]*.py"))
+    return CodeDigests(
+        job=_digest(root, [root / JOB, root / ARCHIVE_LOCK, *imported_files(root, imports_of(root / JOB))]),
+        steps={path.stem: _digest(root, imported_files(root, [f"{STEPS}.{path.stem}"])) for path in modules},
+    )
+
+
+def imported_files(root: Path, modules: Iterable[str]) -> set[Path]:
+    """Return the files of the modules, and of everything in `FOLLOWED` that they import, directly or not."""
+    files: set[Path] = set()
+    pending = [path for module in modules for path in _files_of(root, module)]
+    while pending:
+        path = pending.pop()
+        if path not in files:
+            files.add(path)
+            pending += [imported for module in imports_of(path) for imported in _files_of(root, module)]
+    return files
+
+
+def is_followed(module: str) -> bool:
+    """Whether the code of a module decides the rows of a run: whether it is in `FOLLOWED`."""
+    return any(module == name or module.startswith(f"{name}.") for name in FOLLOWED)
+
+
+def _files_of(root: Path, module: str) -> Iterator[Path]:
+    """Yield the file of a module and those of its packages, which Python executes first, as far as in `FOLLOWED`."""
+    parts = module.split(".")
+    for length in range(1, len(parts) + 1):
+        name = ".".join(parts[:length])
+        if not is_followed(name):
+            continue
+        path = root.joinpath(LIBRARY, *parts[:length])
+        yield from (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file())
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Yield the dotted names that a file imports, anywhere in it: also inside of functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            # `from package import name` imports the module `package.name` if there is one.
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def _digest(root: Path, files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(root)}\n".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

@@ -1,0 +1,105 @@
+"""A state machine with exactly the permissions that its definition needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_stepfunctions as stepfunctions
+from constructs import Construct
+
+from infra.constructs import grants
+from infra.constructs.common import accept, log_group, removal, states_arn
+from infra.constructs.library_function import LibraryFunction
+from infra.constructs.spark_application import SparkApplication
+from infra.settings import Settings
+from infra.state_machines import fill_placeholders
+from slackwater.pipeline.retries import Machine
+
+# Step Functions creates these EventBridge rules itself, to get notified when a `.sync` task has ended.
+_EXECUTION_RULE = "StepFunctionsGetEventsForStepFunctionsExecutionRule"
+_JOB_RULE = "StepFunctionsGetEventsForEMRServerlessJobRule"
+
+
+class StateMachine(Construct):
+    """A Standard workflow that logs its events and may call the given functions."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        settings: Settings,
+        name: str,
+        definition: Machine,
+        values: Mapping[str, str],
+        functions: Sequence[LibraryFunction],
+    ) -> None:
+        super().__init__(scope, id_)
+        full_name = settings.named(name)
+        definition_json, substitutions = fill_placeholders(definition, values, name=name)
+        self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
+        self.machine = stepfunctions.StateMachine(
+            self,
+            "Machine",
+            state_machine_name=full_name,
+            definition_body=stepfunctions.DefinitionBody.from_string(definition_json),
+            definition_substitutions=substitutions,
+            role=self.role,
+            removal_policy=removal(settings),
+            logs=stepfunctions.LogOptions(
+                destination=log_group(self, settings=settings, name=f"/aws/vendedlogs/states/{full_name}"),
+                level=stepfunctions.LogLevel.ALL,
+                include_execution_data=True,
+            ),
+        )
+        self.arn = states_arn(self, "stateMachine", full_name)
+        grants.allow(self.role, ["lambda:InvokeFunction"], [function.function.function_arn for function in functions])
+        accept(
+            self.machine,
+            {"AwsSolutions-SF2": "All logs carry a correlation id; X-Ray would need permissions on all resources."},
+        )
+        accept(
+            self.role,
+            {"AwsSolutions-IAM5[Resource::*]": "CloudWatch's log delivery has no resource-level permissions."},
+        )
+
+    def allow_jobs(self, application: SparkApplication, role: iam.IRole) -> None:
+        """Grant what `startJobRun.sync` needs: start, poll and cancel jobs of one application with that job role."""
+        application_stack = Stack.of(application)
+        # An exported ARN of another stack has a fixed name, which the accepted cdk-nag finding can state.
+        same_stack = application_stack.node.path == Stack.of(self).node.path
+        arn = application.arn if same_stack else application_stack.export_value(application.arn)
+        grants.allow(self.role, ["emr-serverless:StartJobRun"], [arn])
+        grants.allow(
+            self.role,
+            ["emr-serverless:GetJobRun", "emr-serverless:CancelJobRun", "emr-serverless:TagResource"],
+            [f"{arn}/jobruns/*"],
+            wildcard="Job runs of this one application; their ids are assigned when they start.",
+        )
+        self.role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["iam:PassRole"],
+                resources=[role.role_arn],
+                conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+            )
+        )
+        self._allow_event_rule(_JOB_RULE)
+
+    def allow_executions(self, machines: str, *, wildcard: str = "") -> None:
+        """Grant what `startExecution.sync:2` needs, for the state machines whose full names match `machines`."""
+        grants.allow(
+            self.role, ["states:StartExecution"], [states_arn(self, "stateMachine", machines)], wildcard=wildcard
+        )
+        grants.allow(
+            self.role,
+            ["states:DescribeExecution", "states:StopExecution"],
+            [states_arn(self, "execution", f"{machines}:*")],
+            wildcard="Executions are named when they start.",
+        )
+        self._allow_event_rule(_EXECUTION_RULE)
+
+    def _allow_event_rule(self, rule: str) -> None:
+        arn = Stack.of(self).format_arn(service="events", resource="rule", resource_name=rule)
+        grants.allow(self.role, ["events:PutRule", "events:PutTargets", "events:DescribeRule"], [arn])

@@ -1,0 +1,47 @@
+"""Reads state machine definitions and fills their placeholders."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from aws_cdk import Token
+
+from slackwater.errors import DefinitionError
+from slackwater.pipeline.retries import Machine
+
+_PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+
+
+def read_machine(path: Path) -> Machine:
+    """Read an `*.asl.json` file. Raises `DefinitionError` when it is missing or is not JSON."""
+    try:
+        machine: Machine = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DefinitionError(f"no state machine at {path}") from error
+    except ValueError as error:
+        raise DefinitionError(f"{path}: not readable as JSON: {error}") from error
+    return machine
+
+
+def fill_placeholders(machine: Machine, values: Mapping[str, str], *, name: str) -> tuple[str, dict[str, str]]:
+    """Return the definition as JSON, and the substitutions that CloudFormation has to make in it.
+
+    A value that is known now replaces its `${placeholder}`. A value that only CloudFormation knows, such as an ARN,
+    becomes a substitution. Raises `DefinitionError` for a placeholder that has no value.
+    """
+    definition = json.dumps(machine)
+    placeholders = sorted(set(_PLACEHOLDER.findall(definition)))
+    missing = [key for key in placeholders if key not in values]
+    if missing:
+        raise DefinitionError(
+            f"state machine {name}: no value for {', '.join(f'${{{key}}}' for key in missing)} "
+            f"(known: {', '.join(sorted(values))})"
+        )
+    substitutions = {key: values[key] for key in placeholders if Token.is_unresolved(values[key])}
+    for key in placeholders:
+        if key not in substitutions:
+            definition = definition.replace(f"${{{key}}}", json.dumps(values[key])[1:-1])
+    return definition, substitutions

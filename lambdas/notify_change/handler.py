@@ -1,0 +1,68 @@
+"""Notify people of what a new version of a day has changed: the last state of a monitoring execution, for each day."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools import Logger
+from pydantic import BaseModel
+
+from slackwater.aws.clients import client
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
+from slackwater.aws.emf import put_metric
+from slackwater.aws.function import FunctionEnvironment
+from slackwater.aws.machines import StepFunctionsExecutions
+from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.topic import SnsTopic
+from slackwater.late.notify import Notifier
+from slackwater.metrics import Metric
+
+logger = Logger()
+
+
+class NotifyChangeEnvironment(FunctionEnvironment):
+    """Settings of this function."""
+
+    run_table: str
+    change_topic: str
+
+
+class NotifyChangeRequest(BaseModel):
+    """Input from the state machine."""
+
+    pipeline: str
+    date: str
+    comparison: str
+    """URI of the `Comparison`."""
+    execution: str
+    correlation_id: str
+
+
+@cache
+def build_notifier() -> Notifier:
+    """Build the notifier, once per process."""
+    environment = NotifyChangeEnvironment.read()
+    return Notifier(
+        store=S3ObjectStore(client("s3")),
+        table=DynamoRunTable(client("dynamodb"), environment.run_table),
+        executions=StepFunctionsExecutions(client("stepfunctions")),
+        topic=SnsTopic(environment.change_topic),
+        now=lambda: datetime.now(UTC),
+        on_outcome_unknown=lambda pipeline: put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline),
+    )
+
+
+def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
+    """Return `slackwater.late.notify.NotificationResult` as JSON."""
+    request = NotifyChangeRequest.model_validate(event)
+    logger.set_correlation_id(request.correlation_id)
+    result = build_notifier().notify(**request.model_dump(exclude={"correlation_id"}))
+    if result.notified:
+        put_metric(Metric.NOTIFICATIONS_SENT, 1, pipeline=request.pipeline)
+    answer = result.model_dump()
+    logger.info(
+        "people notified" if result.notified else "nobody notified", extra={"date": request.date, "answer": answer}
+    )
+    return answer

@@ -1,0 +1,1 @@
+"""Tables in DynamoDB: the file cache, the run table and the token table."""

@@ -1,0 +1,113 @@
+"""The run table in DynamoDB: partition key `pipeline`, sort key `item` (`day#DATE` or `run#DATE#ATTEMPT`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from slackwater.aws.failures import code_of, translated
+from slackwater.errors import DayChanged
+from slackwater.runs.record import DayRecord, RunRecord
+
+
+class DynamoRunTable:
+    """`slackwater.runs.table.RunTable` over DynamoDB; each record is JSON in the attribute `record`."""
+
+    def __init__(self, dynamodb: Any, table: str) -> None:
+        self._dynamodb = dynamodb
+        self._table = table
+
+    def day(self, pipeline: str, date: str) -> DayRecord:
+        """Return the day's record; a day that was never run has version 0."""
+        record = self._get(pipeline, f"day#{date}")
+        return DayRecord.model_validate_json(record) if record else DayRecord(pipeline=pipeline, date=date)
+
+    def days(self, pipeline: str) -> list[DayRecord]:
+        """Return the records of all days that were ever run, in order of date."""
+        records = self._query(pipeline, "day#", what=f"the days of {pipeline}")
+        return [DayRecord.model_validate_json(record) for record in records]
+
+    def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
+        """Return one attempt of the day, or None."""
+        record = self._get(pipeline, _run_item(date, attempt))
+        return RunRecord.model_validate_json(record) if record else None
+
+    def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
+        """Return all runs of the pipeline, or of one of its days, in order of date and attempt."""
+        records = self._query(pipeline, f"run#{date}#" if date else "run#", what=f"the runs of {pipeline}")
+        return [RunRecord.model_validate_json(record) for record in records]
+
+    def _query(self, pipeline: str, prefix: str, *, what: str) -> list[str]:
+        with translated(f"read {what}"):
+            pages = self._dynamodb.get_paginator("query").paginate(
+                TableName=self._table,
+                KeyConditionExpression="pipeline = :pipeline AND begins_with(#item, :prefix)",
+                ExpressionAttributeNames={"#item": "item"},
+                ExpressionAttributeValues={":pipeline": {"S": pipeline}, ":prefix": {"S": prefix}},
+                ConsistentRead=True,
+            )
+            return [str(item["record"]["S"]) for page in pages for item in page["Items"]]
+
+    def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
+        """Write a run and, in the same transaction, its day.
+
+        Raises `DayChanged` when the stored day's version is not `day.version`.
+        """
+        writes = [{"Put": self._run_put(run)}]
+        if day is not None:
+            writes.append({"Put": self._day_put(day)})
+        with translated(f"record attempt {run.run.attempt} of {run.run.pipeline} for {run.run.date}"):
+            try:
+                self._dynamodb.transact_write_items(TransactItems=writes)
+            except ClientError as error:
+                if code_of(error) in {"TransactionCanceledException", "TransactionConflictException"}:
+                    raise DayChanged(f"{run.run.pipeline}: {run.run.date} was changed by another execution") from error
+                raise
+
+    def save_day(self, day: DayRecord) -> None:
+        """Write a day only. Raises `DayChanged` when the stored day's version is not `day.version`."""
+        with translated(f"record {day.date} of {day.pipeline}"):
+            try:
+                self._dynamodb.put_item(**self._day_put(day))
+            except ClientError as error:
+                if code_of(error) in {"ConditionalCheckFailedException", "TransactionConflictException"}:
+                    raise DayChanged(f"{day.pipeline}: {day.date} was changed by another execution") from error
+                raise
+
+    def _get(self, pipeline: str, item: str) -> str | None:
+        with translated(f"read {item} of {pipeline}"):
+            response = self._dynamodb.get_item(
+                TableName=self._table, Key={"pipeline": {"S": pipeline}, "item": {"S": item}}, ConsistentRead=True
+            )
+        attributes = response.get("Item")
+        return str(attributes["record"]["S"]) if attributes else None
+
+    def _run_put(self, run: RunRecord) -> dict[str, Any]:
+        return {
+            "TableName": self._table,
+            "Item": {
+                "pipeline": {"S": run.run.pipeline},
+                "item": {"S": _run_item(run.run.date, run.run.attempt)},
+                "record": {"S": run.model_dump_json()},
+            },
+        }
+
+    def _day_put(self, day: DayRecord) -> dict[str, Any]:
+        written = day.model_copy(update={"version": day.version + 1})
+        return {
+            "TableName": self._table,
+            "Item": {
+                "pipeline": {"S": day.pipeline},
+                "item": {"S": f"day#{day.date}"},
+                "version": {"N": str(written.version)},
+                "record": {"S": written.model_dump_json()},
+            },
+            # Written only over the version that was read. Version 0 stands for a day that does not exist yet.
+            "ConditionExpression": "version = :read OR attribute_not_exists(version) AND :read = :new",
+            "ExpressionAttributeValues": {":read": {"N": str(day.version)}, ":new": {"N": "0"}},
+        }
+
+
+def _run_item(date: str, attempt: int) -> str:
+    return f"run#{date}#{attempt:05d}"

@@ -1,0 +1,78 @@
+"""Where a command works: the root folder that holds `.slackwater`, the project, and the cloud."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import slackwater
+
+if TYPE_CHECKING:
+    from slackwater.project import Project
+
+EXAMPLE = Path("examples") / "nyc_flights"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folders that a command works with."""
+
+    root: Path
+    """The repository: it holds `cdk.json` and `.slackwater/`."""
+    project: Path
+
+    @property
+    def state(self) -> Path:
+        """Folder in which the local cloud and the command line keep their state."""
+        return self.root / ".slackwater"
+
+    def load_project(self) -> Project:
+        """Read and check the project. Raises `DefinitionError` naming file and field."""
+        from slackwater.project import load_project
+
+        return load_project(self.project)
+
+    def connect_cloud(self) -> str:
+        """Point this process and its children at the right cloud; return the cloud's name for messages.
+
+        The cloud is the endpoint in `AWS_ENDPOINT_URL` if it is set, else the root's local cloud if it runs, else AWS.
+        """
+        endpoint = os.environ.get("AWS_ENDPOINT_URL")
+        if endpoint:
+            return endpoint
+        # Without this file there is no local cloud, and commands on AWS save the slow import.
+        if (self.state / "cloud.json").exists():
+            from slackwater.local import cloud
+
+            local_cloud = cloud.status(self.root)
+            if local_cloud:
+                os.environ.update(local_cloud.environment())
+                return f"the local cloud at {local_cloud.endpoint}"
+        return "AWS"
+
+
+def find_workspace(project: Path | None) -> Workspace:
+    """Return the workspace for the option `--project` and the current folder.
+
+    The project is `--project`, else the current folder if it has `sources/`, else the repository's example. The root
+    is the nearest folder with a `cdk.json` among the project given by `--project` and its parents, else among the
+    current folder and its parents, else the repository that this package is installed from, else the current folder.
+    """
+    current = Path.cwd()
+    project = project.resolve() if project else None
+    installed = Path(slackwater.__file__).resolve().parents[2]
+    for folder in (*_with_parents(project), *_with_parents(current), installed):
+        if (folder / "cdk.json").is_file():
+            root = folder
+            break
+    else:
+        root = current
+    if project is None:
+        project = current if (current / "sources").is_dir() else root / EXAMPLE
+    return Workspace(root=root, project=project)
+
+
+def _with_parents(folder: Path | None) -> tuple[Path, ...]:
+    return (folder, *folder.parents) if folder else ()

@@ -1,0 +1,66 @@
+"""Unpacks Lambda layers once: the emulator unpacks them for every worker, which takes seconds and 150 MB each time."""
+
+from __future__ import annotations
+
+import compileall
+import contextvars
+import functools
+import hashlib
+import io
+import shutil
+import sys
+import tempfile
+import threading
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from slackwater.local.emulator import module
+
+_LOCK = threading.Lock()
+# A worker reads this file as Lambda does, so that the layer comes before everything else on its path.
+_PATH_FILE = f"python/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages/shared-layer.pth"
+
+
+def share_layers(folder: Path) -> None:
+    """Give starting Lambda workers a `shared_layer` for each layer's zip; other callers still get the zip itself."""
+    functions, worker = module("services.lambda_svc"), module("core.lambda_runtime").Worker
+    resolve, spawn = functions._resolve_layer_zip, worker._spawn
+    spawning: contextvars.ContextVar[bool] = contextvars.ContextVar("spawning", default=False)
+
+    @functools.wraps(resolve)
+    def resolve_layer(attachment: Any) -> bytes | None:
+        layer: bytes | None = resolve(attachment)
+        return shared_layer(layer, folder) if layer and spawning.get() else layer
+
+    @functools.wraps(spawn)
+    def spawn_worker(self: Any) -> None:
+        token = spawning.set(True)
+        try:
+            spawn(self)
+        finally:
+            spawning.reset(token)
+
+    functions._resolve_layer_zip = resolve_layer
+    worker._spawn = spawn_worker
+
+
+def shared_layer(layer: bytes, folder: Path) -> bytes:
+    """Unpack a layer's zip below `folder`, unless it is there. Return a small zip that directs workers to it."""
+    target = folder / hashlib.sha256(layer).hexdigest()[:16]
+    with _LOCK:
+        if not target.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            # Unpacked aside and then renamed, so that a folder at `target` is complete also after a kill.
+            partial = Path(tempfile.mkdtemp(dir=folder))
+            try:
+                with zipfile.ZipFile(io.BytesIO(layer)) as archive:
+                    archive.extractall(partial)  # zipfile strips "..", drives and roots from names
+                compileall.compile_dir(partial, quiet=2, stripdir=str(partial), prependdir=str(target))
+                partial.rename(target)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    stub = io.BytesIO()
+    with zipfile.ZipFile(stub, "w") as archive:
+        archive.writestr(_PATH_FILE, f"import sys; sys.path.insert(0, {str(target / 'python')!r})\n")
+    return stub.getvalue()

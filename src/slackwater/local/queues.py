@@ -1,0 +1,56 @@
+"""SQS as on AWS: batches that Lambda's event source mappings collect, and dead letters of SNS subscriptions.
+
+It replaces functions of the emulator's queues and topics; see `emulator`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from itertools import accumulate, takewhile
+from typing import Any
+
+from slackwater.local.emulator import module
+
+_MAX_BATCH_BYTES = 6_000_000  # the payload of one invocation of a function
+
+
+def register() -> None:
+    """Replace the emulator's functions that receive messages for functions and deliver messages of topics."""
+    queues, topics, functions = (module(f"services.{name}") for name in ("sqs", "sns", "lambda_svc"))
+    receive, deliver = queues._receive_messages_for_esm, topics._deliver_to_sqs
+
+    # The emulator hands over what a queue holds at once, and at most ten messages. AWS collects messages for
+    # MaximumBatchingWindowInSeconds, or until BatchSize or the size of a payload is reached.
+    @functools.wraps(receive)
+    def receive_messages(queue_url: str, max_number: int) -> Any:
+        with queues._queues_lock:
+            queue = queues._get_q(queue_url)
+            queues._expire_retained(queue)
+            queues._dlq_sweep(queue)
+            now, arn = time.time(), queue["attributes"]["QueueArn"]
+            mappings = [mapping for mapping in functions._esms.values() if mapping["EventSourceArn"] == arn]
+            window = max((mapping["MaximumBatchingWindowInSeconds"] for mapping in mappings), default=0)
+            visible = [message for message in queue["messages"] if message["visible_at"] <= now]
+            sizes = accumulate(len(message["body"]) for message in visible)
+            fitting = len(list(takewhile(lambda size: size <= _MAX_BATCH_BYTES, sizes)))
+            first_visible_at = min((message["visible_at"] for message in visible), default=now)
+            full = fitting >= max_number or fitting < len(visible)
+            if not full and now - first_visible_at < window:
+                return []
+            return queues._collect_msgs(queue, min(fitting, max_number), int(queue["attributes"]["VisibilityTimeout"]))
+
+    # When the subscribed queue is deleted, AWS sends the message to the subscription's dead-letter queue; the emulator
+    # drops it.
+    @functools.wraps(deliver)
+    def deliver_to_sqs(endpoint: str, *message: Any, topic_arn: str, **more: Any) -> None:
+        if queues._queue_by_arn(endpoint) is None:
+            for subscription in topics._topic_by_arn_any_scope(topic_arn)["subscriptions"]:
+                policy = subscription["attributes"].get("RedrivePolicy")
+                if subscription["endpoint"] == endpoint and policy:
+                    endpoint = json.loads(policy)["deadLetterTargetArn"]
+                    break
+        deliver(endpoint, *message, topic_arn=topic_arn, **more)
+
+    queues._receive_messages_for_esm, topics._deliver_to_sqs = receive_messages, deliver_to_sqs

@@ -1,0 +1,80 @@
+"""The retry policy of every task of every state machine.
+
+The ASL files state no policy for transient failures. `with_retries` adds it when a pipeline is compiled and when the
+other machines are synthesised, so two tasks of one service can never differ. Bad input fails at once.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from slackwater.errors import DefinitionError
+
+Machine = dict[str, Any]
+"""A state machine's definition in Amazon States Language."""
+
+LAMBDA = "arn:aws:states:::lambda:invoke"
+SPARK_JOB = "arn:aws:states:::emr-serverless:startJobRun.sync"
+EXECUTION = "arn:aws:states:::states:startExecution.sync:2"
+
+RETRIES: dict[str, dict[str, Any]] = {
+    LAMBDA: {
+        "Comment": "Lambda was busy or failed, AWS throttled the function, or another execution changed the day.",
+        "ErrorEquals": [
+            "Lambda.TooManyRequestsException",
+            "Lambda.ServiceException",
+            "Lambda.AWSLambdaException",
+            "Lambda.SdkClientException",
+            "Throttled",
+            "DayChanged",
+        ],
+        "IntervalSeconds": 2,
+        "BackoffRate": 2,
+        "MaxAttempts": 5,
+        "JitterStrategy": "FULL",
+    },
+    SPARK_JOB: {
+        "Comment": "EMR Serverless was busy or failed to answer. A job that ran and failed is not retried.",
+        "ErrorEquals": [
+            "EMRServerless.ThrottlingException",
+            "EMRServerless.InternalServerException",
+            "EMRServerless.ServiceQuotaExceededException",
+        ],
+        "IntervalSeconds": 5,
+        "BackoffRate": 2,
+        "MaxAttempts": 4,
+        "JitterStrategy": "FULL",
+    },
+    EXECUTION: {
+        "Comment": "Step Functions was busy. An execution that ran and failed is not retried.",
+        "ErrorEquals": ["StepFunctions.ExecutionLimitExceededException", "StepFunctions.ThrottlingException"],
+        "IntervalSeconds": 5,
+        "BackoffRate": 2,
+        "MaxAttempts": 4,
+        "JitterStrategy": "FULL",
+    },
+}
+"""The retrier of each service that our state machines call, by the resource of the task."""
+
+
+def with_retries(machine: Machine) -> Machine:
+    """Return a copy of the state machine in which every task has the retrier of its service.
+
+    Retriers that a task states itself, for errors of its own, stay in front of it. Tasks inside `Map` and `Parallel`
+    states are included. Raises `DefinitionError` for a task whose resource has no retrier.
+    """
+    result = copy.deepcopy(machine)
+    for name, state in result["States"].items():
+        if state["Type"] == "Task":
+            if state["Resource"] not in RETRIES:
+                raise DefinitionError(
+                    f"state {name!r}: no retry policy for the resource {state['Resource']} "
+                    f"(add one to slackwater.pipeline.retries; there are: {', '.join(RETRIES)})"
+                )
+            state["Retry"] = [*state.get("Retry", []), copy.deepcopy(RETRIES[state["Resource"]])]
+        if "ItemProcessor" in state:
+            state["ItemProcessor"] = with_retries(state["ItemProcessor"])
+        if "Branches" in state:
+            state["Branches"] = [with_retries(branch) for branch in state["Branches"]]
+    return result

@@ -1,0 +1,70 @@
+"""Files that are too large for a function: a job fetches them, with the same `FileFetcher`.
+
+The function answers with a `LargeFileJob`. With it the state machine starts the job, waits until it ends, and calls the
+function again, which reads the job's result.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict
+
+from slackwater.errors import CloudError, FileTooLarge, ObjectMissing, PartnerError
+from slackwater.receiver.pull.fetch import FetchResult, FetchState
+from slackwater.receiver.pull.plan import WorkItem
+from slackwater.storage import ObjectStore
+
+
+class LargeFileJob(BaseModel):
+    """What the state machine starts a job with."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    state: Literal[FetchState.LARGE] = FetchState.LARGE
+    source: str
+    work: str
+    """URI of the work list."""
+    index: int
+    """Index of the file in the work list."""
+    correlation_id: str
+    job: str
+    """Unique id: repeated requests to start the job start it once."""
+    answer: str
+    """URI of the job's `FetchResult`."""
+
+
+def expect_function_size(item: WorkItem, *, max_bytes: int) -> None:
+    """Raise `FileTooLarge` when the listing shows that the file is larger than a function may fetch."""
+    if item.listed and (item.listed.size or 0) > max_bytes:
+        raise FileTooLarge(f"{item.path}: {item.listed.size:,} bytes, and a function fetches up to {max_bytes:,}")
+
+
+def new_job(*, source: str, work: str, index: int, correlation_id: str) -> LargeFileJob:
+    """Return a new job for one item of a work list."""
+    job = uuid4().hex
+    answer = f"{work.removesuffix('.json')}/{job}.json"
+    return LargeFileJob(source=source, work=work, index=index, correlation_id=correlation_id, job=job, answer=answer)
+
+
+def failure_reason_uri(answer: str) -> str:
+    """Return the URI at which a job leaves the reason of its failure."""
+    return f"{answer}.failure.txt"
+
+
+def job_result(store: ObjectStore, answer: str) -> FetchResult:
+    """Return the result that a job has left at `answer`.
+
+    Raises `PartnerError` with the reason of a job that failed, and `CloudError` for a job that left neither.
+    """
+    # The reason comes from S3 and not from EMR, which keeps 256 characters of it.
+    try:
+        return FetchResult.model_validate_json(store.get(answer))
+    except ObjectMissing:
+        pass
+    try:
+        reason = store.get(failure_reason_uri(answer)).decode()
+    except ObjectMissing as error:
+        raise CloudError(f"the job left neither a result nor a reason at {answer}: read the job's logs") from error
+    raise PartnerError(reason)

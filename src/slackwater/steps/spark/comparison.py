@@ -1,0 +1,230 @@
+"""Compare two published versions of one day, and store what differs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+
+from slackwater.arrow.exchange import StoreFactory, store_dataset, write_frame
+from slackwater.arrow.reference import ArrowReference
+from slackwater.errors import AccessDenied, CloudError, DataError, InputError, ObjectMissing
+from slackwater.late.comparison import (
+    MAX_MOVERS,
+    MAX_ROWS,
+    MAX_STRING_LENGTH,
+    TOLERANCE,
+    Comparison,
+    MetricChange,
+    Mover,
+    PublishedVersion,
+    RowChange,
+    RowCounts,
+    Totals,
+    Value,
+    comparison_uri,
+)
+from slackwater.late.versions import VersionPair, pair_uri
+from slackwater.project import Project
+from slackwater.runs.difference import Change, SourceDifference, difference
+from slackwater.runs.manifest import InputManifest, Record
+from slackwater.runs.record import IsoDate
+from slackwater.steps.spark.job import log
+from slackwater.steps.spark.paired import PairedVersions, differing_rows, examples, movers, pair_versions, total_row
+from slackwater.steps.spark.table import quoted_table
+from slackwater.storage import ObjectStore
+
+# All rows of a day have the same date: it does not identify a row.
+_DAY = "date"
+
+
+class ComparisonJob(Record):
+    """What one comparison job has to do, as the state machine passes it: identifiers and a URI."""
+
+    pipeline: str
+    date: IsoDate
+    prefix: str
+    """Where pair.json names the two versions, and where the comparison is stored."""
+    job: str
+    """The name under which the job stores its failure."""
+    correlation_id: str
+
+
+def compare_versions(
+    spark: SparkSession, job: ComparisonJob, *, project: str, catalog_table: str, stores: StoreFactory
+) -> Comparison:
+    """Compare the two versions of the job's day, and return the comparison, which is stored last, by one PUT.
+
+    `project` is the URI of project.json, `catalog_table` is `catalog.database.table`. Only totals and a bounded number
+    of rows reach the driver. Raises `CloudError` if a version no longer exists, `InputError` if pair.json is of another
+    day, and `DataError` if a version cannot be compared by the pipeline's key.
+    """
+    began, store = time.monotonic(), stores()
+    pipeline = Project.model_validate_json(store.get(project)).pipeline(job.pipeline)
+    pair = read_pair(job, store=store)
+    table = quoted_table(catalog_table)
+    before, after = (read_version(spark, table, version, job.date) for version in (pair.before, pair.after))
+    paired = pair_versions(before, after, key=pipeline.publish.key, tolerance=TOLERANCE)
+    totals = _totals(paired, pair)
+    rows = RowCounts(**{name: totals[name] for name in RowCounts.model_fields})
+    differing = paired.differing()
+    # Several actions read these rows: the executors keep them, in memory or on disk.
+    differing.frame.persist()
+    try:
+        any_differs = rows.differing > 0
+        stored = store_differing_rows(spark, differing, pair, job, table=table, stores=stores) if any_differs else None
+        comparison = Comparison(
+            pipeline=pair.pipeline,
+            date=pair.date,
+            key=tuple(name for name in pipeline.publish.key if name != _DAY),
+            before=pair.before,
+            after=pair.after,
+            rows=rows,
+            metrics=metric_changes(paired, totals, differing if any_differs else None),
+            examples=example_changes(differing) if any_differs else (),
+            all_rows=stored,
+            inputs=input_differences(pair, pipeline.sources, store=store),
+            seconds=round(time.monotonic() - began, 3),
+        )
+    finally:
+        differing.frame.unpersist()
+    store.put(comparison_uri(job.prefix), comparison.model_dump_json().encode())
+    log("versions compared", rows=comparison.rows.model_dump(), seconds=comparison.seconds)
+    return comparison
+
+
+def read_version(spark: SparkSession, table: str, version: PublishedVersion, day: str) -> DataFrame:
+    """Return the day's rows in one version of the table, with the columns that the version has.
+
+    Raises `CloudError` if the table or the version's tag does not exist.
+    """
+    if not spark.catalog.tableExists(table):
+        raise CloudError(f"there is no table {table}: the versions of {day} cannot be read")
+    tags = spark.table(f"{table}.refs").where("type = 'TAG'").select("name")
+    if tags.where(sf.col("name") == version.tag).isEmpty():
+        raise CloudError(f"{table} has no tag {version.tag} any more: attempt {version.attempt} cannot be read")
+    return _at_version(spark, table, version).where(sf.col(_DAY) == sf.lit(day).cast("date"))
+
+
+def _at_version(spark: SparkSession, table: str, version: PublishedVersion) -> DataFrame:
+    return spark.sql(f"SELECT * FROM {table} VERSION AS OF '{version.tag}'")  # noqa: S608 - we choose the names of tags
+
+
+def read_pair(job: ComparisonJob, *, store: ObjectStore) -> VersionPair:
+    """Return the versions that pair.json names. Raises `InputError` if they are of another pipeline or day."""
+    uri = pair_uri(job.prefix)
+    pair = VersionPair.model_validate_json(store.get(uri))
+    if (pair.pipeline, pair.date) != (job.pipeline, job.date):
+        raise InputError(f"{uri} names versions of {pair.pipeline} {pair.date}, not of {job.pipeline} {job.date}")
+    return pair
+
+
+def _totals(paired: PairedVersions, pair: VersionPair) -> Row:
+    totals = total_row(paired).first()
+    if totals is None:
+        raise CloudError(f"comparing the versions of {pair.date} returned no result")
+    for side, version in (("before", pair.before), ("after", pair.after)):
+        if (totals[f"{side}_times"] or 1) > 1:
+            raise DataError(
+                f"attempt {version.attempt} has keys ({', '.join(field.name for field in paired.key)}) that occur more "
+                "than once: it was published with another publish.key, and this key does not identify its rows"
+            )
+    return totals
+
+
+def metric_changes(paired: PairedVersions, totals: Row, differing: PairedVersions | None) -> tuple[MetricChange, ...]:
+    """Return the change of every numeric column, with the rows of `differing` that moved it the most."""
+    by_metric: dict[int, list[Mover]] = {}
+    if differing is not None and differing.numeric:
+        for row in movers(differing, limit=MAX_MOVERS, max_length=MAX_STRING_LENGTH).collect():
+            mover = Mover(key=_key(differing, row), before=row["before"], after=row["after"])
+            by_metric.setdefault(row["metric"], []).append(mover)
+    return tuple(
+        MetricChange(
+            metric=paired.values[index].name,
+            total=Totals.SUM if paired.is_sum(index) else Totals.MEAN,
+            before=_finite(totals[f"before_{index}"]),
+            after=_finite(totals[f"after_{index}"]),
+            movers=tuple(by_metric.get(index, ())),
+        )
+        for index in paired.numeric
+    )
+
+
+def example_changes(differing: PairedVersions) -> tuple[RowChange, ...]:
+    """Return the first rows that differ, in order of key."""
+    changes = []
+    for row in examples(differing, limit=MAX_ROWS, max_length=MAX_STRING_LENGTH).collect():
+        change = Change(row["change"])
+        # A row that was added or removed has all of its columns, a changed one those that differ.
+        values = {
+            field.name: (_json_value(row[f"before_{index}"]), _json_value(row[f"after_{index}"]))
+            for index, field in enumerate(differing.values)
+            if change is not Change.CHANGED or row[f"differs_{index}"]
+        }
+        changes.append(RowChange(change=change, key=_key(differing, row), values=values))
+    return tuple(changes)
+
+
+def _key(paired: PairedVersions, row: Row) -> dict[str, Value]:
+    return {
+        field.name: _json_value(row[f"key_{index}"])
+        for index, field in enumerate(paired.key)
+        if field.name.lower() != _DAY
+    }
+
+
+def _json_value(cell: Any) -> Value:
+    """Return a cell as JSON can hold it. NaN and the infinities, which are not null, become strings."""
+    if isinstance(cell, float) and not math.isfinite(cell):
+        return "NaN" if math.isnan(cell) else f"{'-' if cell < 0 else ''}Infinity"
+    value: Value = cell
+    return value
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def store_differing_rows(
+    spark: SparkSession,
+    differing: PairedVersions,
+    pair: VersionPair,
+    job: ComparisonJob,
+    *,
+    table: str,
+    stores: StoreFactory,
+) -> ArrowReference:
+    """Store all rows that differ as Arrow files, and return their reference."""
+    began, prefix = time.monotonic(), f"{job.prefix}rows/"
+    producer = f"{job.pipeline}/{job.date}/{pair.before.attempt}-{pair.after.attempt}/{job.job}/compare"
+    size = _bytes_of_day(spark, table, pair)
+    manifest = write_frame(differing_rows(differing), prefix, producer=producer, stores=stores, input_bytes=size)
+    return store_dataset(manifest, prefix, store=stores(), seconds=time.monotonic() - began)
+
+
+def _bytes_of_day(spark: SparkSession, table: str, pair: VersionPair) -> int:
+    """Return the size of the day's files in both versions together."""
+    day = sf.col(f"partition.{_DAY}") == sf.lit(pair.date).cast("date")
+    before, after = (
+        _at_version(spark, f"{table}.files", version).where(day).select("file_size_in_bytes")
+        for version in (pair.before, pair.after)
+    )
+    total = before.unionAll(after).agg(sf.sum("file_size_in_bytes")).first()
+    return int(total[0] or 0) if total else 0
+
+
+def input_differences(pair: VersionPair, sources: Sequence[str], *, store: ObjectStore) -> tuple[SourceDifference, ...]:
+    """Return how the day's inputs differ between the versions; nothing if an input manifest no longer exists."""
+    try:
+        before, after = (
+            InputManifest.model_validate_json(store.get(version.manifest)) for version in (pair.before, pair.after)
+        )
+    except (ObjectMissing, AccessDenied) as error:  # S3 answers either for an object that does not exist
+        log("the inputs cannot be compared", reason=str(error))
+        return ()
+    return difference(before, after, sources=sources)

@@ -1,0 +1,206 @@
+"""Join two versions of a day's rows by their key: which rows were added, removed or changed, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+from pyspark.sql.types import DataType, DecimalType, IntegralType, NumericType, StructField
+
+from slackwater.arrow.names import quoted
+from slackwater.errors import DataError
+from slackwater.steps.spark.values import equal, finite, readable
+
+ADDED, REMOVED, CHANGED = "added", "removed", "changed"
+
+
+@dataclass(frozen=True)
+class PairedVersions:
+    """Two versions joined by their key; each key occurs once."""
+
+    frame: DataFrame
+    """One row for each key, with these columns:
+
+    - `key_N`, `before_N` and `after_N`, where N is the index in `key` or `values`,
+    - `change`: `added`, `removed`, `changed`, or null for an equal row,
+    - `before` and `after`: true where the version has the row,
+    - `before_times` and `after_times`: how many rows of the version have the key.
+    """
+    key: tuple[StructField, ...]
+    values: tuple[StructField, ...]
+    tolerance: float
+
+    @property
+    def numeric(self) -> tuple[int, ...]:
+        """Indexes of the values that are numbers."""
+        return tuple(index for index, field in enumerate(self.values) if isinstance(field.dataType, NumericType))
+
+    def is_sum(self, index: int) -> bool:
+        """Whether the day's total of this value is the sum (integers and decimals). Otherwise it is the mean."""
+        return isinstance(self.values[index].dataType, IntegralType | DecimalType)
+
+    def differs(self, index: int) -> Column:
+        """Whether this value differs between the versions of a row; never null."""
+        data_type = self.values[index].dataType
+        return ~equal(sf.col(f"before_{index}"), sf.col(f"after_{index}"), data_type, self.tolerance)
+
+    def differing(self) -> PairedVersions:
+        """Return the rows that are not equal."""
+        return replace(self, frame=self.frame.where(sf.col("change").isNotNull()))
+
+
+def pair_versions(before: DataFrame, after: DataFrame, *, key: Sequence[str], tolerance: float) -> PairedVersions:
+    """Join two versions by `key`. A column that one version lacks is null there.
+
+    Floating-point values, also inside of arrays, maps and structs, are equal if they differ by at most `tolerance` of
+    the larger one; NaN equals NaN. All other values are compared exactly. Raises `DataError` for a key column that
+    neither version has.
+    """
+    # Spark matches names without regard to case. For a column of both versions the later type is the wider one.
+    fields = {field.name.lower(): field for field in after.schema}
+    fields |= {field.name.lower(): field for field in before.schema if field.name.lower() not in fields}
+    missing = [name for name in key if name.lower() not in fields]
+    if missing:
+        raise DataError(f"publish.key names {', '.join(missing)}, which neither version has")
+    keys = tuple(fields.pop(name.lower()) for name in key)
+    values = tuple(fields.values())
+    sides = [_side(frame, name, keys, values) for frame, name in ((before, "before"), (after, "after"))]
+    joined = sides[0].join(sides[1], on=[f"key_{index}" for index in range(len(keys))], how="full")
+    paired = PairedVersions(frame=joined, key=keys, values=values, tolerance=tolerance)
+    change = (
+        sf.when(sf.col("before").isNull(), ADDED)
+        .when(sf.col("after").isNull(), REMOVED)
+        .when(reduce(or_, map(paired.differs, range(len(values))), sf.lit(False)), CHANGED)
+    )
+    return replace(paired, frame=joined.withColumn("change", change))
+
+
+def _side(frame: DataFrame, side: str, keys: Sequence[StructField], values: Sequence[StructField]) -> DataFrame:
+    existing = {name.lower() for name in frame.columns}
+
+    def column(field: StructField) -> Column:
+        value = sf.col(quoted(field.name)) if field.name.lower() in existing else sf.lit(None)
+        return value.cast(field.dataType)
+
+    names = [f"key_{index}" for index in range(len(keys))]
+    selected = frame.select(
+        *(column(field).alias(name) for field, name in zip(keys, names, strict=True)),
+        *(column(field).alias(f"{side}_{index}") for index, field in enumerate(values)),
+        sf.lit(True).alias(side),
+    )
+    # The join sorts by the key in any case, so that this count needs no further shuffle.
+    return selected.withColumn(f"{side}_times", sf.count(sf.lit(1)).over(Window.partitionBy(*names)))
+
+
+def total_row(paired: PairedVersions) -> DataFrame:
+    """Return one row with all totals, computed in one pass.
+
+    `before`, `after`, `added`, `removed` and `changed` count rows. `before_times` and `after_times` are the largest
+    numbers of rows with one key. `before_N` and `after_N` are the day's totals of the numeric value with index N.
+    """
+    totals = [sf.count(side).alias(side) for side in ("before", "after")]
+    totals += [sf.count_if(sf.col("change") == change).alias(change) for change in (ADDED, REMOVED, CHANGED)]
+    totals += [sf.max(side).alias(side) for side in ("before_times", "after_times")]
+    for index in paired.numeric:
+        data_type = paired.values[index].dataType
+        for name in (f"before_{index}", f"after_{index}"):
+            if paired.is_sum(index):
+                total = sf.try_sum(_as_decimal(sf.col(name), data_type)).cast("double")
+            else:
+                total = sf.avg(finite(sf.col(name)))
+            totals.append(total.alias(name))
+    return paired.frame.agg(*totals)
+
+
+def movers(differing: PairedVersions, *, limit: int, max_length: int) -> DataFrame:
+    """Return the rows that moved each numeric value the most, at most `limit` per value, ordered by value and size.
+
+    `metric` is the index of the value; `before` and `after` are numbers, or null where there is none. A row that was
+    added or removed moves a sum by its whole value. It moves a mean by no known amount, and is left out.
+    """
+    keys = [sf.col(f"key_{index}") for index in range(len(differing.key))]
+    movements = sf.array(*(_movement(differing, index) for index in differing.numeric))
+    moved = differing.frame.select(*keys, sf.inline(movements))
+    order = Window.partitionBy("metric").orderBy(sf.col("size").desc(), *keys)
+    ranked = moved.where("size > 0").withColumn("rank", sf.row_number().over(order))
+    return (
+        ranked.where(sf.col("rank") <= limit)
+        .orderBy("metric", "rank")
+        .select("metric", "before", "after", *_readable_key(differing, max_length))
+    )
+
+
+def examples(differing: PairedVersions, *, limit: int, max_length: int) -> DataFrame:
+    """Return the first `limit` rows that differ, ordered by key, with the columns of `PairedVersions.frame`.
+
+    `differs_N` says whether the value with index N differs. Every cell is a boolean, a number, or a string of at most
+    `max_length` characters. The executors cut strings, so that the driver's memory is bounded for any content.
+    """
+    cells = [
+        readable(sf.col(f"{side}_{index}"), field.dataType, max_length).alias(f"{side}_{index}")
+        for index, field in enumerate(differing.values)
+        for side in ("before", "after")
+    ]
+    order = [sf.col(f"key_{index}").alias(f"order_{index}") for index in range(len(differing.key))]
+    differs = {f"differs_{index}": differing.differs(index) for index in range(len(differing.values))}
+    # In a select of their own: inside of maps and arrays Spark would resolve a name to the cut cell of the same name.
+    rows = differing.frame.withColumns(differs) if differs else differing.frame
+    rows = rows.select("change", *_readable_key(differing, max_length), *cells, *differs, *order)
+    names = [f"order_{index}" for index in range(len(order))]
+    return rows.orderBy(*names).limit(limit).drop(*names)
+
+
+def differing_rows(differing: PairedVersions) -> DataFrame:
+    """Return the rows that differ with readable column names: the key, `change`, `X_before` and `X_after`.
+
+    A name that occurs twice gets underscores at its end.
+    """
+    columns = [(f"key_{index}", field.name) for index, field in enumerate(differing.key)]
+    columns += [("change", "change")]
+    columns += [
+        (f"{side}_{index}", f"{field.name}_{side}")
+        for index, field in enumerate(differing.values)
+        for side in ("before", "after")
+    ]
+    renamed: dict[str, Column] = {}
+    for column, name in columns:
+        unique = name
+        while unique.lower() in {other.lower() for other in renamed}:
+            unique += "_"
+        renamed[unique] = sf.col(column).alias(unique)
+    return differing.frame.select(*renamed.values())
+
+
+def _as_decimal(column: Column, data_type: DataType) -> Column:
+    """Return an integer or decimal as a decimal, whose sum neither overflows nor rounds."""
+    return column if isinstance(data_type, DecimalType) else column.cast(DecimalType(20, 0))
+
+
+def _movement(differing: PairedVersions, index: int) -> Column:
+    """Return by how much a row has moved one value; `size` is null if it has not."""
+    data_type = differing.values[index].dataType
+    old, new = sf.col(f"before_{index}"), sf.col(f"after_{index}")
+    before, after = finite(old), finite(new)
+    if differing.is_sum(index):
+        zero = sf.lit(0).cast(data_type)
+        decimals = [sf.coalesce(_as_decimal(column, data_type), zero) for column in (new, old)]
+        size = sf.abs(sf.try_subtract(*decimals)).cast("double")
+    else:
+        size = sf.abs(after - before)
+    return sf.struct(
+        sf.lit(index).alias("metric"),
+        before.alias("before"),
+        after.alias("after"),
+        sf.when(differing.differs(index), size).alias("size"),
+    )
+
+
+def _readable_key(paired: PairedVersions, max_length: int) -> list[Column]:
+    return [
+        readable(sf.col(f"key_{index}"), field.dataType, max_length).alias(f"key_{index}")
+        for index, field in enumerate(paired.key)
+    ]

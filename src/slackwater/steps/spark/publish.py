@@ -1,0 +1,156 @@
+"""Publish one day of a pipeline: audit the staged rows, then replace the day in the warehouse by one Iceberg commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import date
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import ByteType, IntegerType, ShortType
+
+from slackwater.arrow.exchange import StoreFactory, load_manifest, read_frame
+from slackwater.arrow.names import quoted
+from slackwater.errors import AuditFailed
+from slackwater.runs.record import Publication, Run, publication_uri
+from slackwater.steps.spark.job import log
+from slackwater.steps.spark.table import (
+    Commit,
+    create_tag,
+    find_commit,
+    overwrite_day,
+    prepare_table,
+    quoted_table,
+    refuse_if_fewer,
+    refuse_if_overtaken,
+)
+
+
+def publish_day(
+    spark: SparkSession,
+    run: Run,
+    *,
+    rows: str,
+    key: Sequence[str],
+    catalog_table: str,
+    allow_fewer: bool,
+    stores: StoreFactory,
+) -> Publication:
+    """Publish the staged rows of a run, and return the publication.
+
+    `rows` is the URI of the Arrow manifest of the last stage, `key` the pipeline's `publish.key`, and `catalog_table`
+    is `catalog.database.table`. `allow_fewer` permits fewer rows than the day has now. The reference of the publication
+    is written last. If this run and attempt has committed before, and its job died before it wrote the reference, that
+    commit is used: a repeated job does not commit twice.
+
+    Raises `AuditFailed`, and leaves the table as it is, if the rows are not fit to be published.
+    """
+    began, store = time.monotonic(), stores()
+    table, identity = quoted_table(catalog_table), snapshot_identity(run)
+    commit = find_commit(spark, table, identity)
+    if commit is None:
+        staged = read_frame(spark, load_manifest(rows, store=store), stores=stores)
+        frame = with_date(staged, date.fromisoformat(run.date))
+        commit = commit_day(spark, frame, table, identity, key=key, allow_fewer=allow_fewer)
+    else:
+        log("this attempt has committed before", snapshot_id=commit.snapshot_id)
+    create_tag(spark, table, run.tag, commit.snapshot_id)
+    publication = Publication(
+        table=catalog_table,
+        snapshot_id=commit.snapshot_id,
+        rows=commit.rows,
+        replaced=commit.replaced,
+        seconds=round(time.monotonic() - began, 3),
+    )
+    # Written after commit and tag: whoever finds the reference can rely on both.
+    store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
+    log("day published", **publication.model_dump())
+    return publication
+
+
+def commit_day(
+    spark: SparkSession,
+    frame: DataFrame,
+    table: str,
+    identity: dict[str, str],
+    *,
+    key: Sequence[str],
+    allow_fewer: bool,
+) -> Commit:
+    """Audit the rows, replace the day in the table by one commit, and return the commit. Raises `AuditFailed`."""
+    day = date.fromisoformat(identity["slackwater.date"])
+    # The audit comes before anything that changes the table: rows that fail it leave no new table and no new column.
+    rows = audit(frame, key)
+    prepare_table(spark, table, frame)
+    refuse_if_overtaken(spark, table, identity)
+    if not allow_fewer:
+        refuse_if_fewer(spark, table, day, rows=rows)
+    overwrite_day(frame, table, day, identity)
+    commit = find_commit(spark, table, identity)
+    if commit is None:
+        raise AuditFailed(f"{table} does not show the snapshot that was just committed for {day}")
+    return commit
+
+
+def snapshot_identity(run: Run) -> dict[str, str]:
+    """Return the snapshot properties that identify the run and attempt that committed."""
+    return {
+        "slackwater.pipeline": run.pipeline,
+        "slackwater.date": run.date,
+        "slackwater.run-id": run.run_id,
+        "slackwater.attempt": str(run.attempt),
+        "slackwater.correlation-id": run.correlation_id,
+    }
+
+
+def with_date(frame: DataFrame, day: date) -> DataFrame:
+    """Return the frame with the column `date` in front. Raises `AuditFailed` if the rows have such a column already."""
+    clashing = [name for name in frame.columns if name.lower() == "date"]
+    if clashing:
+        raise AuditFailed(
+            f"the rows to publish have a column {clashing[0]!r}; publishing adds `date` itself: rename the column"
+        )
+    # Iceberg's smallest integer type has 32 bits.
+    narrow = {field.name for field in frame.schema if isinstance(field.dataType, (ByteType, ShortType))}
+    columns = [sf.col(quoted(n)).cast(IntegerType()) if n in narrow else sf.col(quoted(n)) for n in frame.columns]
+    return frame.select(sf.lit(day).alias("date"), *(c.alias(n) for c, n in zip(columns, frame.columns, strict=True)))
+
+
+def audit(frame: DataFrame, key: Sequence[str]) -> int:
+    """Return the number of rows, counted in one pass.
+
+    Raises `AuditFailed` if a column of the key is missing or null, or if two rows have the same key.
+    """
+    missing = [name for name in key if name not in frame.columns]
+    if missing:
+        raise AuditFailed(
+            f"publish.key names {', '.join(missing)}, which the rows to publish do not have "
+            f"(they have: {', '.join(frame.columns)})"
+        )
+    columns = [sf.col(quoted(name)) for name in key]
+    times = sf.col("times")
+    any_null = sf.lit(False)
+    for column in columns:
+        any_null = any_null | column.isNull()
+    # One pass over the rows: counting keys per group gives rows, nulls and repeated keys together.
+    groups = frame.groupBy(*columns).agg(sf.count(sf.lit(1)).alias("times"))
+    totals = groups.agg(
+        sf.coalesce(sf.sum(times), sf.lit(0)).alias("rows"),
+        sf.coalesce(sf.sum(sf.when(any_null, times)), sf.lit(0)).alias("nulls"),
+        sf.count_if(times > 1).alias("repeated"),
+        sf.to_json(sf.max_by(sf.struct(*columns), times), {"ignoreNullFields": "false"}).alias("example"),
+        sf.max(times).alias("most"),
+    ).first()
+    if totals is None:
+        raise AuditFailed("the audit of the rows to publish returned no result")
+    if totals["nulls"]:
+        raise AuditFailed(
+            f"{totals['nulls']} of {totals['rows']} rows to publish have a null in their key ({', '.join(key)})"
+        )
+    if totals["repeated"]:
+        raise AuditFailed(
+            f"{totals['repeated']} keys ({', '.join(key)}) occur more than once in the rows to publish: "
+            f"{totals['example']} occurs {totals['most']} times"
+        )
+    return int(totals["rows"])

@@ -1,0 +1,96 @@
+"""The workspace of a command: root, project, cloud."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import slackwater
+from slackwater.cli.workspace import Workspace, find_workspace
+from slackwater.local import cloud
+from slackwater.local.cloud import LocalCloud
+
+pytestmark = pytest.mark.unit
+
+REPOSITORY = Path(slackwater.__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A checkout with a project."""
+    (tmp_path / "cdk.json").write_text("{}")
+    (tmp_path / "projects" / "mine" / "sources").mkdir(parents=True)
+    return tmp_path
+
+
+def test_the_current_folder_is_the_project_when_it_is_one(repository, monkeypatch):
+    monkeypatch.chdir(repository / "projects" / "mine")
+    assert find_workspace(None) == Workspace(root=repository, project=repository / "projects" / "mine")
+
+
+def test_the_example_is_the_project_otherwise(repository, monkeypatch):
+    monkeypatch.chdir(repository / "projects")
+    assert find_workspace(None) == Workspace(root=repository, project=repository / "examples" / "nyc_flights")
+
+
+def test_a_given_project_is_used_and_may_be_relative(repository, monkeypatch, tmp_path_factory):
+    monkeypatch.chdir(repository)
+    assert find_workspace(Path("projects/mine")).project == repository / "projects" / "mine"
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert find_workspace(repository / "projects" / "mine").root == repository
+
+
+def test_a_project_outside_of_a_checkout_uses_the_current_checkout(repository, monkeypatch, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("project")
+    monkeypatch.chdir(repository / "projects")
+    assert find_workspace(outside) == Workspace(root=repository, project=outside)
+
+
+def test_outside_of_a_checkout_the_installed_one_is_the_root(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(slackwater, "__file__", str(tmp_path / "site-packages" / "slackwater" / "__init__.py"))
+    assert find_workspace(None).root == tmp_path
+    checkout = tmp_path / "checkout"
+    (checkout / "src" / "slackwater").mkdir(parents=True)
+    (checkout / "cdk.json").write_text("{}")
+    monkeypatch.setattr(slackwater, "__file__", str(checkout / "src" / "slackwater" / "__init__.py"))
+    assert find_workspace(None).root == checkout
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """An environment without a cloud, restored after the test."""
+    monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
+    return os.environ
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    (tmp_path / ".slackwater").mkdir()
+    return Workspace(root=tmp_path, project=tmp_path)
+
+
+def test_an_endpoint_in_the_environment_is_used(environment, workspace):
+    environment["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
+    (workspace.state / "cloud.json").write_text("{}")
+    assert workspace.connect_cloud() == "http://127.0.0.1:1"
+    assert [name for name in environment if name.startswith("AWS_")] == ["AWS_ENDPOINT_URL"]
+
+
+def test_a_live_local_cloud_is_used(environment, workspace, monkeypatch):
+    (workspace.state / "cloud.json").write_text("{}")
+    running = LocalCloud("http://127.0.0.1:2", 1, "eu-west-1", "000000000000", "2013-03-10T00:00:00Z")
+    monkeypatch.setattr(cloud, "status", {workspace.root: running}.get)
+    assert workspace.connect_cloud() == "the local cloud at http://127.0.0.1:2"
+    assert environment["AWS_ENDPOINT_URL"] == "http://127.0.0.1:2"
+    assert environment["AWS_REGION"] == "eu-west-1"
+
+
+def test_aws_is_used_when_no_local_cloud_runs(environment, workspace, monkeypatch):
+    assert workspace.connect_cloud() == "AWS"
+    (workspace.state / "cloud.json").write_text("{}")
+    monkeypatch.setattr(cloud, "status", lambda _: None)
+    assert workspace.connect_cloud() == "AWS"
+    assert not [name for name in environment if name.startswith("AWS_")]

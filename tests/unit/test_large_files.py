@@ -1,0 +1,66 @@
+"""Files that are too large for a function: what a job is started with, and how its result is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from slackwater.errors import CloudError, FileTooLarge, PartnerError
+from slackwater.receiver.partners.partner import ListedFile
+from slackwater.receiver.pull.fetch import FetchResult, FetchState
+from slackwater.receiver.pull.file_cache import FileDecision
+from slackwater.receiver.pull.large_files import expect_function_size, failure_reason_uri, job_result, new_job
+from slackwater.receiver.pull.plan import WorkItem
+from tests.fakes_receiver import MemoryStore
+
+pytestmark = pytest.mark.unit
+
+WORK = "s3://exchange/pulls/things/c-1.json"
+ANSWER = "s3://exchange/pulls/things/c-1/job.json"
+
+
+def item(size: int | None, *, is_listed: bool = True) -> WorkItem:
+    listed = ListedFile(name="a.csv", size=size) if is_listed else None
+    return WorkItem(path="a.csv", decision=FileDecision.NEW, listed=listed)
+
+
+@pytest.mark.parametrize("fits", [item(9), item(None), item(None, is_listed=False)], ids=["9", "unknown", "unlisted"])
+def test_files_that_a_function_fetches(fits):
+    expect_function_size(fits, max_bytes=9)
+
+
+def test_a_file_that_is_too_large_for_a_function():
+    with pytest.raises(FileTooLarge, match=r"^a.csv: 10 bytes, and a function fetches up to 9$"):
+        expect_function_size(item(10), max_bytes=9)
+
+
+def test_what_a_job_is_started_with():
+    jobs = [new_job(source="things", work=WORK, index=3, correlation_id="c-1") for _ in range(2)]
+    for job in jobs:
+        assert job.model_dump(mode="json") == {
+            "state": "large",
+            "source": "things",
+            "work": WORK,
+            "index": 3,
+            "correlation_id": "c-1",
+            "job": job.job,
+            "answer": f"s3://exchange/pulls/things/c-1/{job.job}.json",
+        }
+    assert jobs[0].job != jobs[1].job
+
+
+def test_a_job_s_result():
+    store, result = MemoryStore(), FetchResult(path="a.csv", state=FetchState.STORED, rows=7, bytes=70)
+    store.put(ANSWER, result.model_dump_json().encode())
+    assert job_result(store, ANSWER) == result
+
+
+def test_a_job_that_failed():
+    store = MemoryStore()
+    store.put(failure_reason_uri(ANSWER), b"DataError: a.csv: empty")
+    with pytest.raises(PartnerError, match=r"^DataError: a.csv: empty$"):
+        job_result(store, ANSWER)
+
+
+def test_a_job_that_left_nothing():
+    with pytest.raises(CloudError, match=f"left neither a result nor a reason at {ANSWER}: read the job's logs"):
+        job_result(MemoryStore(), ANSWER)

@@ -1,0 +1,45 @@
+"""The run as JSON: one argument of every Spark job, and part of every state's input."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from slackwater.runs.record import RUN_LIMIT, Run, run_identity
+
+pytestmark = pytest.mark.unit
+
+BUCKET, PIPELINE, DATE = "b" * 63, "p" * 63, "2013-03-10"
+RUN_ID = run_identity(pipeline=PIPELINE, date=DATE, manifest="m", definition="d")
+COUNT = 10**15
+LONGEST = Run(
+    pipeline=PIPELINE,
+    date=DATE,
+    run_id=RUN_ID,
+    attempt=10**6,
+    correlation_id="c" * 128,
+    manifest=f"s3://{BUCKET}/manifests/{PIPELINE}/{DATE}/{'0' * 64}.json",
+    prefix=f"s3://{BUCKET}/runs/{PIPELINE}/{DATE}/{RUN_ID}/{10**6}/",
+    files=COUNT,
+    rows=COUNT,
+    bytes=COUNT,
+)
+
+
+def test_a_run_with_the_longest_names_stays_within_its_limit():
+    assert len(LONGEST.model_dump_json().encode()) <= RUN_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"date": "2013-02-30"}, "date"),
+        ({"correlation_id": "c" * 129}, "correlation_id"),
+        ({"attempt": 0}, "attempt"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_a_run_that_is_not_one_is_refused_by_field(change, field):
+    with pytest.raises(ValidationError) as refused:
+        Run.model_validate(LONGEST.model_dump() | change)
+    assert [fault["loc"] for fault in refused.value.errors()] == [(field,)]

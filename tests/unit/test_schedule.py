@@ -1,0 +1,119 @@
+"""The list of scheduled tasks: from the project's definitions to `schedule.json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from slackwater import schedule
+from slackwater.errors import DefinitionError
+from slackwater.project import load_project
+from slackwater.schedule import ProjectSchedule, schedule_json, schedule_of
+
+pytestmark = pytest.mark.unit
+
+EXAMPLE = Path("examples/nyc_flights")
+SOURCE = "source: tides\ntimestamp: {field: at}\nfields: {at: timestamp, port: string, metres: double}\n"
+PULL = "pull: {url: 'http://tides.example', files: 'tides-{date}.csv'}\n"
+PIPELINE = """
+pipeline: heights
+sources: [tides]
+steps:
+  highest: {step: sql, depends_on: [tides], with: {query: "SELECT port, max(metres) AS m FROM tides GROUP BY port"}}
+publish: {step: highest, key: [date, port]}
+"""
+
+
+def project_folder(folder: Path, *, source: str = SOURCE + PULL, pipeline: str = PIPELINE) -> Path:
+    for kind, name, content in (("sources", "tides", source), ("pipelines", "heights", pipeline)):
+        (folder / kind).mkdir(parents=True)
+        (folder / kind / f"{name}.yaml").write_text(content)
+    return folder
+
+
+def test_the_example_has_a_task_for_its_pulled_source_and_two_for_its_pipeline():
+    tasks = schedule_of(load_project(EXAMPLE)).tasks
+    assert [(task.work, task.subject, task.state_machine, task.date_key, task.input) for task in tasks] == [
+        ("pull", "flights", "pull-source", "as_of", {"source": "flights"}),
+        ("process", "daily_delays", "pipeline-daily_delays", "date", {}),
+        ("monitor", "daily_delays", "monitor-days", "as_of", {"pipeline": "daily_delays"}),
+    ]
+    assert [(task.buffer_hours, task.days_before, task.max_active_runs) for task in tasks] == [
+        (0, 0, 1), (2, 1, 2), (0, 0, 1),
+    ]  # fmt: skip
+
+
+def test_a_source_that_is_only_pushed_has_no_task(tmp_path):
+    folder = project_folder(tmp_path, source=f"{SOURCE}push: {{}}\n")
+    schedule = schedule_of(load_project(folder))
+    assert [task.work for task in schedule.tasks] == ["process", "monitor"]
+    assert schedule.state_machines == {"pipeline-heights", "monitor-days"}
+
+
+def test_crons_timezones_and_buffers_come_from_the_definitions(tmp_path):
+    pull = f"{PULL.rstrip()[:-1]}, timezone: Pacific/Chatham, schedule: '*/20 6-22/2 * * MON-FRI'}}\n"
+    when = "timezone: Asia/Tokyo\nschedule: {process: '30 1 1,15 * *', monitor: '0 2 * 1-6 *', buffer_hours: 30}\n"
+    folder = project_folder(tmp_path, source=SOURCE + pull, pipeline=PIPELINE + when)
+    tasks = schedule_of(load_project(folder)).tasks
+    assert [(task.cron, task.timezone, task.buffer_hours) for task in tasks] == [
+        ("*/20 6-22/2 * * MON-FRI", "Pacific/Chatham", 0),
+        ("30 1 1,15 * *", "Asia/Tokyo", 30),
+        ("0 2 * 1-6 *", "Asia/Tokyo", 0),
+    ]
+
+
+def test_the_file_states_every_value_and_can_be_read_back():
+    project = load_project(EXAMPLE)
+    content = schedule_json(project)
+    assert ProjectSchedule.model_validate_json(content) == schedule_of(project)
+    for task in json.loads(content)["tasks"]:
+        assert task.keys() == schedule.ScheduledTask.model_fields.keys()
+
+
+def test_the_command_prints_the_file(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["schedule", str(EXAMPLE)])
+    assert schedule.main() == 0
+    assert capsys.readouterr().out == schedule_json(load_project(EXAMPLE))
+
+
+@pytest.mark.parametrize(("arguments", "exit_code"), [([], 2), (["a", "b"], 2), (["nowhere"], 2)])
+def test_the_command_refuses_wrong_arguments(monkeypatch, capsys, arguments, exit_code):
+    monkeypatch.setattr(sys, "argv", ["schedule", *arguments])
+    assert schedule.main() == exit_code
+    assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("schedule: {process: '99 3 * * *'}", "pipelines/heights.yaml: schedule.process: "),
+        ("schedule: {monitor: 6}", "pipelines/heights.yaml: schedule.monitor: "),
+        ("schedule: {buffer_hours: some}", "pipelines/heights.yaml: schedule.buffer_hours: "),
+        ("schedule: {buffer_hours: 721}", "pipelines/heights.yaml: schedule.buffer_hours: "),
+        ("schedule: nightly", "pipelines/heights.yaml: schedule: "),
+        ("timezone: Mars/Olympus", "pipelines/heights.yaml: timezone: "),
+        ("timezone: [UTC]", "pipelines/heights.yaml: timezone: "),
+        ("pipeline: depths", "pipelines/heights.yaml: it defines 'depths'"),
+        ("a: 'b", "pipelines/heights.yaml: not readable as YAML: "),
+        ("- heights", "pipelines/heights.yaml: "),
+    ],
+)
+def test_a_fault_is_refused_before_the_file_is_written(tmp_path, fault, message):
+    pipeline = fault if fault.startswith("-") else f"{PIPELINE}{fault}\n"
+    with pytest.raises(DefinitionError) as error:
+        load_project(project_folder(tmp_path, pipeline=pipeline))
+    assert f"/{message}" in str(error.value)
+
+
+def test_a_source_s_fault_is_refused_before_the_file_is_written(tmp_path):
+    source = SOURCE + PULL.rstrip()[:-1] + ", schedule: hourly}\n"
+    with pytest.raises(DefinitionError, match=r"/sources/tides.yaml: pull\.schedule: "):
+        load_project(project_folder(tmp_path, source=source))
+
+
+def test_a_folder_without_a_project_is_refused(tmp_path):
+    with pytest.raises(DefinitionError, match=r"no project folder at .*/none"):
+        load_project(tmp_path / "none")

@@ -1,0 +1,171 @@
+"""What holds for every state machine: names of states, retries, and errors without a cause."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonata
+import pytest
+
+from slackwater.errors import DefinitionError
+from slackwater.pipeline.compile import compile_machine
+from slackwater.pipeline.retries import EXECUTION, LAMBDA, RETRIES, SPARK_JOB, Machine, with_retries
+from slackwater.project import load_project
+
+pytestmark = pytest.mark.unit
+
+
+def read(name: str) -> Machine:
+    machine: Machine = json.loads(Path("step_functions", f"{name}.asl.json").read_text())
+    return machine
+
+
+FILES = {name: read(name) for name in ("pull_source", "compare_day", "monitor_days", "pipeline")}
+COMPILED = {name: with_retries(FILES[name]) for name in ("pull_source", "compare_day", "monitor_days")} | {
+    f"pipeline-{pipeline.pipeline}": compile_machine(pipeline, FILES["pipeline"])
+    for pipeline in load_project(Path("examples/nyc_flights")).pipelines.values()
+}
+KNOWN = {
+    "run": {"run_id": "r", "attempt": 1},
+    "chosen": {"prefix": "s3://exchange/p/", "job": "j"},
+    "pipeline": "p",
+    "date": "2013-03-10",
+    "correlation_id": "c",
+    "reason": "E: no cause was given",
+}
+"""Variables that the states before a failure have assigned."""
+
+
+def states_of(machine: Machine) -> Iterator[tuple[str, Machine, dict[str, Machine]]]:
+    """Yield each state's name and definition, with all states of the same level."""
+    for name, state in machine["States"].items():
+        yield name, state, machine["States"]
+        if "ItemProcessor" in state:
+            yield from states_of(state["ItemProcessor"])
+
+
+def tasks_of(machine: Machine) -> list[tuple[str, Machine]]:
+    return [(name, state) for name, state, _ in states_of(machine) if state["Type"] == "Task"]
+
+
+def evaluated(template: Any, states: dict[str, Any], variables: dict[str, Any]) -> Any:
+    """Return a template with its JSONata expressions evaluated. An expression without a result is None."""
+    if isinstance(template, dict):
+        return {name: evaluated(value, states, variables) for name, value in template.items()}
+    if isinstance(template, list):
+        return [evaluated(value, states, variables) for value in template]
+    if not (isinstance(template, str) and template.startswith("{%")):
+        return template
+    expression = jsonata.Jsonata(template.removeprefix("{%").removesuffix("%}"))
+    for name, value in {**variables, "states": states}.items():
+        expression.assign(name, value)
+    return expression.evaluate(None)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from leaves(part)
+    else:
+        yield value
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_names_of_states_are_sentences(name):
+    for state, _, _ in states_of(COMPILED[name]):
+        assert re.fullmatch(r"[A-Z][a-z]+( [a-z0-9_]+)+", state)
+        assert len(state) <= 80
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_every_task_has_the_retries_of_its_service(name):
+    tasks = tasks_of(COMPILED[name])
+    assert tasks
+    for state, task in tasks:
+        assert task["Retry"][-1] == RETRIES[task["Resource"]], state
+        assert ("Throttled" in task["Retry"][-1]["ErrorEquals"]) == (task["Resource"] == LAMBDA), state
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_errors_are_retried_that_a_second_try_can_mend_and_no_others(name):
+    retried = {
+        error for _, task in tasks_of(COMPILED[name]) for retrier in task["Retry"] for error in retrier["ErrorEquals"]
+    }
+    own = {error for error in retried if "." not in error}
+    assert own == {"Throttled", "DayChanged"} | ({"ObjectMissing"} if name == "monitor_days" else set())
+    assert not {error for error in retried if error.startswith("States.")}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_repeats_a_retry_of_a_service(name):
+    standard = {error for retrier in RETRIES.values() for error in retrier["ErrorEquals"]}
+    for state, task in tasks_of(FILES[name]):
+        own = {error for retrier in task.get("Retry", []) for error in retrier["ErrorEquals"]}
+        assert not own & standard, state
+
+
+@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("cause", [None, "it broke"])
+def test_every_catch_works_with_and_without_a_cause(name, cause):
+    error = {"Error": "States.Timeout"} | ({"Cause": cause} if cause else {})
+    for state, task, level in states_of(COMPILED[name]):
+        for catch in task.get("Catch", []):
+            entered = {"input": {"path": "f", "index": 1}, "errorOutput": error}
+            output = evaluated(catch.get("Output", error), entered, KNOWN)
+            variables = {**KNOWN, **evaluated(catch.get("Assign", {}), entered, KNOWN)}
+            assert None not in leaves(output), state
+            handler = level[catch["Next"]]
+            states = {"input": output, "context": {}}
+            fields = {key: handler[key] for key in ("Arguments", "Output", "Cause") if key in handler}
+            if handler["Type"] == "Task":
+                fields.pop("Output", None)  # of the answer, not of the error
+            assert fields, catch["Next"]
+            results = evaluated(fields, states, variables)
+            assert None not in leaves(results), (state, results)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_every_failure_is_caught_or_ends_the_execution_with_its_error(name):
+    """Only the first task, before anything was claimed, and the tasks that handle an error have no catch."""
+    uncaught = {state for state, task in tasks_of(COMPILED[name]) if "Catch" not in task}
+    assert uncaught == {
+        "pull_source": {"List files"},
+        "compare_day": {"Choose the versions", "Find out why it failed"},
+        "monitor_days": {"Check the days"},
+    }.get(name, {"Freeze inputs", "Record failure"})
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_machines_end_in_a_succeed_state_a_fail_state_or_a_task(name):
+    ends = {
+        state["Type"] for state in COMPILED[name]["States"].values() if "Next" not in state and "Default" not in state
+    }
+    assert ends <= {"Succeed", "Fail", "Task"}
+
+
+def test_retries_are_added_inside_map_and_parallel_states_after_a_task_s_own():
+    own = {"ErrorEquals": ["ObjectMissing"]}
+    machine = {
+        "States": {
+            "Map": {"Type": "Map", "ItemProcessor": {"States": {"Call": {"Type": "Task", "Resource": LAMBDA}}}},
+            "Both": {"Type": "Parallel", "Branches": [{"States": {"Run": {"Type": "Task", "Resource": SPARK_JOB}}}]},
+            "Start": {"Type": "Task", "Resource": EXECUTION, "Retry": [own]},
+            "End": {"Type": "Succeed"},
+        }
+    }
+    states = with_retries(machine)["States"]
+    assert states["Map"]["ItemProcessor"]["States"]["Call"]["Retry"] == [RETRIES[LAMBDA]]
+    assert states["Both"]["Branches"][0]["States"]["Run"]["Retry"] == [RETRIES[SPARK_JOB]]
+    assert states["Start"]["Retry"] == [own, RETRIES[EXECUTION]]
+    assert states["End"] == {"Type": "Succeed"}
+    assert machine["States"]["Start"]["Retry"] == [own], "the definition that was given stays as it is"
+
+
+def test_a_task_of_another_service_is_refused():
+    machine = {"States": {"Wait": {"Type": "Task", "Resource": "arn:aws:states:::sqs:sendMessage"}}}
+    with pytest.raises(DefinitionError, match=r"state 'Wait': no retry policy for the resource arn:aws:states:::sqs:"):
+        with_retries(machine)
