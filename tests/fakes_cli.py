@@ -31,8 +31,8 @@ class Pages:
 class FakeStates:
     """Step Functions whose executions follow scripts: lists of (status, states entered so far).
 
-    A `…` after the name of a state means that it has not exited, a `!` that it has failed. `types` gives the type of each state that
-    is not a task, `services` the service that a task calls, if not `lambda`.
+    A `…` after the name of a state means that it has not exited, a `!` that it has failed. `types` gives the type of
+    each state that is not a task, `services` the service that a task calls, if not `lambda`.
     """
 
     def __init__(self, scripts=None, *, types=None, services=None, output=None, error="", cause=""):
