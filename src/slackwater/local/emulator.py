@@ -1,7 +1,7 @@
 """Extends MiniStack: its configuration, services, types of resources and saved state.
 
 MiniStack has no plug-in interface. This module, `state_machines`, `monitoring`, `queues` and `lambda_layers` replace
-entries of its internal tables and functions of its modules. `tests/unit/test_local_ministack_contract.py` checks every
+entries of its internal tables and functions of its modules. `tests/unit/local/test_ministack_contract.py` checks every
 name and signature that they use; the version is pinned exactly.
 """
 

@@ -1,6 +1,6 @@
 """Parses lines of JSON: with Arrow into a table when every line is a flat object, otherwise line by line.
 
-Both ways give the same events; a property test holds them together (tests/unit/test_receiver_flat.py).
+Both ways give the same events; a property test holds them together (tests/unit/parsing/test_json_lines.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `string_columns` and `typed_columns` are fast paths for whole columns. They read only values for which Arrow gives the
 same result, and leave all others to `read_value`. Property tests hold both together
-(tests/unit/test_receiver_values.py and test_receiver_columns.py).
+(tests/unit/parsing/test_values.py and test_columns.py).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from slackwater.steps.registry import check, registry
 
 pytestmark = pytest.mark.unit
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "nyc_flights"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 JOIN = {"step": "join", "depends_on": ["a", "b"], "with": {"keys": ["k"], "how": "left"}}
 
 

@@ -14,7 +14,7 @@ from slackwater.errors import DefinitionError, OutboundRefused
 from slackwater.receiver.partners.ip_addresses import special_purpose
 from slackwater.receiver.partners.outbound import GuardedTransport, Outbound
 from tests.fakes_web import Reply, Web
-from tests.unit.outbound_cases import DNS, DNS_OF_PASSES, PASSES, PUBLIC, REFUSED
+from tests.unit.partners.outbound_cases import DNS, DNS_OF_PASSES, PASSES, PUBLIC, REFUSED
 
 pytestmark = pytest.mark.unit
 

@@ -15,7 +15,7 @@ from slackwater.errors import CloudError, InputError
 
 pytestmark = pytest.mark.unit
 
-PROJECT = str(Path(__file__).resolve().parents[2] / "examples" / "nyc_flights")
+PROJECT = str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
 COMMANDS = [
     "local up", "local down", "local status", "deploy", "source validate", "token create", "token list",
     "token revoke", "push", "pull", "sideline list", "sideline show", "buffer status", "buffer redrive", "run",

@@ -22,11 +22,11 @@ from slackwater.runs.difference import Amount, Change, InputChange, SourceDiffer
 from slackwater.runs.record import DayRecord, PublishedRun
 from tests.fakes_cli import FakeObjects, FakeStates, Terminal
 from tests.fakes_comparison import FROZEN, comparison
-from tests.unit.test_cli_running import BEGIN, PUBLICATION, RUN
+from tests.unit.cli.test_running import BEGIN, PUBLICATION, RUN
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).resolve().parents[2] / "examples" / "nyc_flights"
+PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 WORDS = ["diff", "daily_delays", "--date", "2013-03-10", "--project", str(PROJECT)]
 URI = "s3://exchange/comparisons/daily_delays/2013-03-10/1-2/comparison.json"
 STATES = ["Choose the versions", "Decide whether to compare", "Compare the versions", "Read the comparison"]

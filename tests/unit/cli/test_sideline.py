@@ -22,7 +22,7 @@ from tests.fakes_receiver import MemoryStore
 
 pytestmark = pytest.mark.unit
 
-PROJECT = ["--project", str(Path(__file__).resolve().parents[2] / "examples" / "nyc_flights")]
+PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 TODAY = datetime(2013, 3, 12, 9, 30, tzinfo=UTC)
 PUSHED, PULLED = "1" * 32, "2" * 32
 

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.unit
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LOCAL = ROOT / "src" / "slackwater" / "local"
 ROWS = re.findall(r"^\| `([\w.]+)` \| .+ \| `([\w/.]+)::(\w+)` \|$", (LOCAL / "README.md").read_text(), re.MULTILINE)
 

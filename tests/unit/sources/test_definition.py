@@ -19,7 +19,7 @@ from slackwater.sources.json_schema import source_schema
 
 pytestmark = pytest.mark.unit
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 EVERY_OPTION = {
     "source": "orders",
     "description": "All of it",

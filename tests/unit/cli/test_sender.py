@@ -187,7 +187,7 @@ def test_a_broken_token_file_says_what_to_do(tmp_path):
 def session(tmp_path, monkeypatch):
     """A session of the example that numbers the tokens it creates, and an API that accepts the second token only."""
     deployment = Deployment.model_construct(api_url="http://api")
-    project = load_project(Path(__file__).resolve().parents[2] / "examples" / "nyc_flights")
+    project = load_project(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
     session = Session(
         workspace=Workspace(root=tmp_path, project=tmp_path), project=project, deployment=deployment, cloud="a test"
     )

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from slackwater.aws.clients import client
 from slackwater.aws.topic import MAX_BODY, MAX_SUBJECT, SnsTopic, connect, cut, subject_line
-from slackwater.errors import AccessDenied, ResponseLost, CloudError, Throttled
+from slackwater.errors import AccessDenied, CloudError, ResponseLost, Throttled
 
 pytestmark = pytest.mark.unit
 

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from slackwater.errors import ResponseLost, CloudError, DayChanged, InputError, ObjectMissing, Throttled
+from slackwater.errors import CloudError, DayChanged, InputError, ObjectMissing, ResponseLost, Throttled
 from slackwater.late.comparison import RowCounts
 from slackwater.late.message import Message
 from slackwater.late.notify import Notifier, message_uri

@@ -20,7 +20,7 @@ from tests.fakes_dynamodb import LocalDynamoDB
 
 pytestmark = pytest.mark.unit
 
-PROJECT = Path(__file__).resolve().parents[2] / "examples" / "nyc_flights"
+PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
 NOW = datetime(2013, 3, 8, 12, tzinfo=UTC)
 
 

@@ -16,7 +16,7 @@ from slackwater.errors import AccessDenied, CloudError
 
 pytestmark = pytest.mark.unit
 
-PROJECT = ["--project", str(Path(__file__).resolve().parents[2] / "examples" / "nyc_flights")]
+PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 
 
 class Queues:
