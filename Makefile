@@ -1,4 +1,4 @@
-# Everything a person does here, by name. `make help` lists it.
+# The commands of a developer. `make help` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -13,7 +13,7 @@ SOURCES := src infra lambdas glue_jobs mwaa_dags examples tests benchmarks
 
 .PHONY: help setup demo down test unit infra spark cloud airflow bench check format lint types imports machines lock clean
 
-help: ## List what can be made
+help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 setup: $(READY) ## Install everything into this folder (needs Python 3.11+, Java 17+ and make)
@@ -22,19 +22,19 @@ $(READY): scripts/setup pyproject.toml requirements/dev.txt requirements/tools/p
 	@PYTHON=$(PYTHON) scripts/setup
 	@touch $@
 
-demo: $(READY) ## Run the main job: cloud up, deploy, real data in, five days published, late data found and told
+demo: $(READY) ## Run the demo: start a local cloud, deploy, publish five days of real data, handle late data
 	@$(BIN)/python -m examples.nyc_flights.demo
 
 down: ## Stop the local cloud (its state stays under .slackwater/)
 	@test ! -x $(BIN)/slackwater || $(BIN)/slackwater local down
 
-test: $(READY) $(AIRFLOW) ## Run all tests, those of the local cloud beside the others
-	@$(PYTEST) --numprocesses 2 --dist loadscope tests
+test: $(READY) $(AIRFLOW) ## Run all tests, in two processes
+	@$(PYTEST) --numprocesses 2 --dist loadscope --no-loadscope-reorder tests
 
 unit: $(READY) ## Run the tests that need neither network nor Spark
 	@$(PYTEST) tests/unit
 
-infra: $(READY) ## Run the tests of the synthesised templates
+infra: $(READY) ## Run the tests of the CDK app and its templates
 	@$(PYTEST) tests/infra
 
 spark: $(READY) ## Run the tests that need a Spark session
@@ -43,13 +43,13 @@ spark: $(READY) ## Run the tests that need a Spark session
 cloud: $(READY) ## Run the tests on the local cloud
 	@$(PYTEST) tests/cloud
 
-airflow: $(READY) $(AIRFLOW) ## Run the tests of the DAGs, in Airflow on the local cloud
+airflow: $(READY) $(AIRFLOW) ## Run the tests of the DAGs, with Airflow and the local cloud
 	@$(PYTEST) tests/airflow
 
 $(AIRFLOW): scripts/setup-airflow requirements/airflow.txt | $(READY)
 	@scripts/setup-airflow
 
-bench: $(READY) $(BENCH) ## Measure the receiver beside mere reading of JSON and beside dlt, on one core
+bench: $(READY) $(BENCH) ## Measure push and pull on one core, compared with pyarrow alone and with dlt
 	@$(BIN)/python -m benchmarks
 
 $(BENCH): scripts/setup-bench requirements/bench.txt | $(READY)
@@ -72,7 +72,7 @@ imports: $(READY)
 machines: $(READY)
 	@$(BIN)/python -m infra.lint
 
-lock: $(READY) ## Lock the dependencies again, with hashes
+lock: $(READY) ## Write the lock files again, with hashes, after a change of dependencies
 	@$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
 	@$(COMPILE) pyproject.toml requirements/layer.in --extra functions $(WHEELS) --output-file requirements/layer.txt
 	@$(COMPILE) pyproject.toml --extra spark --extra aws --extra receiver --constraint requirements/dev.txt $(WHEELS) \
@@ -85,5 +85,5 @@ COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-
   --custom-compile-command "make lock"
 WHEELS := --only-binary :all:
 
-clean: down ## Stop the local cloud and remove everything that was built or stored here
+clean: down ## Stop the local cloud, and remove its data and everything that was installed or built
 	@rm -rf .slackwater cdk.out .venv .venv-airflow .venv-bench

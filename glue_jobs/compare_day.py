@@ -13,11 +13,13 @@ from slackwater.steps.spark.job import json_argument, run_job
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the job's arguments. Exits with 2 and names the argument if one is missing or malformed."""
+    """Return the job's arguments. Exits with 2 and names the argument if one is missing or malformed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--project", required=True, help="URI of project.json")
-    parser.add_argument("--comparison", required=True, type=json_argument(ComparisonJob), metavar="JSON")
-    parser.add_argument("--catalog-table", required=True, help="catalog.database.table")
+    parser.add_argument(
+        "--comparison", required=True, type=json_argument(ComparisonJob), metavar="JSON", help="the job"
+    )
+    parser.add_argument("--catalog-table", required=True, help="the published table: catalog.database.table")
     return parser.parse_args(arguments)
 
 
@@ -31,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             spark, job, project=options.project, catalog_table=options.catalog_table, stores=s3_store
         ),
         context=job.model_dump(include={"correlation_id", "pipeline", "date", "prefix"}),
+        # The message goes through S3, because Step Functions receives only 256 characters of it.
         report_failure=lambda failure: s3_store().put(job_failure_uri(job.prefix, job.job), failure.encode()),
     )
 

@@ -19,9 +19,11 @@ from slackwater.receiver.pull.large_files import failure_reason_uri
 from slackwater.receiver.pull.plan import read_item
 from slackwater.steps.spark.job import log, run_job
 
-# The lease outlives the job, whose execution timeout is 120 minutes: no other fetcher takes the file meanwhile.
+# Longer than the job's execution timeout of 120 minutes (`pull_source.asl.json`): the lease does not expire while the
+# job may still write.
 _LEASE = timedelta(minutes=125)
-_LARGEST_FILE = 2**50
+# Bytes. In effect no limit: the disk of the job is full long before.
+_MAX_FILE_BYTES = 2**50
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -41,10 +43,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def fetch_file(options: argparse.Namespace) -> FetchResult:
-    """Fetch the file, and write the result to `--answer`."""
+    """Fetch the file, write the result to `--answer`, and return it.
+
+    Raises what `FileFetcher.fetch` raises; `main` then writes the reason next to `--answer`.
+    """
     store = s3_store()
     source = Project.model_validate_json(store.get(options.project)).source(options.source)
-    with partner_of(source, allow=options.outbound_allow, max_file_bytes=_LARGEST_FILE) as partner:
+    with partner_of(source, allow=options.outbound_allow, max_file_bytes=_MAX_FILE_BYTES) as partner:
         fetcher = FileFetcher(
             source=source,
             partner=partner,
@@ -55,13 +60,14 @@ def fetch_file(options: argparse.Namespace) -> FetchResult:
             lease=_LEASE,
         )
         fetched = fetcher.fetch(read_item(store, options.work, options.index))
+    # Written after the commit in the file cache: the state machine never reads a result whose rows are not committed.
     store.put(options.answer, fetched.model_dump_json().encode())
     log("file fetched", source=source.source, **fetched.model_dump(mode="json"))
     return fetched
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job; return its exit code."""
+    """Run the job and return its exit code: 0, or 1 after a failure."""
     options = parse(arguments)
     context = {"source": options.source, "correlation_id": options.correlation_id}
     return run_job(

@@ -13,14 +13,27 @@ from slackwater.steps.spark.stage import StageJob, run_stage_job
 
 
 def parse(arguments: Sequence[str] | None) -> StageJob:
-    """Read the job's arguments. Exits with 2 and names the argument if one is missing or malformed."""
+    """Return the job from its arguments. Exits with 2 and names the argument if one is missing or malformed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--project", required=True, help="URI of project.json")
     parser.add_argument("--run", required=True, type=json_argument(Run), metavar="JSON", help="the run")
     parser.add_argument("--stage", required=True, help="name of the stage's last step")
     parser.add_argument("--catalog-table", required=True, help="the table to publish to: catalog.database.table")
-    parser.add_argument("--fewer-rows", choices=("refuse", "allow"), default="refuse", help="than are published now")
-    parser.add_argument("--upstream", action="append", default=[], metavar="STAGE=MANIFEST", type=_upstream)
+    # Not a flag, because the state machine has a fixed list of arguments and can only choose their values.
+    parser.add_argument(
+        "--fewer-rows",
+        choices=("refuse", "allow"),
+        default="refuse",
+        help="what to do when the day has fewer rows than are published now",
+    )
+    parser.add_argument(
+        "--upstream",
+        action="append",
+        default=[],
+        metavar="STAGE=MANIFEST",
+        type=upstream_argument,
+        help="a stage that this one reads, and the URI of its manifest; once for each of them",
+    )
     options = parser.parse_args(arguments)
     return StageJob(
         run=options.run,
@@ -32,7 +45,8 @@ def parse(arguments: Sequence[str] | None) -> StageJob:
     )
 
 
-def _upstream(value: str) -> tuple[str, str]:
+def upstream_argument(value: str) -> tuple[str, str]:
+    """Split `STAGE=MANIFEST` into the name of a stage and a URI. Argparse exits with 2 for any other string."""
     stage, equals, uri = value.partition("=")
     if not (stage and equals and uri):
         raise argparse.ArgumentTypeError(f"STAGE=MANIFEST is expected, not {value!r}")
@@ -53,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "stage": job.stage,
             "run_id": run.run_id,
         },
+        # The message goes through S3, because Step Functions receives only 256 characters of it.
         report_failure=lambda failure: s3_store().put(failure_uri(run.prefix), failure.encode()),
     )
 

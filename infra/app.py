@@ -31,7 +31,10 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
     project = load_project(root / settings.project, code=artefacts.code)
     project_file = write_project(root=root, project=project)
     frame = read_machine(root / "step_functions" / "pipeline.asl.json")
-    lambdas, env = root / "lambdas", _environment()
+    lambdas = root / "lambdas"
+    # The CDK's command line sets both variables if it has credentials. Without them the templates fit every account.
+    account, region = os.environ.get("CDK_DEFAULT_ACCOUNT"), os.environ.get("CDK_DEFAULT_REGION")
+    env = Environment(account=account, region=region) if account and region else None
     storage = StorageStack(app, settings.named("storage"), settings=settings, project=project, env=env)
     receiver = ReceiverStack(
         app,
@@ -78,6 +81,7 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         settings.named("monitoring"),
         settings=settings,
         project=project,
+        # Each folder of lambdas/ is one function.
         functions=sorted(path.parent.name.replace("_", "-") for path in lambdas.glob("*/handler.py")),
         machines=[
             PULL_MACHINE,
@@ -100,12 +104,6 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
             env=env,
         )
     Tags.of(app).add("application", settings.prefix)
-
-
-def _environment() -> Environment | None:
-    """Return the account and region that the CDK command line found, or None when it has no credentials."""
-    account, region = os.environ.get("CDK_DEFAULT_ACCOUNT"), os.environ.get("CDK_DEFAULT_REGION")
-    return Environment(account=account, region=region) if account and region else None
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +27,11 @@ from infra.settings import Architecture, Settings
 from slackwater.errors import SlackwaterError
 from slackwater.project import CodeDigests, Project
 
+# Bytes, unpacked. Lambda's limit for a function with its layers is 250 MB.
 LAYER_LIMIT = 250 * 1024 * 1024
-"""Lambda's limit for a function with its layers, in bytes, unpacked."""
 
 _LAYER_LOCK, _ARCHIVE_LOCK = "requirements/layer.txt", "requirements/archive.txt"
-_LIBRARY = "src/slackwater"
+_LIBRARY, _BUILD_FOLDER = "src/slackwater", ".slackwater/build"
 
 # Lambda runs Python 3.11 on Amazon Linux 2 (glibc 2.26) and later versions on Amazon Linux 2023.
 _LAMBDA_PLATFORMS = {"3.11": "manylinux_2_17", "3.12": "manylinux_2_28", "3.13": "manylinux_2_28"}
@@ -99,7 +99,7 @@ def build_artefacts(*, root: Path, settings: Settings) -> Artefacts:
 def write_project(*, root: Path, project: Project) -> Path:
     """Write the `project.json` that Lambda functions and Spark jobs read; return its path."""
     content = project.model_dump_json(by_alias=True).encode()
-    path = _build_folder(root) / hashlib.sha256(content).hexdigest()[:16] / "project.json"
+    path = root / _BUILD_FOLDER / hashlib.sha256(content).hexdigest()[:16] / "project.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
@@ -124,7 +124,10 @@ class ArtefactBuilder:
         path = self.build("layer.zip", _LAYER_LOCK, _LAMBDA_PLATFORMS[self.settings.python_version], pack)
         size = unpacked_size(path)
         if size > LAYER_LIMIT:
-            raise BuildFailed(f"the layer has {size} bytes unpacked; Lambda's limit is {LAYER_LIMIT}")
+            raise BuildFailed(
+                f"the layer has {size} bytes unpacked; Lambda's limit is {LAYER_LIMIT}: remove a dependency from "
+                f"{_LAYER_LOCK}"
+            )
         return path
 
     def archive(self) -> Path:
@@ -132,15 +135,23 @@ class ArtefactBuilder:
         return self.build("environment.tar.gz", _ARCHIVE_LOCK, _SPARK_PLATFORM, pack_tar)
 
     def build(self, name: str, lock: str, platform_tag: str, pack: Callable[[Path, Path], None]) -> Path:
-        """Return the cached artefact of the same inputs, or install the locked wheels and our own, and pack them."""
+        """Return the cached artefact of the same inputs, or install the locked wheels and our own, and pack them.
+
+        `name` is the artefact's file name, `lock` the lock file below the root, and `pack` writes a folder to a file.
+        Raises `BuildFailed` when uv fails.
+        """
         platform = f"{_ARCHITECTURES[self.settings.architecture]}-{platform_tag}"
         python = self.settings.python_version
         # Bytecode works with one Python version only.
         compiles = python == f"{sys.version_info.major}.{sys.version_info.minor}"
         library = (path for path in sorted_files(self.root / _LIBRARY) if "__pycache__" not in path.parts)
         inputs = [*library, self.root / "pyproject.toml", self.root / lock, Path(__file__)]
-        digest = _digest(self.root, inputs, f"{platform} {python} {compiles} {_UNUSED}")
-        path = _build_folder(self.root) / digest[:16] / name
+        digest = hashlib.sha256(f"{platform} {python} {compiles} {_UNUSED}".encode())
+        for file in inputs:
+            relative = file.relative_to(self.root) if file.is_relative_to(self.root) else file.name
+            digest.update(f"\n{relative}\n".encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+        path = self.root / _BUILD_FOLDER / digest.hexdigest()[:16] / name
         if path.exists():
             return path
         sys.stderr.write(f"building {name}\n")
@@ -159,6 +170,7 @@ class ArtefactBuilder:
             if compiles:
                 add_bytecode(tree)
             pack(tree, packed)
+            # Renamed last, within one file system: an interrupted build leaves no artefact that looks complete.
             packed.replace(path)
         return path
 
@@ -170,21 +182,9 @@ class ArtefactBuilder:
             raise BuildFailed(f"uv {' '.join(arguments[:2])} failed:\n{error.stderr.strip()}") from error
 
 
-def _build_folder(root: Path) -> Path:
-    return root / ".slackwater" / "build"
-
-
 def sorted_files(folder: Path) -> list[Path]:
     """Return all files below a folder, sorted by path."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _digest(root: Path, files: Iterable[Path], *more: str) -> str:
-    digest = hashlib.sha256("\n".join(more).encode())
-    for path in files:
-        digest.update(f"\n{path.relative_to(root) if path.is_relative_to(root) else path.name}\n".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 def remove_unused(tree: Path) -> None:
@@ -199,6 +199,8 @@ def remove_unused(tree: Path) -> None:
 
 def add_bytecode(tree: Path) -> None:
     """Compile all modules. Functions and jobs cannot cache bytecode: their folders are read-only or always new."""
+    # By default, Python compares the timestamps of a module and its bytecode, and packing changes them.
+    # `unchecked-hash` turns the comparison off: the files of an artefact never change.
     options = ("-q", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(tree))
     subprocess.run([sys.executable, "-I", "-m", "compileall", *options, str(tree)], check=True)  # noqa: S603
 
@@ -208,7 +210,7 @@ def pack_zip(tree: Path, out: Path, *, under: str) -> None:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as packed:
         for path in sorted_files(tree):
             entry = zipfile.ZipInfo(f"{under}{path.relative_to(tree)}", date_time=_ZIP_EPOCH)
-            entry.external_attr = 0o100644 << 16
+            entry.external_attr = 0o100644 << 16  # in the upper 16 bits: a regular file that everyone may read
             entry.compress_type = zipfile.ZIP_DEFLATED
             packed.writestr(entry, path.read_bytes())
 

@@ -2,7 +2,7 @@
 
 The code that a run executes is found by following imports, from each entry point through the modules of `FOLLOWED`.
 A change elsewhere (an SFTP client, a Lambda function, the command line, a step that a pipeline does not use) leaves the
-digest of a pipeline as it is, so that it does not run all of its days again.
+digest of a pipeline unchanged, so that it does not run all of its days again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ ARCHIVE_LOCK = "requirements/archive.txt"
 JOB = "glue_jobs/run_stage.py"
 STEPS = "slackwater.steps"
 
+# Modules, and packages with all of their modules, whose code decides the rows that a run publishes.
+#
+# Not followed are the modules that store and transport (aws, storage, runs.record, runs.manifest), and the models of
+# definitions (project, sources.definition, pipeline.definition): `Project.definition_digest` covers what a user writes.
 FOLLOWED = (
     "slackwater.steps",  # the steps, and the work of a Spark job
     "slackwater.arrow",  # the exchange of frames between stages
@@ -27,11 +31,6 @@ FOLLOWED = (
     "slackwater.sources.event_schema",  # which columns a stored event has
     "slackwater.sources.first_by_id",  # which of several events with one id counts
 )
-"""Modules, and packages with all of their modules, whose code decides the rows that a run publishes.
-
-Not followed are the modules that store and transport (aws, storage, runs.record, runs.manifest), and the models of what
-a user writes (project, sources.definition, pipeline.definition): `Project.definition_digest` holds the definitions.
-"""
 
 
 def code_digests(root: Path) -> CodeDigests:
@@ -65,7 +64,10 @@ def is_followed(module: str) -> bool:
 
 
 def _files_of(root: Path, module: str) -> Iterator[Path]:
-    """Yield the file of a module and those of its packages, which Python executes first, as far as in `FOLLOWED`."""
+    """Yield the file of a module and the `__init__.py` of its packages, which Python executes first.
+
+    Files outside of `FOLLOWED` are left out.
+    """
     parts = module.split(".")
     for length in range(1, len(parts) + 1):
         name = ".".join(parts[:length])
@@ -76,7 +78,7 @@ def _files_of(root: Path, module: str) -> Iterator[Path]:
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """Yield the dotted names that a file imports, anywhere in it: also inside of functions."""
+    """Yield the dotted names that a file imports, at its top or inside of functions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -27,11 +27,11 @@ from slackwater.project import CodeDigests
 
 _VALIDATOR = ".slackwater/tools/node_modules/.bin/asl-validator"
 _CFN_LINT = Path(sys.executable).with_name("cfn-lint")
-# A dependency that is stated twice. The CDK generates it.
+# W3005 warns about a dependency that a template states twice. The CDK generates such templates.
 _IGNORED = "W3005"
 
 
-def stand_ins(folder: Path) -> Artefacts:
+def placeholder_artefacts(folder: Path) -> Artefacts:
     """Create empty artefacts in `folder`, for checks that only read the templates."""
     layer, archive = folder / "layer.zip", folder / "environment.tar.gz"
     with zipfile.ZipFile(layer, "w") as packed:
@@ -57,6 +57,7 @@ def synthesise(folder: Path, *, settings: Settings, artefacts: Artefacts, root: 
     try:
         app.synth()
     except RuntimeError as error:
+        # Findings of cdk-nag fail the synthesis after it has written its files; `nag_findings` reads them.
         if "ValidationFailed" not in str(error):
             raise
     return {
@@ -111,7 +112,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "cdk.out")
         settings = load_settings(context()).model_copy(update={"airflow": True})  # only adds a stack and alarms
-        templates = synthesise(folder, settings=settings, artefacts=stand_ins(Path(scratch)))
+        templates = synthesise(folder, settings=settings, artefacts=placeholder_artefacts(Path(scratch)))
         findings = [*nag_findings(folder), *template_findings(folder)]
         machines = {
             name: definition for template in templates.values() for name, definition in definitions(template).items()
@@ -121,6 +122,7 @@ def main() -> int:
     for finding in findings:
         sys.stdout.write(f"{finding}\n")
     sys.stdout.write(f"{len(templates)} templates, {len(machines)} state machines: {len(findings)} findings\n")
+    # No state machines would mean that nothing was checked.
     return 1 if findings or not machines else 0
 
 

@@ -51,6 +51,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    # 24 characters leave 40 of the 64 that Lambda allows in the name of a function.
     prefix: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,23}$")] = "slackwater"
     """Prefix of the names of stacks, functions, state machines and databases."""
     project: Path = Path("examples/nyc_flights")
@@ -73,7 +74,7 @@ class Settings(BaseModel):
 
     airflow: bool = False
     """Whether to deploy Airflow on Amazon MWAA, which starts all scheduled work. The smallest environment costs about
-    360 USD a month and its NAT gateway 33 USD, also when idle."""
+    360 USD a month and its NAT gateway 33 USD, even when idle."""
 
     alarm_emails: EmailAddresses = ()
     """Who gets an e-mail when an alarm fires."""
@@ -95,6 +96,7 @@ class Settings(BaseModel):
     job_subnets: Annotated[tuple[str, ...], BeforeValidator(_split_list)] = ()
     """Private subnets with a NAT gateway. Without them, jobs reach AWS only, and no partner over HTTP or SFTP."""
     job_security_groups: Annotated[tuple[str, ...], BeforeValidator(_split_list)] = ()
+    # The limits of idle minutes, concurrent runs and queue minutes are those of EMR Serverless' API.
     idle_minutes: Annotated[int, Field(gt=0, le=10_080)] = 15
     """After this time without a job, the application stops and costs nothing."""
     pre_warmed_executors: Annotated[int, Field(ge=0)] = 0
@@ -105,6 +107,7 @@ class Settings(BaseModel):
     concurrent_runs: Annotated[int, Field(gt=0, le=1000)] = 15
     queue_minutes: Annotated[int, Field(ge=15, le=720)] = 60
     """A job that gets no capacity for this time fails."""
+    # Step Functions runs at most 40 iterations of an inline `Map` state at the same time.
     parallel_days: Annotated[int, Field(gt=0, le=40)] = 4
     """How many late days of one pipeline are run again at the same time."""
     driver_cores: Literal[1, 2, 4, 8, 16] = 1
@@ -115,7 +118,7 @@ class Settings(BaseModel):
 
     @property
     def database_prefix(self) -> str:
-        """The prefix in the form that Glue and SQL accept."""
+        """The prefix with the characters that Glue and SQL accept without quotes."""
         return self.prefix.replace("-", "_")
 
     def named(self, name: str) -> str:

@@ -12,6 +12,7 @@ from aws_cdk import Token
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.retries import Machine
 
+# `${name}`, also with a name that is not valid, so that a mistyped placeholder is reported and not deployed.
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -43,5 +44,6 @@ def fill_placeholders(machine: Machine, values: Mapping[str, str], *, name: str)
     substitutions = {key: values[key] for key in placeholders if Token.is_unresolved(values[key])}
     for key in placeholders:
         if key not in substitutions:
+            # A placeholder stands inside of a JSON string: the value is escaped, but has no quotes of its own.
             definition = definition.replace(f"${{{key}}}", json.dumps(values[key])[1:-1])
     return definition, substitutions

@@ -1,7 +1,7 @@
 """Slackwater's schedule in Airflow: one DAG for each task in `schedule.json`.
 
 A DAG starts one state machine and waits for its end. The state machine does all work and retries transient failures
-itself. The Airflow task starts the machine, hands over to the triggerer, and fails with the cause of the execution.
+itself. The Airflow task starts the machine, waits in the triggerer, and fails with the cause of the execution.
 
 The deployment writes `schedule.json` from the checked project (`slackwater.schedule`, which documents its fields). The
 slackwater library is not installed where Airflow runs.
@@ -24,7 +24,7 @@ from airflow.timetables.trigger import CronTriggerTimetable
 
 # A run that was triggered without a logical date counts from the instant at which it was triggered.
 INSTANT = "(dag_run.logical_date or dag_run.run_after)"
-# The buffer is subtracted in UTC, so it is a number of elapsed hours also when the clocks change.
+# The buffer is subtracted in UTC, so it is a number of elapsed hours even when the clocks change.
 DATE = f"{{{{ ({INSTANT} - buffer).astimezone(timezone).date() - days_before }}}}"
 # Name and correlation id. `ti.id` differs for each try of a task: a start that is repeated within one try finds the
 # same execution, and another try, after a failure or by hand, starts a new execution.

@@ -46,18 +46,31 @@ publish: {step: wrong, key: [date]}
 """
 
 
-TOGETHER = {"cloud": "cloud", "airflow": "cloud", "spark": "spark", "infra": "infra"}
-"""Tests by folder that share what is made once for all of them."""
-APART = {"tests/cloud/test_emr_serverless.py"}
-"""Files that do not: they bring a cloud of their own."""
+GROUPS = ("cloud", "airflow", "recovery", "spark", "infra")
+"""Groups of tests that share a cloud, a Spark session or templates, the slowest first."""
+
+
+def group_of(file: str) -> str:
+    """Return the group that a test file runs with: its folder's, or the file itself."""
+    if file == "tests/cloud/test_emr_serverless.py":
+        return file  # starts clouds of its own
+    if file == "tests/cloud/test_recovery.py":
+        return "recovery"  # kills the cloud, so it would hold up the group of tests/cloud
+    folder = Path(file).parent.name
+    return folder if folder in GROUPS else file
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the slowest groups first, one per process; the short files fill up the rest."""
+    order = {group: index for index, group in enumerate(GROUPS)}
+    items.sort(key=lambda item: order.get(group_of(item.nodeid.partition("::")[0]), len(order)))
 
 
 class ByGroup(LoadScopeScheduling):
-    """Where tests run side by side: each group is one process's, all others go by their file."""
+    """Distributes tests to processes: all tests of a group run in one process, other tests by their file."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return file if file in APART else TOGETHER.get(Path(file).parent.name, file)
+        return group_of(nodeid.partition("::")[0])
 
 
 @pytest.hookimpl(optionalhook=True)

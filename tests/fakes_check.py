@@ -33,7 +33,7 @@ class Files:
 
 
 class World:
-    """A pipeline in New York, whose days can be run; its time stands still unless a test changes it."""
+    """A pipeline in New York, whose days can be run; its clock stands still unless a test changes it."""
 
     def __init__(self) -> None:
         project = load_project(Path("examples/nyc_flights"))
@@ -86,7 +86,7 @@ class World:
 
     def publish(self, date: str, **options: Any) -> Run:
         run = self.freeze(date, **options)
-        self.store.put(f"{run.prefix}publish/reference.json", PUBLICATION.model_dump_json().encode())
+        self.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
         RunRecorder(store=self.store, table=self.table, now=self.now).record_published(run)
         return run
 

@@ -1,4 +1,4 @@
-"""Comparisons as tests need them: a day of the example whose second version has one flight more."""
+"""Comparisons for tests: a day of the example whose second version has one flight more."""
 
 from __future__ import annotations
 

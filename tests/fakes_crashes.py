@@ -1,4 +1,4 @@
-"""Processes with a fault at one of their writes, for tests of what a crash or a race leaves behind."""
+"""Processes that fail at one of their writes, for tests of crashes and races."""
 
 from __future__ import annotations
 

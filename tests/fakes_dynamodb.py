@@ -1,4 +1,4 @@
-"""DynamoDB without a server: botocore checks what goes in, and the local cloud's own code answers."""
+"""DynamoDB without a server: botocore validates the requests, and the local cloud's code handles them."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from typing import Any
 from slackwater.errors import SlackwaterError
 
 Work = Callable[[Callable[[Any], Any]], object]
-"""What a process does; it is given what returns a port as this process sees it."""
+"""The work of a process. Its argument is a function that wraps a port, so that each call waits for its turn."""
 
 
 def take_turns(works: Sequence[Work], order: Iterable[int], *, after_each: Callable[[], object]) -> None:
-    """Do all of the works at once; a number of `order` says which of those that are not done makes its next call."""
+    """Run all functions concurrently, one call at a time. Numbers of `order` choose the unfinished one that goes on."""
     processes = [_Process(work) for work in works]
     numbers = iter(order)
     while alive := [process for process in processes if not process.is_done]:
@@ -29,7 +29,7 @@ class _Process:
         self._thread.start()
 
     def go_on(self) -> None:
-        """Let it run until its next call, or its end."""
+        """Let it run until its next call or its end."""
         self._mine.release()
         self._others.acquire()
         if self.is_done:
@@ -57,5 +57,5 @@ class _Port:
         self._process, self._port = process, port
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._port, name)
-        return lambda *arguments, **named: self._process.call(found, *arguments, **named)
+        method = getattr(self._port, name)
+        return lambda *arguments, **named: self._process.call(method, *arguments, **named)

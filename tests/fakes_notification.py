@@ -17,7 +17,7 @@ FROZEN = datetime(2013, 3, 11, 7, 2, tzinfo=UTC)
 
 
 class Crashed(Exception):
-    """The process ends here: nothing that it still tries has an effect."""
+    """The process ends here; its later calls have no effect."""
 
 
 class Points:

@@ -22,11 +22,11 @@ RECEIVED = datetime(2013, 3, 12, 9, 30, tzinfo=UTC)
 
 
 class Crash(CloudError):
-    """The process ends here, as far as a test is concerned."""
+    """Simulates the end of the process."""
 
 
 class Fuse:
-    """Lets a number of writes through and crashes at the next; without a number it lets all through."""
+    """Allows a number of writes, and crashes at the next one; without a number, it allows all."""
 
     def __init__(self, writes: int | None = None) -> None:
         self.left = writes
@@ -90,7 +90,7 @@ class MemoryStore:
 
 
 class MemoryPartitions:
-    """A catalogue that remembers."""
+    """A catalogue in memory."""
 
     def __init__(self, fuse: Fuse | None = None) -> None:
         self.known: set[tuple[str, Partition]] = set()
@@ -102,7 +102,7 @@ class MemoryPartitions:
 
 
 class MemoryBuffer:
-    """A queue that keeps what it was sent."""
+    """A queue that keeps its messages."""
 
     def __init__(self, fuse: Fuse | None = None) -> None:
         self.messages: list[str] = []
@@ -192,7 +192,7 @@ def listed(name: str, content: bytes) -> ListedFile:
 
 
 class Clock:
-    """A time that a test sets."""
+    """A clock whose time a test sets."""
 
     def __init__(self, now: datetime = RECEIVED) -> None:
         self.time = now

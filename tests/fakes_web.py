@@ -1,4 +1,4 @@
-"""A web server on loopback that answers by script, and remembers what it was asked."""
+"""A web server on loopback that sends scripted responses and records the requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slackwater.sources.pull_config import PullConfig
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer; its length is that of the body unless the headers say otherwise."""
+    """A response. Its `content-length` is the length of the body, unless `headers` sets it."""
 
     status: int = 200
     body: bytes = b""
@@ -33,8 +33,8 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request."""
+class RecordedRequest:
+    """A recorded request."""
 
     method: str
     path: str
@@ -44,12 +44,12 @@ class Asked:
 
 
 class Web:
-    """The server; it runs until the block ends."""
+    """A web server that runs until the `with` block ends."""
 
     def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[RecordedRequest] = []
         self.heads: int = 404
-        """What is answered to HEAD where nothing is said of a path."""
+        """Status of the response to a HEAD request for a path without responses."""
         self._replies: dict[str, list[Reply]] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         if tls is not None:
@@ -63,7 +63,7 @@ class Web:
 
     @property
     def entry(self) -> str:
-        """What lets connections to it pass."""
+        """The entry of `outbound_allow` for this server."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -72,16 +72,16 @@ class Web:
 
     @property
     def paths(self) -> list[str]:
-        """What was asked for, in turn."""
-        return [asked.path for asked in self.asked]
+        """The paths of all requests, in order."""
+        return [request.path for request in self.requests]
 
     def on(self, path: str, *replies: Reply) -> None:
-        """Answer to `path` with these in turn, and with the last one from then on. All else is not found."""
+        """Respond to `path` with these in order, and then always with the last one. Other paths get a 404."""
         self._replies[path] = list(replies)
 
-    def reply(self, asked: Asked) -> Reply:
-        self.asked.append(asked)
-        left = self._replies.get(asked.path, [Reply(self.heads if asked.method == "HEAD" else 404)])
+    def reply(self, request: RecordedRequest) -> Reply:
+        self.requests.append(request)
+        left = self._replies.get(request.path, [Reply(self.heads if request.method == "HEAD" else 404)])
         return left.pop(0) if len(left) > 1 else left[0]
 
     def __enter__(self) -> Web:
@@ -101,7 +101,7 @@ def _handler(web: Web) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            reply = web.reply(Asked(self.command, self.path, headers))
+            reply = web.reply(RecordedRequest(self.command, self.path, headers))
             self.send_response_only(reply.status)
             length = {} if "Transfer-Encoding" in reply.headers else {"Content-Length": str(len(reply.body))}
             for name, value in {**length, **reply.headers}.items():
@@ -132,7 +132,7 @@ def partner_of(
     transport: httpx.BaseTransport | None = None,
     **pull: Any,
 ) -> Iterator[HttpPartner]:
-    """The connector to `url`, to which it may connect, and to what `allow` says; `waits` is what it would sleep."""
+    """Yield a partner at `url`. It may connect to this server and to `allow`; `waits` records its pauses."""
     partner = HttpPartner(
         PullConfig(url=url, files=files, **pull),
         outbound=Outbound.of([urlsplit(url).netloc, *allow]),
@@ -146,7 +146,7 @@ def partner_of(
 
 
 def fetched(partner: HttpPartner, name: str = "flights-2013-03-08.csv") -> bytes:
-    """What the file holds; the connector says the same of it."""
+    """Fetch a file and return its content; size and SHA-256 of the result are checked."""
     into = io.BytesIO(b"what was there before")
     download = partner.fetch(name, into)
     content = into.getvalue()
@@ -155,7 +155,7 @@ def fetched(partner: HttpPartner, name: str = "flights-2013-03-08.csv") -> bytes
 
 
 def rest(content: bytes, start: int, end: int | None = None, **headers: str) -> Reply:
-    """The answer to a range of a file that is tagged "one": up to the end of the file, or before."""
+    """Return the response to a range request for a file with the ETag "one"."""
     part = content[start:end]
     there = f"bytes {start}-{start + len(part) - 1}/{len(content)}"
     return Reply(206, part, {"Accept-Ranges": "bytes", "ETag": '"one"', "Content-Range": there, **headers})

@@ -1,4 +1,4 @@
-"""The example's results, computed independently: with DuckDB from the package's CSV files and local times only."""
+"""The example's results, computed without our code: with DuckDB, from the package's CSV files and local times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulls over fakes, as the state machine makes them."""
+"""Pulls over fakes, with the calls that the state machine makes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Setup:
         return plan_pull(self.source, as_of=as_of, partner=self.partner, cache=self.cache, now=self.clock())
 
     def fetch(self, item: WorkItem, using: Callable[[Any], Any] = lambda port: port) -> FetchResult:
-        """Take one file; `using` returns a store, a catalogue or a cache as the process sees it."""
+        """Fetch one file; `using` wraps a store, a catalogue or a cache for the process."""
         self.pulls += 1
         return FileFetcher(
             source=self.source,
@@ -61,7 +61,7 @@ class Setup:
         ).fetch(item)
 
     def pull(self, as_of: date | None = TODAY, using: Callable[[Any], Any] = lambda port: port) -> dict[str, str]:
-        """Pull as the state machine does: a file's failure stops no other."""
+        """Pull like the state machine: a file that fails does not stop the others."""
         states = {}
         for item in self.plan(as_of).items:
             try:

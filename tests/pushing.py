@@ -1,4 +1,4 @@
-"""A receiver over fakes, and what is pushed to it."""
+"""A receiver over fakes, and the events that tests push to it."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class SftpServer:
         return f"sftp://127.0.0.1:{self.port}{self.folder}"
 
     def cut(self) -> None:
-        """Break off all connections, without a word."""
+        """Close all connections without a message."""
         for connection in self.connections:
             connection.abort()
 

@@ -1,6 +1,6 @@
-"""The demo: real data through the local cloud, late data included. `make demo` runs it.
+"""The demo: processes real data, with late data, in the local cloud. `make demo` runs it.
 
-It can be run again: each part recognises what an earlier run has done.
+It can be run again: no part repeats what an earlier run has already done.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Parts:
 
 
 def start_cloud() -> None:
-    """Start the local cloud, and point this process at it, whatever the shell's AWS settings are."""
+    """Start the local cloud, and make this process use it. AWS settings of the shell have no effect."""
     with ProgressBoard() as progress:
         progress.update("local cloud")
         local_cloud = cloud.up(ROOT)
@@ -75,7 +75,7 @@ def start_cloud() -> None:
 
 
 def partner_server(feed: Feed) -> PartnerServer:
-    """Return the partner's server. Raises `PartnerError` if another process uses its port."""
+    """Return the partner's server, not yet started. Raises `PartnerError` if another process uses its port."""
     try:
         return PartnerServer(feed.flights, port=PARTNER_PORT)
     except OSError as error:
@@ -83,9 +83,9 @@ def partner_server(feed: Feed) -> PartnerServer:
 
 
 def run_days(session: Session) -> None:
-    """Start the runs of all days at once; the Spark application queues those it has no capacity for.
+    """Run all days in parallel; the Spark application queues jobs that exceed its capacity.
 
-    Raises `RunFailed` if a day failed.
+    Raises `RunFailed` when all runs have ended, if one of them failed.
     """
     runner = session.runner
     days = {runner.start(PIPELINE, date): date for date in DATES}
@@ -155,6 +155,7 @@ def demo() -> None:
         start_cloud()
     with parts.part("Deploy the stacks"):
         print_deployment(deploy(WORKSPACE.root, project=WORKSPACE.project))
+    # After the start of the cloud, because boto3 reads the endpoint from the environment.
     session = Session.open(WORKSPACE)
     with parts.part("Prepare the partners' data"):
         feed = make_feed(WORKSPACE.state / "demo", DATES)

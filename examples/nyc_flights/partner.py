@@ -1,4 +1,4 @@
-"""The partner of this example: an HTTP server that lists and serves the CSV files of a folder.
+"""The partner of this example: an HTTP server that lists and serves the files of a folder.
 
     python examples/nyc_flights/partner.py --port 8713 --folder DIR
 
@@ -25,11 +25,16 @@ from urllib.parse import quote, unquote
 
 HOST = "127.0.0.1"
 ROOT = "/flights"
+# One range of bytes: `bytes=0-99`, `bytes=100-` or `bytes=-50` (the last 50). For several ranges, the server sends the
+# whole file, which HTTP allows.
 _RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 
 
 class PartnerServer:
-    """The server. As a context manager, it runs until the block ends."""
+    """The server. As a context manager, it runs until the block ends.
+
+    Tests make it fail with `vanishing`, `failing` and `cutting`.
+    """
 
     def __init__(self, folder: Path, *, port: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,15 +44,16 @@ class PartnerServer:
         self.vanishing: set[str] = set()
         """Names of files that are listed, but cannot be fetched."""
         self.failing: dict[str, int] = {}
-        """Number of next requests that get a 503, by path."""
+        """How many of the next requests get status 503, by path."""
         self.cutting: dict[str, list[int]] = {}
-        """Number of bytes after which each of the next responses breaks off, by path."""
+        """For the next responses, by path: the number of bytes after which the connection breaks off."""
         self._server = ThreadingHTTPServer((HOST, port), _handler(self))
+        # `shutdown` waits for the next poll, which by default would be up to 0.5 s for each test.
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property
     def port(self) -> int:
-        """The port that it listens on; 0 in the constructor chooses a free one."""
+        """The port that the server listens on. With port 0 in the constructor, it is a free one."""
         return int(self._server.server_address[1])
 
     @property
@@ -56,7 +62,7 @@ class PartnerServer:
         return f"http://{HOST}:{self.port}{ROOT}"
 
     def start(self) -> PartnerServer:
-        """Start serving, in a thread."""
+        """Start serving in a thread, and return the server."""
         self._thread.start()
         return self
 
@@ -74,6 +80,7 @@ class PartnerServer:
 
     def put(self, name: str, content: bytes | str) -> None:
         """Add or replace a file atomically."""
+        # Names that begin with a dot are neither listed nor served.
         new = self.folder / f".{name}"
         new.write_bytes(content.encode() if isinstance(content, str) else content)
         new.rename(self.folder / name)
@@ -101,7 +108,7 @@ class PartnerServer:
         return left > 0
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content, None if there is no such file."""
+        """Return a file's content, or None if the folder has no such file or it is in `vanishing`."""
         path = self.folder / name
         if name in self.vanishing or name.startswith(".") or path.parent != self.folder or not path.is_file():
             return None
@@ -125,6 +132,7 @@ def _handler(partner: PartnerServer) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             path = unquote(self.path.partition("?")[0])
             if partner.count_request(path):
+                # `Retry-After: 0`, so that tests of retries do not wait.
                 self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"busy\n", {"Retry-After": "0"})
             elif path == ROOT:
                 listing = json.dumps(partner.listing()).encode()
@@ -173,6 +181,7 @@ def _handler(partner: PartnerServer) -> type[BaseHTTPRequestHandler]:
 
 
 def _bounds(requested: re.Match[str], size: int) -> tuple[int, int]:
+    """Return the first byte of the requested range, and the end (exclusive), for a file of that size."""
     first, last = requested.groups()
     if not first:
         return max(0, size - int(last)), size

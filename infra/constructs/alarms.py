@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aws_cdk import ArnFormat, Duration, Stack
@@ -63,7 +64,7 @@ class AlarmRule:
         return _GAUGE_PERIOD if self.metric.gauge else _COUNTER_PERIOD
 
     def thresholds(self, project: Project) -> list[tuple[str, int]]:
-        """Return each pipeline or source that has this alarm, with the value from which on the alarm fires."""
+        """Return each pipeline or source that has this alarm, with its threshold: the alarm fires at it and above."""
         if self.metric.dimension is Dimension.PIPELINE:
             return [(name, 1) for name in sorted(project.pipelines)]
         # A source's age is known only from the check of a pipeline that reads it.
@@ -181,13 +182,12 @@ class Alarms(Construct):
                     missing_data=rule.missing_data,
                     description=rule.description.format(subject=subject, threshold=threshold),
                 )
-        self._add_failed_monitor(settings.named(monitor))
-        if settings.airflow:  # without Airflow the deployment does not start the monitor
-            for pipeline in sorted(project.pipelines):
-                self._add_missing_monitor(pipeline)
+        # Without Airflow the deployment does not start the monitor, so its absence is no reason for an alarm.
+        self._add_monitor_alarms(settings.named(monitor), sorted(project.pipelines) if settings.airflow else [])
         self._add_queue_alarms(queues)
 
-    def _add_failed_monitor(self, machine: str) -> None:
+    def _add_monitor_alarms(self, machine: str, scheduled: Sequence[str]) -> None:
+        """Add the alarm of failed checks, and for each of the pipelines `scheduled` the alarm of missing checks."""
         self._add(
             MONITOR_FAILED,
             metric=ended_executions(self, machine, metric="ExecutionsFailed", period=_COUNTER_PERIOD),
@@ -197,23 +197,22 @@ class Alarms(Construct):
             f"reported. Look: the failed execution of {machine} names the pipeline in its input, and the days or the "
             "cause. Fix the cause, then `slackwater monitor PIPELINE`.",
         )
-
-    def _add_missing_monitor(self, pipeline: str) -> None:
-        self._add(
-            f"{MONITOR_MISSING}-{pipeline}",
-            # Each check of the current day puts `DaysOverdue`, also when it is 0.
-            metric=slackwater_metric(
-                Metric.DAYS_OVERDUE, pipeline, statistic=cloudwatch.Stats.SAMPLE_COUNT, period=Duration.hours(1)
-            ),
-            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
-            threshold=1,
-            periods=_MAX_HOURS_BETWEEN_CHECKS,
-            missing_data=cloudwatch.TreatMissingData.BREACHING,
-            description=f"No check of {pipeline} has included the current day for {_MAX_HOURS_BETWEEN_CHECKS} hours: "
-            "late and overdue days are not detected, and gauges keep their last value. Look: the DAG "
-            f"monitor_{pipeline} in Airflow, whether it is paused or its tasks fail. Then `slackwater monitor "
-            f"{pipeline}`.",
-        )
+        for pipeline in scheduled:
+            self._add(
+                f"{MONITOR_MISSING}-{pipeline}",
+                # Each check of the current day puts `DaysOverdue`, even if it is 0.
+                metric=slackwater_metric(
+                    Metric.DAYS_OVERDUE, pipeline, statistic=cloudwatch.Stats.SAMPLE_COUNT, period=Duration.hours(1)
+                ),
+                comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+                threshold=1,
+                periods=_MAX_HOURS_BETWEEN_CHECKS,
+                missing_data=cloudwatch.TreatMissingData.BREACHING,
+                description=f"No check of {pipeline} has included the current day for {_MAX_HOURS_BETWEEN_CHECKS} "
+                "hours: late and overdue days are not detected, and gauges keep their last value. Look: the DAG "
+                f"monitor_{pipeline} in Airflow, whether it is paused or its tasks fail. Then `slackwater monitor "
+                f"{pipeline}`.",
+            )
 
     def _add_queue_alarms(self, queues: QueueNames) -> None:
         # SQS stops reporting an inactive queue after some hours, although it holds messages: missing data is ignored.
@@ -254,7 +253,7 @@ class Alarms(Construct):
         threshold: int,
         missing_data: cloudwatch.TreatMissingData,
         description: str,
-        comparison: cloudwatch.ComparisonOperator = (cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD),
+        comparison: cloudwatch.ComparisonOperator = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
         periods: int = 1,
     ) -> None:
         alarm = cloudwatch.Alarm(

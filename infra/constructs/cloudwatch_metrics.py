@@ -44,6 +44,7 @@ def oldest_message_age(queue: str, *, period: Duration) -> cloudwatch.Metric:
 
 
 def _queue_metric(metric: str, queue: str, period: Duration) -> cloudwatch.Metric:
+    # The maximum: SQS puts one approximate value a minute, and their sum means nothing.
     return cloudwatch.Metric(
         namespace="AWS/SQS",
         metric_name=metric,

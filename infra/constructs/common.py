@@ -65,7 +65,11 @@ def accept_wildcards(role: iam.IRole, resources: Iterable[str], *, reason: str) 
 
 
 def _nag_name(reference: Any) -> str:
-    """Return the name that cdk-nag uses for a resource in a finding."""
+    """Return the name that cdk-nag uses for a resource in a finding.
+
+    An accepted finding must state that name exactly. `reference` is a string or a CloudFormation function. Raises
+    `ValueError` for a function that is not supported.
+    """
     match reference:
         case str():
             return reference

@@ -21,8 +21,9 @@ from infra.settings import Settings
 from slackwater.metrics import Dimension, Metric
 from slackwater.project import Project
 
-_WIDTH = 24
+_WIDTH = 24  # columns of CloudWatch's grid
 _HOUR, _DAY = Duration.hours(1), Duration.days(1)
+# Rows of graphs: title, metric, period. Each graph has a line for each pipeline or source.
 _ROWS = (
     (
         ("Runs published per day", Metric.RUNS_PUBLISHED, _DAY),
@@ -50,7 +51,6 @@ _ROWS = (
         ("Hours since the newest arrival", Metric.HOURS_SINCE_ARRIVAL, _DAY),
     ),
 )
-"""Rows of graphs: title, metric, period. Each graph has a line for each pipeline or source."""
 _FAILURES = ("ExecutionsFailed", "ExecutionsTimedOut", "ExecutionsAborted")
 _JOBS = ("SubmittedJobs", "PendingJobs", "RunningJobs", "SuccessJobs", "FailedJobs", "CancelledJobs")
 

@@ -24,7 +24,7 @@ class DeadLetters(Construct):
             self,
             "Queue",
             queue_name=self.name,
-            retention_period=Duration.days(14),
+            retention_period=Duration.days(14),  # the longest that SQS offers
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             removal_policy=removal(settings),

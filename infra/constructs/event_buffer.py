@@ -12,19 +12,20 @@ from infra.constructs.common import accept, removal
 from infra.constructs.library_function import LibraryFunction
 from infra.settings import Settings
 
+# Names of the queues without the deployment's prefix.
 EVENTS, EVENT_DEAD_LETTERS = "events", "event-dead-letters"
-"""Names of the queues without the deployment's prefix."""
+# Timeout of the function that stores the events.
 STORE_TIMEOUT = Duration.minutes(1)
-"""Timeout of the function that stores the events."""
-# The time between two attempts. Lambda requires six times the function's timeout plus the batching window.
+# The time between two attempts. AWS recommends six times the function's timeout plus the batching window.
 _VISIBILITY_TIMEOUT = Duration.minutes(7)
 _MAX_ATTEMPTS = 5
 # The longest retention that SQS offers.
 _RETENTION = Duration.days(14)
-# An event is in its partition some seconds after the API has answered.
+# Larger batches make fewer and larger objects; an event is in its partition some seconds after the API has answered.
 _BATCHING_WINDOW = Duration.seconds(5)
 # Lambda sends fewer messages where a batch would exceed its limit of 6 MB.
 _BATCH_SIZE = 1000
+# A burst of events must not use up the account's concurrency, which the API's function needs to answer.
 _MAX_CONCURRENCY = 10
 
 

@@ -78,8 +78,8 @@ def allow_partners(role: iam.IRole, project: Project) -> None:
     """Let `role` access the partners of all sources that are pulled.
 
     The role may read the credentials that the sources name, assume the partners' roles, and read the partners' S3
-    prefixes that need no role. Credentials named by an ARN are exactly that secret; a name belongs to this account and
-    region.
+    prefixes that need no role. An ARN refers to exactly that secret or parameter; a name refers to one of this account
+    and region.
     """
     pulls = [source.pull for source in project.sources.values() if source.pull]
     references = sorted({pull.credentials for pull in pulls if pull.credentials})
@@ -98,6 +98,7 @@ def allow_partners(role: iam.IRole, project: Project) -> None:
 
 
 def _credentials_arn(role: iam.IRole, reference: str) -> str:
+    """Return the ARN of the secret or parameter that `secretsmanager:<name>` or `ssm:<name>` refers to."""
     store, _, name = reference.partition(":")
     if name.startswith("arn:"):
         return name
@@ -118,6 +119,7 @@ def _allow_keys(role: iam.IRole, bucket: str, prefixes: Sequence[str], actions: 
 
 
 def _allow_listing(role: iam.IRole, bucket: str, prefixes: Sequence[str]) -> None:
+    # A listing is a request to the bucket, so its prefix can only be restricted by a condition.
     role.add_to_principal_policy(
         iam.PolicyStatement(
             actions=["s3:ListBucket"],

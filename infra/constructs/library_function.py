@@ -92,6 +92,7 @@ class LibraryFunction(Construct):
             description=description,
             runtime=_RUNTIMES[settings.python_version],
             architecture=_ARCHITECTURES[settings.architecture],
+            # Bytecode from local runs would change the asset's hash, and so deploy an unchanged function again.
             code=lambda_.Code.from_asset(str(lambdas / name), exclude=["**/__pycache__"]),
             handler="handler.handler",
             layers=[library.layer],
@@ -101,6 +102,7 @@ class LibraryFunction(Construct):
             ephemeral_storage_size=Size.mebibytes(disk_mb),
             log_group=group,
             logging_format=lambda_.LoggingFormat.JSON,
+            # X-Ray would need permissions on all resources; the logs carry a correlation id instead.
             tracing=lambda_.Tracing.DISABLED,
             environment={
                 **environment,

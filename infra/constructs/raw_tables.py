@@ -10,8 +10,10 @@ from constructs import Construct
 from slackwater.project import Project
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.fields import FieldType
+from slackwater.sources.partitions import source_prefix
 
 PARTITION_KEYS = ("date", "hour")
+# Hive's names of the types, which Glue and Athena use.
 _TYPES = {
     FieldType.STRING: "string",
     FieldType.INT64: "bigint",
@@ -57,7 +59,7 @@ class RawTables(Construct):
                 partition_keys=[_column(key, "string") for key in PARTITION_KEYS],
                 storage_descriptor=glue.CfnTable.StorageDescriptorProperty(
                     columns=[_column(name, data_type) for name, data_type in columns.items()],
-                    location=f"s3://{bucket.bucket_name}/raw/source={source.source}/",
+                    location=source_prefix(bucket.bucket_name, source.source),
                     input_format=f"{_HIVE}.MapredParquetInputFormat",
                     output_format=f"{_HIVE}.MapredParquetOutputFormat",
                     serde_info=glue.CfnTable.SerdeInfoProperty(

@@ -6,13 +6,13 @@ import json
 
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
 from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
 from constructs import Construct
 
 from infra.constructs.common import accept, log_group
 from infra.settings import Settings
 
+# Variables of API Gateway's access log.
 _LOGGED_FIELDS = (
     "requestId",
     "requestTime",
@@ -50,7 +50,15 @@ class ReceiverApi(Construct):
                 rate_limit=settings.api_requests_per_second, burst_limit=settings.api_burst
             ),
         )
-        self._log_access(group)
+        # One JSON line per request. HttpStage's own property needs an interface that Python cannot implement, so the
+        # setting is made on the CloudFormation resource below it.
+        stage = self.stage.node.default_child
+        if not isinstance(stage, apigateway.CfnStage):
+            raise TypeError(f"the default child of HttpStage is {type(stage).__name__}, not CfnStage")
+        stage.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
+            destination_arn=group.log_group_arn,
+            format=json.dumps({name.rpartition(".")[2]: f"$context.{name}" for name in _LOGGED_FIELDS}),
+        )
         for route in routes:
             accept(
                 route,
@@ -59,16 +67,6 @@ class ReceiverApi(Construct):
                     "wrong token (401) from another partner's source (403) and an unknown source (404)."
                 },
             )
-
-    def _log_access(self, group: logs.LogGroup) -> None:
-        """Write one JSON line per request. HttpStage's own property needs an interface that Python cannot implement."""
-        stage = self.stage.node.default_child
-        if not isinstance(stage, apigateway.CfnStage):
-            raise TypeError(f"the default child of HttpStage is {type(stage).__name__}, not CfnStage")
-        stage.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
-            destination_arn=group.log_group_arn,
-            format=json.dumps({name.rpartition(".")[2]: f"$context.{name}" for name in _LOGGED_FIELDS}),
-        )
 
     @property
     def url(self) -> str:

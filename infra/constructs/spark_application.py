@@ -69,6 +69,7 @@ class SparkApplication(Construct):
             self,
             id_,
             description=description,
+            # The conditions keep EMR Serverless from using the role for another application or account.
             assumed_by=iam.ServicePrincipal(
                 "emr-serverless.amazonaws.com",
                 conditions={
@@ -86,6 +87,7 @@ class SparkApplication(Construct):
             "spark.driver.memory": f"{settings.driver_memory_gb}g",
             "spark.executor.cores": str(settings.executor_cores),
             "spark.executor.memory": f"{settings.executor_memory_gb}g",
+            # A day is small, so a job starts with one executor instead of EMR's default of three.
             "spark.dynamicAllocation.initialExecutors": "1",
             "spark.dynamicAllocation.maxExecutors": str(settings.maximum_executors),
             "spark.archives": f"{archive}#environment",
@@ -107,7 +109,10 @@ class SparkApplication(Construct):
 def _workers(
     worker_type: str, count: int, cores: int, memory_gb: int
 ) -> emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty:
-    """Return workers with memory for Spark's overhead as well: 10 %, at least 384 MB."""
+    """Return pre-initialised workers. Their memory includes Spark's overhead of 10 %, rounded up to whole GB.
+
+    A job does not use a pre-initialised worker that is smaller than its own parameters ask for.
+    """
     return emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty(
         key=worker_type,
         value=emr.CfnApplication.InitialCapacityConfigProperty(

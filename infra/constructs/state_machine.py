@@ -54,6 +54,7 @@ class StateMachine(Construct):
                 include_execution_data=True,
             ),
         )
+        # Built from the name, so that policies and other stacks can use it without an export.
         self.arn = states_arn(self, "stateMachine", full_name)
         grants.allow(self.role, ["lambda:InvokeFunction"], [function.function.function_arn for function in functions])
         accept(

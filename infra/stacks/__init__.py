@@ -1,1 +1,1 @@
-"""The three stacks: storage, receiver, processing."""
+"""The stacks: storage, receiver, processing, late, monitoring and, if Airflow is deployed, schedule."""

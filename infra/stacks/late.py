@@ -134,6 +134,7 @@ class LateStack(Stack):
         return machine
 
     def _monitor(self, definition: Machine) -> StateMachine:
+        # A number in the definition cannot be a placeholder, which is part of a string.
         [days] = [state for state in definition["States"].values() if state["Type"] == "Map"]
         days["MaxConcurrency"] = self._settings.parallel_days
         values = {

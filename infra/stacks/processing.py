@@ -52,8 +52,7 @@ class ProcessingStack(Stack):
         self._compare_day = assets.Asset(self, "CompareDay", path=str(jobs / "compare_day.py"))
         self._fetch_file = assets.Asset(self, "FetchFile", path=str(jobs / "fetch_file.py"))
         self.spark = SparkApplication(self, "Spark", settings=settings)
-        self._allow_pipeline_jobs()
-        self._allow_pull_jobs(project)
+        self._allow_jobs(project)
         self.freeze_inputs = self._freeze_inputs()
         self.record_run = self._record_run()
         self.pull = self._pull(pull, [receiver.list_files, receiver.fetch_file])
@@ -109,8 +108,11 @@ class ProcessingStack(Stack):
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem")
         return function
 
-    def _allow_pipeline_jobs(self) -> None:
-        role, storage = self.spark.job_role, self._storage
+    def _allow_jobs(self, project: Project) -> None:
+        """Grant the permissions of both job roles."""
+        storage = self._storage
+        # Jobs that run stages and compare days.
+        role = self.spark.job_role
         for asset in (self._project, self._archive, self._run_stage, self._compare_day):
             grants.read_asset(role, asset)
         grants.read_objects(role, storage.raw, "raw/")
@@ -124,10 +126,8 @@ class ProcessingStack(Stack):
         grants.use_tables(
             role, storage.warehouse_database, "GetDatabase", "GetTable", "GetTables", "CreateTable", "UpdateTable"
         )
-
-    def _allow_pull_jobs(self, project: Project) -> None:
-        """Grant the jobs that fetch files too large for a function what they need."""
-        role, storage = self.spark.pull_role, self._storage
+        # Jobs that fetch files too large for a function.
+        role = self.spark.pull_role
         for asset in (self._project, self._archive, self._fetch_file):
             grants.read_asset(role, asset)
         grants.read_objects(role, storage.exchange, "pulls/")

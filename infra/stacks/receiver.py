@@ -68,7 +68,9 @@ class ReceiverStack(Stack):
                 "EVENT_QUEUE_URL": self._storage.buffer.queue.queue_url,
                 **issuer,
             },
+            # API Gateway waits 30 seconds for its integration.
             timeout=Duration.seconds(29),
+            # Lambda gives a function of 1,769 MB one whole vCPU.
             memory_mb=1769,
         )
         grants.read_asset(function.role, self._project)
@@ -117,7 +119,7 @@ class ReceiverStack(Stack):
                 "FILE_TABLE": self._storage.file_table.table_name,
                 **self._outbound,
             },
-            timeout=Duration.minutes(15),
+            timeout=Duration.minutes(15),  # Lambda's maximum
             memory_mb=1769,
             # Lambda's maximum: the disk holds the downloaded file and the partitions written from it.
             disk_mb=10_240,
@@ -131,5 +133,6 @@ class ReceiverStack(Stack):
         return function
 
     def _allow_raw_writes(self, role: iam.IRole, *more: str) -> None:
+        """Grant writes to raw partitions, with their registration in Glue, and to the prefixes `more`."""
         grants.write_objects(role, self._storage.raw, "raw/", *more)
         grants.use_tables(role, self._storage.raw_database, "GetTable", "BatchCreatePartition")

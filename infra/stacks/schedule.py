@@ -27,6 +27,7 @@ SCHEDULE_FILE = "schedule.json"
 # The smallest class that runs scheduler and worker separately. `mw1.micro` was not tested.
 _CLASS = "mw1.small"
 _DAGS = "dags"
+# Name suffixes of MWAA's log groups, with the lowest log level that is written to each.
 _LOGS = {
     "DAGProcessing": "WARNING",
     "Scheduler": "WARNING",
@@ -34,7 +35,6 @@ _LOGS = {
     "WebServer": "WARNING",
     "Worker": "WARNING",
 }
-"""Name suffixes of MWAA's log groups, with the lowest log level that is written to each."""
 
 
 class ScheduleStack(Stack):
@@ -104,6 +104,7 @@ class ScheduleStack(Stack):
             role=role.without_policy_updates(),  # the CDK would add permissions on both whole buckets
         )
         files.node.add_dependency(role)
+        # The CDK creates one function for all deployments of files, as a child of the stack with a generated id.
         [function] = [child for child in self.node.children if child.node.id.startswith("Custom::CDKBucketDeployment")]
         accept(function, {"AwsSolutions-L1": "The CDK chooses the runtime of its own function."})
         return files
@@ -136,6 +137,7 @@ class ScheduleStack(Stack):
     ) -> mwaa.CfnEnvironment:
         prefix = states_arn(self, "stateMachine", self._settings.named(""))
         logging = {}
+        # MWAA writes to log groups with exactly these names.
         for name, level in _LOGS.items():
             log_group(Construct(self._logs, name), settings=self._settings, name=f"airflow-{self._name}-{name}")
             logging[name] = mwaa.CfnEnvironment.ModuleLoggingConfigurationProperty(enabled=True, log_level=level)

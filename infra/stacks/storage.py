@@ -26,12 +26,14 @@ class StorageStack(Stack):
         expiry = Duration.days(settings.exchange_days)
         self.raw = self._bucket(
             "Raw",
+            # A partner may not be able to send events again, so deleted and overwritten objects can be restored.
             versioned=True,
             rules=[
                 s3.LifecycleRule(noncurrent_version_expiration=Duration.days(settings.noncurrent_days)),
                 s3.LifecycleRule(prefix="receipts/", expiration=expiry),
             ],
         )
+        # Manifests, comparisons and checks do not expire: a late check reads the manifest of a day of any age.
         self.exchange = self._bucket(
             "Exchange",
             rules=[s3.LifecycleRule(prefix=prefix, expiration=expiry) for prefix in ("runs/", "pulls/", "logs/")],
@@ -80,6 +82,7 @@ class StorageStack(Stack):
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             enforce_ssl=True,
             removal_policy=removal(self._settings),
+            # S3 bills the parts of an upload that broke off until they are removed, and shows them in no listing.
             lifecycle_rules=[
                 s3.LifecycleRule(abort_incomplete_multipart_upload_after=Duration.days(1)),
                 *(rules or []),

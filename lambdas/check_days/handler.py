@@ -1,4 +1,4 @@
-"""Check the finished days of a pipeline: the first state of every monitoring execution."""
+"""Check the finished days of a pipeline: the first task of the monitoring state machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class CheckDaysRequest(BaseModel):
 
     pipeline: str
     as_of: str | None = None
+    """An ISO date; None for today."""
     execution: str
+    """ARN of the monitoring execution."""
     correlation_id: str
 
 
@@ -50,6 +52,7 @@ def build_checker() -> Checker:
     """Build the checker, once per process."""
     environment = CheckDaysEnvironment.read()
     store = S3ObjectStore(client("s3"))
+    # The URI contains a digest: another project has another URI, and a changed environment starts new processes.
     project = Project.model_validate_json(store.get(environment.project_uri))
 
     def now() -> datetime:
@@ -69,12 +72,13 @@ def build_checker() -> Checker:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Return the URI of the report, and the days that need an action."""
+    """Return the URI of the report, and the days that need an action. The report is too large for the state machine."""
     request = CheckDaysRequest.model_validate(event)
     logger.set_correlation_id(request.correlation_id)
     checker = build_checker()
     report = checker.check(pipeline=request.pipeline, as_of=request.as_of)
     days = [task.model_dump(mode="json") for task in day_tasks(report)]
+    # The report's URI depends only on the execution and the date: a repeated call replaces the report.
     answer = {"report": checker.save(report, execution=request.execution), "days": days}
     put_metrics(report, checker.project)
     rules = {day.date: day.rule for day in report.days}
@@ -100,7 +104,7 @@ def put_metrics(report: CheckReport, project: Project) -> None:
     put_metric(Metric.DAYS_ON_HOLD, days[LateDecision.HOLD], pipeline=report.pipeline)
     put_metric(Metric.DAYS_OVERDUE, len(report.overdue), pipeline=report.pipeline)
     for name, arrived in report.last_arrivals.items():
-        # A source without an arrival has been silent at least since the earliest time that the check has read.
+        # Without an arrival, the source has been silent at least since the earliest time that the check has listed.
         silent_since = arrived or min(
             window_start(definition, report.as_of), report.checked_at - project.source(name).silent_hours * HOUR
         )

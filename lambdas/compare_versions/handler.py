@@ -1,4 +1,4 @@
-"""Choose the two versions of a day to compare, read the result of the comparison, or the reason of its failure."""
+"""Choose the two versions of a day to compare, or read the result of the comparison, or the reason of its failure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class CompareVersionsEnvironment(FunctionEnvironment):
 
 
 class ChooseVersionsRequest(BaseModel):
-    """Two versions of a day are to be chosen."""
+    """Choose the two versions of a day to compare."""
 
-    event: Literal["asked"]
+    event: Literal["started"]
     pipeline: str
     date: str
     since: CompareSince
@@ -44,7 +44,7 @@ class ComparisonSucceededRequest(BaseModel):
 
 
 class ComparisonFailedRequest(BaseModel):
-    """The comparison has failed after all retries."""
+    """The comparison has failed after all retries. `error` and `cause` come from Step Functions."""
 
     event: Literal["failed"]
     prefix: str
@@ -55,6 +55,7 @@ class ComparisonFailedRequest(BaseModel):
 
 
 CompareVersionsRequest = ChooseVersionsRequest | ComparisonSucceededRequest | ComparisonFailedRequest
+# The state machine calls this function before and after the comparison: `event` distinguishes the requests.
 _REQUEST: TypeAdapter[CompareVersionsRequest] = TypeAdapter(
     Annotated[CompareVersionsRequest, Field(discriminator="event")]
 )
@@ -72,7 +73,10 @@ def build_versions() -> Versions:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Return `slackwater.late.versions.ChosenVersions`, the reference of a comparison, or the reason of a failure."""
+    """Return what the state machine needs next, as JSON.
+
+    Before the comparison this is a `ChosenVersions`, after it a `ComparisonReference`, and after a failure `reason`.
+    """
     request = _REQUEST.validate_python(event)
     logger.set_correlation_id(request.correlation_id)
     versions = build_versions()

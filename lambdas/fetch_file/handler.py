@@ -1,4 +1,4 @@
-"""Pull: fetch one file, the item of the work list that the state machine names."""
+"""Pull: fetch one file of the work list. The state machine passes the index of the file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FetchFileRequest(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class FetchFileResources:
-    """What one process needs."""
+    """Clients and settings that all invocations of a process share."""
 
     cache: DynamoFileCache
     raw_writer: RawWriter
@@ -79,7 +79,8 @@ def build_resources() -> FetchFileResources:
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Return a `FetchResult` as JSON, or a `LargeFileJob` for a file that is too large for a function.
 
-    With `answer`, return the result that such a job has left. Raises when the file cannot be fetched.
+    With `answer`, return the result that such a job stored. Raises `PartnerError`, `DataError` or `CloudError` when the
+    file cannot be fetched.
     """
     request = FetchFileRequest.model_validate(event)
     logger.set_correlation_id(request.correlation_id)
@@ -91,19 +92,20 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
         else:
             fetched = fetch(resources, source, request)
     except FileTooLarge as error:
+        # Not a failure: some listings show no size, and then only the download shows that the file is too large.
         job = new_job(
             source=request.source, work=request.work, index=request.index, correlation_id=request.correlation_id
         ).model_dump(mode="json")
-        logger.info("file left to a job", extra={**job, "reason": str(error)})
+        logger.info("file is too large for a function, a job fetches it", extra={**job, "reason": str(error)})
         return job
     count_file(source.source, fetched)
-    answer = fetched.model_dump(mode="json")
-    logger.info("file fetched", extra={"source": source.source, **answer})
-    return answer
+    result = fetched.model_dump(mode="json")
+    logger.info("file fetched", extra={"source": source.source, **result})
+    return result
 
 
 def fetch(resources: FetchFileResources, source: Source, request: FetchFileRequest) -> FetchResult:
-    """Fetch the file here. Raises `FileTooLarge` when it is too large for a function."""
+    """Fetch the file in this process. Raises `FileTooLarge` when it is too large for a function."""
     item = read_item(resources.raw_writer.store, request.work, request.index)
     max_bytes = source.require_pull().function_mb * 10**6
     expect_function_size(item, max_bytes=max_bytes)
@@ -114,13 +116,14 @@ def fetch(resources: FetchFileResources, source: Source, request: FetchFileReque
             cache=resources.cache,
             raw_writer=resources.raw_writer,
             now=lambda: datetime.now(UTC),
+            # The UUID makes each attempt an owner of its own: a retry may overlap with the attempt that it repeats.
             owner=f"{request.correlation_id}/{uuid4()}",
         )
         return fetcher.fetch(item)
 
 
 def count_file(source: str, fetched: FetchResult) -> None:
-    """Put the metrics of a fetched file and its events; an unchanged or busy file has none."""
+    """Write the metrics of a fetched file and of its events; an unchanged or busy file has none."""
     counts = {
         Metric.FILES_STORED: int(fetched.state is FetchState.STORED),
         Metric.EVENTS_ACCEPTED: fetched.rows,

@@ -47,6 +47,7 @@ class FreezeInputsRequest(BaseModel):
 @cache
 def build_freezer() -> Freezer:
     """Build the freezer, once per process."""
+    # Its name contains the hash of its content, so project.json never changes while the process has this environment.
     environment = FreezeInputsEnvironment.read()
     store = S3ObjectStore(client("s3"))
     project = Project.model_validate_json(store.get(environment.project_uri))
@@ -69,10 +70,14 @@ def build_freezer() -> Freezer:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Return `slackwater.runs.freeze.Frozen` as JSON."""
+    """Freeze the inputs of a run, and return `slackwater.runs.freeze.Frozen` as JSON.
+
+    Raises as `Freezer.freeze` does. The state machine retries `DayChanged` and `Throttled`
+    (`slackwater.pipeline.retries`).
+    """
     request = FreezeInputsRequest.model_validate(event)
     logger.set_correlation_id(request.correlation_id)
     frozen = build_freezer().freeze(**request.model_dump())
-    answer = frozen.model_dump(mode="json")
-    logger.info("inputs frozen", extra=answer)
-    return answer
+    response = frozen.model_dump(mode="json")
+    logger.info("inputs frozen", extra=response)
+    return response

@@ -40,7 +40,7 @@ class ListFilesRequest(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class ListFilesResources:
-    """What one process needs."""
+    """Clients and settings that all invocations of a process share."""
 
     environment: ListFilesEnvironment
     store: S3ObjectStore
@@ -62,15 +62,18 @@ def build_resources() -> ListFilesResources:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Return `slackwater.receiver.pull.plan.PlanSummary` as JSON."""
+    """List the partner's files, write the work list, and return `PlanSummary` (module `plan`) as JSON.
+
+    Raises what `plan_pull` raises; the state machine retries transient errors.
+    """
     request = ListFilesRequest.model_validate(event)
     logger.set_correlation_id(request.correlation_id)
     resources = build_resources()
     source = resources.project.source(request.source)
-    # Listing downloads no file.
+    # `max_file_bytes` limits downloads, and a listing downloads no file.
     with partner_of(source, allow=resources.environment.outbound_allow, max_file_bytes=0) as partner:
         plan = plan_pull(source, as_of=request.as_of, partner=partner, cache=resources.cache, now=datetime.now(UTC))
     uri = work_list_uri(resources.environment.exchange_bucket, source.source, request.correlation_id)
-    answer = write_plan(plan, store=resources.store, uri=uri).model_dump(mode="json")
-    logger.info("files listed", extra={"source": source.source, **answer})
-    return answer
+    summary = write_plan(plan, store=resources.store, uri=uri).model_dump(mode="json")
+    logger.info("files listed", extra={"source": source.source, **summary})
+    return summary

@@ -1,4 +1,4 @@
-"""Notify people of what a new version of a day has changed: the last state of a monitoring execution, for each day."""
+"""Notify people of what a new version of a day has changed: the last task of the monitoring for each late day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Push: `POST /v1/sources/{source}/events` of the HTTP API."""
+"""Lambda function behind `POST /v1/sources/{source}/events` of the HTTP API: receive a pushed batch of events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from slackwater.receiver.push.tokens import CachedTokens, Tokens
 
 logger = Logger()
 CORRELATION_HEADER = "x-correlation-id"
-# A partner's correlation id is used in headers, logs and messages, which do not accept every character.
+# Printable ASCII only: the id goes into an HTTP header, log lines and queue messages, and a control character such as a
+# line feed could forge a header or a log line. A request with any other id gets the request id of API Gateway.
 _CORRELATION_ID = re.compile(r"[ -~]{1,200}")
 
 
@@ -46,7 +47,7 @@ class ReceiveEventsEnvironment(FunctionEnvironment):
 
 @cache
 def build_api() -> EventsApi:
-    """Build the API, once per process."""
+    """Build the API once per process, so that later requests reuse its connections and its cached tokens."""
     environment = ReceiveEventsEnvironment.read()
     store = S3ObjectStore(client("s3"))
     raw_writer = create_raw_writer(store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database)
@@ -64,11 +65,11 @@ def build_api() -> EventsApi:
 
 
 def build_tokens(environment: ReceiveEventsEnvironment) -> Tokens:
-    """Return our own tokens, together with those of the OIDC issuer if the deployment names one."""
+    """Return the lookup of our own tokens, and of the OIDC issuer's tokens if the deployment names an issuer."""
     own = CachedTokens(TokenTable(client("dynamodb"), environment.token_table))
     if environment.oidc_issuer is None:
         return own
-    # These imports take 0.2 s of a cold start, and only an issuer needs them.
+    # Imported here because they add 0.2 s to a cold start, and only deployments with an issuer need them.
     from slackwater.receiver.partners.outbound import GuardedTransport, Outbound  # noqa: PLC0415
     from slackwater.receiver.push.jwt_tokens import IssuerKeys, JwtTokens, TokensByFormat  # noqa: PLC0415
 
@@ -77,11 +78,16 @@ def build_tokens(environment: ReceiveEventsEnvironment) -> Tokens:
 
     outbound = Outbound.of(filter(None, environment.outbound_allow.split(",")))
     keys = IssuerKeys(environment.oidc_issuer, transport=GuardedTransport(outbound))
-    return TokensByFormat(own=own, issued=JwtTokens(keys, audience=environment.oidc_audience, refused=log_refusal))
+    return TokensByFormat(own=own, issued=JwtTokens(keys, audience=environment.oidc_audience, on_refused=log_refusal))
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Return the API's answer as an HTTP response; its correlation id is in every log line of the batch."""
+    """Answer one request of API Gateway (payload format 2.0).
+
+    Returns the response that API Gateway sends to the partner. Its header `x-correlation-id` has the partner's id for
+    the request, or else the request id of API Gateway; every log line about the batch has the same id. Errors of this
+    library become responses with status 500 or 503, so that the partner always gets a JSON body.
+    """
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
     correlation_id = headers.get(CORRELATION_HEADER, "")
     if not _CORRELATION_ID.fullmatch(correlation_id):
@@ -96,32 +102,33 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             body=base64.b64decode(body) if event.get("isBase64Encoded") else body.encode(),
             correlation_id=correlation_id,
         )
-        answer = build_api().post(request)
+        response = build_api().post(request)
     except binascii.Error:
-        answer = error_response(400, "unreadable_body", "the body could not be decoded: send it again")
-    except (CloudError, PartnerError):  # PartnerError: the issuer of the token does not answer
+        response = error_response(400, "unreadable_body", "the body could not be decoded: send it again")
+    except (CloudError, PartnerError):  # `PartnerError`: the issuer of the token does not answer
         logger.exception("batch not confirmed")
-        answer = error_response(503, "try_again", "the batch could not be stored in full: send the same batch again")
+        response = error_response(503, "try_again", "the batch could not be stored in full: send the same batch again")
     except SlackwaterError:
         logger.exception("batch not confirmed: sending it again will not help")
-        message = "the receiver has a fault: keep the batch and send its operators the x-correlation-id of this answer"
-        answer = error_response(500, "internal", message)
-    count_events(source, answer)
-    logged = {**answer.body, "rejected": len(answer.body.get("rejected", ()))}
-    logger.info("batch answered", extra={"status": answer.status, **logged})
+        message = "the receiver failed: keep the batch and send its operators the x-correlation-id of this response"
+        response = error_response(500, "internal", message)
+    count_events(source, response)
+    # The log has the number of rejected events; their reasons, up to 10,000 of them, are under `sideline/`.
+    logged = {**response.body, "rejected": len(response.body.get("rejected", ()))}
+    logger.info("batch answered", extra={"status": response.status, **logged})
     return {
-        "statusCode": answer.status,
-        "headers": {"content-type": "application/json", CORRELATION_HEADER: correlation_id, **answer.headers},
-        "body": answer.json_body(),
+        "statusCode": response.status,
+        "headers": {"content-type": "application/json", CORRELATION_HEADER: correlation_id, **response.headers},
+        "body": response.json_body(),
     }
 
 
-def count_events(source: str, answer: ApiResponse) -> None:
+def count_events(source: str, response: ApiResponse) -> None:
     """Put the metrics of a batch's events; a batch that was refused as a whole has none."""
-    if "accepted" in answer.body:
+    if "accepted" in response.body:
         counts = {
-            Metric.EVENTS_ACCEPTED: answer.body["accepted"],
-            Metric.EVENTS_DUPLICATE: answer.body["duplicates"],
-            Metric.EVENTS_REJECTED: len(answer.body["rejected"]),
+            Metric.EVENTS_ACCEPTED: response.body["accepted"],
+            Metric.EVENTS_DUPLICATE: response.body["duplicates"],
+            Metric.EVENTS_REJECTED: len(response.body["rejected"]),
         }
         put_counts(counts, source=source)

@@ -28,7 +28,7 @@ class RecordRunEnvironment(FunctionEnvironment):
 
 
 class StageSucceededRequest(BaseModel):
-    """A stage's job has succeeded."""
+    """Input from the state machine when a stage's job has succeeded."""
 
     event: Literal["stage"]
     run: Run
@@ -36,19 +36,21 @@ class StageSucceededRequest(BaseModel):
 
 
 class RunPublishedRequest(BaseModel):
-    """The last stage's job has published the day."""
+    """Input from the state machine when the last stage's job has published the day."""
 
     event: Literal["published"]
     run: Run
 
 
 class RunFailedRequest(BaseModel):
-    """A state of the run has failed after all retries."""
+    """Input from the state machine when a state of the run has failed after all retries."""
 
     event: Literal["failed"]
     run: Run
     error: str
+    """The name of the error, as Step Functions reports it."""
     cause: str
+    """A message, or JSON that describes the failed job or function; empty if Step Functions reports none."""
 
 
 RecordRunRequest = StageSucceededRequest | RunPublishedRequest | RunFailedRequest
@@ -67,28 +69,32 @@ def build_recorder() -> RunRecorder:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Return the Arrow reference of a stage, the publication of a run, or the reason of a failure."""
+    """Record a stage, a publication or a failure.
+
+    Returns as JSON the stage's `ArrowReference`, the run's `Publication`, or `{"reason": "..."}`. Raises as the methods
+    of `RunRecorder` do.
+    """
     request = _REQUEST.validate_python(event)
     logger.set_correlation_id(request.run.correlation_id)
     recorder = build_recorder()
-    # Read before the end is recorded: Step Functions may invoke this function again, and a run counts once.
+    # Decided before the end is recorded: Step Functions may invoke this function again, and a run must count once.
     metric = metric_of(request, recorder)
-    answer: dict[str, Any]
+    response: dict[str, Any]
     match request:
         case StageSucceededRequest():
-            answer = recorder.record_stage(request.run, request.stage).model_dump(mode="json")
+            response = recorder.record_stage(request.run, request.stage).model_dump(mode="json")
         case RunPublishedRequest():
-            answer = recorder.record_published(request.run).model_dump(mode="json")
+            response = recorder.record_published(request.run).model_dump(mode="json")
         case RunFailedRequest():
-            answer = {"reason": recorder.record_failure(request.run, error=request.error, cause=request.cause)}
+            response = {"reason": recorder.record_failure(request.run, error=request.error, cause=request.cause)}
     if metric:
         put_metric(metric, 1, pipeline=request.run.pipeline)
-    logger.info(f"run: {request.event}", extra={"run": request.run.model_dump(), "answer": answer})
-    return answer
+    logger.info(f"run: {request.event}", extra={"run": request.run.model_dump(), "response": response})
+    return response
 
 
 def metric_of(request: RecordRunRequest, recorder: RunRecorder) -> Metric | None:
-    """Return the metric that counts the end of a run; None when the run goes on, or its end is recorded already."""
+    """Return the metric that counts the end of a run; None if the run continues, or if its end is already recorded."""
     run = request.run
     if request.event == "stage":
         return None

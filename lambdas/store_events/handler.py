@@ -1,4 +1,4 @@
-"""Push with `buffer: queue`, second half: store the batches of the queue's messages, joined by source."""
+"""Lambda function behind the event queue: store the batches of sources with `buffer: queue`, joined by source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StoreEventsEnvironment(FunctionEnvironment):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreEventsResources:
-    """What one process needs."""
+    """What the handler uses in all invocations of one process."""
 
     project: Project
     receiver: Receiver
@@ -49,9 +49,10 @@ def build_resources() -> StoreEventsResources:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Return the messages that were not stored: SQS delivers only these again.
+    """Store the batches of the messages of one SQS event.
 
-    The events were counted when their batch was answered.
+    Returns the messages that were not stored as `batchItemFailures`: SQS deletes all others and delivers only these
+    again. Puts no metrics: `receive_events` has counted the events already, and a message may be delivered twice.
     """
     resources = build_resources()
     messages = {record["messageId"]: record["body"] for record in event["Records"]}
@@ -60,7 +61,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
         fields: dict[str, Any] = {"message_id": result.message_id}
         if result.batch:
             fields |= {"source": result.batch.source, "events": result.batch.accepted}
-        # Each line has the correlation id of the request that brought the batch.
+        # Log each batch under the correlation id of the request that sent it, or of its message if it is unreadable.
         logger.set_correlation_id(result.batch.correlation_id if result.batch else result.message_id)
         if result.failure:
             logger.error("batch not stored", extra={**fields, "reason": result.failure})

@@ -1,4 +1,4 @@
-"""Plain ASCII text for numbers, durations, timestamps and hours, as reasons, messages and screens show them."""
+"""Formats numbers, durations, timestamps and hours as plain ASCII, for reasons, messages and screens."""
 
 from __future__ import annotations
 
@@ -9,28 +9,31 @@ from datetime import UTC, datetime, timedelta
 
 _HOUR = timedelta(hours=1)
 
-# Integers above _EXACT and fractions below _TINY are written with an exponent.
+# Numbers from _EXACT on and fractions below _TINY are written with an exponent. A double represents every integer up to
+# 2**53, about 9e15, so all digits below _EXACT are right.
 _EXACT = 1e15
 _TINY = 1e-6
+# `number_pair` uses more digits only where two different numbers would look the same. 17 digits distinguish any two
+# doubles.
 _SIGNIFICANT_DIGITS = (4, 7, 10, 13, 17)
-"""The fewest digits first; `number_pair` uses more only where two different numbers would look the same."""
+# Changes between these percentages are shown with one decimal, others with two significant digits.
 _SMALLEST_PERCENT, _LARGEST_PERCENT = 0.1, 1e6
-"""Changes between these percentages are shown with one decimal, others with two significant digits."""
 _DURATION_UNITS = ((86_400, "day"), (3_600, "h"), (60, "min"), (1, "s"))
 
-# Control characters, and the two Unicode line separators at which mail clients break lines.
+# The control characters of ASCII (C0, DEL) and Unicode (C1), and the two Unicode line separators: terminals interpret
+# some of them, mail clients break lines at others.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a count with its noun in the right number: `1 row`, `1,234 rows`."""
+    """Return a count with its noun: `1 row`, `1,234 rows`. The plural is the noun with an `s`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def percentage(part: int, whole: int) -> str:
     """Return `part` as a percentage of `whole`, precise enough to compare with a threshold: `10.5 %`, `0.996 %`.
 
-    Without a whole the result is `no rows before`.
+    For a `whole` of 0 the result is `no rows before`.
     """
     if not whole:
         return "no rows before"
@@ -39,10 +42,10 @@ def percentage(part: int, whole: int) -> str:
 
 
 def hour_range(partitions: Iterable[tuple[str, str]]) -> str:
-    """Return the time that UTC hours, each a date and an hour, cover: `2013-03-10 12:00 to 14:00 UTC`.
+    """Return the time that UTC hours cover: `2013-03-10 12:00 to 14:00 UTC`.
 
-    Where hours are missing in between, the result counts them: `2 hours of 2013-03-10 12:00 to 16:00 UTC`. Raises
-    `IndexError` for no partitions.
+    Each partition is a date and an hour: `("2013-03-10", "12")`. If hours in between are missing, the result says how
+    many hours there are: `2 hours of 2013-03-10 12:00 to 16:00 UTC`. Raises `IndexError` for no partitions.
     """
     starts = sorted({datetime.fromisoformat(f"{date}T{hour}:00").replace(tzinfo=UTC) for date, hour in partitions})
     first, end = starts[0], starts[-1] + _HOUR
@@ -89,7 +92,7 @@ def number(value: float | int | None, *, digits: int = _SIGNIFICANT_DIGITS[0]) -
 
 
 def number_pair(before: float | int | None, after: float | int | None) -> tuple[str, str]:
-    """Return two numbers as `number` writes them, with more digits where different numbers would look the same."""
+    """Return two numbers as `number` formats them, with more digits if different numbers would look the same."""
     for digits in _SIGNIFICANT_DIGITS:
         strings = number(before, digits=digits), number(after, digits=digits)
         if strings[0] != strings[1] or before == after:
@@ -98,9 +101,9 @@ def number_pair(before: float | int | None, after: float | int | None) -> tuple[
 
 
 def relative_change(before: float | int | None, after: float | int | None) -> str:
-    """Return the change from `before` to `after`: `+6.3 %`; from zero the difference, `+52`.
+    """Return the change from `before` to `after`: `+6.3 %`, or the difference if `before` is 0: `+52`.
 
-    The result is `new` without a value before, `gone` without one after, and empty for equal values.
+    The result is `new` if `before` is None, `gone` if `after` is None, and empty for equal values.
     """
     if before == after:
         return ""
@@ -113,5 +116,5 @@ def relative_change(before: float | int | None, after: float | int | None) -> st
 
 
 def escape_control_characters(value: str) -> str:
-    """Return the string on one line, with control characters written out: data cannot add lines or move a cursor."""
+    """Return the string on one line, with escaped control characters: data cannot add lines or move the cursor."""
     return _CONTROL.sub(lambda match: repr(match.group())[1:-1], value)

@@ -19,6 +19,7 @@ class Unit(StrEnum):
     """For hours, which CloudWatch has no unit for."""
 
 
+# One dimension for each metric: CloudWatch bills every combination of dimensions as a metric of its own.
 class Dimension(StrEnum):
     """The dimension of a metric: a data point belongs to a pipeline or to a source."""
 
@@ -32,17 +33,18 @@ class Metric(StrEnum):
     RUNS_PUBLISHED = "RunsPublished"
     RUNS_FAILED = "RunsFailed"
     DAYS_RERUN = "DaysRerun"
-    """Late days that a check orders to run again. Two concurrent checks count a day twice."""
+    """Late days that a check decides to run again. Two concurrent checks count a day twice."""
     DAYS_OVERDUE = "DaysOverdue"
     """Gauge: days of the window for late data that are past their deadline and not published."""
     DAYS_ON_HOLD = "DaysOnHold"
-    """Gauge: days of the window that wait for a decision of a person."""
+    """Gauge: days of the window that wait for a person's decision."""
     LATE_BYTES = "LateBytes"
-    """Late data on days to run again or on hold. The next check counts what is still unprocessed again."""
+    """Late data of days to run again and of days on hold. Data that stays unprocessed counts again in the next check.
+    """
     LATE_BYTES_UNPROCESSED = "LateBytesUnprocessed"
-    """Gauge: late data on days on hold; 0 where inputs are only missing."""
+    """Gauge: late data of days on hold. A day on hold only because inputs are missing adds nothing."""
     LATE_BYTES_IGNORED = "LateBytesIgnored"
-    """Gauge: late data below the thresholds."""
+    """Gauge: late data that reaches no threshold."""
     NOTIFICATIONS_SENT = "NotificationsSent"
     NOTIFICATION_OUTCOME_UNKNOWN = "NotificationOutcomeUnknown"
     """Notifications that may or may not have been sent."""
@@ -68,7 +70,7 @@ class Metric(StrEnum):
 
     @property
     def gauge(self) -> bool:
-        """Whether it is a level that each check of the current day puts. The others are counters."""
+        """Whether it is a level, which each check of the current day puts. The other metrics are counters."""
         return self in _GAUGES
 
 

@@ -9,18 +9,22 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
-# The name of a source, pipeline, step or column: letters that Glue and SQL accept without quotes.
+# The name of a source, pipeline, step or column: characters that Glue and SQL accept without quotes. Glue stores names
+# in lower case, so upper case is refused.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 
 
 @cache
-def _known_timezones() -> frozenset[str]:
-    # From the package tzdata, so that a definition is valid on every machine: a machine's own files may list others.
+def known_timezones() -> frozenset[str]:
+    """Return the IANA names of time zones, from the package tzdata.
+
+    A definition is then valid or invalid on every machine: the time zone files of an operating system may list others.
+    """
     return frozenset(files("tzdata").joinpath("zones").read_text(encoding="utf-8").split())
 
 
 def _check_timezone(value: str) -> str:
-    if value not in _known_timezones():
+    if value not in known_timezones():
         raise ValueError(f"no such time zone: {value!r} (use an IANA name such as America/New_York)")
     return value
 
@@ -41,6 +45,7 @@ _CRON_NAMES = {
     "month": ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"),
     "day-of-week": ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"),
 }
+# `*`, a value or a range such as `MON-FRI`, each with or without a step such as `/15`.
 _CRON_ITEM = re.compile(r"(\*|(?P<first>[0-9A-Za-z]+)(-(?P<last>[0-9A-Za-z]+))?)(/(?P<step>[0-9]+))?")
 
 
@@ -61,14 +66,14 @@ def _is_cron_item(item: str, field: str) -> bool:
     if not match or match["step"] == "0":
         return False
     low, high = _CRON_RANGES[field]
-    names = _CRON_NAMES.get(field, ())
-    values = [
-        low + names.index(value.upper()) if value.upper() in names else int(value) if value.isdecimal() else -1
-        for value in (match["first"], match["last"])
-        if value
-    ]
+    numbers = {name: number for number, name in enumerate(_CRON_NAMES.get(field, ()), start=low)}
+    values = []
+    for value in (match["first"], match["last"]):
+        if value:
+            unknown = -1  # below every limit
+            values.append(int(value) if value.isdecimal() else numbers.get(value.upper(), unknown))
     return all(low <= value <= high for value in values) and values == sorted(values)
 
 
+# When something starts: minute, hour, day of the month, month, day of the week.
 Cron = Annotated[str, AfterValidator(_check_cron)]
-"""When something starts: minute, hour, day of the month, month, day of the week."""

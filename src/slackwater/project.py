@@ -17,7 +17,7 @@ from slackwater.sources.definition import Source
 
 _Definition = TypeVar("_Definition", Source, Pipeline)
 
-# Keys of a pipeline that do not change its output.
+# Keys of a pipeline that do not change its output, so that a changed schedule does not run every day again.
 _OPERATIONAL_KEYS = {"description", "schedule", "late", "deadline_hours"}
 # Keys of a source that change how its partitions are read.
 _SHAPE_KEYS = {"timestamp", "event_id", "fields", "enrich"}
@@ -57,6 +57,7 @@ class Project(Model):
         It covers the graph of steps, the columns of the sources, the code of the steps that the pipeline uses, and the
         code of the Spark job. Raises `UnknownName`.
         """
+        # The digest also depends on how the strings below are written: any change of them runs every day again.
         definition = self.pipeline(pipeline)
         digest = hashlib.sha256(definition.model_dump_json(by_alias=True, exclude=_OPERATIONAL_KEYS).encode())
         for name in sorted(definition.sources):
@@ -119,6 +120,7 @@ def _load_folder(folder: Path, model: type[_Definition]) -> dict[str, _Definitio
 
 def _load_file(path: Path, model: type[_Definition]) -> _Definition:
     try:
+        # `safe_load` creates only plain values; `load` would let a file create any Python object.
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DefinitionError(f"{path}: not readable as YAML: {error}") from error

@@ -1,4 +1,4 @@
-"""What a deployment starts at which time: one list, written as `schedule.json` and read by every scheduler.
+"""What a deployment starts, and when: one list, written as `schedule.json` and read by every scheduler.
 
 Airflow reads the file (`mwaa_dags/schedule.py`); another scheduler gets its rules from the same list.
 To write the file of a project by hand: `python -m slackwater.schedule PROJECT_DIR > schedule.json`.
@@ -17,10 +17,10 @@ from slackwater.errors import SlackwaterError
 from slackwater.model import Cron, Model, TimeZone
 from slackwater.project import Project, load_project
 
+# Names of the state machines that a schedule starts, without the prefix of the deployment.
 PULL_MACHINE = "pull-source"
 PIPELINE_MACHINE_PREFIX = "pipeline-"
 MONITOR_MACHINE = "monitor-days"
-"""Names of the state machines that a schedule starts, without the prefix of the deployment."""
 
 
 class ScheduledWork(StrEnum):
@@ -34,8 +34,8 @@ class ScheduledWork(StrEnum):
 class ScheduledTask(Model):
     """One state machine that is started at regular times.
 
-    The machine's input is `input` with a date added under `date_key`: the local date of the scheduled instant less
-    `buffer_hours`, and then `days_before` days earlier.
+    The machine's input is `input` with a date added under `date_key`. The date is the local date of the scheduled
+    instant minus `buffer_hours`, minus `days_before` days.
     """
 
     work: ScheduledWork
@@ -89,7 +89,8 @@ def schedule_of(project: Project) -> ProjectSchedule:
             subject=name,
             description=f"Runs `{name}` for the latest day of {pipeline.timezone} that ended at least "
             f"{schedule.buffer_hours} hours ago.\n\n"
-            "To run a past day, trigger this task with a logical date soon after the end of that day.",
+            "To run a past day, trigger this task with a logical date in the 24 hours that start "
+            f"{schedule.buffer_hours} hours after the end of that day.",
             state_machine=f"{PIPELINE_MACHINE_PREFIX}{name}",
             cron=schedule.process,
             timezone=pipeline.timezone,
@@ -97,7 +98,8 @@ def schedule_of(project: Project) -> ProjectSchedule:
             date_key="date",
             buffer_hours=schedule.buffer_hours,
             days_before=1,
-            max_active_runs=2,  # a day that takes long does not delay the next one
+            # Two, so that a day that takes longer than a day does not delay the next one.
+            max_active_runs=2,
         )
         monitor = ScheduledTask(
             work=ScheduledWork.MONITOR,

@@ -31,6 +31,7 @@ class ObjectStore(Protocol):
     def put(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> None:
         """Write an object; an existing object is replaced."""
 
+    # Conditional writes make retries safe: of several writers of the same key, exactly one writes.
     def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
         """Write an object unless `uri` exists (`If-None-Match: *`). Returns whether it was written."""
 

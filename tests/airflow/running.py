@@ -1,4 +1,4 @@
-"""An Airflow that runs as a user's does: API server, scheduler, DAG processor and triggerer."""
+"""A running Airflow with all of its processes: API server, scheduler, DAG processor and triggerer."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class TestQueue:
     def test_an_invalid_event_is_rejected_at_once(self, post):
         answer = post("clicks", {"at": "2013-03-08T12:00:00Z"})
         assert answer.status_code == 422
-        assert answer.json()["rejected"][0]["reason"].startswith("page: missing")
+        assert answer.json()["rejected"][0]["reason"].startswith("page: no value")
 
 
 class TestPull:

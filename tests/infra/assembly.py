@@ -1,4 +1,4 @@
-"""A synthesised app, as tests look at it."""
+"""A synthesised app, with its templates and files for tests."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 
 from infra.app import ROOT
 from infra.artefacts import Artefacts, build_artefacts
-from infra.lint import context, stand_ins, synthesise
+from infra.lint import context, placeholder_artefacts, synthesise
 from infra.settings import Settings, load_settings
 from tests.infra.assembly import Assembly
 
@@ -15,17 +15,17 @@ from tests.infra.assembly import Assembly
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     scratch = tmp_path_factory.mktemp("assembly")
     folder = scratch / "cdk.out"
-    templates = synthesise(folder, settings=load_settings(context()), artefacts=stand_ins(scratch))
+    templates = synthesise(folder, settings=load_settings(context()), artefacts=placeholder_artefacts(scratch))
     return Assembly(folder, templates)
 
 
 @pytest.fixture(scope="session")
 def artefacts() -> Artefacts:
-    """The real ones; built when they are not there."""
+    """The real artefacts, built if they do not exist."""
     return build_artefacts(root=ROOT, settings=Settings())
 
 
 @pytest.fixture
 def assembly_text(assembly: Assembly) -> str:
-    """The assembly's manifest; it lists what a look-up in the account would have to tell."""
+    """The assembly's manifest. It would list each value that has to be looked up in the account."""
     return (assembly.folder / "manifest.json").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The permissions in the policies of a synthesised app, with resources named shortly enough to compare."""
+"""The permissions in the policies of a synthesised app, with short names of resources that tests can compare."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The Lambda layer and the Spark archive: their content, their size, and repeatable builds."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""cdk-nag, cfn-lint and asl-validator find nothing in the app, and find the mistakes that they should."""
+
 from __future__ import annotations
 
 import json

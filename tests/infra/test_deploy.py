@@ -1,3 +1,5 @@
+"""Deployments: reading the outputs of stacks, progress, failures, and the bootstrap version."""
+
 from __future__ import annotations
 
 import io

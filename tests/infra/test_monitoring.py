@@ -14,7 +14,7 @@ from aws_cdk.assertions import Template
 from infra.app import ROOT
 from infra.constructs.alarms import RULES, Alarms, AlarmTopic
 from infra.constructs.cloudwatch_metrics import QueueNames
-from infra.lint import context, definitions, stand_ins, synthesise
+from infra.lint import context, definitions, placeholder_artefacts, synthesise
 from infra.settings import Settings, load_settings
 from slackwater.errors import DefinitionError
 from slackwater.metrics import NAMESPACE, Dimension, Metric
@@ -70,7 +70,9 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The app with the schedule."""
     scratch = tmp_path_factory.mktemp("scheduled")
     settings = load_settings({**context(), "slackwater:airflow": True})
-    return Assembly(scratch, synthesise(scratch / "cdk.out", settings=settings, artefacts=stand_ins(scratch)))
+    return Assembly(
+        scratch, synthesise(scratch / "cdk.out", settings=settings, artefacts=placeholder_artefacts(scratch))
+    )
 
 
 def names(project: Project, dimension: str) -> list[str]:
@@ -227,7 +229,9 @@ def test_nobody_is_subscribed_unless_the_settings_say_so(assembly: Assembly) -> 
 def test_addresses_are_subscribed_and_undelivered_messages_are_kept(tmp_path: Path) -> None:
     values = {**context(), "slackwater:alarm_emails": "on@call.example, too@call.example"}
     values["slackwater:change_emails"] = ["reader@example.org"]
-    templates = synthesise(tmp_path / "cdk.out", settings=load_settings(values), artefacts=stand_ins(tmp_path))
+    templates = synthesise(
+        tmp_path / "cdk.out", settings=load_settings(values), artefacts=placeholder_artefacts(tmp_path)
+    )
     subscriptions = Assembly(tmp_path, templates).resources("AWS::SNS::Subscription").values()
     assert sorted(subscription["Properties"]["Endpoint"] for subscription in subscriptions) == [
         "on@call.example",

@@ -1,4 +1,4 @@
-"""Every role may do exactly what it does: its policy is compared action by action, resource by resource."""
+"""Every role has exactly the permissions that it needs: policies are compared by action and resource."""
 
 from __future__ import annotations
 

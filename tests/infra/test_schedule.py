@@ -1,3 +1,5 @@
+"""The stack of Airflow: what the setting `airflow` adds, and what Airflow may do."""
+
 from __future__ import annotations
 
 import json
@@ -8,7 +10,7 @@ import pytest
 from aws_cdk import App
 
 from infra.app import ROOT, add_stacks
-from infra.lint import context, nag_findings, stand_ins, synthesise, template_findings
+from infra.lint import context, nag_findings, placeholder_artefacts, synthesise, template_findings
 from infra.settings import Settings, load_settings
 from infra.stacks.schedule import AIRFLOW
 from slackwater.project import load_project
@@ -26,7 +28,7 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     scratch = tmp_path_factory.mktemp("scheduled")
     settings = load_settings({**context(), "slackwater:airflow": True})
     folder = scratch / "cdk.out"
-    return Assembly(folder, synthesise(folder, settings=settings, artefacts=stand_ins(scratch)))
+    return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +206,6 @@ def test_synthesis_looks_nothing_up_in_a_known_account(tmp_path: Path, monkeypat
     monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "123456789012")
     monkeypatch.setenv("CDK_DEFAULT_REGION", "eu-central-1")
     app = App(context=context(), outdir=str(tmp_path / "cdk.out"))
-    add_stacks(app, settings=Settings(airflow=True), artefacts=stand_ins(tmp_path))
+    add_stacks(app, settings=Settings(airflow=True), artefacts=placeholder_artefacts(tmp_path))
     app.synth()
     assert "missing" not in json.loads((tmp_path / "cdk.out" / "manifest.json").read_text())

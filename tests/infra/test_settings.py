@@ -1,3 +1,5 @@
+"""Settings of a deployment, other projects and prefixes, and placeholders of state machines."""
+
 from __future__ import annotations
 
 import json
@@ -8,7 +10,7 @@ import pytest
 from aws_cdk import Token
 
 from infra.app import ROOT
-from infra.lint import context, definitions, stand_ins, synthesise
+from infra.lint import context, definitions, placeholder_artefacts, synthesise
 from infra.settings import Settings, load_settings
 from infra.state_machines import fill_placeholders, read_machine
 from slackwater.errors import DefinitionError
@@ -78,7 +80,7 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
         oidc_audience="sea",
         outbound_allow="10.20.0.0/16, files.example:8443",
     )
-    templates = synthesise(tmp_path / "cdk.out", settings=settings, artefacts=stand_ins(tmp_path))
+    templates = synthesise(tmp_path / "cdk.out", settings=settings, artefacts=placeholder_artefacts(tmp_path))
     storage, processing = templates["sea-two-storage"]["Resources"], templates["sea-two-processing"]
     tables = [resource for resource in storage.values() if resource["Type"] == "AWS::Glue::Table"]
     [columns] = [table["Properties"]["TableInput"]["StorageDescriptor"]["Columns"] for table in tables]
@@ -115,7 +117,7 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
 def test_a_project_that_is_not_there_is_named(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path / "nowhere")
     with pytest.raises(DefinitionError, match="nowhere"):
-        synthesise(tmp_path / "cdk.out", settings=settings, artefacts=stand_ins(tmp_path))
+        synthesise(tmp_path / "cdk.out", settings=settings, artefacts=placeholder_artefacts(tmp_path))
 
 
 def test_a_placeholder_without_a_value_stops_synthesis(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_a_placeholder_without_a_value_stops_synthesis(tmp_path: Path) -> None:
     frame = root / "step_functions" / "pipeline.asl.json"
     frame.write_text(frame.read_text().replace("${LogUri}", "${LogPlace}"))
     with pytest.raises(DefinitionError, match=r"pipeline-daily_delays: no value for \$\{LogPlace\}"):
-        synthesise(tmp_path / "cdk.out", settings=Settings(), artefacts=stand_ins(tmp_path), root=root)
+        synthesise(tmp_path / "cdk.out", settings=Settings(), artefacts=placeholder_artefacts(tmp_path), root=root)
 
 
 def test_a_machine_gets_the_values_of_its_placeholders_only() -> None:

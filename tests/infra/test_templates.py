@@ -1,3 +1,5 @@
+"""The resources in the synthesised templates: functions, buckets, queues, tables, API, jobs, state machines."""
+
 from __future__ import annotations
 
 import json

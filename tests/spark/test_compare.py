@@ -1,4 +1,4 @@
-"""Comparing two published versions of a day: exact against other implementations, on real Iceberg tables."""
+"""Comparing two published versions of a day: checked against other implementations, on real Iceberg tables."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_first_day_makes_the_table(spark, store, publish, table):
     publication = publish(ROWS)
     assert rows_of(spark, table) == [(date(2013, 3, 8), *row) for row in ROWS]
     assert (publication.rows, publication.replaced, publication.table) == (2, 0, table)
-    body = store.get(f"s3://exchange/runs/daily_delays/2013-03-08/{'r' * 32}/1/publish/reference.json")
+    body = store.get(f"s3://exchange/runs/daily_delays/2013-03-08/{'r' * 32}/1/publication.json")
     assert Publication.model_validate_json(body) == publication
     properties = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     assert properties["format-version"] == "2"
@@ -142,7 +142,7 @@ def test_a_first_day_may_be_empty(spark, publish, table):
 
 def test_an_attempt_that_died_after_its_commit_does_not_commit_again(spark, store, publish, table):
     first = publish(ROWS)
-    store.delete([f"s3://exchange/runs/daily_delays/2013-03-08/{'r' * 32}/1/publish/reference.json"])
+    store.delete([f"s3://exchange/runs/daily_delays/2013-03-08/{'r' * 32}/1/publication.json"])
     spark.sql(f"ALTER TABLE {table} DROP TAG `2013-03-08-{'r' * 12}-1`")
     again = publish(ROWS)
     assert again.model_copy(update={"seconds": first.seconds}) == first

@@ -85,7 +85,7 @@ def test_a_right_key_that_occurs_twice_fails_unless_many_is_set(spark, sides, ho
     assert explain(failure.value) == (
         DataError.__name__,
         'join: right has 2 rows for one key, such as {"k":1}; '
-        "aggregate them before, or set `many: true` if a row may become several",
+        "aggregate them in a step before the join, or set `many: true` if a row may become several",
     )
     assert apply("join", sides, keys=["k"], how=how, many=True).where("k = 1").count() == 2
 

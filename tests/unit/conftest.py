@@ -1,4 +1,4 @@
-"""What several files of unit tests share: scripted web servers on loopback."""
+"""Fixtures that several files of unit tests share: scripted web servers on loopback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fakes_web import Web
 
 @pytest.fixture
 def web() -> Iterator[Web]:
-    """A server that answers by script."""
+    """A server with scripted responses."""
     with Web() as web:
         yield web
 

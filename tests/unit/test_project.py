@@ -69,7 +69,7 @@ def test_errors_in_sources_name_file_and_field(tmp_path, source, words):
     [
         ({"sources": ["feeds"]}, ["totals.yaml", "no source 'feeds'", "feed"]),
         ({"timezone": "New York"}, ["no such time zone: 'New York'"]),
-        ({"publish": {"step": "sum", "key": ["date"]}}, ["publish.step names no step: 'sum'"]),
+        ({"publish": {"step": "sum", "key": ["date"]}}, ["publish.step: no step 'sum' in this pipeline"]),
         ({"publish": {"step": "sums", "key": ["value"]}}, ["publish.key must contain `date`"]),
         (
             {"steps": {"sums": {"step": "sql", "depends_on": ["food"]}}},
@@ -92,7 +92,7 @@ def test_errors_in_sources_name_file_and_field(tmp_path, source, words):
                     "loose": {"step": "sql", "depends_on": ["feed"]},
                 }
             },
-            ["nothing reads loose"],
+            ["no step reads loose"],
         ),
     ],
 )

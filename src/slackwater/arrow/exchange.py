@@ -1,8 +1,8 @@
 """Write a DataFrame as an Arrow dataset, and read one back: `write_frame`, `read_frame`.
 
 The driver writes and reads frames of a day's usual size, because starting Python workers takes longer than the work.
-Executors write and read large frames: one file per partition at least, and only file names reach the driver. Both ways
-leave the same files and the same manifest (docs/decisions/0002).
+Executors write and read large frames, at least one file for each partition, and only descriptions of the files reach
+the driver. Both ways write the same type of files and manifest (docs/decisions/0002).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ StoreFactory = Callable[[], ObjectStore]
 # The driver reads datasets of at most this size, and writes results whose inputs have at most this size.
 DRIVER_BYTES = 32 * 1024 * 1024
 
-# The driver writes results of at most this many rows: a small input may still grow in a join.
+# The driver writes results of at most this many rows, because a small input may still grow in a join.
 DRIVER_ROWS = 50_000
 
 _FILE_COLUMNS = "uri string not null, rows long not null, bytes long not null, sha256 string not null"
@@ -50,7 +50,7 @@ _BATCH_SETTINGS = {
 
 
 def observe_rows(frame: DataFrame, step: str) -> DataFrame:
-    """Return `frame` such that Spark counts its rows under the name `step` when it computes them, without an action."""
+    """Return the frame such that Spark counts its rows under the name `step` whenever it computes the frame."""
     return frame.observe(step, sf.count(sf.lit(1)).alias(_ROW_COUNT))
 
 
@@ -66,9 +66,10 @@ def write_frame(
 ) -> ArrowManifest:
     """Write `frame` as Arrow IPC files under `prefix`, and return the manifest, which is not stored yet.
 
-    `input_bytes` is the size of everything that the frame is computed from. `steps` of the manifest holds the rows that
-    `observe_rows` counted. Tasks that failed or ran twice may leave files that the manifest does not name.
-    Raises `DefinitionError` for a column that Arrow cannot carry.
+    `producer` and `earlier` are fields of the manifest. `input_bytes` is the size of everything that the frame is
+    computed from; it decides whether the driver or the executors write. The manifest's `steps` are the numbers of rows
+    that `observe_rows` counted. Tasks that failed or ran twice may leave files that the manifest does not name.
+    Raises `DefinitionError` for a column that `arrow_schema_of` refuses.
     """
     schema = arrow_schema_of(frame.schema)
     written = None
@@ -91,10 +92,11 @@ def write_frame(
 def read_frame(
     spark: SparkSession, manifest: ArrowManifest, *, stores: StoreFactory, columns: Sequence[str] | None = None
 ) -> DataFrame:
-    """Return the rows of exactly the manifest's files, with `columns` only, in that order, if they are named.
+    """Return the rows of exactly the manifest's files; with `columns`, only these columns, in this order.
 
-    A file that is missing or differs from the manifest fails with an error that names it: at once for a small dataset,
-    when Spark computes the frame for a large one. Raises `KeyError` for an unknown column.
+    Raises `KeyError` for an unknown column, `ObjectMissing` for a missing file, and `CloudError` for a file that
+    differs from the manifest. The files of a large dataset are read later, when Spark computes the frame: then Spark
+    raises an error of its own, whose message contains the error.
     """
     schema = decode_schema(manifest.arrow_schema)
     if columns is not None:
@@ -117,7 +119,7 @@ def store_dataset(manifest: ArrowManifest, prefix: str, *, store: ObjectStore, s
     `seconds` is how long the dataset took to compute and write.
     """
     uri = manifest_uri(prefix)
-    # The reference comes last: whoever finds it can rely on the manifest and on all files.
+    # The reference is written last, so that the manifest and all files exist whenever it does.
     store.put(uri, manifest.model_dump_json().encode())
     reference = ArrowReference(
         manifest=uri, rows=manifest.rows, bytes=manifest.bytes, files=len(manifest.files), seconds=round(seconds, 3)
@@ -134,8 +136,8 @@ def load_manifest(uri: str, *, store: ObjectStore) -> ArrowManifest:
 def _write_by_driver(
     frame: DataFrame, prefix: str, *, schema: pa.Schema, stores: StoreFactory, file_bytes: int
 ) -> tuple[list[ArrowFile], DataFrame] | None:
-    """Write through the driver; return None if there are too many rows for it."""
-    # One row more than the driver takes shows that there are more, without a count of its own.
+    """Write with the driver, and return the files and the executed frame; None if there are too many rows for it."""
+    # One row more than the driver writes shows that there are too many, without a Spark action that counts them.
     bounded = frame.limit(DRIVER_ROWS + 1)
     table = bounded.toArrow()
     if table.num_rows > DRIVER_ROWS:
@@ -147,6 +149,8 @@ def _write_by_driver(
 def _write_by_executors(
     frame: DataFrame, prefix: str, *, schema: pa.Schema, stores: StoreFactory, file_bytes: int
 ) -> tuple[list[ArrowFile], DataFrame]:
+    """Write with the executors, and return the files and the executed frame."""
+
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = _cached_store(stores)
         for file in write_files(batches, prefix=prefix, schema=schema, store=store, limit=file_bytes):
@@ -155,11 +159,12 @@ def _write_by_executors(
     written = _map_in_arrow(frame, write, _FILE_COLUMNS)
     with temporary_settings(frame.sparkSession, _BATCH_SETTINGS):
         files = [ArrowFile(**row.asDict()) for row in written.collect()]
-    # Tasks end in any order: sorted, the manifest has an order that can be repeated.
+    # Tasks end in any order; the order in the manifest does not depend on it.
     return sorted(files, key=lambda file: file.uri), written
 
 
 def _frame_of(spark: SparkSession, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> DataFrame:
+    """Return the batches as a frame on the driver."""
     # PySpark 4.0 cannot create a frame from a table without chunks.
     table = pa.Table.from_batches(batches or [pa.RecordBatch.from_pylist([], schema=schema)])
     return spark.createDataFrame(table, schema=spark_schema_of(schema))
@@ -173,6 +178,8 @@ def _read_by_executors(
     stores: StoreFactory,
     columns: Sequence[str] | None,
 ) -> DataFrame:
+    """Return a frame for which each task reads one file."""
+
     def read(indexes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = _cached_store(stores)
         for batch in indexes:
@@ -185,7 +192,8 @@ def _read_by_executors(
 def _map_in_arrow(
     frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType | str
 ) -> DataFrame:
-    # `DataFrame.mapInArrow` requires pandas (105 MB of the job's archive) and never uses it: this is what it calls.
+    """Apply a Python function to the frame's Arrow batches in the executors; `schema` is that of the result."""
+    # `DataFrame.mapInArrow` does the same, but requires pandas, which it does not use: 105 MB of the job's archive.
     mapped = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     inner: Any = frame
     column: Any = mapped(*(frame[quoted(name)] for name in frame.columns))
@@ -194,12 +202,12 @@ def _map_in_arrow(
 
 @lru_cache(maxsize=1)
 def _cached_store(stores: StoreFactory) -> ObjectStore:
-    # Once per worker process, not once per task.
+    """Return the store of this worker process, which runs many tasks."""
     return stores()
 
 
 def _observed_counts(executed: DataFrame) -> tuple[StepCount, ...]:
-    """Return the rows that `observe_rows` counted, after Spark has computed the frame.
+    """Return the numbers of rows that `observe_rows` counted, after Spark has computed the frame.
 
     A step that Spark did not have to compute is missing.
     """

@@ -23,15 +23,17 @@ FILE_BYTES = 128 * 1024 * 1024
 def write_files(
     batches: Iterable[pa.RecordBatch], *, prefix: str, schema: pa.Schema, store: ObjectStore, limit: int = FILE_BYTES
 ) -> Iterator[ArrowFile]:
-    """Write the rows of `batches` under `prefix`, and yield each file after it is stored. No rows make no file.
+    """Write the rows of `batches` under `prefix`, and yield each file after it is stored; no file without rows.
 
-    File names are unique, so a task that ran twice, or failed half-way, leaves only files that no manifest names.
+    A file ends after the batch that makes it larger than `limit` bytes. File names are unique: the files of a task that
+    failed, or that Spark ran twice, are files that no manifest names.
     """
     rows = 0
     sink, writer = _open_writer(schema)
     for batch in batches:
         if batch.num_rows == 0:
             continue
+        # Spark's batches may declare other details than the schema, such as which columns are never null.
         writer.write_batch(batch.cast(schema))
         rows += batch.num_rows
         if sink.tell() > limit:
@@ -50,14 +52,14 @@ def write_empty(*, prefix: str, schema: pa.Schema, store: ObjectStore) -> ArrowF
 def read_batches(
     file: ArrowFile, *, store: ObjectStore, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield one file's batches, with `columns` only, in that order, if they are named.
+    """Yield the batches of a file; with `columns`, only these columns, in this order.
 
-    Raises `ObjectMissing` if the file is missing, `CloudError` if its content differs from the manifest.
+    Raises `ObjectMissing` if the file is missing, and `CloudError` if its content differs from the manifest.
     """
     body = store.get(file.uri)
     if hashlib.sha256(body).hexdigest() != file.sha256:
         raise CloudError(
-            f"{file.uri} is not what its manifest says: its SHA-256 differs ({len(body)} bytes of {file.bytes})"
+            f"{file.uri} differs from its manifest: it has another SHA-256 ({len(body)} bytes, expected {file.bytes})"
         )
     with pa.ipc.open_file(pa.py_buffer(body)) as reader:
         for index in range(reader.num_record_batches):
@@ -66,6 +68,7 @@ def read_batches(
 
 
 def _open_writer(schema: pa.Schema) -> tuple[io.BytesIO, pa.RecordBatchFileWriter]:
+    """Return a buffer, and a writer of the Arrow IPC file format that writes to it."""
     sink = io.BytesIO()
     return sink, pa.ipc.new_file(sink, schema)
 
@@ -73,6 +76,7 @@ def _open_writer(schema: pa.Schema) -> tuple[io.BytesIO, pa.RecordBatchFileWrite
 def _store_file(
     sink: io.BytesIO, writer: pa.RecordBatchFileWriter, *, rows: int, prefix: str, store: ObjectStore
 ) -> ArrowFile:
+    """Close the writer, store the file under a new name, and return its entry of the manifest."""
     writer.close()
     body = sink.getvalue()
     uri = f"{prefix}{uuid4().hex}.arrow"

@@ -11,10 +11,12 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 REFERENCE_LIMIT = 1024
-"""The largest size of a reference as JSON, in bytes."""
+"""The largest size of a reference as JSON, in bytes. Names and URIs are limited, so no reference exceeds it."""
 
 
 class _Record(BaseModel):
+    """Base of the stored models: immutable, and unknown fields are an error."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -25,12 +27,14 @@ class ArrowFile(_Record):
     rows: Annotated[int, Field(ge=0)]
     bytes: Annotated[int, Field(ge=0)]
     sha256: str
+    """Of its content, in hexadecimal."""
 
 
 class StepCount(_Record):
-    """How many rows one step of the stage returned."""
+    """The number of rows that one step of the stage returned."""
 
     step: str
+    """The name of the step in the pipeline."""
     rows_out: Annotated[int, Field(ge=0)]
 
 
@@ -43,6 +47,7 @@ class ArrowManifest(_Record):
     """The serialised Arrow schema message, in base64."""
     files: tuple[ArrowFile, ...]
     steps: tuple[StepCount, ...] = ()
+    """The steps of the stage, in order."""
     earlier: tuple[str, ...] = ()
     """URIs of the manifests that this dataset is derived from, oldest first."""
 

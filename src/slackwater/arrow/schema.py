@@ -20,8 +20,8 @@ from slackwater.errors import DefinitionError
 def arrow_schema_of(schema: StructType) -> pa.Schema:
     """Return the Arrow schema with which a frame is written.
 
-    Raises `DefinitionError` naming the columns that could not be read back unchanged: two columns with one name, and
-    types that Arrow lacks, such as intervals of months and collated strings.
+    Raises `DefinitionError` naming the columns that could not be read back unchanged: columns with the same name, and
+    columns of types that Arrow lacks, such as intervals of months and collated strings.
     """
     repeated = sorted(name for name, times in Counter(name.lower() for name in schema.names).items() if times > 1)
     if repeated or not schema.names:
@@ -46,13 +46,16 @@ def decode_schema(encoded: str) -> pa.Schema:
 
 
 def _arrow_field(field: StructField) -> pa.Field:
+    """Return the Arrow field of a column. Raises `DefinitionError` if it would be read back with another type."""
+    # One column at a time, so that the message can name the column: PySpark's error does not.
     schema = StructType([field])
     message = (
         f"column {field.name!r} is of type {field.dataType.simpleString()}, which does not pass between stages: "
-        "cast it in the step that makes it"
+        "cast it in the step that creates it"
     )
     try:
         arrow = to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True)
+        # These strings leave out nullability and metadata, which change no value.
         unchanged = spark_schema_of(arrow).simpleString() == schema.simpleString()
     except PySparkException as error:
         raise DefinitionError(message) from error

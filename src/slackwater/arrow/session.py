@@ -10,7 +10,10 @@ from pyspark.sql import SparkSession
 
 @contextmanager
 def temporary_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of the session inside the `with` block, and restore them after it."""
+    """Change settings of the session inside the `with` block, and restore them after it.
+
+    `values` are the settings by name. A setting must have a value or a default before.
+    """
     original = {key: spark.conf.get(key) for key in values}
     for key, value in values.items():
         spark.conf.set(key, value)
@@ -18,5 +21,6 @@ def temporary_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterat
         yield
     finally:
         for key, original_value in original.items():
+            # PySpark declares the value as optional. It is never None for the settings that are used here.
             if original_value is not None:
                 spark.conf.set(key, original_value)

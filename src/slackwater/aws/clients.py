@@ -8,9 +8,12 @@ import boto3
 from botocore.config import Config
 
 CONFIG = Config(
+    # botocore waits 60 seconds for a connection, longer than the API's function may run.
     connect_timeout=5,
     read_timeout=60,
+    # `standard` repeats throttled calls, server errors and lost connections, with exponential pauses.
     retries={"mode": "standard", "max_attempts": 5},
+    # Up to 16 threads share a client; with botocore's default of 10, some of them would open a connection per call.
     max_pool_connections=32,
     # Checksums only where an operation requires them: object names and manifests hold SHA-256 digests already, and TLS
     # protects the transfer. A CRC of each body would cost time for large files.

@@ -14,6 +14,7 @@ from slackwater.errors import NotDeployed
 STACKS = ("storage", "receiver", "processing", "late", "monitoring")
 """The stacks in order of deployment. A stack's full name is `<prefix>-<name>`."""
 
+# In these states a stack has no resources: it was deleted, or its first deployment failed or never started.
 _ABSENT = {"DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE", "CREATE_FAILED"}
 
 
@@ -67,7 +68,7 @@ def read_deployment(cloudformation: Any, *, prefix: str = "slackwater") -> Deplo
 
 
 def deployed_project(cloudformation: Any, *, prefix: str = "slackwater") -> str | None:
-    """Return the URI of the deployed project, also of an incomplete deployment; None when there is none."""
+    """Return the URI of the deployed project, even if other stacks are missing; None when no project is deployed."""
     return (_outputs(cloudformation, f"{prefix}-processing") or {}).get("ProjectUri")
 
 
@@ -78,6 +79,7 @@ def bootstrap_version(cloudformation: Any) -> int:
 
 
 def _outputs(cloudformation: Any, stack: str) -> dict[str, str] | None:
+    """Return the outputs of a stack; None when it does not exist or has no resources."""
     with translated(f"describe stack {stack}"):
         try:
             [description] = cloudformation.describe_stacks(StackName=stack)["Stacks"]

@@ -14,10 +14,11 @@ def put_metric(metric: Metric, value: float, *, pipeline: str | None = None, sou
 
     Raises `ValueError` unless exactly the metric's own dimension is given, `pipeline` or `source`.
     """
-    dimensions = {name: value for name, value in (("pipeline", pipeline), ("source", source)) if value is not None}
+    candidates = {"pipeline": pipeline, "source": source}
+    dimensions = {name: subject for name, subject in candidates.items() if subject is not None}
     if list(dimensions) != [metric.dimension.value]:
         raise ValueError(f"{metric} has the dimension {metric.dimension}, not {', '.join(dimensions) or 'none'}")
-    # Without a service name, powertools would add the one from the environment as another dimension.
+    # Powertools adds POWERTOOLS_SERVICE_NAME as another dimension unless the service name is given, even if empty.
     line = EphemeralMetrics(namespace=NAMESPACE, service="", default_dimensions=dimensions)
     line.add_metric(name=metric.value, unit=metric.unit.value, value=value)
     line.flush_metrics()

@@ -9,6 +9,8 @@ from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionEr
 
 from slackwater.errors import AccessDenied, CloudError, ObjectMissing, SlackwaterError, Throttled
 
+# Services have different codes for the same error. "404" and "403" come from HEAD requests: their responses have no
+# body, so botocore reports the HTTP status.
 _ERRORS: dict[str, type[SlackwaterError]] = {
     "NoSuchKey": ObjectMissing,
     "404": ObjectMissing,

@@ -39,11 +39,13 @@ class JobLogs:
     emr: Any
     store: ObjectStore
     application: str
+    """The id of the EMR Serverless application."""
     prefix: str
     """URI prefix of EMR's logs."""
 
     def jobs(self, pipeline: str, date: str) -> list[Job]:
         """Return the jobs of all attempts of the day, oldest first. Raises `CloudError`."""
+        # ListJobRuns cannot filter by name, so all job runs of the application are listed.
         name_prefix = f"{pipeline} {date} "
         with translated(f"list the Spark jobs of {pipeline}"):
             pages = self.emr.get_paginator("list_job_runs").paginate(applicationId=self.application)
@@ -62,7 +64,7 @@ class JobLogs:
         return sorted(jobs, key=lambda job: job.created)
 
     def driver_log(self, job: Job, stream: str = "stderr") -> str:
-        """Return the driver's log of one stream, `stderr` or `stdout`. Raises `CloudError` when it is not there yet."""
+        """Return the driver's log of one stream, `stderr` or `stdout`. Raises `CloudError` when it is missing."""
         uri = f"{self.prefix.rstrip('/')}/applications/{self.application}/jobs/{job.id}/SPARK_DRIVER/{stream}.gz"
         try:
             return gzip.decompress(self.store.get(uri)).decode(errors="replace")

@@ -83,7 +83,8 @@ class Machines:
     def start(self, machine: str, *, name: str, payload: Mapping[str, Any]) -> str:
         """Start the machine with this ARN, and return the execution's ARN. Raises `NotDeployed`, `CloudError`.
 
-        Repeated calls with the same `name` and `payload` start one execution.
+        While the execution runs, further calls with the same `name` and `payload` return the same ARN. After its end
+        they raise `CloudError`: Step Functions reserves a name for 90 days.
         """
         with translated(f"start {machine}"):
             try:
@@ -97,10 +98,11 @@ class Machines:
                 raise
         return str(response["executionArn"])
 
-    def look(self, execution: str) -> ExecutionView:
+    def view(self, execution: str) -> ExecutionView:
         """Return the progress of the execution with this ARN. Raises `CloudError`."""
         with translated(f"follow {execution}"):
             description = self.states.describe_execution(executionArn=execution)
+            # Without inputs and outputs, which may be 256 KB per event; 1,000 events are the largest page.
             pages = self.states.get_paginator("get_execution_history").paginate(
                 executionArn=execution, includeExecutionData=False, PaginationConfig={"PageSize": 1000}
             )
@@ -119,6 +121,7 @@ class Machines:
     def failure_input(self, execution: str) -> Mapping[str, Any]:
         """Return the input of the `Fail` state that ended the execution, or nothing if it did not end in one."""
         with translated(f"read the history of {execution}"):
+            # A `Fail` state is among the last events, so the newest page is usually enough.
             pages = self.states.get_paginator("get_execution_history").paginate(
                 executionArn=execution, reverseOrder=True, PaginationConfig={"PageSize": 100}
             )
@@ -130,10 +133,13 @@ class Machines:
     def follow(
         self, executions: Sequence[str], *, sleep: Callable[[float], None] = time.sleep
     ) -> Iterator[ExecutionView]:
-        """Poll the executions until all have ended, and yield a view of each one for every poll."""
+        """Poll the executions until all have ended; yield a view of each running one at every poll.
+
+        The last view of an execution shows its end. `sleep` waits for a number of seconds. Raises `CloudError`.
+        """
         running, pause = list(executions), _FIRST_PAUSE
         while running:
-            views = [self.look(execution) for execution in running]
+            views = [self.view(execution) for execution in running]
             yield from views
             running = [view.arn for view in views if not view.over]
             if running:
@@ -153,6 +159,7 @@ class StepFunctionsExecutions:
             try:
                 status = self._states.describe_execution(executionArn=execution)["status"]
             except ClientError as error:
+                # Reads are eventually consistent, so this may be an execution that has just been started.
                 if code_of(error) == "ExecutionDoesNotExist":
                     return None
                 raise
@@ -160,12 +167,13 @@ class StepFunctionsExecutions:
 
 
 def _states(events: Sequence[Mapping[str, Any]]) -> tuple[StateView, ...]:
-    """Pair entries with exits by name. A state that never exited ended with the execution.
+    """Return the states of an execution from its history: each entry, with the exit of the same name.
 
-    A state whose last attempt failed has failed, even if the machine caught the error.
+    A state without an exit ended with the execution. A state whose last attempt failed has failed, even if the machine
+    caught the error.
     """
     states: list[StateView] = []
-    failing = False
+    failing = False  # whether the latest event says that an attempt failed
     for event in events:
         timestamp: datetime = event["timestamp"]
         event_type: str = event["type"]

@@ -17,9 +17,10 @@ from slackwater.storage import StoredObject, split_uri
 
 # Attempts of a conditional write: S3 answers 409 while another conditional write of the same key is in progress.
 _CONFLICT_ATTEMPTS = 5
-# Larger files are written in parts: a single call that breaks off starts again from the first byte.
+# Bytes. Larger files are written in parts, although S3 accepts 5 GB in one call: a single call that breaks off starts
+# again from the first byte.
 MAX_SINGLE_PUT = 2**30
-# Bytes of a part. An object has up to 10,000 parts, so this allows 640 GB.
+# Bytes of a part. S3 allows 10,000 parts for an object, so a file may have 640 GB.
 PART = 2**26
 # Objects that one DeleteObjects call accepts.
 _DELETE_LIMIT = 1000
@@ -43,24 +44,16 @@ class S3ObjectStore:
 
     def put_new_file(self, uri: str, path: Path, *, metadata: Mapping[str, str] | None = None) -> bool:
         """Write a file's content as `put_new` does, without reading all of it into memory."""
-        with path.open("rb") as file:
-            if path.stat().st_size > MAX_SINGLE_PUT:
-                return self._put_new_parts(uri, file, metadata)
-            return self._put_new(uri, lambda: _rewind(file), metadata)
-
-    def _put_new(self, uri: str, body: Callable[[], bytes | BinaryIO], metadata: Mapping[str, str] | None) -> bool:
         bucket, key = split_uri(uri)
-        with translated(f"write {uri}"):
-            return _written_if_new(
-                lambda: self._s3.put_object(
-                    Bucket=bucket, Key=key, Body=body(), Metadata=dict(metadata or {}), IfNoneMatch="*"
-                )
-            )
+        with path.open("rb") as file, translated(f"write {uri}"):
+            if path.stat().st_size <= MAX_SINGLE_PUT:
 
-    def _put_new_parts(self, uri: str, file: BinaryIO, metadata: Mapping[str, str] | None) -> bool:
-        """Write a file of any size. The bucket's lifecycle rule removes the parts of an upload that broke off."""
-        bucket, key = split_uri(uri)
-        with translated(f"write {uri}"):
+                def content() -> BinaryIO:
+                    file.seek(0)  # an earlier attempt has read to the end
+                    return file
+
+                return self._put_new(uri, content, metadata)
+            # The bucket's lifecycle rule removes the parts of an upload that breaks off.
             created = self._s3.create_multipart_upload(Bucket=bucket, Key=key, Metadata=dict(metadata or {}))
             upload = {"Bucket": bucket, "Key": key, "UploadId": created["UploadId"]}
             parts = []
@@ -69,6 +62,15 @@ class S3ObjectStore:
                 parts.append({"PartNumber": number, "ETag": part["ETag"]})
             return _written_if_new(
                 lambda: self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
+            )
+
+    def _put_new(self, uri: str, body: Callable[[], bytes | BinaryIO], metadata: Mapping[str, str] | None) -> bool:
+        bucket, key = split_uri(uri)
+        with translated(f"write {uri}"):
+            return _written_if_new(
+                lambda: self._s3.put_object(
+                    Bucket=bucket, Key=key, Body=body(), Metadata=dict(metadata or {}), IfNoneMatch="*"
+                )
             )
 
     def get(self, uri: str) -> bytes:
@@ -116,7 +118,7 @@ class S3ObjectStore:
 
 
 def _written_if_new(write: Callable[[], object]) -> bool:
-    """Do a conditional write (`If-None-Match: *`); return whether it was done, and not refused as the key exists."""
+    """Do a conditional write (`If-None-Match: *`); return False when S3 refuses it because the key exists."""
     for attempt in range(_CONFLICT_ATTEMPTS):
         try:
             write()
@@ -129,11 +131,6 @@ def _written_if_new(write: Callable[[], object]) -> bool:
         else:
             break
     return True
-
-
-def _rewind(file: BinaryIO) -> BinaryIO:
-    file.seek(0)
-    return file
 
 
 def s3_store() -> S3ObjectStore:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from slackwater.aws.clients import client
@@ -12,7 +12,7 @@ from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition, partition_prefix
 from slackwater.storage import ObjectStore
 
-# Partitions that one BatchCreatePartition call accepts.
+# Number of partitions that one BatchCreatePartition call accepts.
 _LIMIT = 100
 _PARQUET = {
     "InputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
@@ -28,6 +28,7 @@ class PartitionRegistry:
         self._glue = glue
         self._database = database
         self._raw_bucket = raw_bucket
+        # Partitions that are in the catalogue for certain. A warm function then writes to them without asking Glue.
         self._known: set[tuple[str, Partition]] = set()
 
     def register(self, source: str, partitions: Iterable[Partition]) -> None:
@@ -35,27 +36,29 @@ class PartitionRegistry:
         new = [partition for partition in partitions if (source, partition) not in self._known]
         for start in range(0, len(new), _LIMIT):
             chunk = new[start : start + _LIMIT]
-            self._create(source, chunk)
-            self._known.update((source, partition) for partition in chunk)
-
-    def _create(self, source: str, partitions: Sequence[Partition]) -> None:
-        with translated(f"register partitions of {self._database}.{source}"):
-            answer = self._glue.batch_create_partition(
-                DatabaseName=self._database,
-                TableName=source,
-                PartitionInputList=[self._input(source, partition) for partition in partitions],
-            )
-        for failure in answer.get("Errors", []):
-            detail = failure["ErrorDetail"]
-            if detail["ErrorCode"] != "AlreadyExistsException":
-                raise CloudError(
-                    f"could not register {'/'.join(failure['PartitionValues'])} of {self._database}.{source}: "
-                    f"{detail['ErrorCode']}: {detail.get('ErrorMessage', '')}"
+            inputs = [
+                {
+                    "Values": list(partition),
+                    "StorageDescriptor": {
+                        **_PARQUET,
+                        "Location": partition_prefix(self._raw_bucket, source, partition),
+                    },
+                }
+                for partition in chunk
+            ]
+            with translated(f"register partitions of {self._database}.{source}"):
+                response = self._glue.batch_create_partition(
+                    DatabaseName=self._database, TableName=source, PartitionInputList=inputs
                 )
-
-    def _input(self, source: str, partition: Partition) -> dict[str, Any]:
-        location = partition_prefix(self._raw_bucket, source, partition)
-        return {"Values": list(partition), "StorageDescriptor": {**_PARQUET, "Location": location}}
+            # The call succeeds even if Glue refuses single partitions.
+            for failure in response.get("Errors", []):
+                detail = failure["ErrorDetail"]
+                if detail["ErrorCode"] != "AlreadyExistsException":
+                    raise CloudError(
+                        f"could not register {'/'.join(failure['PartitionValues'])} of {self._database}.{source}: "
+                        f"{detail['ErrorCode']}: {detail.get('ErrorMessage', '')}"
+                    )
+            self._known.update((source, partition) for partition in chunk)
 
 
 def create_raw_writer(store: ObjectStore, *, raw_bucket: str, raw_database: str) -> RawWriter:

@@ -9,7 +9,7 @@ from typing import Any
 from slackwater.aws.failures import translated
 from slackwater.errors import CloudError
 
-# Messages that one call accepts.
+# Number of messages that one ReceiveMessage or DeleteMessageBatch call accepts.
 _BATCH = 10
 # Long polling: a call that does not wait asks only some of SQS's servers, and may miss messages.
 _WAIT_SECONDS = 2
@@ -57,8 +57,8 @@ class EventQueues:
     def redrive(self) -> Iterator[int]:
         """Move the dead letters back to the queue, and yield after each batch the number moved so far.
 
-        Each message is sent before it is deleted. If this ends in between, the message is in both queues and is moved
-        again; its events have ids and count once. Raises `CloudError`.
+        Each message is sent before it is deleted, so that none is lost. If the process ends in between, the message is
+        in both queues, and the next call moves it again: its events have ids and count once. Raises `CloudError`.
         """
         moved = 0
         while True:
@@ -83,6 +83,7 @@ class EventQueues:
             yield moved
 
     def _count(self, url: str) -> tuple[int, int]:
+        """Return how many messages of a queue wait, and how many are in flight."""
         names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
         with translated(f"count the messages of {url}"):
             attributes = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(names))["Attributes"]

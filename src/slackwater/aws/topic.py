@@ -21,6 +21,7 @@ MAX_SUBJECT = 99
 # Bytes. SNS accepts 256 KB, attributes included.
 MAX_BODY = 250_000
 _REMARK = "\n\n(The message was too long and has been cut here.)"
+# One attempt. The function runs for up to a minute, so after 15 seconds it has time to record the lost answer.
 _ONCE = CONFIG.merge(Config(retries={"total_max_attempts": 1}, read_timeout=15))
 _SERVER_FAILED = 500
 # These errors mean that no connection or no request was made. After any other error without an answer, the message may
@@ -42,8 +43,8 @@ def connect() -> Any:
 class SnsTopic:
     """`slackwater.late.notify.NotificationTopic` over SNS.
 
-    Each message gets a new connection. An idle one may have been closed by the server: that shows only when it is used,
-    and would look like a lost answer.
+    Each message gets a new connection. The server may have closed an idle one, which shows only when it is used: the
+    error would look like a lost answer.
     """
 
     def __init__(self, arn: str, *, connect: Callable[[], Any] = connect) -> None:
@@ -53,7 +54,8 @@ class SnsTopic:
     def publish(self, *, subject: str, body: str, attributes: Mapping[str, str]) -> str:
         """Send the message once, and return its id.
 
-        Raises `ResponseLost` when the message may or may not have been sent. After any other error it was not sent.
+        Raises `ResponseLost` when the message may or may not have been sent. After another `SlackwaterError`, it was
+        not sent.
         """
         with translated(f"publish to {self._arn}"):
             try:
@@ -66,7 +68,7 @@ class SnsTopic:
                     },
                 )
             except (ClientError, BotoCoreError, ResponseParserError) as error:
-                if _is_lost(error):
+                if _may_be_published(error):
                     raise ResponseLost(f"no answer to publishing to {self._arn}: {error}") from error
                 raise
         return str(response["MessageId"])
@@ -88,17 +90,15 @@ def cut(body: str) -> str:
     return f"{kept.rpartition(chr(10))[0] or kept}{_REMARK}"
 
 
-def _is_lost(error: Exception) -> bool:
-    # A 5xx may come from a server that has published the message and failed afterwards; a 4xx is a refusal.
+def _may_be_published(error: Exception) -> bool:
+    """Return whether SNS may have published the message although the call raised `error`."""
     if isinstance(error, ClientError):
+        # A 5xx may come from a server that has published the message and failed afterwards; a 4xx is a refusal.
         return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", _SERVER_FAILED)) >= _SERVER_FAILED
     if isinstance(error, exceptions.SSLError):
-        return not _is_untrusted(error)
+        # A client sends nothing to a server whose certificate it refuses; botocore wraps the refusal several times.
+        cause: BaseException | None = error
+        while cause and not isinstance(cause, ssl.SSLCertVerificationError):
+            cause = cause.__cause__ or cause.__context__
+        return cause is None
     return not isinstance(error, _NOT_SENT)
-
-
-def _is_untrusted(error: BaseException | None) -> bool:
-    """Whether the server's certificate was not accepted: nothing is sent before it is."""
-    while error and not isinstance(error, ssl.SSLCertVerificationError):
-        error = error.__cause__ or error.__context__
-    return error is not None

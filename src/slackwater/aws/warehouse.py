@@ -59,7 +59,7 @@ class Warehouse:
             scan = table.scan()
             tasks = list(scan.plan_files())
             if any(task.delete_files for task in tasks) or len(table.schemas()) > 1:
-                # Only Iceberg applies deleted rows and renamed columns: the Parquet files alone do not show them.
+                # Only Iceberg's own reader applies deleted rows and renamed columns. It loads the table into memory.
                 return ds.dataset(scan.to_arrow())
             schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
             uris = [task.file.file_path for task in tasks]
@@ -84,6 +84,7 @@ class Warehouse:
         return self._files(uris, pa.schema([*schema, *_LOCATION_COLUMNS]), locations)
 
     def _files(self, uris: Iterable[str], schema: pa.Schema, partitions: list[ds.Expression]) -> ds.Dataset:
+        """Return a dataset of Parquet files, each with a condition that holds for all of its rows."""
         return ds.FileSystemDataset.from_paths(
             [uri.partition("://")[2] for uri in uris],
             schema=schema,
@@ -121,13 +122,14 @@ def open_warehouse(*, database: str, raw_bucket: str) -> Warehouse:
 
 
 def partition_condition(table: Table, task: FileScanTask) -> ds.Expression:
-    """Return a condition that holds for all rows of the file's partition: queries skip files that contradict theirs."""
+    """Return a condition that holds for all rows of the task's file. A query skips files that cannot match it."""
     condition = ds.scalar(True)
     for position, field in enumerate(table.specs()[task.file.spec_id].fields):
         column = table.schema().find_field(field.source_id)
         value: Any = task.file.partition[position]
         if isinstance(field.transform, IdentityTransform) and value is not None:
-            if isinstance(column.field_type, DateType) and isinstance(value, int):  # days since 1970
+            # Iceberg stores a date as the number of days since 1970.
+            if isinstance(column.field_type, DateType) and isinstance(value, int):
                 value = _EPOCH + timedelta(days=value)
             condition = condition & (ds.field(column.name) == value)
     return condition

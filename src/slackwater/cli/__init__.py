@@ -1,1 +1,1 @@
-"""The command line: `slackwater`. It parses, calls the library, and shows the answer."""
+"""The command line `slackwater`: it parses arguments, calls the library, and prints the result."""

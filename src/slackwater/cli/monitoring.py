@@ -1,4 +1,4 @@
-"""Monitoring one pipeline: starting its state machine, following it, and reading the outcome of each late day."""
+"""Monitors one pipeline: starts the state machine, follows it, and reads the outcome of each late day."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DayOutcome:
     attempt: int | None = None
     notified: bool = False
     reason: str = ""
-    """Why it failed, or why no notification was sent."""
+    """Why the day failed, or why no notification was sent; empty otherwise."""
     comparison: Comparison | None = None
     message: Message | None = None
 
@@ -45,7 +45,7 @@ class MonitorResult:
     days: tuple[DayOutcome, ...]
     execution: str
     failure: str = ""
-    """Why it failed, empty for success. A day that fails does not stop the others."""
+    """Why the monitoring failed, empty for success. A day that fails does not stop the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,10 @@ class Monitor:
     exchange_bucket: str
 
     def run(self, pipeline: str, as_of: str, *, on_report: Callable[[CheckReport], None]) -> MonitorResult:
-        """Monitor a pipeline as of a date.
+        """Monitor a pipeline as of an ISO date, and return the result when all late days are done.
 
-        `on_report` gets the report of the check before any day is run again. Raises `RunFailed` if the check fails.
+        `on_report` is called with the report of the check, while the late days are being run. Raises `RunFailed` if the
+        check fails. The failure of a day is in the result.
         """
         correlation = correlation_id()
         payload = {"pipeline": pipeline, "as_of": as_of, "correlation_id": correlation}
@@ -70,6 +71,7 @@ class Monitor:
         view, report = self._follow_check(execution, report_uri(self.exchange_bucket, pipeline, as_of, execution))
         if report is None:
             raise execution_error(view)
+        # The report is shown before the days run, because a run takes minutes.
         on_report(report)
         view = self._follow_days(execution, report)
         # A failed execution has no output, but the input of its last state has the outcomes of the days.
@@ -112,15 +114,19 @@ class Monitor:
         return view
 
     def _day_note(self, pipeline: str, date: str, previous: str) -> str:
-        """Return the current state of the day's run, or what the monitoring does before and after the run."""
+        """Return what the progress shows for a day: the current state of its run, or the phase before or after it.
+
+        `previous` is the last result for the day. It is needed because the run table shows no active run both before
+        and after the run.
+        """
         active = self.table.day(pipeline, date).active
         if active is None:
             return _STARTING if previous == _STARTING else "comparing, notifying"
-        current = self.machines.look(active.execution).current
+        current = self.machines.view(active.execution).current
         return current.name if current else previous
 
     def _day_outcome(self, day: Mapping[str, Any]) -> DayOutcome:
-        """Read what the state machine returns for one day; comparison and message are URIs there."""
+        """Read the state machine's output for one day, and from S3 the comparison and the message that it refers to."""
         comparison, message = day.get("comparison"), day.get("message")
         return DayOutcome(
             date=day["date"],

@@ -24,7 +24,7 @@ PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipelin
 
 
 def read_date(value: str, *, option: str) -> str:
-    """Return an ISO date as YYYY-MM-DD. Raises `InputError` naming the option."""
+    """Return an ISO date in the form YYYY-MM-DD. Raises `InputError` naming the option if it is none."""
     try:
         return date.fromisoformat(value).isoformat()
     except ValueError as error:
@@ -32,5 +32,6 @@ def read_date(value: str, *, option: str) -> str:
 
 
 def examples(*lines: str) -> str:
-    r"""Return the examples at the end of a command's help; `\b` keeps typer from joining their lines."""
+    """Return the text with examples at the end of a command's help, one line for each."""
+    # In help texts, click joins the lines of a paragraph unless it begins with a line that has only `\b`.
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))

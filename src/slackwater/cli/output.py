@@ -18,21 +18,23 @@ from typing import Any, TextIO
 
 from slackwater.formatting import escape_control_characters
 
+# Blanks between two columns.
 _GAP = 2
-"""Blanks between two columns."""
-# rich takes about a millisecond to draw a row of twelve columns: 10,000 rows would take 12 s.
+# Tables with fewer rows are drawn by rich. It takes about a millisecond for a row of twelve columns: 10,000 rows would
+# take 12 s.
 _DRAWN_ROWS = 500
-# A column of text is folded to no less than this, whatever the width of the terminal.
+# The least width to which a column of text is folded, even if the table is then wider than the terminal.
 _FOLDED_WIDTH = 12
 
 
 def print_json(value: Any) -> None:
-    """Print the one JSON document of a command."""
+    """Print the one JSON document of a command, converted by `to_json_value`."""
+    # NaN and infinities are converted to null before: `allow_nan=False` makes sure that none is left.
     sys.stdout.write(json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def to_json_value(value: Any) -> Any:  # noqa: PLR0911 - one return for each type
-    """Return the value with types that JSON has.
+    """Return the value, converted to types that JSON has.
 
     Dates and times become ISO 8601 strings (with their UTC offset if they have one), decimals become numbers, bytes
     become hexadecimal digits. NaN and infinities, which JSON lacks, become null.
@@ -57,7 +59,7 @@ def to_json_value(value: Any) -> Any:  # noqa: PLR0911 - one return for each typ
 def print_text(text: str, *, style: str = "", stream: TextIO | None = None) -> None:
     """Print lines to a stream (standard output by default); on a terminal, in the given style of rich."""
     stream = stream or sys.stdout
-    # Data could move the cursor or change colours: rich lets most control characters pass.
+    # Control characters in data could move the cursor or change colours, and rich does not remove most of them.
     text = "\n".join(map(escape_control_characters, text.split("\n")))
     if not stream.isatty():
         stream.write(f"{text}\n")
@@ -115,7 +117,7 @@ def _is_numeric(values: Iterable[Any]) -> bool:
 
 
 def _draw_table(names: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> None:
-    """Draw a table that fits the terminal, without ever cutting a number."""
+    """Draw a table with rich that fits the terminal if possible. Numbers are never folded or cut."""
     from rich import box
     from rich.align import Align
     from rich.cells import cell_len
@@ -130,9 +132,11 @@ def _draw_table(names: Sequence[str], cells: Sequence[Sequence[str]], numeric: S
         table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
     for row in cells:
         table.add_row(*map(Text, row))
+    # Only a table that is too wide is changed: rich would otherwise fold numbers and names at any character.
     unlimited = console.options.update_width(sys.maxsize)
     if console.measure(table, options=unlimited).maximum > console.width:
         for index, column in enumerate(table.columns):
+            # The name's words, each with the underscore that follows it: `dep_delay` becomes `dep_` and `delay`.
             parts = [part.rstrip() for part in re.findall("[^_ ]*[_ ]|[^_ ]+", names[index])]
             column.header = Align(Text("\n".join(parts)), column.justify, vertical="bottom")  # type: ignore[arg-type] # left or right
             longest = max((cell_len(row[index]) for row in cells), default=0)
@@ -141,7 +145,7 @@ def _draw_table(names: Sequence[str], cells: Sequence[Sequence[str]], numeric: S
 
 
 def _write_table(names: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> None:
-    """Write a table as plain lines."""
+    """Write a table as plain lines, one for each row."""
     from rich.cells import cell_len
 
     lines = [names, *cells]

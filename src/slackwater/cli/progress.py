@@ -46,7 +46,7 @@ class ProgressBoard:
 
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     note_interval: float = 5.0
-    """Least seconds between two lines about a task of which only the note changes, in a pipe."""
+    """In a pipe: the minimum seconds between two lines about a task if only its note has changed."""
     _tasks: dict[str, _Task] = field(default_factory=dict)
     _live: Any = None
 
@@ -73,7 +73,7 @@ class ProgressBoard:
         self, name: str, state: TaskState = TaskState.RUNNING, *, note: str = "", seconds: float | None = None
     ) -> None:
         """Show a task's state. `seconds` is how long it took; by default, the time since its first update."""
-        # A note may change many times a second; logs of a pipe get a line every few seconds at most.
+        # A note may change many times a second: in a pipe, `note_interval` limits the lines about it.
         now = time.monotonic()
         task = self._tasks.get(name)
         if task is None:
@@ -93,7 +93,7 @@ class ProgressBoard:
             self.stream.flush()
 
     def __rich__(self) -> Any:
-        """Return the list as the terminal shows it now."""
+        """Return the list to draw; rich calls this for each redraw."""
         from rich.spinner import Spinner
         from rich.table import Table
         from rich.text import Text

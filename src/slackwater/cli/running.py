@@ -1,4 +1,4 @@
-"""Starting state machines for runs, pulls and comparisons, following them, and reading their results."""
+"""Starts the state machines for runs, pulls and comparisons, and reads their results."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from slackwater.runs.record import Publication, Run
 from slackwater.runs.table import RunTable
 
 _SPARK = "emr-serverless"
-# Errors that our state machines raise themselves; their cause is a message for people.
+# Error names in the Fail states of our own state machines. Their cause is a message for people and needs no prefix.
 _OWN_ERRORS = frozenset({"RunFailed", "DaysFailed", "ComparisonFailed"})
-# States of the other types (Choice, Pass, Succeed, Fail) take no time.
+# The other types (Choice, Pass, Succeed, Fail) take no time, so they are not shown.
 _SHOWN_TYPES = frozenset({"Task", "Map", "Wait"})
 
 
@@ -28,11 +28,11 @@ class RunSeconds:
 
     total: float
     spark_start: float | None = None
-    """Waiting for Spark jobs: queue, start of the driver, stop."""
+    """Waiting for Spark jobs: in the queue, for the start of the driver, and for its stop."""
     spark_work: float | None = None
-    """Reading, computing and writing, as the jobs measured it."""
+    """Reading, computing and writing, measured by the jobs."""
     orchestration: float | None = None
-    """The rest: states and functions."""
+    """The rest: transitions of the state machine, and functions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class RunResult:
 
 
 def correlation_id() -> str:
-    """Return a new id, which the logs of everything that one call causes carry."""
+    """Return a new correlation id. It is in all log lines of the executions, functions and jobs of one command."""
     return uuid.uuid4().hex
 
 
@@ -65,6 +65,7 @@ class Runner:
         """Start a run; return the ARN of its execution."""
         correlation = correlation_id()
         payload = {"date": date, "force": force, "allow_fewer": allow_fewer, "correlation_id": correlation}
+        # Step Functions requires a name that no execution of the last 90 days has: the date alone is not enough.
         return self.machines.start(f"{self.prefix}{pipeline}", name=f"{date}-{correlation}", payload=payload)
 
     def result(self, view: ExecutionView) -> RunResult:
@@ -120,7 +121,10 @@ def execution_error(view: ExecutionView) -> RunFailed:
 
 
 def show_states(progress: ProgressBoard, view: ExecutionView) -> None:
-    """Show each state of an execution that takes time as a task. A state that is entered again is another task."""
+    """Show each state of an execution as a task, except states that take no time.
+
+    A state that is entered again is another task, such as `Fetch a file (2)`.
+    """
     times: Counter[str] = Counter()
     for state in view.states:
         if state.type not in _SHOWN_TYPES:

@@ -1,4 +1,4 @@
-"""Sending batches of events to the API, as a partner does, and the tokens that the command line keeps for it."""
+"""Sends batches of events to the API, as a partner does, and keeps the tokens for it in a file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from slackwater.cli.events import encode_body
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, SlackwaterError, Throttled, UnknownName
 
+# Seconds. API Gateway ends a request after 30 s; the rest is for sending the body over a slow connection.
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 _ATTEMPTS = 5
-# 422: every event was rejected. The body has the same keys as that of a 202.
-_ANSWERED = {HTTPStatus.ACCEPTED, HTTPStatus.UNPROCESSABLE_ENTITY}
+# 422: every event was rejected. Its body has the same keys as the body of a 202.
+_PROCESSED = {HTTPStatus.ACCEPTED, HTTPStatus.UNPROCESSABLE_ENTITY}
+# The API or the gateway before it may succeed later. A batch may be sent again, because the API recognises it.
 _TRANSIENT = {
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -31,7 +33,7 @@ _TRANSIENT = {
 
 
 class PushTooLarge(DataError):
-    """The API does not accept that much at once."""
+    """The batch exceeds a limit of the API (status 413)."""
 
 
 _ERRORS: dict[int, type[SlackwaterError]] = {
@@ -46,7 +48,7 @@ _ERRORS: dict[int, type[SlackwaterError]] = {
 
 @dataclass
 class PushTotals:
-    """Result of pushing one file, in the terms of the API's responses."""
+    """Result of pushing one file: the sums of the API's responses to its batches."""
 
     source: str
     correlation_id: str = ""
@@ -55,7 +57,7 @@ class PushTotals:
     accepted: int = 0
     duplicates: int = 0
     rejected: list[dict[str, Any]] = field(default_factory=list)
-    """Each with `index`, the event's index in the file counted from 0, and `reason`."""
+    """One entry for each event, with `index` (in the file, from 0) and `reason`."""
 
     @property
     def ok(self) -> bool:
@@ -74,24 +76,24 @@ class PushTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """Posts batches over one connection. A transient failure is retried, five attempts in all."""
+    """Sends batches over one connection, each with up to five attempts if failures are transient."""
 
     http: httpx.Client
     api: str
     """The API's base URL."""
     token: str
     correlation_id: str
-    """Sent with every batch; the logs of everything that the batches cause carry it."""
+    """Sent with every batch; it is in all log lines about the batches."""
     sleep: Callable[[float], None] = time.sleep
 
     def send(self, source: str, batches: Iterator[list[bytes]]) -> Iterator[PushTotals]:
         """Send the batches in order; yield the totals after each.
 
-        A batch that is too large is sent in halves, and these in halves again. The same events are always cut the same
-        way, so that the API recognises a batch that is sent again.
+        A batch that is too large is sent in two halves, which are halved again if necessary. The same events are always
+        cut in the same way, so that the API recognises a batch that is sent again.
 
-        Raises `AccessDenied`, `UnknownName` or `DataError` as the API responds, and `CloudError` when it does not
-        respond. Batches sent before the error stay stored.
+        Raises `AccessDenied`, `UnknownName` or `DataError` when the API refuses a batch, and `CloudError` when it fails
+        or does not respond. Batches that were sent before the error stay stored.
         """
         totals = PushTotals(source, self.correlation_id)
         for batch in batches:
@@ -134,7 +136,7 @@ class Sender:
             timeout=TIMEOUT,
         )
         status = response.status_code
-        if status in _ANSWERED:
+        if status in _PROCESSED:
             document: dict[str, Any] = response.json()
             return document
         error = Throttled if status in _TRANSIENT else _ERRORS.get(status, CloudError)
@@ -142,7 +144,7 @@ class Sender:
 
 
 def _error_message(response: httpx.Response) -> str:
-    """Return the error message of the API, or of the gateway before it."""
+    """Return the message of an error response, which comes from the API or from the gateway before it."""
     try:
         document = response.json()
     except ValueError:
@@ -155,7 +157,7 @@ def _error_message(response: httpx.Response) -> str:
 
 @dataclass(frozen=True)
 class TokenFile:
-    """A file of bearer tokens by API, readable by its owner only. A token is sent to no other API."""
+    """A file of bearer tokens, one for each API, readable only by its owner. A token is sent only to its API."""
 
     path: Path
 
@@ -167,9 +169,9 @@ class TokenFile:
         """Save a token; it replaces an earlier one for that API. Raises `InputError` for an unreadable file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         content = json.dumps(self._read() | {api: token}, indent=1)
-        # Written beside the file and moved: another command never reads half a file.
+        # A new file replaces the old one, so another command never reads half a file.
         new = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        # The mode is set when the file is created: it is never readable by others, at no time.
+        # The mode is set when the file is created: others cannot read it at any time.
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(content)
         new.replace(self.path)

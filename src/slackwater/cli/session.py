@@ -1,4 +1,4 @@
-"""A command's connection to the cloud: what is deployed there, and the library's objects that use it."""
+"""A command's connection to the cloud: the deployed resources, and the library's objects that use them."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Session:
 
     @classmethod
     def open(cls, workspace: Workspace, project: Project | None = None) -> Session:
-        """Connect to the cloud and read what is deployed there.
+        """Connect to the cloud and read which resources are deployed there.
 
-        `project` is the workspace's, loaded here by default. Raises `NotDeployed`.
+        `project` is the workspace's project; by default it is loaded here. Raises `NotDeployed`.
         """
-        # Before any client is created: this sets the endpoint, which boto3 reads from the environment.
+        # Before any client is created: boto3 reads the endpoint, which this sets, from the environment.
         cloud = workspace.connect_cloud()
         return cls(
             workspace=workspace,
@@ -119,7 +119,10 @@ class Session:
         return self.runner.result(self._follow(execution))
 
     def pull(self, source: str, *, as_of: str | None) -> dict[str, Any]:
-        """Pull a source and show the progress; return the totals. Raises `RunFailed`."""
+        """Pull a source as of an ISO date (None for today) and show the progress. Raises `RunFailed`.
+
+        Returns the totals that the state machine returns: numbers of files by outcome, of rows and of rejected events.
+        """
         machine = self.deployment.pull_machine_arn
         return dict(require_success(self._follow(start_pull(self.machines, machine, source=source, as_of=as_of))))
 
@@ -152,6 +155,7 @@ class Session:
         return Comparison.model_validate_json(S3ObjectStore(client("s3")).get(reference.uri)), ""
 
     def _follow(self, execution: str) -> ExecutionView:
+        """Follow an execution to its end, and show its states as progress."""
         with ProgressBoard() as progress:
             for view in self.machines.follow([execution]):
                 show_states(progress, view)

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from slackwater.aws.warehouse import Warehouse
     from slackwater.receiver.pull.file_cache import FileCache
 
-# DuckDB calls a PIVOT statement MULTI. Scripts of several statements are refused by their number.
+# DuckDB's type of a PIVOT statement is MULTI. Scripts of several statements are refused by their number.
 _READ_ONLY = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN, duckdb.StatementType.MULTI)
-# A query can read the registered tables, and neither files nor the network.
+# A query can read the registered tables, but no files and no URLs, because its SQL may come from somebody else.
+# The last setting prevents changes to the others.
 _SETTINGS = (
     "SET TimeZone = 'UTC'",
     "SET enable_external_access = false",
@@ -49,7 +50,7 @@ class Tables(Protocol):
 
 @dataclass(frozen=True)
 class CloudTables:
-    """Implements `Tables` with Glue, S3 and the file cache, which it reaches when the first table is opened."""
+    """Implements `Tables` with Glue, S3 and the file cache. It connects when the first table is opened."""
 
     project: Project
     deployment: Deployment
@@ -72,7 +73,7 @@ class CloudTables:
         return self._warehouse.published(pipeline)
 
     def raw(self, source: str) -> Any:
-        """Return the events of a source, without objects that a pull is writing or has superseded.
+        """Return the events of a source, without objects that a pull has not committed or has replaced.
 
         Raises `DayChanged` when files of the source keep changing meanwhile.
         """
@@ -99,9 +100,10 @@ class QueryResult:
 
 
 def run_query(sql: str, *, tables: Tables, pipelines: Iterable[str], sources: Iterable[str]) -> QueryResult:
-    """Run one SQL statement.
+    """Run one SQL statement, and return its rows.
 
-    `pipelines` and `sources` are the names that a query may use. Only tables whose names occur in the SQL are opened.
+    `pipelines` and `sources` are the names that a query may use. Only tables whose names occur in the SQL are opened,
+    because opening one lists its objects in S3.
 
     Raises `InputError` for SQL that is wrong or does more than read, `CloudError` if a table cannot be read.
     """
@@ -118,14 +120,14 @@ def run_query(sql: str, *, tables: Tables, pipelines: Iterable[str], sources: It
             connection.execute("CREATE SCHEMA raw")
             for name in _names_in(sql, sources):
                 _create_raw_view(connection, name, tables.raw(name), tables.id_column(name))
-        # From here on, the statement itself cannot change the settings.
+        # Before the statement runs, so that they apply to it.
         for setting in _SETTINGS:
             connection.execute(setting)
         try:
             result = connection.execute(sql)
             return QueryResult([column[0] for column in result.description or []], result.fetchall())
         except duckdb.CatalogException as error:
-            # DuckDB guesses names among our inner tables; the names of the project help more.
+            # DuckDB suggests names of internal tables such as `_raw_weather`; the names of the project help more.
             message = str(error).split("\nDid you mean")[0]
             for name in unpublished:
                 if f"name {name} " in message.lower():
@@ -133,7 +135,7 @@ def run_query(sql: str, *, tables: Tables, pipelines: Iterable[str], sources: It
             known = [*sorted(pipelines), *(f"raw.{name}" for name in sorted(sources))]
             raise InputError(f"SQL: {message} (tables: {', '.join(known)})") from error
         except duckdb.Error as error:
-            # DuckDB wraps errors of Arrow, such as an unreadable file, and has no class for them.
+            # DuckDB has no class for errors of Arrow, such as an unreadable file: only the message identifies them.
             if "reading the stream registered" in str(error):
                 raise CloudError(f"a table could not be read to its end: {error}") from error
             raise InputError(f"SQL: {error}") from error
@@ -163,7 +165,7 @@ def _create_raw_view(connection: duckdb.DuckDBPyConnection, source: str, events:
     ]
     select = f'SELECT * EXCLUDE (_object) RENAME ({", ".join(renamed)}) FROM "_raw_{source}"'  # noqa: S608 - names of sources are words
     if id_column:
-        # The receiver stores an id once in an object: the object's number alone orders duplicates.
+        # The receiver stores an id only once in an object, so the object's number orders all duplicates.
         is_first = is_first_of_its_id(f'"{id_column}"', partition=["_date", "_hour"], position=["_object"])
         select = f"{select} QUALIFY {is_first}"
     connection.execute(f'CREATE VIEW raw."{source}" AS {select}')
@@ -172,6 +174,7 @@ def _create_raw_view(connection: duckdb.DuckDBPyConnection, source: str, events:
 def _names_in(sql: str, names: Iterable[str]) -> list[str]:
     """Return the names that occur in the SQL as words, in any case.
 
-    A name in a string or a comment counts too: that opens a table in vain, and does no harm.
+    A name in a string or a comment counts too: its table is opened without being used, which does no harm.
     """
+    # A whole word: `flights` does not occur in `flights_raw`.
     return [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sql, re.IGNORECASE)]

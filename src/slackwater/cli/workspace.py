@@ -35,14 +35,14 @@ class Workspace:
         return load_project(self.project)
 
     def connect_cloud(self) -> str:
-        """Point this process and its children at the right cloud; return the cloud's name for messages.
+        """Choose the cloud for this process and its children; return the cloud's name for messages.
 
         The cloud is the endpoint in `AWS_ENDPOINT_URL` if it is set, else the root's local cloud if it runs, else AWS.
         """
         endpoint = os.environ.get("AWS_ENDPOINT_URL")
         if endpoint:
             return endpoint
-        # Without this file there is no local cloud, and commands on AWS save the slow import.
+        # Without this file there is no local cloud, and commands that use AWS need not wait for the slow import.
         if (self.state / "cloud.json").exists():
             from slackwater.local import cloud
 

@@ -1,4 +1,4 @@
-"""Checking a pipeline's finished days: their inputs now are compared with those that the published runs have read."""
+"""Checks the finished days of a pipeline: compares their current inputs with those that the published runs read."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ from slackwater.runs.record import DayRecord, RunRecord, RunState, run_identity
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
 
-# A day waits for S3 most of the time, with up to 16 requests at once, and holds two manifests in memory meanwhile.
-_DAYS_AT_ONCE = 2
-# A Map state's history and output are bounded. The next check reports the remaining days.
+# Checking a day is mostly waiting for S3, with up to 16 parallel requests, and keeps two manifests in memory. Two days
+# in parallel fill the waiting time and stay within the connection pool (32) and the memory of the function.
+_PARALLEL_DAYS = 2
+# Each day of a Map state adds events to the history of the execution, which Step Functions limits to 25,000 events, and
+# a result to its output, which is limited to 256 KiB. The next check reports the remaining days.
 _MAX_DAYS_TO_NOTIFY = 100
 
 
@@ -39,7 +41,7 @@ class DayAction(StrEnum):
     RERUN = "rerun"
     """Run the day again, then compare the versions and notify people."""
     NOTIFY = "notify"
-    """Compare the published version with the one that people know, and notify them."""
+    """Compare the published version with the one that people were last notified of, and notify them."""
 
 
 class DayTask(Record):
@@ -72,15 +74,18 @@ class Checker:
     now: Callable[[], datetime]
 
     def check(self, *, pipeline: str, as_of: str | None) -> CheckReport:
-        """Decide about the day `as_of`, or today, and the days of the pipeline's window before it.
+        """Return the decisions about the day `as_of` and the days of the pipeline's window before it.
 
-        An error with one day holds that day; the others are decided about.
+        `as_of` is an ISO date, or None for today in the pipeline's timezone. A day that cannot be checked is put on
+        hold; the other days are checked nevertheless.
 
         Raises `UnknownName` when the project has no such pipeline, `InputError` when `as_of` is not a date or has not
-        begun, and `DayChanged`, `Throttled` or `ObjectMissing` when objects change during the check: try again then.
+        begun, and `DayChanged`, `Throttled` or `ObjectMissing` when objects change during the check: the same call can
+        be repeated.
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
         days = check_window(definition, as_of, checked_at)
+        # One query reads all days: notifications may also be due for days before the window.
         current, records = days[-1], {record.date: record for record in self.table.days(pipeline)}
 
         def check_day(day: Day) -> CheckedDay:
@@ -88,7 +93,7 @@ class Checker:
             record = records.get(date) or DayRecord(pipeline=pipeline, date=date)
             return self._check_day(definition, day, record, current=day is current)
 
-        with ThreadPoolExecutor(_DAYS_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
             checked = list(pool.map(check_day, days))
         return CheckReport(
             pipeline=pipeline,
@@ -102,16 +107,18 @@ class Checker:
         )
 
     def save(self, report: CheckReport, *, execution: str) -> str:
-        """Store the report of the execution with that ARN, and return its URI."""
+        """Store the report under the name of the execution, given by its ARN, and return the report's URI."""
         uri = report_uri(self.exchange_bucket, report.pipeline, report.as_of, execution)
         self.store.put(uri, report.model_dump_json().encode())
         return uri
 
     def _check_day(self, definition: Pipeline, day: Day, record: DayRecord, *, current: bool) -> CheckedDay:
+        """Decide about one day. An error that a repeated check would meet again puts the day on hold."""
         rule = early_rule(record, current=current, running=self._is_running(record))
         try:
             decision, manifest = self._decide(definition, day, record, rule)
-        except (DayChanged, Throttled, ObjectMissing):  # temporary: the state machine checks again
+        except (DayChanged, Throttled, ObjectMissing):
+            # Temporary: the state machine repeats the check.
             raise
         except (SlackwaterError, ValidationError) as error:
             message = first_error(error) if isinstance(error, ValidationError) else str(error)
@@ -127,40 +134,44 @@ class Checker:
     def _decide(
         self, definition: Pipeline, day: Day, record: DayRecord, rule: DecisionRule | None
     ) -> tuple[DayDecision, InputManifest | None]:
-        """Return the decision about a day, and its inputs now if they were listed."""
+        """Return the decision about a day, and its current inputs, or None for the inputs if they were not listed.
+
+        `rule` is the result of `early_rule`: with a rule, the inputs are not listed.
+        """
         published = record.published
-        before = published_manifest(self.store, published) if rule is None and published else None
-        # Not the manifest's own time: an equal manifest may have been written by an earlier run.
+        published_inputs = published_manifest(self.store, published) if rule is None and published else None
+        # The manifest's own time would be too early if an earlier run has written an equal manifest.
         run = self.table.run(record.pipeline, record.date, published.run.attempt) if published else None
         frozen_at = run.started_at if run else None
-        if before is None:
+        if published_inputs is None:
             return decide_early(record, rule or DecisionRule.MANIFEST_GONE, frozen_at=frozen_at), None
-        now = self.inputs.manifest(definition.pipeline, day, known=before.objects)
-        own = definition.late.thresholds
+        # Without the known objects, the check would read the metadata of each object of the window again.
+        current_inputs = self.inputs.manifest(definition.pipeline, day, known=published_inputs.objects)
+        pipeline_thresholds = definition.late.thresholds
         thresholds = {
             name: SourceThresholds(
                 definition.thresholds(self.project.source(name)),
-                f"pipeline {definition.pipeline}" if name in own else "its source",
+                f"pipeline {definition.pipeline}" if name in pipeline_thresholds else "its source",
             )
             for name in definition.sources
         }
         decision = evaluate_day(
             record,
-            difference(before, now, sources=definition.sources),
+            difference(published_inputs, current_inputs, sources=definition.sources),
             thresholds=thresholds,
             frozen_at=frozen_at,
-            failed=self._failed_runs(record, now),
+            failed=self._failed_runs(record, current_inputs),
         )
-        return decision, now
+        return decision, current_inputs
 
-    def _failed_runs(self, record: DayRecord, now: InputManifest) -> list[RunRecord]:
-        """Return the latest attempts, in order, that have failed with the identity that a new run would have."""
+    def _failed_runs(self, record: DayRecord, current_inputs: InputManifest) -> list[RunRecord]:
+        """Return the latest attempts, in order, that failed with the identity that a new run would have."""
         if record.published is None or record.attempts <= record.published.run.attempt:
             return []
         identity = run_identity(
             pipeline=record.pipeline,
             date=record.date,
-            manifest=now.digest,
+            manifest=current_inputs.digest,
             definition=self.project.definition_digest(record.pipeline),
         )
         latest = reversed(self.table.runs(record.pipeline, record.date))
@@ -168,17 +179,25 @@ class Checker:
         return list(failed)[::-1]
 
     def _notifications_due(self, records: Iterable[DayRecord], *, before: str) -> tuple[str, ...]:
-        """Return the days before that date with a version that people do not know, without days that run now."""
+        """Return the days before the ISO date `before` whose published version still needs a notification.
+
+        A running day is left out: it is compared when its new version is published.
+        """
         due = (record for record in records if record.notification_due and record.date < before)
         dates = (record.date for record in due if not self._is_running(record))
         return tuple(islice(dates, _MAX_DAYS_TO_NOTIFY))
 
     def _is_running(self, record: DayRecord) -> bool:
+        # A crash leaves the active run in the day's record, so the state of its execution decides.
         active = record.active
         return active is not None and is_alive(self.executions, active.execution, since=active.since, now=self.now())
 
     def _last_arrival(self, definition: Pipeline, checked: Sequence[CheckedDay], source: str) -> datetime | None:
-        """Return the newest arrival in the checked days or, without one, in the days before up to `silent_hours`."""
+        """Return when the newest object of the source was written, UTC, or None.
+
+        Reads the checked days first. Only if they have no object, it lists earlier days, one by one, as far back as the
+        source's `silent_hours`: an older object would fire the alarm anyway.
+        """
         newest = max((arrived for item in checked if (arrived := item.arrivals[source])), default=None)
         day, since = checked[0].day, self.now() - self.project.source(source).silent_hours * HOUR
         while newest is None and day.start > since:
@@ -190,7 +209,7 @@ class Checker:
 def day_tasks(report: CheckReport) -> tuple[DayTask, ...]:
     """Return the days that the monitoring machine has to work on, in order of date.
 
-    People are notified of a day on hold, too, if they do not know its published version.
+    A day on hold is among them if its published version still needs a notification.
     """
     tasks = [DayTask(date=date, action=DayAction.NOTIFY) for date in report.notifications_due]
     for day in report.days:
@@ -207,18 +226,21 @@ def report_uri(exchange_bucket: str, pipeline: str, as_of: str, execution: str) 
 
 
 def today(definition: Pipeline, now: datetime) -> date:
-    """Return the current date in the pipeline's timezone."""
+    """Return the date of the instant `now` in the pipeline's timezone."""
     return now.astimezone(ZoneInfo(definition.timezone)).date()
 
 
 def window_start(definition: Pipeline, as_of: str) -> datetime:
-    """Return when the first day of the window before `as_of` begins, UTC."""
+    """Return when the first day of the window before `as_of`, an ISO date, begins, UTC."""
     first = date.fromisoformat(as_of) - timedelta(days=definition.late.window_days)
     return day_of(first, definition.timezone).start
 
 
 def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list[Day]:
-    """Return the days of the window in order, the current day last. Raises `InputError` as `Checker.check` does."""
+    """Return the days of the window in order, the day `as_of` (by default today) last.
+
+    Raises `InputError` when `as_of` is not a date or has not begun.
+    """
     try:
         current = date.fromisoformat(as_of) if as_of is not None else today(definition, now)
         days_back = range(definition.late.window_days, -1, -1)
@@ -233,7 +255,11 @@ def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list
 def overdue_days(
     definition: Pipeline, window: Sequence[CheckedDay], records: Iterable[DayRecord], now: datetime
 ) -> tuple[str, ...]:
-    """Return the days past their deadline without a published run, after the first day that was ever published."""
+    """Return the days past their deadline without a published run, after the first day that was ever published.
+
+    `window` are the checked days without the current one, `records` all days of the run table.
+    """
+    # Days before the first published one are not overdue: a new pipeline does not process its past.
     deadline = definition.deadline_hours * HOUR
     first = min((record.date for record in records if record.published), default=None)
     overdue = [item.day for item in window if not item.is_published and item.day.end + deadline < now]

@@ -51,7 +51,7 @@ class Totals(StrEnum):
 
 
 class Mover(Record):
-    """One key whose value of a metric has changed."""
+    """One key of the table for which the value of a metric has changed."""
 
     key: dict[str, Value]
     before: float | None

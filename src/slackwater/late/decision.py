@@ -1,4 +1,4 @@
-"""What is to be done about a day, and the rule and the numbers behind it."""
+"""The decision about a day, with the rule and the numbers behind it, and the report of a check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slackwater.runs.manifest import Record
 
 
 class LateDecision(StrEnum):
-    """What is to be done about a day."""
+    """What to do with a day."""
 
     RERUN = "rerun"
     HOLD = "hold"
@@ -19,7 +19,7 @@ class LateDecision(StrEnum):
 
 
 class DecisionRule(StrEnum):
-    """The rule that decided."""
+    """The rule that led to the decision."""
 
     GROWN = "grown"
     """Late data reaches a threshold of its source."""
@@ -39,7 +39,7 @@ class DecisionRule(StrEnum):
     OUTCOME_UNKNOWN = "outcome_unknown"
     """Nothing reaches a threshold, but a later attempt has ended without an outcome and may have published.
 
-    Then the table may not hold what the run table says; a new run makes both agree.
+    The published table may then differ from the version in the run table; a new run makes both agree.
     """
     NEVER_PUBLISHED = "never_published"
     RUNNING = "running"
@@ -86,7 +86,7 @@ class CheckReport(Record):
     overdue: tuple[str, ...] = ()
     """Days of the window that are past their deadline and not published; none before the first published day."""
     notifications_due: tuple[str, ...] = ()
-    """Days before the window that were run again by hand and whose published version people do not know."""
+    """Days before the window, run again by hand, whose published version still needs a notification."""
     last_arrivals: dict[str, datetime | None] = {}
     """When the newest object of each source was written, in the checked days or, without one there, in the days before
     as far back as the source's `silent_hours`."""

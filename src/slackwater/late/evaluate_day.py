@@ -1,6 +1,6 @@
-"""Deciding about one day: the changes of its inputs are compared with the thresholds of their sources.
+"""Decides about one day: compares the changes of its inputs with the thresholds of their sources.
 
-A hold wins over a re-run, and a re-run over ignoring.
+If several rules apply, hold takes precedence over re-run, and re-run over ignore.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _DECISIONS = {
     DecisionRule.UNREADABLE: LateDecision.HOLD,
     DecisionRule.FAILED: LateDecision.HOLD,
 }
+# Failed attempts with the same inputs and definition. After these, another attempt would most likely fail too, and each
+# costs a Spark job.
 _MAX_FAILURES = 3
-"""Attempts with the same inputs and definition: after so many failures, another one would most likely fail too."""
 
 
 class SourceThresholds(NamedTuple):
@@ -37,13 +38,13 @@ class SourceThresholds(NamedTuple):
 
     thresholds: LateThresholds
     origin: str
-    """As a reason names it: `its source`, `pipeline daily_delays`."""
+    """In the words of a reason: `its source`, `pipeline daily_delays`."""
 
 
 def early_rule(record: DayRecord, *, current: bool, running: bool) -> DecisionRule | None:
-    """Return the rule that decides about a day without its inputs, or None when they have to be listed.
+    """Return the rule that decides about a day without its inputs, or None when the inputs have to be listed.
 
-    `current` says that the day has not ended yet, `running` that a run of it is active.
+    `current` is whether the day has not ended yet, `running` whether a run of the day is active.
     """
     if running:
         return DecisionRule.RUNNING
@@ -95,6 +96,7 @@ def evaluate_day(
             f"attempt {record.attempts} ended without an outcome and may have published: the table may not hold the "
             "recorded version"
         ]
+    # Without this limit, every monitoring would start a run that fails.
     if _DECISIONS.get(rule) is LateDecision.RERUN and len(failed) >= _MAX_FAILURES:
         rule = DecisionRule.FAILED
         last = failed[-1]
@@ -107,14 +109,14 @@ def evaluate_day(
 
 
 def unreadable_day(record: DayRecord, error: str) -> DayDecision:
-    """Return the decision to hold a day that cannot be checked because of that error."""
+    """Return the decision to put a day on hold that cannot be checked because of `error`, a message."""
     return _decision(record, DecisionRule.UNREADABLE, [f"cannot be checked: {error}"])
 
 
 def reached_thresholds(source: SourceDifference, thresholds: LateThresholds) -> tuple[str, ...]:
-    """Return the thresholds that the source's late data reaches, such as `percent 1`.
+    """Return the thresholds that the source's late data reaches, such as `percent 1`; empty without late data.
 
-    Any late data reaches a threshold of zero, also objects without rows.
+    Any late data reaches a threshold of zero, including objects without rows.
     """
     if not source.late.objects:
         return ()
@@ -122,7 +124,7 @@ def reached_thresholds(source: SourceDifference, thresholds: LateThresholds) -> 
 
     def is_reached(name: str, value: float) -> bool:
         if name == "percent":
-            # Exact decimals: in floating point, 11 of 1,000 rows would stay below 1.1 percent.
+            # Decimals are exact: in floating point, 11 of 1,000 rows would be below 1.1 percent.
             return late.rows > 0 and 100 * late.rows >= Decimal(str(value)) * source.before.rows
         return (late.bytes if name == "bytes" else late.rows) >= value
 
@@ -134,7 +136,7 @@ def reached_thresholds(source: SourceDifference, thresholds: LateThresholds) -> 
 
 
 def threshold_label(name: str, value: float) -> str:
-    """Return a threshold as reasons name it: `percent 1`, `rows 1,000`."""
+    """Return a threshold in the words of a reason: `percent 1`, `rows 1,000`."""
     return f"{name} {value:g}" if name == "percent" else f"{name} {value:,}"
 
 
@@ -146,6 +148,7 @@ def _decision(
     frozen_at: datetime | None = None,
     sources: tuple[SourceDifference, ...] = (),
 ) -> DayDecision:
+    """Return the decision that the rule leads to, with the fields that come from the day's record."""
     run = record.published.run if record.published else None
     return DayDecision(
         pipeline=record.pipeline,
@@ -164,6 +167,10 @@ def _decision(
 def _evaluate_sources(
     record: DayRecord, differences: Sequence[SourceDifference], thresholds: Mapping[str, SourceThresholds]
 ) -> tuple[DecisionRule, list[str]]:
+    """Return the rule that applies to the changes of the day's sources, and its reasons.
+
+    Missing rows come first: a re-run would publish less than before, however much other data is late.
+    """
     vanished = [describe_removed(source) for source in differences if source.removed]
     shrank = [
         f"{source.source}: {name} was changed and has {counted(now.rows, 'row')} of this day, not {before.rows:,}"
@@ -182,26 +189,26 @@ def _evaluate_sources(
         reasons = []
         for source in late:
             if labels := reached[source.source]:
-                own, origin = thresholds[source.source]
-                is_any = any(value == 0 for _, value in own)
+                limits, origin = thresholds[source.source]
+                has_zero = any(value == 0 for _, value in limits)
                 reasons.append(
                     f"{describe_late_data(source)}: any late data counts ({labels[0]} of {origin})"
-                    if is_any
+                    if has_zero
                     else f"{describe_late_data(source)}: reaches {' and '.join(labels)} of {origin}"
                 )
         return DecisionRule.GROWN, reasons
     if late:
         below = []
         for source in late:
-            own, origin = thresholds[source.source]
-            labels = tuple(threshold_label(name, value) for name, value in own if value is not None)
+            limits, origin = thresholds[source.source]
+            labels = tuple(threshold_label(name, value) for name, value in limits if value is not None)
             below.append(f"{describe_late_data(source)}: below {' and '.join(labels)} of {origin}")
         return DecisionRule.BELOW, below
     return DecisionRule.UNCHANGED, ["no new data since the published run"]
 
 
 def describe_removed(source: SourceDifference) -> str:
-    """Return what a source has lost: `weather has lost 2 objects with 13 rows that the published run has read ...`."""
+    """Return what a source has lost, for a reason: `weather has lost 2 objects with 13 rows that the published ...`."""
     lost = source.amount(Change.REMOVED)
     hours = hour_range((item.date, item.hour) for item in source.removed)
     return (
@@ -211,7 +218,10 @@ def describe_removed(source: SourceDifference) -> str:
 
 
 def describe_late_data(source: SourceDifference) -> str:
-    """Return `flights grew by 97 rows (10.5 %), 2 objects, 14.2 kB`; of changed files, the rows before and now."""
+    """Return the late data of a source, for a reason: `flights grew by 97 rows (10.5 %), 2 objects, 14.2 kB`.
+
+    For changed files, the result has their rows before and now: `flights has 1 changed file, 120 -> 131 rows ...`.
+    """
     added, late = source.amount(Change.ADDED), source.late
     files = changed_files(source)
     percent = percentage(late.rows, source.before.rows)
@@ -227,9 +237,9 @@ def describe_late_data(source: SourceDifference) -> str:
 
 
 def changed_files(source: SourceDifference) -> dict[str, tuple[Amount, Amount]]:
-    """Return the amounts before and now of each changed file, over all its hours.
+    """Return the amounts before and now of each changed file, by name, summed over the file's hours.
 
-    Pushed events that were overwritten have no file; they are named by their hour.
+    Pushed events that were overwritten have no file: their key names their hour.
     """
     files: dict[str, tuple[Amount, Amount]] = {}
     for item in source.changes:

@@ -9,23 +9,24 @@ from slackwater.late.comparison import Comparison
 from slackwater.late.report import ReportSection, largest_effect, report_sections
 from slackwater.runs.manifest import Record
 
+# Characters per line: the recommended limit for e-mail (RFC 5322, section 2.1.1), which clients show without breaking.
 _WIDTH = 78
-"""Characters per line: e-mail clients show such lines without breaking them."""
 _INDENT = "  "
 
 
 class Message(Record):
-    """A notification."""
+    """A notification, as it is stored next to its comparison."""
 
     subject: str
     body: str
     message_id: str | None = None
-    """None until the message was sent, and when it is unknown whether it was sent."""
+    """Id from SNS. None until the message was sent, and when it is unknown whether it was sent."""
     sent_at: datetime | None = None
 
 
 def compose(comparison: Comparison) -> Message:
     """Return the message about a comparison whose rows differ."""
+    # Without the manifests of both versions, nothing is known about the inputs.
     cause = "A new run" if comparison.inputs else "A new version"
     if any(source.late.objects for source in comparison.inputs):
         cause = "Late data"
@@ -38,6 +39,7 @@ def compose(comparison: Comparison) -> Message:
 
 
 def _where_to_look(comparison: Comparison) -> ReportSection:
+    """Return the commands that show more, and the query for the earlier version."""
     commands = {
         f"slackwater diff {comparison.pipeline} --date {comparison.date}": "its two latest versions",
         f"slackwater runs {comparison.pipeline}": "its runs and their inputs",
@@ -53,6 +55,7 @@ def _where_to_look(comparison: Comparison) -> ReportSection:
 
 
 def _text_lines(section: ReportSection) -> Iterator[str]:
+    """Yield a section as plain text; blanks align the columns of its table."""
     yield section.title
     yield from (f"{_INDENT}{line}" for line in section.lines)
     if section.table:

@@ -1,6 +1,6 @@
-"""Notifying people of what a new version of a day has changed: one message for a change, never two.
+"""Notifies people of what a new version of a day has changed: at most one message for a change.
 
-The order of writes guarantees it:
+The order of writes guarantees that no message is sent twice:
 
 1. The message is stored next to its comparison.
 2. The execution claims the notification in the day's record.
@@ -8,8 +8,8 @@ The order of writes guarantees it:
 4. The id of the sent message is stored.
 5. The day's record marks the attempt as notified, and the claim is removed.
 
-A claim that was left behind by a crash means: the message was sent if its id is stored. Otherwise it may have been
-sent or not, between 2 and 4. Then nothing is sent again, and an alarm fires.
+After a crash, the claim is still in the day's record. The message was sent if its id is stored. Otherwise it may or
+may not have been sent, because the crash was between 2 and 4: the message is not sent again, and an alarm fires.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
-from slackwater.errors import ResponseLost, DayChanged, InputError, ObjectMissing, SlackwaterError
+from slackwater.errors import DayChanged, InputError, ObjectMissing, ResponseLost, SlackwaterError
 from slackwater.late.comparison import Comparison
 from slackwater.late.message import Message, compose
 from slackwater.runs.manifest import Record
@@ -28,15 +28,16 @@ from slackwater.runs.record import DayRecord, NotificationClaim
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
 
-# Each failed write means that another execution has changed the day in between.
+# A write of the day's record fails only if another execution has changed the record since it was read. Few executions
+# work on one day, so 20 failures in a row mean that something is wrong.
 _MAX_WRITES = 20
 
 
 class NotificationTopic(Protocol):
-    """Sends messages."""
+    """Sends messages to everybody who has subscribed."""
 
     def publish(self, *, subject: str, body: str, attributes: Mapping[str, str]) -> str:
-        """Send the message once, and return its id.
+        """Send the message, without retries, and return its id.
 
         Raises `ResponseLost` when it is unknown whether the message was sent; any other error means that it was not.
         """
@@ -47,19 +48,20 @@ class NotificationResult(Record):
 
     notified: bool
     reason: str = ""
-    """Why people were not notified."""
+    """Why people were not notified; empty if they were."""
     message: str = ""
-    """URI of the message that was sent."""
+    """URI of the message that was sent; empty if none was."""
 
 
 class _NextStep(NamedTuple):
-    """The change to the day's record that its present state asks for."""
+    """What a call does next, decided from the state of the day's record."""
 
     update: dict[str, Any]
-    """Nothing is written when it is empty."""
+    """The fields of the day's record to change; when it is empty, nothing is written."""
     result: NotificationResult | None = None
-    """The final result; None to send the message next."""
+    """The final result; None if the message is sent next."""
     outcome_unknown: bool = False
+    """Whether the message of an interrupted call may or may not have been sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,20 +74,23 @@ class Notifier:
     topic: NotificationTopic
     now: Callable[[], datetime]
     on_outcome_unknown: Callable[[str], None]
-    """Called with the pipeline when a message may have been sent or not; it makes an alarm fire.
+    """Called with the pipeline when a message may or may not have been sent; it puts the metric of an alarm.
 
-    It is called before the day's record is updated: a crash in between repeats the call instead of losing it.
+    It is called before the day's record is updated. After a crash in between, the next execution calls it again.
     """
 
     def notify(self, *, pipeline: str, date: str, comparison: str, execution: str) -> NotificationResult:
-        """Send the message about the comparison at that URI, unless people know it or a later version is published.
+        """Send the message about a comparison, unless people were notified already or a later version is published.
 
-        Raises `InputError` when the comparison is of another day, the topic's error when the topic has refused the
-        message (nothing was sent, the call may be repeated), and `DayChanged` when the day keeps changing.
+        `comparison` is the URI of the `Comparison`, and `execution` is the ARN of the calling execution. Raises
+        `InputError` when the comparison is of another day, the topic's error when the topic has refused the message
+        (nothing was sent, the call may be repeated), and `DayChanged` when the day's record keeps changing.
         """
         content = Comparison.model_validate_json(self.store.get(comparison))
         if (content.pipeline, content.date) != (pipeline, date):
-            raise InputError(f"comparison: {comparison} is one of {content.pipeline} for {content.date}")
+            raise InputError(
+                f"comparison: {comparison} compares {content.pipeline} for {content.date}, not {pipeline} for {date}"
+            )
         uri, message = message_uri(comparison), compose(content)
         claim = NotificationClaim(
             execution=execution, attempt=content.after.attempt, since=self.now(), call=uuid4().hex
@@ -98,12 +103,14 @@ class Notifier:
         """Claim the notification for this call. Returns the final result when there is nothing to send."""
         for _ in range(_MAX_WRITES):
             day = self.table.day(comparison.pipeline, comparison.date)
-            if day.notification_claim == claim:  # this call has written it, but the response was lost
+            if day.notification_claim == claim:
+                # This call has written the claim in an earlier iteration, but lost the response.
                 return None
             step = self._next_step(day, comparison, uri, claim)
             if step.outcome_unknown:
                 self.on_outcome_unknown(comparison.pipeline)
-            # The message comes before the claim, so a claim that was left behind always has its message.
+            # The message is stored before the claim, so that after a crash every claim has its message. It must not
+            # replace a message: since the record was read, another execution may have sent it and stored its id.
             if step.result is None:
                 self.store.put_new(uri, message.model_dump_json().encode())
             try:
@@ -115,11 +122,14 @@ class Notifier:
         raise DayChanged(f"{comparison.pipeline}: {comparison.date} kept changing while its notification was claimed")
 
     def _next_step(self, day: DayRecord, comparison: Comparison, uri: str, claim: NotificationClaim) -> _NextStep:
+        """Decide whether the day's record allows the claim. `uri` is the one of the message."""
         attempt, published = claim.attempt, day.published.run.attempt if day.published else 0
         if day.notified_attempt >= attempt:
             return _NextStep({}, _not_notified("already notified"))
         if published != attempt:
-            reason = f"attempt {published} was published since: the next monitoring compares it"
+            reason = f"attempt {published} was published meanwhile: the next monitoring compares it"
+            if not published:
+                reason = "the day has no published version any more"
             return _NextStep({}, _not_notified(reason))
         if day.notification_claim:
             return self._resolve_claim(day, day.notification_claim, uri, claim)
@@ -132,12 +142,18 @@ class Notifier:
     def _resolve_claim(
         self, day: DayRecord, existing: NotificationClaim, uri: str, claim: NotificationClaim
     ) -> _NextStep:
-        """Leave a claim of a running execution alone, and resolve one that was left behind: nothing is sent again."""
+        """Decide what to do about an `existing` claim.
+
+        The claim of another running execution stays. The claim of an interrupted call is removed, and its attempt is
+        marked as notified: its message is never sent again.
+        """
+        # A claim of the same execution is from a call that Step Functions has repeated after a failure.
         is_own = existing.execution == claim.execution
         if not is_own and is_alive(self.executions, existing.execution, since=existing.since, now=self.now()):
             return _NextStep({}, _not_notified("another monitoring sends the notification"))
         update = {"notified_attempt": max(day.notified_attempt, existing.attempt), "notification_claim": None}
         if existing.attempt != claim.attempt:
+            # .../comparisons/<pipeline>/<date>/<before>-<after>/message.json
             comparisons = uri.rsplit("/", 2)[0]
             uri = f"{comparisons}/{day.notified_attempt}-{existing.attempt}/message.json"
         try:
@@ -153,6 +169,7 @@ class Notifier:
         return _NextStep(update, result)
 
     def _send(self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim) -> NotificationResult:
+        """Send the claimed message, store its id, and release the claim. An error of the topic releases it, too."""
         attributes = {"pipeline": comparison.pipeline, "date": comparison.date}
         try:
             message_id = self.topic.publish(subject=message.subject, body=message.body, attributes=attributes)
@@ -163,7 +180,7 @@ class Notifier:
         except SlackwaterError:
             self._release(comparison, claim, notified=False)
             raise
-        # The id comes before the release: from the claim to here, only the id proves that the message was sent. The
+        # The id is stored before the release: while the claim exists, only the id proves that the message was sent. The
         # release happens even if the id cannot be stored, because the message must not be sent again.
         try:
             sent = message.model_copy(update={"message_id": message_id, "sent_at": self.now()})
@@ -173,7 +190,7 @@ class Notifier:
         return NotificationResult(notified=True, message=uri)
 
     def _release(self, comparison: Comparison, claim: NotificationClaim, *, notified: bool) -> None:
-        """Remove the claim, unless another one has replaced it, and mark its attempt as notified."""
+        """Remove the claim, unless another one has replaced it; with `notified`, mark its attempt as notified."""
         for _ in range(_MAX_WRITES):
             day = self.table.day(comparison.pipeline, comparison.date)
             update: dict[str, Any] = {}

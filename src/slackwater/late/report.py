@@ -23,33 +23,31 @@ from slackwater.formatting import (
 from slackwater.late.comparison import Comparison, MetricChange, RowChange, RowCounts, Totals, Value
 from slackwater.runs.difference import Change, FileChange, SourceDifference
 
+# Entries that are shown. The stored comparison has all metrics and files, and up to 100 rows.
 _MAX_METRICS, _MAX_ROWS, _MAX_FILES = 20, 10, 10
-"""Entries that are shown; the stored comparison has all metrics and files, and up to 100 rows."""
-_MAX_CELL = 24
-"""Characters of one value in a table."""
-_MAX_VALUE = 40
-"""Characters of one value in a line."""
+# Characters of one value in a table, and in a line.
+_MAX_CELL, _MAX_VALUE = 24, 40
+# Columns of one changed row.
 _MAX_COLUMNS = 20
-"""Columns of one changed row."""
+# Keeps `120 -> 131` on one line: `textwrap` breaks lines only at ASCII spaces.
 _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
-"""Keeps `120 -> 131` on one line; `textwrap` breaks lines only at ASCII spaces."""
 
 
 class ReportTable(NamedTuple):
-    """A table of strings; cells of numbers are padded, so that they align to the right."""
+    """A table of strings. Cells of numbers are padded with blanks, which align them to the right."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     @classmethod
     def of_columns(cls, columns: Sequence[Sequence[str]]) -> ReportTable:
-        """Return the table of columns that each begin with their name."""
+        """Return the table of these columns; the first string of each is its name."""
         names, *rows = zip(*columns, strict=True)
         return cls(names, tuple(rows))
 
 
 class ReportSection(NamedTuple):
-    """A part of a report: a title, then lines, then a table. Data cannot add lines to it."""
+    """A part of a report: a title, then lines, then a table. Control characters in data are escaped."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -59,8 +57,8 @@ class ReportSection(NamedTuple):
 def report_sections(comparison: Comparison, *, width: int) -> list[ReportSection]:
     """Return the report: the day, its metrics, the keys and rows that changed, and the inputs that explain them.
 
-    `width` is the number of characters per line: changed rows are wrapped, and the metrics table leaves out movers that
-    do not fit. A section without content is left out.
+    `width` is the number of characters per line: changed rows are wrapped to it, and the metrics table leaves out
+    movers that do not fit. A section without content is left out.
     """
     sections = [summary_section(comparison)]
     if comparison.rows.differing:
@@ -78,7 +76,7 @@ def largest_effect(comparison: Comparison) -> str:
 
 
 def largest_metric(comparison: Comparison) -> MetricChange | None:
-    """Return the metric with the most significant change, or None; a changed sum wins over any mean."""
+    """Return the metric with the most significant change, or None without a change. Sums come before means."""
     for total in (Totals.SUM, Totals.MEAN):
         moved = [metric for metric in comparison.metrics if metric.total is total and metric.moved]
         if moved:
@@ -103,7 +101,12 @@ def rows_effect(rows: RowCounts) -> str:
 
 
 def significance(metric: MetricChange) -> float:
-    """Return a mean's relative change; a sum's change divided by its root, so that 3 -> 5 ranks below 705 -> 908."""
+    """Return a number that ranks the change of a metric among metrics with the same `total`.
+
+    For a mean it is the relative change. For a sum it is the change divided by the square root of the larger value:
+    705 -> 908 ranks above 3 -> 5, although its relative change is smaller.
+    """
+    # The square root of a count is about its standard deviation when events are independent.
     before, after = metric.before or 0.0, metric.after or 0.0
     largest = max(abs(before), abs(after))
     return abs(after - before) / (math.sqrt(largest) if metric.total is Totals.SUM else largest) if largest else 0.0
@@ -131,12 +134,12 @@ def metrics_section(comparison: Comparison, width: int) -> list[ReportSection]:
     metrics = sorted(comparison.metrics, key=lambda metric: not metric.moved)[:_MAX_METRICS]
     if not metrics:
         return []
-    # A mean that has not moved may differ in its last digits: both sides show the same number.
+    # A mean that has not moved may differ in its last digits: the table shows the same number for both versions.
     pairs = [(metric.before if metric.moved else metric.after, metric.after) for metric in metrics]
     names = ["metric", *(_value(metric.metric, _MAX_CELL) for metric in metrics)]
     totals = ["total", *(metric.total.value for metric in metrics)]
     columns = [names, totals, *_number_columns(comparison, pairs)]
-    room = width - sum(max(map(len, column)) + 2 for column in columns)
+    available = width - sum(max(map(len, column)) + 2 for column in columns)
     movers: list[str] = []
     for metric in metrics:
         mover = ""
@@ -144,8 +147,8 @@ def metrics_section(comparison: Comparison, width: int) -> list[ReportSection]:
             largest = metric.movers[0]
             key = " ".join(_value(value, _MAX_CELL) for value in largest.key.values())
             mover = f"{f'{key}: ' if key else ''}{' -> '.join(number_pair(largest.before, largest.after))}"
-        # A cut number would be wrong, so a mover without enough room is left out.
-        movers.append(mover if len(mover) <= room else "")
+        # Part of a number would be wrong, so a mover that does not fit is left out.
+        movers.append(mover if len(mover) <= available else "")
     columns.append(["largest mover", *movers])
     title = _with_count("Metrics, over the day", len(metrics), len(comparison.metrics))
     return [ReportSection(title, table=ReportTable.of_columns(columns))]
@@ -220,9 +223,9 @@ def describe_arrival(file: FileChange, frozen_at: datetime) -> str:
 
 
 def describe_row(row: RowChange) -> str:
-    """Return `changed origin EWR, carrier UA: flights 120 -> 131`; of an added or removed row the values it has.
+    """Return one line about a row: `changed origin EWR, carrier UA: flights 120 -> 131`.
 
-    The spaces within a value are no-break spaces.
+    For an added or removed row the line has all values that are not null. Spaces within a value are no-break spaces.
     """
     if row.change is Change.CHANGED:
         pairs = {name: _value_pair(before, after) for name, (before, after) in row.values.items()}
@@ -248,11 +251,15 @@ def _value_pair(before: Value, after: Value) -> tuple[str, str]:
 
 
 def _is_number(value: Value) -> TypeGuard[int | float | None]:
+    """Return whether `number` can format the value. None counts as a number: a null beside a number."""
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _value(value: Value, limit: int = _MAX_VALUE) -> str:
-    """Return a value without thousands separators: numbers in keys are names, so 2013 stays 2013."""
+    """Return a value as one line of at most `limit` characters.
+
+    Numbers have no thousands separators, because numbers in keys are names: the year 2013 stays 2013.
+    """
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -262,6 +269,7 @@ def _value(value: Value, limit: int = _MAX_VALUE) -> str:
 
 
 def _with_count(title: str, shown: int, total: int) -> str:
+    """Return the title; with the two counts if not all entries are shown: `Changed rows: 10 of 1,234`."""
     return title if shown == total else f"{title}: {shown} of {total:,}"
 
 

@@ -1,4 +1,4 @@
-"""Choosing the two published versions of a day to compare, and the result of comparing them."""
+"""Chooses the two published versions of a day to compare, and reads the result of comparing them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class CompareSince(StrEnum):
     """The earlier version that the published one is compared with."""
 
     NOTIFIED = "notified"
-    """The version that people know."""
+    """The version that people were last notified of, or the first version if they never were."""
     PREVIOUS = "previous"
-    """The version published before."""
+    """The version that was published before the current one."""
 
 
 class CompareAction(StrEnum):
@@ -37,7 +37,7 @@ class CompareAction(StrEnum):
 
 
 class VersionPair(Record):
-    """The two versions that a job compares, as it reads them from its prefix."""
+    """The two versions that a job compares: the content of the object at `pair_uri`."""
 
     pipeline: str
     date: str
@@ -46,7 +46,7 @@ class VersionPair(Record):
 
 
 class ChosenVersions(Record):
-    """The result of the choice: URIs and numbers only."""
+    """The result of the choice: only URIs and numbers, because it passes through Step Functions."""
 
     action: CompareAction
     comparison: ComparisonReference | None = None
@@ -56,9 +56,9 @@ class ChosenVersions(Record):
     after: int = 0
     """Attempt of the later version."""
     prefix: str = ""
-    """Where the comparison is stored: `s3://exchange/comparisons/<pipeline>/<date>/<before>-<after>/`."""
+    """Where the comparison is stored: `s3://<exchange bucket>/comparisons/<pipeline>/<date>/<before>-<after>/`."""
     job: str = ""
-    """32 hex digits that identify the job: one execution's comparison of one pair."""
+    """32 hex digits that identify the job. They are equal when an execution compares the same pair again."""
 
 
 def pair_uri(prefix: str) -> str:
@@ -80,14 +80,16 @@ class Versions:
     exchange_bucket: str
 
     def choose(self, *, pipeline: str, date: str, since: CompareSince, execution: str) -> ChosenVersions:
-        """Choose the pair, and store it for the job of `execution`, an ARN; a repeated call has the same result.
+        """Choose the pair, and store it for the job. A repeated call of the same execution has the same result.
 
-        Raises `InputError` for a day that was never published.
+        `execution` is the ARN of the execution that compares. Raises `InputError` for a day that was never published,
+        and `CloudError` when the run table lacks what a version published.
         """
         day = self.table.day(pipeline, date)
         if day.published is None:
             raise InputError(f"date: {pipeline} has published nothing for {date}")
         latest = day.published.run.attempt
+        # A later attempt may have published meanwhile: the day's record decides which version is the published one.
         runs = [run for run in self.table.runs(pipeline, date) if run.state is RunState.PUBLISHED]
         *earlier, after = [run for run in runs if run.run.attempt <= latest]
         if not earlier:
@@ -95,45 +97,49 @@ class Versions:
         if since is CompareSince.PREVIOUS:
             before = earlier[-1]
         elif day.notified_attempt >= latest:
-            return _nothing_to_compare(latest, f"people know the published version of {date} already")
+            return _nothing_to_compare(latest, f"people were already notified of the published version of {date}")
         else:
             before = next((run for run in earlier if run.run.attempt == day.notified_attempt), earlier[0])
         pair = VersionPair(
             pipeline=pipeline, date=date, before=published_version(before), after=published_version(after)
         )
-        return self._chosen(pair, execution)
-
-    def compared(self, prefix: str) -> ComparisonReference:
-        """Return the reference to the comparison that a job has written. Raises `ObjectMissing` when there is none."""
-        return reference_to(Comparison.model_validate_json(self.store.get(comparison_uri(prefix))), prefix)
-
-    def failure(self, *, prefix: str, job: str, error: str, cause: str) -> str:
-        """Return in one line why comparing failed.
-
-        The message that the job has written wins over `error` and `cause`, which come from Step Functions.
-        """
-        try:
-            return self.store.get(job_failure_uri(prefix, job)).decode()
-        except (ObjectMissing, AccessDenied):  # without permission to list, S3 denies access to a missing object
-            return failure_message(error, cause)
-
-    def _chosen(self, pair: VersionPair, execution: str) -> ChosenVersions:
-        before, after = pair.before.attempt, pair.after.attempt
-        prefix = f"s3://{self.exchange_bucket}/comparisons/{pair.pipeline}/{pair.date}/{before}-{after}/"
+        prefix = (
+            f"s3://{self.exchange_bucket}/comparisons/{pipeline}/{date}/{pair.before.attempt}-{pair.after.attempt}/"
+        )
         known: ComparisonReference | None
         try:
             known = self.compared(prefix)
         except (ObjectMissing, AccessDenied, ValidationError):  # missing, or stored by a release with other fields
             known = None
+            # Before the job starts: it reads the pair from here.
             self.store.put(pair_uri(prefix), pair.model_dump_json().encode())
         return ChosenVersions(
             action=CompareAction.KNOWN if known else CompareAction.COMPARE,
             comparison=known,
-            before=before,
-            after=after,
+            before=pair.before.attempt,
+            after=pair.after.attempt,
             prefix=prefix,
             job=hashlib.sha256(f"{execution}\n{prefix}".encode()).hexdigest()[:32],
         )
+
+    def compared(self, prefix: str) -> ComparisonReference:
+        """Return the reference to the comparison that a job has stored under `prefix`.
+
+        Raises `ObjectMissing` or `AccessDenied` when there is none, and pydantic's `ValidationError` when it has other
+        fields than this release.
+        """
+        return reference_to(Comparison.model_validate_json(self.store.get(comparison_uri(prefix))), prefix)
+
+    def failure(self, *, prefix: str, job: str, error: str, cause: str) -> str:
+        """Return in one line why the comparison failed.
+
+        This is the message that the job has written. Without one, it is made from `error` and `cause`, which come from
+        Step Functions.
+        """
+        try:
+            return self.store.get(job_failure_uri(prefix, job)).decode()
+        except (ObjectMissing, AccessDenied):  # without permission to list, S3 denies access to a missing object
+            return failure_message(error, cause)
 
 
 def _nothing_to_compare(after: int, reason: str) -> ChosenVersions:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-_EXTRA_PERIODS = 2  # CloudWatch evaluates more periods than it needs: five for three, in its documentation's examples
+# CloudWatch evaluates more periods than an alarm names. Its documentation gives no number; in its examples of missing
+# data, an alarm of three periods evaluates five.
+_EXTRA_PERIODS = 2
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "GreaterThanOrEqualToThreshold": operator.ge,
     "GreaterThanThreshold": operator.gt,
@@ -67,14 +69,15 @@ class AlarmDefinition:
 
 
 def period_index(timestamp: float, *, now: float, period: float) -> int:
-    """Return the period of a timestamp, counted from 0 for the current one backwards."""
+    """Return how many periods ago a timestamp was: 0 for the current period. Times and `period` are in seconds."""
     return max(0, int((now - timestamp) // period))
 
 
 def evaluate(values: Sequence[float | None], alarm: AlarmDefinition, *, current: AlarmState) -> AlarmState:
     """Return the state of an alarm from the datapoints of its evaluation range, the latest first; None is missing.
 
-    Existing datapoints decide while there are enough of them, also older ones; only then is missing data treated.
+    If the range has enough datapoints, they decide, even if some of them are older than the alarm's periods. Otherwise
+    `TreatMissingData` decides for the ones that are missing.
     """
     existing = [(age, value) for age, value in enumerate(values, start=1) if value is not None]
     existing = existing[: alarm.evaluation_periods]

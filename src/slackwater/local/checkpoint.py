@@ -1,6 +1,6 @@
-"""Saves the emulator's state while it runs, so that a kill loses a second of changes and not the deployed stacks.
+"""Saves the emulator's state while it runs: a kill then loses a second of changes, and not the deployed stacks.
 
-The emulator saves its state only when it shuts down in order.
+The emulator itself saves its state only when it shuts down cleanly.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from typing import Any
 from slackwater.local import emulator
 
 _LOG = logging.getLogger("slackwater.local")
-_SETTLING_SECONDS = 5  # the effects of a request may continue for this long after it
-_PAUSE_FACTOR = 20  # the pause after a snapshot, as a multiple of the snapshot's duration
-_MIN_PAUSE, _MAX_PAUSE = 1.0, 5.0
+# A request may have effects in other threads for this long after its response.
+_SETTLING_SECONDS = 5
+# The pause after a snapshot, as a multiple of the snapshot's duration. A snapshot blocks all requests, so snapshots may
+# take about a twentieth of the time.
+_PAUSE_FACTOR = 20
+_MIN_PAUSE, _MAX_PAUSE = 1.0, 5.0  # seconds
 
 
 class Checkpointer:
@@ -37,7 +40,7 @@ class Checkpointer:
         self._last_request = time.monotonic()
 
     async def run(self) -> None:
-        """Save a checkpoint about once a second while something may change; never returns."""
+        """Save a checkpoint about once a second while something may change; it runs until it is cancelled."""
         pause = _MIN_PAUSE
         while True:
             await asyncio.sleep(pause)
@@ -50,7 +53,7 @@ class Checkpointer:
                 await asyncio.to_thread(self.save, states)
             except Exception:  # noqa: BLE001 - one failure must not end all checkpoints
                 _LOG.exception("The checkpoint failed; the previous one stays valid")
-                self._saved_digests.clear()
+                self._saved_digests.clear()  # the digests of states that were not written; write all of them next time
 
     def snapshot(self) -> dict[str, Any]:
         """Return a copy of every state that changed.
@@ -67,7 +70,7 @@ class Checkpointer:
                 except RuntimeError as error:
                     _LOG.debug("The state of %s changed while it was copied: %s", service, error)
             else:
-                continue
+                continue  # the next checkpoint saves it
             digest = hashlib.sha256(json.dumps(state, default=_digest_value).encode()).hexdigest()
             if state is not None and self._saved_digests.get(service) != digest:
                 states[service] = copy.deepcopy(state)
@@ -75,7 +78,9 @@ class Checkpointer:
         return states
 
     def save(self, states: Mapping[str, Any]) -> None:
-        """Write the states: first all of them beside the old files, then renamed, so that a kill leaves a valid set."""
+        """Write the states to files, one for each service."""
+        # All states are written beside the old files before the first one is renamed. Renaming takes microseconds, so a
+        # kill hardly ever leaves files of two checkpoints, which could contradict each other.
         self._folder.mkdir(parents=True, exist_ok=True)
         paths = [self._folder / f"{service}.json" for service in states]
         for path, (service, state) in zip(paths, states.items(), strict=True):
@@ -86,7 +91,7 @@ class Checkpointer:
 
 
 def _digest_value(value: Any) -> Any:
-    """Return a value to digest in place of one that JSON lacks; encoding Lambda's packages would be expensive."""
+    """Return a JSON value that stands for `value` in a digest. Bytes are hashed: encoding big packages takes long."""
     if isinstance(value, bytes | bytearray):
         return [len(value), hash(bytes(value))]
     return emulator.to_json_value(value)

@@ -19,10 +19,12 @@ from slackwater.errors import CloudError, InputError
 from slackwater.local import layout
 
 _START_SECONDS = 60
-_STOP_SECONDS = 30
+_STOP_SECONDS = 30  # the emulator saves its whole state first
 _RESPONSE_SECONDS = 2
 _BACKLOG = 512  # connections that wait while the server starts or is busy
-_PORTS = range(20000, 28000)  # below the ports of outgoing connections, so that a stopped cloud gets its port again
+# Below the ports of outgoing connections (Linux: from 32768, macOS: from 49152), so that none of them takes the port of
+# a stopped cloud.
+_PORTS = range(20000, 28000)
 _LOG_LINES = 15
 
 
@@ -98,7 +100,7 @@ def status(root: Path) -> LocalCloud | None:
 
 
 def _last_endpoint(files: layout.Layout) -> str | None:
-    """Return the endpoint of the last start."""
+    """Return the endpoint of the last start; None before the first. Raises `CloudError` for a broken `cloud.json`."""
     if not files.endpoint_file.exists():
         return None
     try:
@@ -116,9 +118,8 @@ def _listen(files: layout.Layout, requested_port: int | None) -> socket.socket:
             purpose = "" if requested_port else ", which the URLs of the deployment contain,"
             reason = os.strerror(error.errno or 0)
             raise InputError(f"port {port}{purpose} cannot be used: {reason}. Stop the process that uses it") from error
-    start = zlib.crc32(str(files.root).encode()) % len(
-        _PORTS
-    )  # the same port for a project, different between projects
+    # The search starts at a port that depends on the project's folder, so that projects rarely compete for one.
+    start = zlib.crc32(str(files.root).encode()) % len(_PORTS)
     for port in [*_PORTS[start:], *_PORTS[:start]]:
         with suppress(OSError):
             return socket.create_server((layout.HOST, port), backlog=_BACKLOG)
@@ -133,16 +134,17 @@ def _spawn_server(files: layout.Layout, listener: socket.socket) -> int:
         sys.executable,
         [*command, "--root", str(files.root), "--listener", str(listener.fileno())],
         os.environ,
-        file_actions=[
+        file_actions=[  # no standard input; standard output and standard error are appended to the log
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(files.log), os.O_WRONLY | os.O_APPEND, 0),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
-        setsid=True,
+        setsid=True,  # Ctrl-C in the terminal must not end the cloud
     )
 
 
 def _wait_for_status(files: layout.Layout, pid: int, endpoint: str) -> LocalCloud:
+    """Return the cloud once it answers. Raises `CloudError`, with the end of its log, if it does not start."""
     deadline, problem = time.monotonic() + _START_SECONDS, f"the local cloud has not started within {_START_SECONDS} s"
     while time.monotonic() < deadline:
         if cloud := _request_status(endpoint, files):
@@ -156,7 +158,7 @@ def _wait_for_status(files: layout.Layout, pid: int, endpoint: str) -> LocalClou
 
 
 def _request_status(endpoint: str, files: layout.Layout) -> LocalCloud | None:
-    """Return the cloud at `endpoint` if it belongs to the same project; another process may use the port by now."""
+    """Return the cloud at `endpoint`; None when nothing answers there, or the cloud of another project."""
     try:
         with urllib.request.urlopen(f"{endpoint}{layout.STATUS_PATH}", timeout=_RESPONSE_SECONDS) as response:  # noqa: S310
             document = json.load(response)

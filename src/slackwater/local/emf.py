@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-_MAX_VALUES = 100  # of one metric in one line, by the format's specification
+# The format's specification allows this number of values for one metric in one line.
+_MAX_VALUES = 100
 
 
 class MetricDatum(NamedTuple):
@@ -27,7 +28,7 @@ def read_metrics(line: str) -> Iterator[MetricDatum]:
     The metadata names metrics and dimensions; their values are members of the document. A metric is a number or a list
     of numbers, a dimension a string. Metrics without such values are skipped.
     """
-    if '"_aws"' not in line:
+    if '"_aws"' not in line:  # most lines are plain log lines; parsing all of them would slow functions down
         return
     try:
         document = json.loads(line)
@@ -41,13 +42,10 @@ def read_metrics(line: str) -> Iterator[MetricDatum]:
     except (ValueError, KeyError, TypeError):
         return
     for namespace, name, unit, names in declared:
-        values = _read_values(document.get(name))
+        value = document.get(name)
+        values = value if isinstance(value, list) else [value]
+        # In Python, true and false are ints.
+        numeric = all(isinstance(item, int | float) and not isinstance(item, bool) for item in values)
         dimensions = {key: document[key] for key in names if isinstance(document.get(key), str)}
-        if values and len(dimensions) == len(names):
-            yield MetricDatum(namespace, name, dimensions, unit, timestamp, values)
-
-
-def _read_values(value: Any) -> tuple[float, ...]:
-    values = value if isinstance(value, list) else [value]
-    numeric = all(isinstance(item, int | float) and not isinstance(item, bool) for item in values)
-    return tuple(float(item) for item in values) if numeric and len(values) <= _MAX_VALUES else ()
+        if numeric and 0 < len(values) <= _MAX_VALUES and len(dimensions) == len(names):
+            yield MetricDatum(namespace, name, dimensions, unit, timestamp, tuple(float(item) for item in values))

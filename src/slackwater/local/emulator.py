@@ -18,8 +18,8 @@ from typing import IO, Any, NamedTuple
 
 from slackwater.local import layout
 
+# HTTP status, headers, body.
 Response = tuple[int, dict[str, str], bytes]
-"""HTTP status, headers, body."""
 
 
 class Scope(NamedTuple):
@@ -39,7 +39,7 @@ def configure(*, state: Path, objects: Path, port: int) -> None:
     os.environ.update(
         GATEWAY_PORT=str(port),
         BIND_HOST=layout.HOST,
-        MINISTACK_HOST="localhost",
+        MINISTACK_HOST="localhost",  # the host in the URLs that the emulator returns
         MINISTACK_REGION=layout.REGION,
         MINISTACK_ACCOUNT_ID=layout.ACCOUNT,
         PERSIST_STATE="1",
@@ -73,10 +73,13 @@ def register_service(name: str, service: Any) -> None:
     `reset`.
     """
     app, key = module("app"), name.replace("-", "_")
+    # The first two tables route requests to the service. The other two make the emulator save and load its state: it
+    # looks for a module of this name, and finds the object instead.
     app.SERVICE_REGISTRY[name] = {"module": key}
     app.SERVICE_HANDLERS[name] = service.handle_request
     app._state_map[key] = key
     app._loaded_modules[key] = service
+    # The router accepts only services of this table: by the name in a request's signature, otherwise by its host.
     module("core.router").SERVICE_PATTERNS[name] = {"host_patterns": [rf"{name}\."]}
 
 
@@ -86,7 +89,8 @@ def register_resource(resource_type: str, handlers: Mapping[str, Callable[..., A
 
 
 def set_api_endpoints(endpoint: str) -> None:
-    """Give HTTP APIs a URL below `endpoint`: not every client resolves the emulator's names under `.localhost`."""
+    """Give HTTP APIs a URL below `endpoint`."""
+    # The emulator's own names, `<id>.execute-api.localhost`, are not resolved by every client.
     handlers = module("services.cloudformation.provisioners")._RESOURCE_HANDLERS["AWS::ApiGatewayV2::Api"]
     create, apis = handlers["create"], module("services.apigateway")._apis
 

@@ -1,6 +1,6 @@
-"""Makes what EMR's image has and PyPI's Spark has not: `python -m slackwater.local.jars [ROOT]`.
+"""Makes the parts of EMR's image that PyPI's Spark lacks: `python -m slackwater.local.jars [ROOT]`.
 
-These are the jars for S3 and Iceberg, and an archive of the classes that a job loads, which halves a job's start time.
+They are the jars for S3 and Iceberg, and an archive of the classes that a job loads, which halves a job's start time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
 from slackwater.local.layout import Layout
 
 _ICEBERG = "1.10.1"
-_SDK = "2.33.0"  # the AWS SDK in iceberg-aws-bundle; S3A runs on the same one
+# The version of the AWS SDK in iceberg-aws-bundle. S3A needs a transfer manager of the same version.
+_SDK = "2.33.0"
 ARTEFACTS = (
     "org.apache.hadoop:hadoop-aws:3.4.1",
     f"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:{_ICEBERG}",
     f"org.apache.iceberg:iceberg-aws-bundle:{_ICEBERG}",
     f"software.amazon.awssdk:s3-transfer-manager:{_SDK}",
 )
-# Modules of the SDK that the artefacts depend on, and that iceberg-aws-bundle already contains.
+# Modules of the SDK that the artefacts depend on. They are excluded, because iceberg-aws-bundle contains them.
 _IN_THE_BUNDLE = (
     *("annotations", "arns", "auth", "aws-core", "bundle", "http-auth-aws", "http-client-spi", "json-utils"),
     *("metrics-spi", "protocol-core", "regions", "s3", "sdk-core", "utils"),
@@ -38,8 +39,8 @@ _TRAINING_JOB = Path(__file__).parent / "emr" / "training_job.py"
 
 def fetch(folder: Path) -> list[Path]:
     """Return the jars in `folder`, after fetching them with Spark's own resolver if needed. Raises `CloudError`."""
-    marker, wanted = folder / "complete", "\n".join(ARTEFACTS)
-    if not marker.exists() or marker.read_text(encoding="utf-8") != wanted:
+    marker, artefacts = folder / "complete", "\n".join(ARTEFACTS)
+    if not marker.exists() or marker.read_text(encoding="utf-8") != artefacts:
         with tempfile.TemporaryDirectory() as temporary:
             scratch, home = Path(temporary), spark.spark_home()
             # spark-submit resolves packages before it runs a program, so an empty one is enough.
@@ -59,13 +60,13 @@ def fetch(folder: Path) -> list[Path]:
             for jar in resolved:
                 shutil.move(jar, folder / jar.name)
         # Written last: without it, the next call fetches everything again.
-        marker.write_text(wanted, encoding="utf-8")
+        marker.write_text(artefacts, encoding="utf-8")
     (folder / "conf").mkdir(exist_ok=True)
     return sorted(folder.glob("*.jar"))
 
 
 def archive_classes(folder: Path) -> Path:
-    """Return the archive of the classes that a job loads, after running a training job to make it if needed.
+    """Return the archive of the classes that a job loads. If it does not exist, a training job is run to make it.
 
     The job runs on a temporary local cloud. Raises `CloudError` when it fails.
     """

@@ -17,6 +17,7 @@ from typing import Any
 
 from slackwater.local.emulator import module
 
+# Workers start in threads, and several of them may use the same layer.
 _LOCK = threading.Lock()
 # A worker reads this file as Lambda does, so that the layer comes before everything else on its path.
 _PATH_FILE = f"python/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages/shared-layer.pth"
@@ -26,6 +27,7 @@ def share_layers(folder: Path) -> None:
     """Give starting Lambda workers a `shared_layer` for each layer's zip; other callers still get the zip itself."""
     functions, worker = module("services.lambda_svc"), module("core.lambda_runtime").Worker
     resolve, spawn = functions._resolve_layer_zip, worker._spawn
+    # Only workers get the small zip. GetLayerVersion, for example, must return the real one.
     spawning: contextvars.ContextVar[bool] = contextvars.ContextVar("spawning", default=False)
 
     @functools.wraps(resolve)
@@ -51,7 +53,7 @@ def shared_layer(layer: bytes, folder: Path) -> bytes:
     with _LOCK:
         if not target.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            # Unpacked aside and then renamed, so that a folder at `target` is complete also after a kill.
+            # Unpacked into another folder and then renamed, so that a folder at `target` is complete even after a kill.
             partial = Path(tempfile.mkdtemp(dir=folder))
             try:
                 with zipfile.ZipFile(io.BytesIO(layer)) as archive:

@@ -21,7 +21,7 @@ class Layout:
         self.log = self.base / "cloud.log"
         self.state = self.base / "state"  # one JSON file per emulated service
         self.objects = self.base / "s3"
-        self.jars = self.base / "jars"  # what EMR's image has and PyPI's Spark has not
+        self.jars = self.base / "jars"  # the parts of EMR's image that PyPI's Spark lacks
         self.layers = self.base / "layers"  # Lambda layers, unpacked
         self.jobs = self.base / "emr"  # one folder per job run
 

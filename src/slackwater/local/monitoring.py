@@ -19,7 +19,7 @@ from slackwater.local.emulator import Scope, module, request_scope
 
 _LOG = logging.getLogger("slackwater.local")
 _PAUSE_SECONDS = 1
-_QUEUE_METRIC_SECONDS = 60  # SQS measures a queue once a minute
+_QUEUE_METRIC_SECONDS = 60  # SQS puts the metrics of a queue once a minute
 
 
 class Monitoring:
@@ -28,7 +28,9 @@ class Monitoring:
     def __init__(self, touch: Callable[[], None]) -> None:
         """`touch` is called when something has changed that must be saved."""
         self._touch = touch
+        # Metrics that are not put yet. Threads append to it without a lock: a deque is thread-safe.
         self._pending: deque[tuple[Scope, MetricDatum]] = deque()
+        # By account, region and queue: when it was measured, its visible messages, when the oldest message was sent.
         self._measured_queues: dict[tuple[Scope, str], tuple[float, int, float | None]] = {}
 
     def register(self) -> None:
@@ -54,7 +56,7 @@ class Monitoring:
         module("services.cloudwatch")._evaluate_alarm = evaluate_alarm
 
     async def run(self) -> None:
-        """Run `step` once a second on the event loop, between two requests; never returns."""
+        """Run `step` once a second on the event loop, between two requests; it runs until it is cancelled."""
         while True:
             await asyncio.sleep(_PAUSE_SECONDS)
             try:
@@ -64,7 +66,10 @@ class Monitoring:
                 _LOG.exception("Metrics and alarms could not be updated")
 
     def step(self, now: float) -> bool:
-        """Put the metrics of the last second and evaluate every alarm. Return whether anything changed."""
+        """Put the metrics of the last second and evaluate every alarm. Return whether anything changed.
+
+        `now` is in seconds since the epoch.
+        """
         metrics, changed = module("services.cloudwatch"), False
         self._measure_queues(now)
         for _ in range(len(self._pending)):
@@ -80,11 +85,14 @@ class Monitoring:
         return changed
 
     def _measure_queues(self, now: float) -> None:
-        """Measure the queues that have changed, and once a minute those that hold messages."""
+        """Measure the queues that have changed, and once a minute those that hold messages.
+
+        The emulator has no metrics of queues. Changes are measured within a second, so that alarms fire without a wait.
+        """
         for (account, region, _), queue in module("services.sqs")._queues.all_items():
             key, messages = (Scope(account, region), queue["name"]), list(queue["messages"])
             visible = sum(message["visible_at"] <= time.time() for message in messages)
-            oldest = min((message["sent_at"] for message in messages), default=None)  # also of those in flight
+            oldest = min((message["sent_at"] for message in messages), default=None)  # messages in flight count too
             measured_at, *measured = self._measured_queues.get(key, (0.0, None, None))
             if measured == [visible, oldest] and (oldest is None or now - measured_at < _QUEUE_METRIC_SECONDS):
                 continue

@@ -13,7 +13,8 @@ from typing import Any
 
 from slackwater.local.emulator import module
 
-_MAX_BATCH_BYTES = 6_000_000  # the payload of one invocation of a function
+# Lambda's limit for the payload of one invocation is 6 MB.
+_MAX_BATCH_BYTES = 6_000_000
 
 
 def register() -> None:
@@ -21,12 +22,13 @@ def register() -> None:
     queues, topics, functions = (module(f"services.{name}") for name in ("sqs", "sns", "lambda_svc"))
     receive, deliver = queues._receive_messages_for_esm, topics._deliver_to_sqs
 
-    # The emulator hands over what a queue holds at once, and at most ten messages. AWS collects messages for
-    # MaximumBatchingWindowInSeconds, or until BatchSize or the size of a payload is reached.
+    # The emulator invokes the function with the messages that a queue holds, at most ten. AWS collects messages for
+    # MaximumBatchingWindowInSeconds, or until BatchSize or the limit of a payload is reached.
     @functools.wraps(receive)
     def receive_messages(queue_url: str, max_number: int) -> Any:
         with queues._queues_lock:
             queue = queues._get_q(queue_url)
+            # The emulator's own function begins with these two: expired messages, then messages for the dead letters.
             queues._expire_retained(queue)
             queues._dlq_sweep(queue)
             now, arn = time.time(), queue["attributes"]["QueueArn"]

@@ -27,6 +27,7 @@ from slackwater.local.emr.store import EmrStore
 from slackwater.local.lambda_layers import share_layers
 from slackwater.local.monitoring import Monitoring
 
+# Hypercorn's default of 5 s would close connections that SDKs still keep in their pools.
 _KEEP_ALIVE_SECONDS = 75
 Asgi = Callable[..., Awaitable[None]]
 
@@ -44,6 +45,7 @@ def main() -> None:
 async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     endpoint = f"http://{layout.HOST}:{port}"
+    # The order matters: settings before the emulator is imported, extensions before it loads its state and serves.
     emulator.configure(state=files.state, objects=files.objects, port=port)
     from hypercorn.asyncio import serve  # noqa: PLC0415 - the emulator patches it and must be imported first
     from hypercorn.config import Config  # noqa: PLC0415

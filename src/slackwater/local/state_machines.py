@@ -16,11 +16,15 @@ from typing import Any, NoReturn
 from slackwater.local.emulator import module
 
 _INTEGRATION = "arn:aws:states:::"
-_state: contextvars.ContextVar[tuple[Any, Any]] = contextvars.ContextVar("state")  # definition and execution
+# Definition and execution of the state that the current thread runs. The emulator passes neither to integrations.
+_state: contextvars.ContextVar[tuple[Any, Any]] = contextvars.ContextVar("state")
 
 
 class TaskAbandoned(SystemExit):
-    """Ends the thread of an integration whose result is no longer wanted; any other error would fail the execution."""
+    """Ends the thread of an integration whose result nobody needs any more.
+
+    It is a `SystemExit`, because the emulator catches every `Exception` and fails the execution, which has ended.
+    """
 
 
 class TaskHandle:
@@ -36,7 +40,7 @@ class TaskHandle:
 
 
 def register_integration(prefix: str, call: Callable[[str, Any, TaskHandle], Any]) -> None:
-    """Let states whose resource starts with `prefix` run `call(resource, arguments, task)`."""
+    """Run `call(resource, arguments, task)` for states whose resource starts with `prefix`; it returns their result."""
 
     def dispatch(resource: str, arguments: Any) -> Any:
         definition, execution = _state.get()
@@ -67,7 +71,8 @@ def complete_states() -> None:
         machines._add_event,
     )
 
-    # The emulator leaves the thread of a stopped or timed-out task running, so that its job would continue.
+    # The emulator does not end the thread of a stopped or timed-out task, so its job would continue. `TaskHandle` shows
+    # the integration that its task is abandoned.
     @functools.wraps(execute_task)
     def execute_tracked_task(state_def: Any, raw_input: Any, execution: Any, ctx: Any) -> Any:
         token = _state.set((state_def, execution))
@@ -84,7 +89,8 @@ def complete_states() -> None:
             return machines._apply_jsonata_output(state_def, data, ctx, default=data)
         return apply_output_path(state_def, data, ctx)
 
-    # AWS names service and action in the events of a task, `lambda` and `invoke`; the emulator the whole resource.
+    # In the events of a task, AWS names the service and the action, such as `lambda` and `invoke`. The emulator writes
+    # the whole resource.
     @functools.wraps(add_event)
     def add_aws_event(execution: Any, event_type: str, details: Any = None) -> Any:
         return add_event(execution, event_type, {key: split_resource(value) for key, value in (details or {}).items()})

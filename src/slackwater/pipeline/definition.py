@@ -20,8 +20,8 @@ class StepUse(Model):
     """Names of sources or of other steps, in the order that the step expects."""
     parameters: Annotated[dict[str, Any], Field(alias="with")] = {}
     exchange: bool = False
-    """Whether to end the Spark job after this step and store its rows as Arrow files, also where the next step could
-    run in the same job."""
+    """Whether to end the Spark job after this step and store its rows as Arrow files, even if the next step could run
+    in the same job."""
 
 
 class Publish(Model):
@@ -35,16 +35,18 @@ class Schedule(Model):
     """When days are processed and monitored, in the local time of the pipeline's timezone."""
 
     process: Cron = "0 3 * * *"
+    """When a day is run."""
     monitor: Cron = "0 6 * * *"
+    """When finished days are checked for late data."""
     buffer_hours: Annotated[int, Field(ge=0, le=720)] = 2
-    """`process` runs the latest day that ended at least this many hours before."""
+    """`process` runs the latest day that ended at least this many hours before; at most 720, which is 30 days."""
 
 
 class Late(Model):
     """How late data of finished days is handled."""
 
     window_days: Annotated[int, Field(gt=0, le=366)] = 7
-    """How many days before the current one are checked again."""
+    """How many days before the current one are checked for late data."""
     thresholds: dict[Name, LateThresholds] = {}
     """By source: thresholds that replace those of the source's own definition."""
 
@@ -53,9 +55,10 @@ class Pipeline(Model):
     """A graph of steps over sources, which runs for one local day at a time and publishes the table of its name."""
 
     pipeline: Name
+    """Also the name of the file and of the table in the warehouse."""
     description: str = ""
     timezone: TimeZone = "UTC"
-    """A day is the 23, 24 or 25 hours between two midnights in this timezone."""
+    """A day is the time between two midnights in this timezone: 24 hours, or 23 or 25 when the clocks change."""
     sources: Annotated[tuple[Name, ...], Field(min_length=1)]
     steps: Annotated[dict[Name, StepUse], Field(min_length=1)]
     publish: Publish
@@ -66,17 +69,21 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def _check_names(self) -> Pipeline:
+        # `depends_on` names sources and steps alike.
         common = set(self.sources) & set(self.steps)
         if common:
             raise ValueError(f"steps may not be named like sources: {', '.join(sorted(common))}")
         if self.publish.step not in self.steps:
-            raise ValueError(f"publish.step names no step: {self.publish.step!r}")
+            raise ValueError(
+                f"publish.step: no step {self.publish.step!r} in this pipeline (its steps: {', '.join(self.steps)})"
+            )
+        # Publishing adds the column `date`: a row of the table is identified by its day and the rest of the key.
         if "date" not in self.publish.key:
             raise ValueError("publish.key must contain `date`, the column by which the table is partitioned")
         unknown = sorted(set(self.late.thresholds) - set(self.sources))
         if unknown:
             raise ValueError(
-                f"late.thresholds: {', '.join(unknown)} is no source of this pipeline "
+                f"late.thresholds: {', '.join(unknown)} is not a source of this pipeline "
                 f"(its sources: {', '.join(self.sources)})"
             )
         return self

@@ -1,7 +1,7 @@
 """The retry policy of every task of every state machine.
 
 The ASL files state no policy for transient failures. `with_retries` adds it when a pipeline is compiled and when the
-other machines are synthesised, so two tasks of one service can never differ. Bad input fails at once.
+other machines are synthesised, so all tasks of one service have the same policy. Bad input is not retried.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ RETRIES: dict[str, dict[str, Any]] = {
             "Lambda.ServiceException",
             "Lambda.AWSLambdaException",
             "Lambda.SdkClientException",
+            # Errors of our own functions: Step Functions names a Python exception by its class.
             "Throttled",
             "DayChanged",
         ],
+        # Pauses of up to 2, 4, 8, 16 and 32 seconds: about a minute in total.
         "IntervalSeconds": 2,
         "BackoffRate": 2,
         "MaxAttempts": 5,
+        # Each pause is a random part of that: executions that were throttled together do not retry together.
         "JitterStrategy": "FULL",
     },
     SPARK_JOB: {
@@ -72,6 +75,7 @@ def with_retries(machine: Machine) -> Machine:
                     f"state {name!r}: no retry policy for the resource {state['Resource']} "
                     f"(add one to slackwater.pipeline.retries; there are: {', '.join(RETRIES)})"
                 )
+            # Step Functions applies the first retrier that names the error.
             state["Retry"] = [*state.get("Retry", []), copy.deepcopy(RETRIES[state["Resource"]])]
         if "ItemProcessor" in state:
             state["ItemProcessor"] = with_retries(state["ItemProcessor"])

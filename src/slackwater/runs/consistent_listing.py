@@ -1,4 +1,4 @@
-"""A listing of a source's objects that is not mixed up by pulls running at the same time."""
+"""A listing of a source's objects that agrees with the file cache, also while pulls replace files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from slackwater.receiver.pull.file_cache import FileCache, FileEntry, FileVersio
 from slackwater.sources.definition import Source
 from slackwater.storage import StoredObject
 
+# A pull changes a file's entry only a few times, so the first or second listing is usually consistent. After the last
+# one the caller fails with `DayChanged`, which the state machine retries after a pause.
 _MAX_LISTINGS = 5
 
 
@@ -23,10 +25,10 @@ class ConsistentListing(NamedTuple):
 def consistent_listing(
     source: Source, list_objects: Callable[[], Iterable[StoredObject]], *, files: FileCache, bucket: str
 ) -> ConsistentListing:
-    """List objects of the source, without those that a pull has half written or superseded.
+    """List objects of the source, without those that a pull has only half written or has superseded.
 
-    Calls `list_objects` again when the content of a file has changed during the listing. Raises `DayChanged` when the
-    files keep changing.
+    `list_objects` lists the objects of the source that the caller needs; it is called again when the content of a file
+    has changed during the listing. `bucket` is the bucket of raw events. Raises `DayChanged` when files keep changing.
     """
     if source.pull is None:
         return ConsistentListing(list(list_objects()), [])
@@ -37,12 +39,13 @@ def consistent_listing(
         objects, entries_before = list(list_objects()), entries
         entries = files.entries(source.source)
         if _contents(entries) == _contents(entries_before):
-            unsettled = uncommitted_objects(entries, bucket=bucket)
-            return ConsistentListing([item for item in objects if item.uri not in unsettled], entries)
+            uncommitted = uncommitted_objects(entries, bucket=bucket)
+            return ConsistentListing([item for item in objects if item.uri not in uncommitted], entries)
     raise DayChanged(f"files of {source.source} kept changing while its objects were listed")
 
 
 def _contents(entries: Iterable[FileEntry]) -> dict[str, tuple[FileVersion | None, ...]]:
-    """Return the contents of each file; leases and times are left out, because they do not change any object."""
+    """Return the versions of each file, by path. Leases and times are left out: they do not change any object."""
     contents = {entry.path: (entry.version, entry.writing, *entry.superseded) for entry in entries}
+    # An entry without any version, such as that of a file that was only claimed so far, has no objects.
     return {path: versions for path, versions in contents.items() if any(versions)}

@@ -21,22 +21,34 @@ class Day(NamedTuple):
 
     @property
     def hours(self) -> int:
-        """Whole hours: 24, or 23 or 25 on the day of a change to or from summer time."""
+        """Its length, rounded to hours: 24, or 23 or 25 on the day of a change to or from summer time."""
         return round((self.end - self.start) / HOUR)
 
     def partitions(self) -> Iterator[Partition]:
         """Yield the partition of every UTC hour that overlaps the day, in order."""
+        # The first hour may begin before the day: the offsets of some timezones are not whole hours.
         hour = self.start.replace(minute=0, second=0, microsecond=0)
         while hour < self.end:
             yield partition_of(hour)
             hour += HOUR
 
 
-def day_of(local_date: date, timezone: str) -> Day:
-    """Return the day of `local_date` in the IANA timezone.
+def parse_date(value: str) -> date:
+    """Return the date of a string such as 2013-03-10. Raises `ValueError` for any other format."""
+    parsed = date.fromisoformat(value)
+    # Python also accepts 20130310 and 2013-W10-7. The string is part of keys and URIs, so a day has only one.
+    if parsed.isoformat() != value:
+        raise ValueError(f"{value!r} is not a date such as 2013-03-10")
+    return parsed
 
-    Where a clock change skips midnight, the day starts at the first local time after the gap.
+
+def day_of(local_date: date, timezone: str) -> Day:
+    """Return the day of `local_date` in the IANA timezone, such as `America/New_York`.
+
+    Where a change to summer time skips midnight, the day starts at the first local time after the gap.
     """
+    # `time()` has `fold=0`, which means the offset before a change of the clocks. So a skipped midnight gives the
+    # instant of the change, and a midnight that occurs twice gives the first one.
     start, end = (
         datetime.combine(midnight, time(), tzinfo=ZoneInfo(timezone)).astimezone(UTC)
         for midnight in (local_date, local_date + timedelta(days=1))

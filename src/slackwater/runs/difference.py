@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from itertools import chain
 from typing import NamedTuple
 
 from slackwater.runs.manifest import InputManifest, InputObject, Record
@@ -23,7 +23,7 @@ class Amount(Record):
 
 
 class Change(StrEnum):
-    """How an input, or a row, differs between two versions of a day."""
+    """How an input, or a row of the output, differs between two versions of a day."""
 
     ADDED = "added"
     CHANGED = "changed"
@@ -35,6 +35,7 @@ class InputChange(Record):
 
     source: str
     date: str
+    """Of the partition, UTC."""
     hour: str
     """Of the partition, UTC."""
     file: str | None
@@ -43,7 +44,7 @@ class InputChange(Record):
     before: Amount = Amount()
     now: Amount = Amount()
     arrived: datetime | None = None
-    """When the newest of its objects was written, UTC; None for removed objects."""
+    """When the newest of the objects in `now` was written, UTC; None when all were removed."""
 
 
 class FileChange(NamedTuple):
@@ -70,14 +71,14 @@ class SourceDifference(Record):
     """In order of hour and file; empty when nothing has changed."""
 
     def amount(self, change: Change) -> Amount:
-        """Return the total of the changes of one type: of removed inputs what they had, of others what they have."""
+        """Return the total of the changes of one type: `before` of removed inputs, `now` of all others."""
         amounts = (
             item.before if change is Change.REMOVED else item.now for item in self.changes if item.change is change
         )
         return sum(amounts, Amount())
 
     def by_file(self) -> list[FileChange]:
-        """Return the changes grouped by file and type of change: a file with added and changed hours gives two."""
+        """Group the changes by file and type of change. A file with added and changed hours gives two `FileChange`s."""
         groups: dict[tuple[str | None, Change], list[InputChange]] = {}
         for item in self.changes:
             groups.setdefault((item.file, item.change), []).append(item)
@@ -96,7 +97,8 @@ class SourceDifference(Record):
 
     @property
     def late(self) -> Amount:
-        """Late data: added objects, and all objects of changed files."""
+        """Late data: the added objects, and all objects of changed files, as they are now."""
+        # A changed file counts as a whole, because a manifest does not show which of its rows are new.
         return self.amount(Change.ADDED) + self.amount(Change.CHANGED)
 
     @property
@@ -122,35 +124,48 @@ def difference(before: InputManifest, now: InputManifest, *, sources: Iterable[s
     )
 
 
+class _Group(NamedTuple):
+    """Objects that one `InputChange` describes."""
+
+    source: str
+    date: str
+    hour: str
+    file: str | None
+    change: Change
+
+
 def total_amount(objects: Iterable[InputObject]) -> Amount:
     """Return the number of the objects, with their rows and bytes in total."""
     return sum((Amount(objects=1, rows=item.rows, bytes=item.bytes) for item in objects), Amount())
 
 
 def input_changes(before: Iterable[InputObject], now: Iterable[InputObject]) -> tuple[InputChange, ...]:
-    """Return the changes of one source's objects, by partition, file and type of change."""
+    """Return the changes of one source's objects, by partition, file and type of change, in order of hour and file."""
     old, new = {item.identity: item for item in before}, {item.identity: item for item in now}
     removed = [item for identity, item in old.items() if identity not in new]
     added = [item for identity, item in new.items() if identity not in old]
+    # An object is named by the hash of its batch or file. So a file with new content has new objects, and these are
+    # matched with the old ones by the file. Pushed events have no file: they change only if an object was overwritten.
     overwritten = {item.uri for item in removed} & {item.uri for item in added}
     replaced_files = ({item.file for item in removed} & {item.file for item in added}) - {None}
 
-    groups: dict[tuple[str, str, str | None, Change], tuple[list[InputObject], list[InputObject]]] = {}
-    for side, item in chain(((0, item) for item in removed), ((1, item) for item in added)):
+    def group_of(item: InputObject, otherwise: Change) -> _Group:
         is_changed = item.uri in overwritten or item.file in replaced_files
-        change = Change.CHANGED if is_changed else (Change.REMOVED, Change.ADDED)[side]
-        groups.setdefault((item.date, item.hour, item.file, change), ([], []))[side].append(item)
+        return _Group(item.source, item.date, item.hour, item.file, Change.CHANGED if is_changed else otherwise)
+
+    removed_by_group: defaultdict[_Group, list[InputObject]] = defaultdict(list)
+    added_by_group: defaultdict[_Group, list[InputObject]] = defaultdict(list)
+    for item in removed:
+        removed_by_group[group_of(item, Change.REMOVED)].append(item)
+    for item in added:
+        added_by_group[group_of(item, Change.ADDED)].append(item)
     changes = [
         InputChange(
-            source=(old_objects or new_objects)[0].source,
-            date=date,
-            hour=hour,
-            file=file,
-            change=change,
-            before=total_amount(old_objects),
-            now=total_amount(new_objects),
-            arrived=max((item.arrived for item in new_objects), default=None),
+            **group._asdict(),
+            before=total_amount(removed_by_group[group]),
+            now=total_amount(added_by_group[group]),
+            arrived=max((item.arrived for item in added_by_group[group]), default=None),
         )
-        for (date, hour, file, change), (old_objects, new_objects) in groups.items()
+        for group in {*removed_by_group, *added_by_group}
     ]
     return tuple(sorted(changes, key=lambda item: (item.date, item.hour, item.file or "", item.change)))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
 from slackwater.errors import DayChanged, InputError
 from slackwater.project import Project
-from slackwater.runs.day import Day, day_of
+from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.difference import Amount, difference
 from slackwater.runs.inputs import InputListing, published_manifest
 from slackwater.runs.manifest import InputManifest
@@ -60,7 +60,7 @@ class Freezer:
     exchange_bucket: str
     now: Callable[[], datetime]
     on_run_lost: Callable[[str], None]
-    """Called with the pipeline when the day of a run whose execution is gone has been taken over."""
+    """Called with the name of the pipeline after the day of a lost run was claimed by another execution."""
 
     def freeze(
         self,
@@ -72,37 +72,43 @@ class Freezer:
         force: bool = False,
         allow_fewer: bool = False,
     ) -> Frozen:
-        """List the day's inputs, write the manifest, and claim the day for `execution`, an ARN.
+        """List the day's inputs, write the manifest, and claim the day for an execution.
 
-        A second call by the same execution returns the same result. `force` runs the day even if its inputs and its
-        definition are those of the published run.
+        `execution` is the ARN of the Step Functions execution; a second call for it returns the run that it has
+        claimed. `force` runs the day even if its inputs and its definition are those of the published run. Only the
+        action `RUN` claims the day.
 
-        Raises `InputError` when `date` is not a date or has not begun, and when inputs of the published run are gone,
-        unless `allow_fewer`; `UnknownName` when the project has no such pipeline.
+        Raises `InputError` when `date` is not a date such as 2013-03-10 or has not begun, and when inputs of the
+        published run are gone, unless `allow_fewer`; `UnknownName` when the project has no such pipeline; `DayChanged`
+        and `CloudError` as `InputListing.manifest` does.
         """
         day = self._day(pipeline, date)
+        # The record is read before the objects are listed. The claim below is conditional on its version, so it fails
+        # when another execution has published the day in between: this listing may be older than the other one's.
         record = self.table.day(pipeline, date)
-        if record.active and record.active.execution == execution:
-            return Frozen(action=FreezeAction.RUN, run=record.active.run)
-        if record.active and self._is_alive(record.active):
+        active = record.active
+        if active and active.execution == execution:
+            return Frozen(action=FreezeAction.RUN, run=active.run)
+        if active and is_alive(self.executions, active.execution, since=active.since, now=self.now()):
             return Frozen(action=FreezeAction.WAIT)
         published = record.published
         before = published_manifest(self.store, published) if published else None
         manifest = self.inputs.manifest(pipeline, day, known=before.objects if before else ())
         if before and not allow_fewer:
             _refuse_removed_inputs(before, manifest, sources=self.project.pipeline(pipeline).sources)
-        run = self._run(manifest, record, correlation_id)
-        # A run without a recorded outcome may have published: then the table may not hold what `published` says.
-        is_outcome_known = record.active is None and not record.outcome_unknown
+        run = self._next_run(manifest, record, correlation_id)
+        # A run without a recorded outcome may have committed: the table may hold its rows, not those of `published`.
+        is_outcome_known = active is None and not record.outcome_unknown
         if published and published.run.run_id == run.run_id and is_outcome_known and not force:
             return Frozen(action=FreezeAction.UNCHANGED, run=published.run, publication=published.publication)
-        # The manifest comes first: a claimed day always has the manifest that its run refers to.
+        # The manifest comes first, so that a claimed day always has the manifest that its run refers to. Its name is
+        # the digest of the inputs: if it exists, an earlier run has read the same ones.
         self.store.put_new(run.manifest, manifest.model_dump_json().encode())
         try:
-            # The lost run is closed before the claim removes the only reference to it.
-            if record.active:
-                self._close(record.active)
-            self._claim(run, record, execution, manifest.frozen_at)
+            # The lost run is closed first: the claim replaces `active`, the only reference to it.
+            if active:
+                self._close_lost_run(active.run)
+            self._claim_day(run, record, execution, manifest.frozen_at)
         except DayChanged:
             return Frozen(action=FreezeAction.WAIT)
         return Frozen(action=FreezeAction.RUN, run=run)
@@ -111,17 +117,15 @@ class Freezer:
         """Return the day. Raises as `freeze` does for a wrong date or pipeline."""
         timezone = self.project.pipeline(pipeline).timezone
         try:
-            day = day_of(date.fromisoformat(local_date), timezone)
+            day = day_of(parse_date(local_date), timezone)
         except ValueError as error:
             raise InputError(f"date: {local_date!r} is not a date such as 2013-03-10") from error
         if day.start > self.now():
             raise InputError(f"date: {local_date} has not begun in {timezone}")
         return day
 
-    def _is_alive(self, active: ActiveRun) -> bool:
-        return is_alive(self.executions, active.execution, since=active.since, now=self.now())
-
-    def _run(self, manifest: InputManifest, record: DayRecord, correlation_id: str) -> Run:
+    def _next_run(self, manifest: InputManifest, record: DayRecord, correlation_id: str) -> Run:
+        """Return the day's next attempt, which reads the manifest. Nothing is stored yet."""
         run_id = run_identity(
             pipeline=manifest.pipeline,
             date=manifest.date,
@@ -143,9 +147,8 @@ class Freezer:
             bytes=manifest.bytes,
         )
 
-    def _close(self, lost: ActiveRun) -> None:
-        """Record as failed a run whose execution ended without an outcome: it was stopped, or its machine was lost."""
-        run = lost.run
+    def _close_lost_run(self, run: Run) -> None:
+        """Record as failed a run whose execution ended without recording an outcome, such as one that was stopped."""
         record = self.table.run(run.pipeline, run.date, run.attempt)
         if record and record.state is RunState.RUNNING:
             error = "its execution ended without recording an outcome"
@@ -153,8 +156,8 @@ class Freezer:
                 run=record.model_copy(update={"state": RunState.FAILED, "ended_at": self.now(), "error": error})
             )
 
-    def _claim(self, run: Run, record: DayRecord, execution: str, started_at: datetime) -> None:
-        """Record the run and that the day belongs to `execution`. Raises `DayChanged` when another one was faster."""
+    def _claim_day(self, run: Run, record: DayRecord, execution: str, started_at: datetime) -> None:
+        """Record the run, and that `execution` owns the day. Raises `DayChanged` when the day's record has changed."""
         claimed = record.model_copy(
             update={
                 "attempts": run.attempt,
@@ -164,19 +167,18 @@ class Freezer:
         )
         started = RunRecord(run=run, state=RunState.RUNNING, execution=execution, started_at=started_at)
         self.table.save(run=started, day=claimed)
-        # After the claim: of several executions that close the same lost run, only the one that gets the day reports
-        # it.
+        # Reported after the claim: several executions may close the same lost run, but only one of them gets the day.
         if record.active:
             self.on_run_lost(run.pipeline)
 
 
 def _refuse_removed_inputs(before: InputManifest, now: InputManifest, *, sources: Collection[str]) -> None:
-    """Raise `InputError` if inputs of `sources`, which the pipeline reads today, are gone."""
+    """Raise `InputError` if inputs of `sources` are gone; `sources` are those that the pipeline reads now."""
     removed = [item for source in difference(before, now, sources=sources) for item in source.removed]
     if removed:
         amount, first = sum((item.before for item in removed), Amount()), removed[0]
         raise InputError(
             f"{amount.objects} objects ({amount.rows} events) that the published run of {before.date} has read are "
             f"gone, such as those of {first.file or 'pushed events'} of {first.source} in {first.date} {first.hour}:00 "
-            "UTC: if that is right, run the day with --allow-fewer"
+            "UTC: if they were removed on purpose, run the day with --allow-fewer"
         )

@@ -24,10 +24,11 @@ from slackwater.runs.record import PublishedRun
 from slackwater.sources.partitions import object_uri, source_prefix
 from slackwater.storage import ObjectStore, StoredObject
 
-# Parallel requests for metadata and bodies. A day needs few listings, so they run one after the other.
+# Threads that read metadata and bodies of objects. A day needs few listings, so they run one after the other.
 _READERS = 16
+# Total size of the objects whose ids are read at the same time, which bounds the memory of a Lambda function. A larger
+# object is read alone.
 _MAX_BYTES = 64 * 2**20
-"""Size of the objects that are in memory at once while their ids are read; a larger object is read alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +42,12 @@ class InputListing:
     now: Callable[[], datetime]
 
     def manifest(self, pipeline: str, day: Day, *, known: Iterable[InputObject] = ()) -> InputManifest:
-        """List the objects of the day.
+        """List the objects of the pipeline's day, and return them as an input manifest, which is not stored yet.
 
-        `known` are the objects of an earlier manifest. The metadata of an object that is the same is not read again;
-        the file that it belongs to is looked up again, because two files may have shared its content and one of them
-        may have changed since. Of a source with an id column, the ids of a partition are read when its objects differ
-        from `known`, and objects that hold only duplicates are left out.
+        `known` are the objects of an earlier manifest: the metadata of an unchanged object is not read again. The file
+        that it belongs to is looked up again, because two files may have shared its content and one of them may have
+        changed since. For a source with an id column, the ids of a partition are read only when its objects differ from
+        `known`, and objects that hold only duplicates are left out.
 
         Raises `DayChanged` when files of a source keep changing during the listing, and `CloudError` for an object
         that the receiver has not written.
@@ -65,7 +66,7 @@ class InputListing:
     def _inputs(
         self, source: str, day: Day, known: Mapping[str, InputObject], pool: ThreadPoolExecutor
     ) -> Iterator[InputObject]:
-        """Return the source's objects with the events that count."""
+        """Yield the source's objects with the number of events that count. The caller keeps `pool` open meanwhile."""
         definition = self.project.source(source)
         listing = consistent_listing(
             definition, partial(self._stored_objects, source, day), files=self.files, bucket=self.raw_bucket
@@ -88,7 +89,7 @@ class InputListing:
         return without_duplicates(objects, known=known_of_source, read_ids=read_ids)
 
     def _files_by_object(self, entries: Iterable[FileEntry], day: Day) -> dict[str, list[str]]:
-        """Return the paths of the files by the URIs of their objects: files with the same content share objects."""
+        """Return the sorted paths of the files of each object, by its URI: files with equal content share objects."""
         partitions, paths = set(day.partitions()), dict[str, list[str]]()
         for entry in sorted(entries, key=lambda entry: entry.path):
             if version := entry.version:
@@ -101,6 +102,7 @@ class InputListing:
         """List the objects of the day's hours, with one listing for each UTC date."""
         partitions = set(day.partitions())
         for utc_date in sorted({partition.date for partition in partitions}):
+            # One listing of a date returns at most 24 hours and needs fewer calls than one listing for each hour.
             prefix = f"{source_prefix(self.raw_bucket, source)}date={utc_date}/"
             hours = {partition.hour for partition in partitions if partition.date == utc_date}
             for stored in self.store.list(prefix):
@@ -108,22 +110,25 @@ class InputListing:
                     yield stored
 
     def _input_object(self, stored: StoredObject, files: Sequence[str], known: InputObject | None) -> InputObject:
-        """Return a stored object with its rows and its file, both from its metadata unless the object is known.
+        """Return the input object of a stored object.
 
-        `files` are the files that have its content now. The object belongs to the file that it names, unless only
-        other files have its content.
+        Its rows and its file come from `known` if the object is unchanged, else from the metadata in S3. `files` are
+        the paths of the files that have the object's content now. If the file is not one of them, the first of them
+        replaces it.
         """
 
-        def current_file(named: str | None) -> str | None:
-            return files[0] if files and named not in files else named
+        def current_file(recorded: str | None) -> str | None:
+            return files[0] if files and recorded not in files else recorded
 
         if known and known.identity == (stored.uri, stored.etag, stored.size):
             file = current_file(known.file)
             return known if known.file == file else known.model_copy(update={"file": file})
         metadata = self.store.metadata(stored.uri)
-        rows, named = metadata.get(ROWS, ""), metadata.get(FILE)
+        rows, recorded = metadata.get(ROWS, ""), metadata.get(FILE)
         if not rows.isdecimal():
-            raise CloudError(f"{stored.uri} does not say how many events it holds: it was not written by the receiver")
+            raise CloudError(
+                f"{stored.uri} does not say how many events it holds: it was not written by the receiver (remove it)"
+            )
         return InputObject(
             uri=stored.uri,
             source=partition_value(stored.uri, "source"),
@@ -133,14 +138,15 @@ class InputListing:
             bytes=stored.size,
             rows=int(rows),
             arrived=stored.modified,
-            file=current_file(unquote(named) if named else None),
+            # Metadata in S3 is ASCII, so the receiver percent-encodes the path.
+            file=current_file(unquote(recorded) if recorded else None),
         )
 
 
 def published_manifest(store: ObjectStore, published: PublishedRun) -> InputManifest | None:
-    """Return the input manifest of the published run, or None when it is gone.
+    """Return the input manifest of the published run, or None when it no longer exists.
 
-    Raises `CloudError` when it cannot be read.
+    Raises `CloudError` that names the remedy when it is not a valid manifest.
     """
     run = published.run
     try:
@@ -155,13 +161,13 @@ def published_manifest(store: ObjectStore, published: PublishedRun) -> InputMani
 
 
 def first_error(error: ValidationError) -> str:
-    """Return the first error of a stored model in one line: model, field and what is wrong."""
+    """Return the first error of a stored model in one line: the model, the field, and what is wrong."""
     first = error.errors(include_url=False)[0]
     return f"{error.title}: {'.'.join(map(str, first['loc'])) or '(whole)'}: {first['msg']}"
 
 
 def memory_groups(objects: Iterable[InputObject]) -> Iterator[list[InputObject]]:
-    """Split the objects into groups, each small enough to be in memory at once."""
+    """Split the objects into consecutive groups, each small enough for its bodies to be in memory together."""
     group, size = list[InputObject](), 0
     for item in objects:
         if group and size + item.bytes > _MAX_BYTES:
@@ -174,5 +180,5 @@ def memory_groups(objects: Iterable[InputObject]) -> Iterator[list[InputObject]]
 
 
 def partition_value(uri: str, key: str) -> str:
-    """Return the value of `key=value` in the URI of a partition's object; empty without that key."""
+    """Return the value of `key=value` in the URI of a partition's object, or an empty string without that key."""
     return next((part.removeprefix(f"{key}=") for part in uri.split("/") if part.startswith(f"{key}=")), "")

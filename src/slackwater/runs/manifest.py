@@ -10,24 +10,26 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Record(BaseModel):
-    """Base of the stored models: immutable, and unknown fields are an error."""
+    """Base of the models that are stored as JSON: immutable, and unknown fields are an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class InputObject(Record):
-    """One object of one partition."""
+    """One Parquet object of raw events, which belongs to one partition."""
 
     uri: str
     source: str
     date: str
+    """Of the partition, UTC, such as 2013-03-10."""
     hour: str
+    """Of the partition, UTC: two digits."""
     etag: str
     bytes: Annotated[int, Field(ge=0)]
     rows: Annotated[int, Field(ge=0)]
-    """Events that count: without the duplicates, where the source has an id column."""
+    """Events that count: duplicates do not, if the source has an id column."""
     arrived: datetime
-    """When it was written, UTC."""
+    """When the object was written, UTC."""
     file: str | None = None
     """The partner's file that the events come from; None for pushed events."""
 
@@ -42,6 +44,7 @@ class InputManifest(Record):
 
     pipeline: str
     date: str
+    """The local date of the day, such as 2013-03-10."""
     frozen_at: datetime
     """When the objects were listed, UTC."""
     objects: tuple[InputObject, ...]
@@ -49,9 +52,13 @@ class InputManifest(Record):
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the identities of the objects, in hexadecimal: equal for equal inputs, listed at any time."""
+        """SHA-256 over the identities of the objects, in hexadecimal: equal inputs have equal digests.
+
+        `frozen_at`, and the rows and files of the objects, do not change it.
+        """
         digest = hashlib.sha256()
         for item in sorted(self.objects, key=lambda item: item.uri):
+            # No URI of ours contains a tab or a line feed, so different objects never give the same bytes.
             digest.update(f"{item.uri}\t{item.etag}\t{item.bytes}\n".encode())
         return digest.hexdigest()
 

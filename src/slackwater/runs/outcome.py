@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from slackwater.arrow.reference import ArrowReference
+from slackwater.arrow.reference import ArrowReference, reference_uri
 from slackwater.errors import AccessDenied, CloudError, ObjectMissing
 from slackwater.runs.record import (
     DayRecord,
@@ -26,7 +26,10 @@ from slackwater.storage import ObjectStore
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecorder:
-    """Records the outcome of runs. Every call may be repeated: the second one changes nothing."""
+    """Records the outcome of runs. Step Functions may repeat every call: a second call changes nothing.
+
+    All methods raise `CloudError` for a run that the run table does not contain.
+    """
 
     store: ObjectStore
     table: RunTable
@@ -34,7 +37,8 @@ class RunRecorder:
 
     def record_stage(self, run: Run, stage: str) -> ArrowReference:
         """Record and return the reference that a stage has written. Raises `ObjectMissing` when there is none."""
-        reference = ArrowReference.model_validate_json(self.store.get(f"{run.prefix}{stage}/reference.json"))
+        uri = reference_uri(run.stage_prefix(stage))
+        reference = ArrowReference.model_validate_json(self.store.get(uri))
         record = self._record(run)
         others = tuple(item for item in record.stages if item.stage != stage)
         stages = (*others, StageRecord(stage=stage, reference=reference))
@@ -48,44 +52,47 @@ class RunRecorder:
         """
         publication = Publication.model_validate_json(self.store.get(publication_uri(run.prefix)))
         record, day, now = self._record(run), self.table.day(run.pipeline, run.date), self.now()
+        # A run that another execution has closed as lost stays failed: the day may belong to a later run already.
         if record.state is RunState.RUNNING:
             ended = record.model_copy(update={"state": RunState.PUBLISHED, "ended_at": now, "publication": publication})
             update = {
                 "published": PublishedRun(run=run, publication=publication, at=now),
                 "outcome_unknown": False,
-                # Nobody is notified of the first version: there is nothing to compare it with.
+                # The first version counts as notified: there is no earlier one to compare it with.
                 "notified_attempt": day.notified_attempt if day.published else run.attempt,
             }
             self.table.save(run=ended, day=released(day, run).model_copy(update=update))
         return publication
 
     def record_failure(self, run: Run, *, error: str, cause: str) -> str:
-        """Record and return in one line why the run failed, and release the day.
+        """Record why the run failed, release the day, and return the reason in one line.
 
-        The message that a failed job has written wins over `error` and `cause`, which come from Step Functions.
+        `error` and `cause` come from Step Functions. They are used only if no job has written a message of its own.
         """
         try:
             message = self.store.get(failure_uri(run.prefix)).decode()
-        except (ObjectMissing, AccessDenied):  # without permission to list, S3 denies access to a missing object
+        except (ObjectMissing, AccessDenied):
+            # Without the permission to list the bucket, S3 answers 403 instead of 404 for a missing object.
             message = failure_message(error, cause)
         record, day = self._record(run), self.table.day(run.pipeline, run.date)
         if record.state is RunState.RUNNING:
             ended = record.model_copy(update={"state": RunState.FAILED, "ended_at": self.now(), "error": message})
-            # The last stage's job may have committed before it failed.
+            # The last stage's job may have committed before it failed, so the table may hold the rows of this run.
             self.table.save(run=ended, day=released(day, run).model_copy(update={"outcome_unknown": True}))
         return message
 
     def _record(self, run: Run) -> RunRecord:
+        """Return the record of the run. Raises `CloudError` if the run table does not contain it."""
         record = self.table.run(run.pipeline, run.date, run.attempt)
         if record is None:
-            raise CloudError(f"the run table does not know attempt {run.attempt} of {run.pipeline} for {run.date}")
+            raise CloudError(f"the run table has no attempt {run.attempt} of {run.pipeline} for {run.date}")
         return record
 
 
 def failure_message(error: str, cause: str) -> str:
-    """Return a failure of Step Functions in one line: the error's name and the last line of its cause.
+    """Return an error of Step Functions in one line: its name and the last line of its cause.
 
-    Where `cause` describes a job run or a function's exception as JSON, the line comes from its message.
+    If `cause` is JSON that describes a job run or a function's exception, the line comes from the message in it.
     """
     try:
         details = json.loads(cause)
@@ -93,6 +100,7 @@ def failure_message(error: str, cause: str) -> str:
         details = None
     if isinstance(details, dict):
         cause = str(details.get("StateDetails") or details.get("errorMessage") or cause)
+    # The last line of a stack trace is its message.
     lines = [line.strip() for line in cause.splitlines() if line.strip()]
     return f"{error}: {lines[-1] if lines else 'no cause was given'}"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import date, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from slackwater.arrow.reference import ArrowReference
+from slackwater.runs.day import parse_date
 from slackwater.runs.manifest import Record
 
 
@@ -22,15 +23,16 @@ class RunState(StrEnum):
 
 
 def run_identity(*, pipeline: str, date: str, manifest: str, definition: str) -> str:
-    """Return 32 hex digits that are equal for equal work and different for different work.
+    """Return the id of a run: 32 hex digits, which are equal if and only if all arguments are equal.
 
     `manifest` and `definition` are the digests of the input manifest and of the pipeline's definition.
     """
+    # 128 bits of the SHA-256 leave room for the id in names of limited length, such as EMR's client token of 64.
     return hashlib.sha256("\n".join((pipeline, date, manifest, definition)).encode()).hexdigest()[:32]
 
 
 def _iso_date(value: str) -> str:
-    date.fromisoformat(value)
+    parse_date(value)
     return value
 
 
@@ -38,7 +40,8 @@ IsoDate = Annotated[str, AfterValidator(_iso_date)]
 """A date such as 2013-03-10."""
 
 RUN_LIMIT = 1024
-"""Bytes that a run may take as JSON: it is passed through Step Functions and is one argument of every Spark job."""
+"""The largest size of a `Run` as JSON, in bytes: it passes through Step Functions, and every Spark job receives it as
+one argument."""
 
 
 class Run(Record):
@@ -54,8 +57,15 @@ class Run(Record):
     prefix: str
     """URI prefix of everything that this attempt writes: `s3://exchange/runs/<pipeline>/<date>/<run_id>/<attempt>/`."""
     files: int
+    """Objects in the input manifest."""
     rows: int
+    """Events that count, in all objects."""
     bytes: int
+    """Size of all objects."""
+
+    def stage_prefix(self, stage: str) -> str:
+        """Return the URI prefix of the dataset that this attempt writes for a stage."""
+        return f"{self.prefix}{stage}/"
 
     @property
     def tag(self) -> str:
@@ -65,28 +75,33 @@ class Run(Record):
 
 def version_tag(*, date: str, run_id: str, attempt: int) -> str:
     """Return the Iceberg tag of the table version that an attempt publishes."""
+    # Date and attempt make the tag unique; the start of the id shows a person which tags hold the same inputs.
     return f"{date}-{run_id[:12]}-{attempt}"
 
 
 def failure_uri(prefix: str) -> str:
-    """Return the URI at which a failed job of the attempt with that prefix writes its error."""
+    """Return the URI at which a failed job of an attempt writes its error. `prefix` is `Run.prefix`."""
     return f"{prefix}failure.txt"
 
 
 def publication_uri(prefix: str) -> str:
-    """Return the URI of the publication that the attempt under `prefix` leaves."""
-    return f"{prefix}publish/reference.json"
+    """Return the URI at which the last stage's job of an attempt writes its `Publication`. `prefix` is `Run.prefix`."""
+    # Outside of every `stage_prefix`, so that a stage may have any name.
+    return f"{prefix}publication.json"
 
 
 class Publication(Record):
     """The result of publishing a day, as the job writes it."""
 
     table: str
+    """The warehouse table, as `catalog.database.table`."""
     snapshot_id: str
+    """The Iceberg snapshot of the commit."""
     rows: Annotated[int, Field(ge=0)]
     replaced: Annotated[int, Field(ge=0)]
-    """Rows that the day had before this publish."""
+    """Rows that the day had before, which the commit has removed."""
     seconds: Annotated[float, Field(ge=0)]
+    """How long the audit, the commit and the tag took."""
 
 
 class StageRecord(Record):
@@ -114,25 +129,30 @@ class ActiveRun(Record):
     """The execution that owns a day, and its run."""
 
     execution: str
+    """ARN of the Step Functions execution."""
     run: Run
     since: datetime
+    """When the execution claimed the day, UTC."""
 
 
 class PublishedRun(Record):
-    """The run whose output the warehouse has for a day."""
+    """The run whose output the warehouse holds for a day."""
 
     run: Run
     publication: Publication
     at: datetime
+    """When the publication was recorded, UTC."""
 
 
 class NotificationClaim(Record):
     """The execution that is about to notify people of a published version."""
 
     execution: str
+    """ARN of the Step Functions execution."""
     attempt: int
-    """Of the published version."""
+    """The attempt that has published the version."""
     since: datetime
+    """When the execution claimed the notification, UTC."""
     call: str = ""
     """Unique for each call: Step Functions may call the function of one execution more than once."""
 
@@ -140,21 +160,22 @@ class NotificationClaim(Record):
 class DayRecord(Record):
     """The state of one pipeline's day: the execution that runs it, and the published run.
 
-    `version` counts the writes. A write is conditional on the version that was read, so of two writers at the same
-    time one fails and reads again.
+    `version` counts the writes. A write succeeds only while the stored version is the one that was read, so of two
+    concurrent writers one fails and reads again.
     """
 
     pipeline: str
     date: str
     version: int = 0
     attempts: int = 0
+    """How many runs of the day have started. The latest attempt has this number."""
     active: ActiveRun | None = None
     outcome_unknown: bool = False
-    """Whether a later run has ended without an outcome: it may have published, so the table may not hold `published`.
-    """
+    """Whether a run has failed or was lost since `published` was recorded. It may have committed before, so the table
+    may hold its rows instead."""
     published: PublishedRun | None = None
     notified_attempt: int = 0
-    """The attempt whose output people know: the first published one, then the latest one they were notified of."""
+    """The attempt whose output people know: the first published one, later the last one they were notified of."""
     notification_claim: NotificationClaim | None = None
 
     @property

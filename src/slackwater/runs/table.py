@@ -1,4 +1,4 @@
-"""The port to the run table, and the check whether the execution that has claimed a day still runs."""
+"""The interfaces to the run table and to Step Functions, and the check whether an execution still runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Protocol
 
 from slackwater.runs.record import DayRecord, RunRecord
 
-# DescribeExecution is eventually consistent: it may not know an execution that has just started.
+# DescribeExecution is eventually consistent: it may not know an execution that has just started. AWS documents no limit
+# of the delay.
 _START_GRACE_PERIOD = timedelta(minutes=2)
 
 
 class RunTable(Protocol):
-    """What the library asks of the run table."""
+    """The run table as the library uses it. All methods raise `CloudError` when the table cannot be read or written."""
 
     def day(self, pipeline: str, date: str) -> DayRecord:
         """Return the day's record; the record of a day that was never run has version 0."""
@@ -21,13 +22,13 @@ class RunTable(Protocol):
         """Return the records of all days that the pipeline was ever run for, in order of date."""
 
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
-        """Return one attempt of the day, or None. Attempts are numbered over all runs of a day."""
+        """Return one attempt of the day, or None. Attempts are numbered from 1, over all runs of the day."""
 
     def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
         """Return all runs of the pipeline, or of one of its days, in order of date and attempt."""
 
     def save_day(self, day: DayRecord) -> None:
-        """Write a day alone. Raises `DayChanged` as `save` does."""
+        """Write a day without a run. Raises `DayChanged` as `save` does."""
 
     def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
         """Write a run and, in the same transaction, its day.
@@ -38,13 +39,16 @@ class RunTable(Protocol):
 
 
 class Executions(Protocol):
-    """What the library asks of Step Functions about executions."""
+    """The executions of state machines as the library uses them."""
 
     def is_running(self, execution: str) -> bool | None:
-        """Return whether the execution of that ARN still runs; None when Step Functions does not know it (yet)."""
+        """Return whether the execution with this ARN still runs; None if Step Functions does not know it (yet)."""
 
 
 def is_alive(executions: Executions, execution: str, *, since: datetime, now: datetime) -> bool:
-    """Return whether the execution that claimed a day at `since` may still work on it."""
+    """Return whether the execution, an ARN, that claimed a day at `since` may still work on it.
+
+    An execution that Step Functions does not know counts as alive for two minutes after the claim.
+    """
     running = executions.is_running(execution)
     return now - since < _START_GRACE_PERIOD if running is None else running

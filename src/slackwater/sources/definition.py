@@ -17,7 +17,12 @@ from slackwater.sources.pull_config import PullConfig
 
 # The column with the ids that the receiver generates.
 GENERATED_ID = "_event_id"
+# Types of an event id. A double may be rounded, and a timestamp can be written in several ways.
 _ID_TYPES = frozenset({FieldType.STRING, FieldType.INT64})
+
+
+# No limit is longer than 100 years, so that an instant minus or plus a limit is always a valid date.
+_MAX_AGE_DAYS, _MAX_FUTURE_HOURS = 36_500, 876_000
 
 
 class EventTimestamp(Model):
@@ -26,9 +31,9 @@ class EventTimestamp(Model):
     field: Name
     timezone: TimeZone | None = None
     """Time zone of timestamps without an offset. If none is set, such timestamps are rejected."""
-    max_age_days: Annotated[int, Field(gt=0, le=36_500)] | None = None
+    max_age_days: Annotated[int, Field(gt=0, le=_MAX_AGE_DAYS)] | None = None
     """Older events are rejected. If not set, events of any age are accepted."""
-    max_future_hours: Annotated[int, Field(ge=0, le=876_000)] | None = None
+    max_future_hours: Annotated[int, Field(ge=0, le=_MAX_FUTURE_HOURS)] | None = None
     """Events with a later timestamp are rejected. If not set, any later timestamp is accepted."""
 
     @property
@@ -66,7 +71,7 @@ class Source(Model):
     description: str = ""
     timestamp: EventTimestamp
     event_id: Name | None = None
-    """The field that identifies an event. Of the events with the same id in the same hour, only one counts."""
+    """The field that identifies an event. Events with the same id in the same hour count as one."""
     fields: Fields
     """The fields of an event by the names of their columns."""
     trim: bool = False

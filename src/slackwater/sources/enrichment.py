@@ -19,6 +19,7 @@ class ConstantColumn(Model):
     @field_validator("constant")
     @classmethod
     def _check_range(cls, value: bool | int | float | str) -> bool | int | float | str:
+        # Python's integers have no limit; the column is a 64-bit integer in Arrow, Parquet and Glue.
         if isinstance(value, int) and value not in INT64_RANGE:
             raise ValueError(f"{value} does not fit into a 64-bit integer")
         return value
@@ -55,6 +56,7 @@ class TemplateColumn(Model):
         """Names of the fields that the column is computed from."""
         return frozenset(field for _, field in self.parts if field is not None)
 
+    # The checks cover only the syntax: the names of the fields are checked with the source's, in `Source`.
     @model_validator(mode="after")
     def _check_template(self) -> TemplateColumn:
         try:

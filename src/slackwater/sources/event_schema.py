@@ -12,7 +12,7 @@ ARROW_TYPES: dict[FieldType, pa.DataType] = {
     FieldType.INT64: pa.int64(),
     FieldType.DOUBLE: pa.float64(),
     FieldType.BOOLEAN: pa.bool_(),
-    FieldType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    FieldType.TIMESTAMP: pa.timestamp("us", tz="UTC"),  # Spark and Iceberg have microseconds, not nanoseconds
     FieldType.DATE: pa.date32(),
 }
 TIMESTAMP = ARROW_TYPES[FieldType.TIMESTAMP]

@@ -11,8 +11,8 @@ from slackwater.sources.definition import Source
 def check_evolution(sources: Mapping[str, Source], deployed: Mapping[str, Source]) -> None:
     """Raise `DefinitionError` when a source no longer fits its stored partitions; the message names each problem.
 
-    `deployed` are the sources of the deployed project. New columns are null in objects that are already stored. New
-    sources and removed sources are always allowed.
+    `deployed` contains the sources of the deployed project by name. New columns are allowed: they are null in objects
+    that are already stored. New and removed sources are always allowed.
     """
     problems: list[str] = []
     for name in sorted(sources.keys() & deployed.keys()):

@@ -28,6 +28,7 @@ class FieldType(StrEnum):
 
 _TEMPORAL_TYPES = frozenset({FieldType.TIMESTAMP, FieldType.DATE})
 _NUMBER_TYPES = frozenset({FieldType.INT64, FieldType.DOUBLE})
+# A directive with its letter, or a lone `%` at the end of a pattern.
 _DIRECTIVE = re.compile(r"%.?")
 _SUPPORTED_DIRECTIVES = frozenset("aAbBdHIjmMpSfyYz%")
 
@@ -77,7 +78,7 @@ class FieldDefinition(Model):
         if self.formats and self.type not in _TEMPORAL_TYPES:
             raise ValueError(f"formats are for timestamps and dates, not for {self.type}")
         if {EPOCH_S, EPOCH_MS} <= set(self.formats):
-            raise ValueError(f"formats: {EPOCH_S} and {EPOCH_MS} cannot be told apart: keep one of them")
+            raise ValueError(f"formats: {EPOCH_S} and {EPOCH_MS} cannot be distinguished: keep one of them")
         if self.type is FieldType.DATE and {EPOCH_S, EPOCH_MS} & set(self.formats):
             raise ValueError(
                 "formats: epochs are for timestamps, not for dates: use iso8601 or a pattern such as %d/%m/%Y"

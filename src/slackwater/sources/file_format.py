@@ -21,7 +21,8 @@ OneCharacter = Annotated[str, StringConstraints(min_length=1, max_length=1), Aft
 
 def _check_encoding(value: str) -> str:
     try:
-        b"?".decode(value, "replace")  # Raises LookupError for codecs that do not decode text, such as base64.
+        # `lookup` alone also accepts codecs that do not decode to strings, such as base64: `decode` refuses them.
+        b"?".decode(value, "replace")
         return codecs.lookup(value).name
     except LookupError as error:
         raise ValueError(f"no such encoding: {value!r} (use a name such as utf-8, latin-1, cp1252, utf-16)") from error
@@ -85,6 +86,7 @@ def _expand_shorthand(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
 
 
+# Only for the JSON Schema, so that editors accept `type: tsv`; validation replaces it by a `Csv`.
 class _Tsv(Csv):
     """A CSV file with tabs between its cells."""
 

@@ -1,4 +1,4 @@
-"""Patterns for the names of a partner's files: text, the date and hour of a file, and `*`."""
+"""Patterns for the names of a partner's files: literal strings, the date and hour of a file, and `*`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from datetime import date
 from functools import cached_property
 from typing import NamedTuple
 
+# `{date}`, `{hour}` and `*`. A brace that belongs to none of them is matched too, so that it can be refused.
 _PLACEHOLDER = re.compile(r"\{(?P<type>date|hour)(:(?P<format>[^{}]*))?\}|(?P<any>\*)|(?P<brace>[{}])")
+# Directives of strftime that depend on the date only, and not on a time of day.
 _DATE_DIRECTIVES = frozenset("YmdjyHbB%")
 _HOURS = tuple(f"{hour:02d}" for hour in range(24))
 
@@ -86,6 +88,7 @@ class FilePattern:
 
     def _expression(self, day: date) -> str:
         """Return the regular expression of the names of `day`."""
+        # The hour has two digits, 00 to 23; `*` matches no slash, so it stays within one folder.
         expressions = {"hour": "(?:[01][0-9]|2[0-3])", "any": "[^/]*", "": ""}
         return "".join(
             re.escape(part.literal)

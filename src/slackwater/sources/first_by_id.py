@@ -1,7 +1,7 @@
 """The rule "an event id counts once in its partition" as one SQL expression, for Spark and for DuckDB.
 
-Duplicates of an event are stored, and left out where events are read. Of the events with one id in one partition, the
-first received counts: by `_received_at`, then by position. Events without an id all count.
+Duplicates of an event are stored, and left out where events are read. When several events of a partition have the same
+id, the first one received counts: by `_received_at`, then by position. Events without an id all count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def is_first_of_its_id(id_column: str, *, partition: Sequence[str], position: Se
     the partition (source, date and hour). `position` orders events that were received at the same time: the object,
     then the row in it where an object may hold an id twice.
     """
-    # Rows without an id are windows of their own: in one window, a single task or thread would sort all of them.
+    # Each row without an id gets its own window. Otherwise they would share one, which a single task or thread sorts.
     spread = [f"CASE WHEN {id_column} IS NULL THEN {column} END" for column in position]
     window = f"PARTITION BY {', '.join([*partition, id_column, *spread])}"
     order = f"ORDER BY {', '.join([RECEIVED_AT, *position])}"

@@ -6,6 +6,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 
+# Without ssh-dss: OpenSSH disables it by default since version 7.0.
 ALGORITHMS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 
 
@@ -31,6 +32,7 @@ class HostKey:
             blob = base64.b64decode(encoded[0], validate=True)
         except ValueError:
             blob = b""
+        # RFC 4253, section 6.6: a key begins with the length of its algorithm's name in four bytes, then the name.
         name = algorithm.encode()
         if not blob.startswith(len(name).to_bytes(4, "big") + name):
             raise ValueError(f"{line!r} is not a host key: the part after {algorithm} is not a key of that algorithm")

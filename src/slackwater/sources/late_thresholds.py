@@ -12,8 +12,8 @@ from slackwater.model import Model
 class LateThresholds(Model):
     """How much late data of a source makes a finished day run again. Reaching one threshold is enough.
 
-    All data counts that arrived after the inputs of the published run were listed: new objects, and all rows of a file
-    that changed.
+    Late data is all data that arrived after the inputs of the published run were listed: new objects, and all rows of a
+    file that changed.
     """
 
     percent: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
@@ -28,6 +28,7 @@ class LateThresholds(Model):
         thresholds = {name: value for name, value in self if value is not None}
         if not thresholds:
             raise ValueError("set at least one of percent, bytes, rows")
+        # A threshold of 0 is reached by any late data, so another threshold next to it would never decide.
         zero = [name for name, value in thresholds.items() if value == 0]
         if zero and len(thresholds) > 1:
             others = ", ".join(name for name in thresholds if name != zero[0])

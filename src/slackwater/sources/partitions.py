@@ -12,6 +12,7 @@ class Partition(NamedTuple):
     hour: str
 
 
+# Hive's layout, `key=value`: Glue, Athena and Spark read the partition of an object from its key.
 def source_prefix(bucket: str, source: str) -> str:
     """Return the URI prefix of all objects of a source."""
     return f"s3://{bucket}/raw/source={source}/"

@@ -14,10 +14,14 @@ from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.host_key import HostKey
 
 _SCHEMES = ("http", "https", "s3", "sftp")
+# Characters that URL parsers treat differently: a backslash is a slash to some of them. None is valid in a URL.
 _WHITESPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f\\]")
-# The deployment grants rights on `bucket/prefix*`: a "*" in either would grant rights on other objects too.
+# S3's rule: 3 to 63 lower-case letters, digits, dots and hyphens.
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+# The deployment grants rights on `bucket/prefix*`. In a policy, `*` and `?` are wildcards and `$` starts a variable: a
+# prefix with one of them would grant rights on other objects too.
 _PREFIX = re.compile(r"[^*?$\x00-\x1f]*")
+# The characters that Secrets Manager and Parameter Store allow in names, and `:` for ARNs.
 _CREDENTIALS_REFERENCE = re.compile(r"(secretsmanager|ssm):[A-Za-z0-9/_+=.@:-]+")
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 # An offset from UTC, in patterns (`%z`) and in ISO 8601.
 OFFSET = r"[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?"
+# A directive; or a literal: `%%`, whitespace, or other characters.
 _TOKEN = re.compile(r"%([a-zA-Z])|(%%|\s+|[^%\s]+)")
 _MONTHS = (
     "january", "february", "march", "april", "may", "june",
@@ -22,6 +23,7 @@ _MONTHS = (
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 # Number of digits of the numeric directives.
 _DIGITS = {"Y": 4, "j": 3, "y": 2, "m": 2, "d": 2, "H": 2, "I": 2, "M": 2, "S": 2, "f": 6}
+# Regular expressions of the other directives. Case is ignored.
 _STRING_EXPRESSIONS = {
     "a": "|".join(name[:3] for name in _WEEKDAYS),
     "A": "|".join(_WEEKDAYS),
@@ -58,7 +60,7 @@ class ParsedTime(NamedTuple):
 
 
 class IsoRewrite(NamedTuple):
-    """How strings of a pattern are rewritten to ISO 8601 by a regular expression, for whole columns at once."""
+    """How a regular expression rewrites strings of a pattern to ISO 8601, for a whole column in one operation."""
 
     expression: str
     """Regular expression of the strings, in the syntax of RE2."""
@@ -105,8 +107,13 @@ class StrptimeFormat:
         parts = {letter: part.lower() for letter, part in match.groupdict().items()}
         day = _parse_date(parts)
         microsecond = int(f"{parts.get('f', '0')[:6]:0<6}")
-        minute, second = int(parts.get("M", 0)), int(parts.get("S", 0))
-        local = datetime(day.year, day.month, day.day, _parse_hour(parts), minute, second, microsecond)  # noqa: DTZ001
+        hour, minute, second = (int(parts.get(letter, 0)) for letter in "HMS")
+        if "I" in parts:
+            hour = int(parts["I"])
+            if not 1 <= hour <= 12:  # noqa: PLR2004
+                raise ValueError(f"no hour {hour} on a 12-hour clock")
+            hour = hour % 12 + (12 if parts["p"] == "pm" else 0)
+        local = datetime(day.year, day.month, day.day, hour, minute, second, microsecond)  # noqa: DTZ001
         return ParsedTime(local, parse_offset(parts.get("z")))
 
     @cached_property
@@ -143,10 +150,11 @@ class StrptimeFormat:
                 expression += f"(?P<{letter}>{_directive_expression(letter, before, after)})"
             else:
                 expression += r"\s+" if literal.isspace() else re.escape(literal)
+        # ASCII: without it, IGNORECASE also accepts letters such as the long s (U+017F) in the place of an "s".
         return re.compile(expression, re.ASCII | re.IGNORECASE)
 
 
-# Patterns are compiled once; a project has few of them.
+# Compiles each pattern once: a column is parsed value by value, and a project has few patterns.
 strptime_format = cache(StrptimeFormat)
 
 
@@ -171,11 +179,13 @@ def _directive_expression(letter: str, before: str, after: str) -> str:
         return _STRING_EXPRESSIONS[letter]
     if letter == "f":
         return "[0-9]{6}" if after in _DIGITS else "[0-9]{1,9}"
+    # "1112013" could be 1 November or 11 January; years are never shortened, because "13" could mean 0013.
     needs_all_digits = letter in "Yy" or before in _DIGITS or after in _DIGITS
     return f"[0-9]{{{'' if needs_all_digits else '1,'}{_DIGITS[letter]}}}"
 
 
 def _parse_date(parts: dict[str, str]) -> date:
+    """Return the date of a matched string, by the letters of its directives. Raises `ValueError` if there is none."""
     year = int(parts.get("Y") or parts["y"])
     if "y" in parts:
         year += 1900 if year >= _FIRST_YEAR_OF_1900S else 2000
@@ -189,12 +199,3 @@ def _parse_date(parts: dict[str, str]) -> date:
     name = parts.get("b") or parts["B"]
     month = next(number for number, month in enumerate(_MONTHS, start=1) if month.startswith(name))
     return date(year, month, int(parts["d"]))
-
-
-def _parse_hour(parts: dict[str, str]) -> int:
-    if "I" not in parts:
-        return int(parts.get("H", 0))
-    hour = int(parts["I"])
-    if not 1 <= hour <= 12:  # noqa: PLR2004
-        raise ValueError(f"no hour {hour} on a 12-hour clock")
-    return hour % 12 + (12 if parts["p"] == "pm" else 0)

@@ -1,1 +1,1 @@
-"""Independent steps, one module each: DataFrames in, a DataFrame out. No step knows another."""
+"""Steps of pipelines, one module each: DataFrames in, a DataFrame out. No step depends on another."""

@@ -31,12 +31,12 @@ class Join(Parameters):
     take: tuple[str, ...] | None = None
     """Columns of the right input to add. Without it, all columns but the keys are added."""
     many: bool = False
-    """Whether a left row may match several right rows, and become several rows. If not, the run fails on a key that the
-    right input has twice, because sums over repeated rows would be wrong without anyone noticing."""
+    """Whether a left row may match several right rows, and become several rows. If not, the run fails when the right
+    input has a key twice, because sums over repeated rows would be wrong without anyone noticing."""
 
 
 def check(_inputs: Sequence[str], parameters: Join) -> None:
-    """Raise `DefinitionError` for a column that is named twice."""
+    """Raise `DefinitionError` for a column that is named twice in `keys` and `take`."""
     common = sorted(set(parameters.keys) & set(parameters.take or ()))
     if common:
         raise DefinitionError(f"take: {', '.join(common)} is a key, which the result has in any case")
@@ -46,7 +46,11 @@ def check(_inputs: Sequence[str], parameters: Join) -> None:
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Join) -> DataFrame:
-    """Return the columns of the left input, then the added columns. Raises `DefinitionError` for unfit columns."""
+    """Return the columns of the left input, then the added columns.
+
+    Raises `DefinitionError` for a column that is missing, for keys of different types, and for an added column that the
+    left input has too.
+    """
     (left_name, left), (right_name, right) = frames.items()
     keys = parameters.keys
     take = parameters.take
@@ -60,7 +64,7 @@ def apply(frames: Mapping[str, DataFrame], parameters: Join) -> DataFrame:
         if left_type != right_type:
             raise DefinitionError(
                 f"keys: {key} is {left_type} in {left_name} and {right_type} in {right_name}: "
-                "cast one in an sql step before"
+                "cast one of them in an sql step before the join"
             )
     right_columns = {name.lower() for name in take}
     # Spark would return both columns, and every later step would fail on the ambiguous name.
@@ -68,8 +72,9 @@ def apply(frames: Mapping[str, DataFrame], parameters: Join) -> DataFrame:
     if clashing:
         raise DefinitionError(
             f"take: both {left_name} and {right_name} have a column {', '.join(clashing)}: "
-            f"list the columns of {right_name} to add in `take`, or rename one in an sql step before"
+            f"list the columns of {right_name} to add in `take`, or rename one in an sql step before the join"
         )
+    # Right rows with a null key match nothing. Dropped here, they do not count as repeated keys below.
     added = right.select(*_quoted(keys), *_quoted(take)).dropna(subset=list(keys))
     if not parameters.many:
         added = _require_unique_keys(added, right_name, keys, take)
@@ -77,25 +82,30 @@ def apply(frames: Mapping[str, DataFrame], parameters: Join) -> DataFrame:
 
 
 def _require_unique_keys(frame: DataFrame, name: str, keys: Sequence[str], take: Sequence[str]) -> DataFrame:
-    """Return the same rows. Spark fails when it computes them, if two rows have the same key."""
+    """Return the frame with one row for each key. Spark fails when it computes the frame, if two rows have one key.
+
+    `name` is the name of the input, for the message.
+    """
     from pyspark.sql import functions as sf  # noqa: PLC0415 - pipelines are checked without Spark
 
     # With one row per key, `first` is that row's value: the check costs the shuffle that the join needs in any case.
     grouped = frame.groupBy(*_quoted(keys)).agg(
         sf.count(sf.lit(1)).alias(_ROWS_PER_KEY), *(sf.first(quoted(column)).alias(column) for column in take)
     )
+    # The error is raised in the query, because a step may not trigger a Spark action of its own.
     message = sf.concat(
         sf.lit(f"join: {name} has "),
         sf.col(_ROWS_PER_KEY),
         sf.lit(" rows for one key, such as "),
         sf.to_json(sf.struct(*_quoted(keys))),
-        sf.lit("; aggregate them before, or set `many: true` if a row may become several"),
+        sf.lit("; aggregate them in a step before the join, or set `many: true` if a row may become several"),
     )
     unique = sf.when(sf.col(_ROWS_PER_KEY) == 1, sf.lit(True)).otherwise(sf.raise_error(message).cast("boolean"))
     return grouped.where(unique).drop(_ROWS_PER_KEY)
 
 
 def _require(frame: DataFrame, name: str, field: str, columns: Sequence[str]) -> None:
+    """Raise `DefinitionError` if the input `name` lacks one of the columns that the parameter `field` names."""
     missing = [column for column in columns if column not in frame.columns]
     if missing:
         raise DefinitionError(
@@ -104,6 +114,7 @@ def _require(frame: DataFrame, name: str, field: str, columns: Sequence[str]) ->
 
 
 def _quoted(columns: Sequence[str]) -> list[str]:
+    """Return the names of columns, quoted for Spark."""
     return [quoted(name) for name in columns]
 
 

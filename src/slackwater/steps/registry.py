@@ -22,7 +22,7 @@ def registry() -> Mapping[str, Step]:
     """Return every step by name."""
     by_name: dict[str, Step] = {}
     for module in pkgutil.iter_modules(steps.__path__):
-        # Packages such as `spark` hold helpers, not steps.
+        # Packages such as `spark` contain no steps.
         if module.ispkg:
             continue
         step = getattr(importlib.import_module(f"{steps.__name__}.{module.name}"), "STEP", None)
@@ -48,7 +48,10 @@ def check(pipeline: Pipeline) -> None:
 
 
 def parameters_of(name: str, use: StepUse) -> Parameters:
-    """Return the checked parameters of the step with the name `name` in the pipeline. Raises `DefinitionError`."""
+    """Return the checked parameters of a step.
+
+    `name` is the name of the step in the pipeline. Raises `DefinitionError` naming each faulty parameter or input.
+    """
     step = step_of(name, use)
     try:
         parameters = step.parameters.model_validate(use.parameters)
@@ -57,10 +60,10 @@ def parameters_of(name: str, use: StepUse) -> Parameters:
         faults = [f"{field}: {fault['msg']}" for field, fault in zip(fields, error.errors(), strict=True)]
         raise DefinitionError("\n  ".join(faults)) from error
     if len(use.depends_on) not in step.inputs:
-        least, most = step.inputs[0], step.inputs[-1]
+        least, most = step.inputs[0], step.inputs[-1]  # `inputs` is a range
         count = f"{least} to {most} inputs" if least < most else "one input" if most == 1 else f"{most} inputs"
         raise DefinitionError(
-            f"steps.{name}.depends_on: {step.name} takes {count}, not {len(use.depends_on)} "
+            f"steps.{name}.depends_on: {step.name} accepts {count}, not {len(use.depends_on)} "
             f"({', '.join(use.depends_on)})"
         )
     if len(set(use.depends_on)) < len(use.depends_on):
@@ -73,7 +76,10 @@ def parameters_of(name: str, use: StepUse) -> Parameters:
 
 
 def step_of(name: str, use: StepUse) -> Step:
-    """Return the step with the name `name` in the pipeline. Raises `DefinitionError` that suggests similar names."""
+    """Return the `Step` that a step of the pipeline uses; `name` is its name in the pipeline.
+
+    Raises `DefinitionError` that suggests similar names if there is no such step.
+    """
     known = registry()
     if use.step in known:
         return known[use.step]

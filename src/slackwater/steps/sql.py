@@ -1,8 +1,8 @@
 """`sql`: one SELECT over the step's inputs, which it reads by their names.
 
-A query is checked twice. A parser in Python checks it with the pipeline, so that a fault is found before deployment.
-Spark's own parser checks it again before it runs (`slackwater.steps.spark.query`): the two parsers differ, and a query
-has to pass both.
+A query is checked twice. A parser in Python checks it together with the pipeline, so that errors are reported before
+deployment. Spark's own parser checks it again before it runs (`slackwater.steps.spark.query`), because the two parsers
+may read a query differently.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from slackwater.steps.step import Parameters, Step
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Table functions that a query may read from: they turn values into rows, and read no other data.
+# Table functions that a query may read from: they turn values into rows, and read no other data. All others are
+# refused, also those of later Spark versions.
 ROW_FUNCTIONS = frozenset(
     {
         "explode",
@@ -36,12 +37,15 @@ ROW_FUNCTIONS = frozenset(
     }
 )
 
-# Functions that call any static method in the Java virtual machine.
+# Functions that call any static method in the Java virtual machine, for example to run a program.
 FORBIDDEN_FUNCTIONS = frozenset({"reflect", "try_reflect", "java_method"})
 
 
 def check_query(query: str) -> str:
-    """Return the query if it is one SELECT or WITH statement over inputs. Raises `ValueError` that names the fault."""
+    """Return the query unchanged if it is one SELECT or WITH statement that reads nothing but inputs.
+
+    The names of the inputs are not known yet: `check` compares them. Raises `ValueError` that names the fault.
+    """
     try:
         statements = [statement for statement in sqlglot.parse(query, dialect="spark") if statement is not None]
     except sqlglot.errors.SqlglotError as error:
@@ -61,9 +65,10 @@ def check_query(query: str) -> str:
 
 
 def _fault(node: exp.Expr) -> str | None:
+    """Return why a node of the parsed query is not allowed, or None."""
     fault = None
-    changes = isinstance(node, (exp.DML, exp.DDL)) and not isinstance(node, exp.Query)
-    if changes or isinstance(node, (exp.QueryTransform, exp.Into, exp.Command)):
+    # DML and DDL change data or tables, TRANSFORM runs a program, a Command is a statement that sqlglot cannot parse.
+    if isinstance(node, (exp.DML, exp.DDL, exp.QueryTransform, exp.Into, exp.Command)):
         fault = f"{node.key.upper()} is not allowed in a query"
     elif isinstance(node, exp.Table) and (node.db or node.catalog):
         fault = f"{node.sql('spark')}: a query reads its inputs by their bare names, not files and not other tables"
@@ -77,11 +82,13 @@ def _fault(node: exp.Expr) -> str | None:
 
 
 def _function(node: exp.Func) -> str:
+    """Return the name of a function in lower case. `Anonymous` is a function that sqlglot does not know."""
     name: str = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
     return name.lower()
 
 
 def _first_fault(error: sqlglot.errors.SqlglotError) -> str:
+    """Return the first fault of a query that cannot be parsed, with its position if sqlglot reports one."""
     faults = getattr(error, "errors", None)
     if not faults:
         return str(error)

@@ -1,7 +1,7 @@
 """A step: its name, its parameters, and a function from DataFrames to a DataFrame.
 
-The command line checks pipelines without Spark. So a step's module imports pyspark only inside of `apply`, or for type
-checking.
+The command line checks pipelines without Spark. So a step's module imports pyspark only inside of functions, or for
+type checking.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 class Parameters(BaseModel):
-    """Base of the parameters of all steps, which a pipeline gives under `with`. An unknown key is an error."""
+    """Base of the parameters of all steps. A pipeline states them under `with`; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def check_nothing(inputs: Sequence[str], parameters: Any) -> None:
-    """Accept everything that the model of the parameters accepts."""
+    """Accept all inputs and parameters: the model of the parameters has checked them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One transform. A module of `slackwater.steps` with `STEP = Step(...)` is a step; it needs no registration."""
+    """One transform. The registry finds it in the variable `STEP` of a module of `slackwater.steps`."""
 
     name: str
     """The name of the module."""
@@ -36,8 +36,8 @@ class Step:
     apply: Callable[[Mapping[str, DataFrame], Any], DataFrame]
     """Called with the input frames by name, in the order of `depends_on`, and an instance of `parameters`.
 
-    It returns a plan: it triggers no Spark action and does no I/O. Raises `DefinitionError` if the parameters do not
-    fit the frames.
+    It only describes the result: it triggers no Spark action and does no I/O. Raises `DefinitionError` if the
+    parameters do not fit the frames.
     """
     inputs: range = range(1, 2)
     """The numbers of inputs that the step accepts."""

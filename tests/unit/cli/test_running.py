@@ -24,7 +24,7 @@ RUN = Run(
     prefix="s3://x/p/", files=3, rows=900, bytes=5000,
 )  # fmt: skip
 PUBLICATION = Publication(table="warehouse.db.daily_delays", snapshot_id="1", rows=29, replaced=0, seconds=2.0)
-STATES = ["Freeze inputs", "Decide what to do", "Run joined", "Record joined", "Run last", "Record publication"]
+STATES = ["Freeze inputs", "Decide what to do", "Run joined", "Record joined", "Run last", "Record the publication"]
 TYPES = {"Decide what to do": "Choice", "Wait for the other execution": "Wait", "Fail the run": "Fail"}
 SERVICES = {"Run joined": "emr-serverless", "Run last": "emr-serverless"}
 
@@ -125,7 +125,7 @@ def test_the_error_of_a_failed_run_is_one_line(status, error, cause, expected):
 
 
 def test_states_are_shown_as_they_pass_and_the_failed_one_as_failed(capsys):
-    failed = [*STATES[:2], "Run joined!", "Record failure", "Fail the run…"]
+    failed = [*STATES[:2], "Run joined!", "Record the failure", "Fail the run…"]
     states = FakeStates({"arn:e": [("RUNNING", ["Freeze inputs…"]), ("FAILED", failed)]}, types=TYPES)
     with ProgressBoard() as progress:
         for view in Machines(states).follow(["arn:e"], sleep=lambda _: None):
@@ -134,7 +134,7 @@ def test_states_are_shown_as_they_pass_and_the_failed_one_as_failed(capsys):
         "Freeze inputs: running",
         "Freeze inputs: done 9.0 s",
         "Run joined: failed 9.0 s",
-        "Record failure: done 9.0 s",
+        "Record the failure: done 9.0 s",
     ]
 
 

@@ -44,7 +44,7 @@ def test_an_object_that_the_receiver_has_not_written_holds_its_own_day_only(worl
     assert (day.decision, day.rule, day.attempt) == (LateDecision.HOLD, DecisionRule.UNREADABLE, 1)
     assert day.reason == (
         f"cannot be checked: s3://raw/raw/source=flights/date={DATE}/hour=17/stray.parquet does not say how many "
-        "events it holds: it was not written by the receiver"
+        "events it holds: it was not written by the receiver (remove it)"
     )
     assert others(world) == {DecisionRule.UNCHANGED}
 

@@ -106,7 +106,12 @@ def test_the_published_version_is_compared_with_the_one_before_or_the_one_that_p
     [
         ((FAILED, PUBLISHED, FAILED), 2, CompareSince.PREVIOUS, "published once: there is no earlier version"),
         ((PUBLISHED,), 1, CompareSince.NOTIFIED, "published once: there is no earlier version"),
-        ((PUBLISHED, PUBLISHED), 2, CompareSince.NOTIFIED, "people know the published version of 2013-03-10 already"),
+        (
+            (PUBLISHED, PUBLISHED),
+            2,
+            CompareSince.NOTIFIED,
+            "people were already notified of the published version of 2013-03-10",
+        ),
     ],
 )
 def test_without_two_versions_there_is_nothing_to_compare(versions, table, store, case):

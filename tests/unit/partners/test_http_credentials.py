@@ -47,13 +47,13 @@ class TestCredentials:
         with partner_of(f"{web.url}/files", credentials=credentials) as partner:
             names(partner)
             fetched(partner)
-        assert [asked.headers["authorization"] for asked in web.asked] == [header] * 3
+        assert [asked.headers["authorization"] for asked in web.requests] == [header] * 3
 
     def test_none_are_sent_without(self, web):
         web.on(PATH, Reply(body=CONTENT))
         with partner_of(f"{web.url}/files") as partner:
             fetched(partner)
-        assert "authorization" not in web.asked[0].headers
+        assert "authorization" not in web.requests[0].headers
 
     def test_go_to_no_other_origin(self, web, other):
         web.on(PATH, Reply(302, headers={"Location": "/here"}))
@@ -63,8 +63,8 @@ class TestCredentials:
         web.on("/and-back", Reply(body=CONTENT))
         with partner_of(f"{web.url}/files", allow=[other.entry], credentials=TOKEN) as partner:
             assert fetched(partner) == CONTENT
-        assert ["authorization" in asked.headers for asked in web.asked] == [True, True, True]
-        assert ["authorization" in asked.headers for asked in other.asked] == [False, False]
+        assert ["authorization" in asked.headers for asked in web.requests] == [True, True, True]
+        assert ["authorization" in asked.headers for asked in other.requests] == [False, False]
 
     @pytest.mark.parametrize("to", ["http://127.0.0.1/", "http://files.example/"])
     def test_what_was_encrypted_is_not_fetched_in_the_clear(self, to):
@@ -99,7 +99,7 @@ class TestCredentials:
                 with pytest.raises(PartnerError) as refused:
                     act(partner)
                 assert "hush" not in str(refused.value)
-        assert len(web.asked) == 3
+        assert len(web.requests) == 3
         assert "hush" not in caplog.text
 
     def test_are_in_no_log_of_an_application_that_logs_everything(self, web, caplog):
@@ -108,7 +108,7 @@ class TestCredentials:
         web.on("/files?key=hush", Reply(body=b"[]"))
         with partner_of(f"{web.url}/files?key=hush", credentials=TOKEN) as partner:
             names(partner)
-        assert len(web.asked) == 1
+        assert len(web.requests) == 1
         assert "hush" not in caplog.text
 
     def test_a_username_that_http_would_cut(self):
@@ -134,7 +134,7 @@ class TestCredentials:
         assert refused.value.__cause__ is None
         assert refused.value.__suppress_context__
         assert not re.search("h[uü]sh", f"{refused.value} {caplog.text}")
-        assert (waits, web.asked) == ([], [])
+        assert (waits, web.requests) == ([], [])
 
 
 def certified(folder, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -183,7 +183,7 @@ class TestTls:
         with self.partner("files.example", web, self.trust) as partner:
             assert fetched(partner) == CONTENT
         assert asked_names == ["files.example"]
-        assert web.asked[0].headers["authorization"] == "Bearer hush-hush"
+        assert web.requests[0].headers["authorization"] == "Bearer hush-hush"
 
     @pytest.mark.parametrize("host", ["other.example", "127.0.0.1"])
     def test_a_certificate_for_another_name(self, web, host):
@@ -192,7 +192,7 @@ class TestTls:
             pytest.raises(PartnerError, match=r"CERTIFICATE_VERIFY_FAILED.* mismatch"),
         ):
             fetched(partner)
-        assert web.asked == []
+        assert web.requests == []
 
     def test_a_certificate_that_nobody_vouches_for(self, web):
         with (
@@ -200,4 +200,4 @@ class TestTls:
             pytest.raises(PartnerError, match=r"CERTIFICATE_VERIFY_FAILED.*self-signed"),
         ):
             fetched(partner)
-        assert web.asked == []
+        assert web.requests == []

@@ -63,7 +63,7 @@ class TestJson:
     def test_nothing_there(self, web, partner, body):
         web.on("/files", Reply(body=body))
         assert names(partner) == []
-        assert len(web.asked) == 1
+        assert len(web.requests) == 1
 
     @pytest.mark.parametrize("url", ["/files", "/files/", "/files?all=1", ""])
     def test_its_address_is_asked_for_as_it_is_written(self, web, url):
@@ -103,7 +103,7 @@ class TestJson:
             PartnerError, match=f"^{web.url}/files: the listing has more than 1,000 pages, or links in a circle"
         ):
             names(partner)
-        assert len(web.asked) == 2
+        assert len(web.requests) == 2
 
     def test_as_many_pages_as_there_may_be(self, web, partner, monkeypatch):
         monkeypatch.setattr(http_listing, "MAX_PAGES", 3)
@@ -138,7 +138,7 @@ class TestJson:
         web.on("/files", array("a", Link=f'<{other.url}/files>; rel="next"'))
         with pytest.raises(OutboundRefused):
             names(partner)
-        assert other.asked == []
+        assert other.requests == []
 
     def test_a_link_that_is_no_url(self, web, partner):
         web.on("/files", page("a", then="http://[::1/"))
@@ -152,8 +152,8 @@ class TestJson:
         web.on("/last", page("d"))
         with partner_of(f"{web.url}/files", allow=[other.entry], credentials=Credentials(token="hush")) as partner:
             assert names(partner) == ["a", "b", "c", "d"]
-        assert [asked.headers.get("authorization") for asked in web.asked] == ["Bearer hush"] * 3
-        assert [asked.headers.get("authorization") for asked in other.asked] == [None]
+        assert [asked.headers.get("authorization") for asked in web.requests] == ["Bearer hush"] * 3
+        assert [asked.headers.get("authorization") for asked in other.requests] == [None]
 
     @pytest.mark.parametrize(
         ("listing", "says"),
@@ -237,7 +237,7 @@ class TestHtml:
             here = [name.removeprefix(f"{folder}/") for name in files if name.startswith(folder)]
             web.on(f"/files/{folder}/", index("../", "below/", *here))
         assert names(partner, pattern) == files
-        asked = [asked.path for asked in web.asked if asked.method == "GET"]
+        asked = [asked.path for asked in web.requests if asked.method == "GET"]
         assert asked == [f"/files/{folder}/" for folder in folders]
 
     def test_names_of_folders_are_quoted(self, web, partner):
@@ -264,9 +264,9 @@ class TestHtml:
 
     @pytest.mark.parametrize("pattern", ["*/{date}", "{date}/*/x", "a*/{date}/x"])
     def test_folders_that_nobody_names(self, web, partner, pattern):
-        with pytest.raises(DefinitionError, match="shows one folder, so that no folder"):
+        with pytest.raises(DefinitionError, match="lists one folder, so a folder's name cannot"):
             names(partner, pattern)
-        assert web.asked == []
+        assert web.requests == []
 
     def test_a_file_that_has_changed_is_seen(self, web, partner):
         web.on("/files/", index("2013-03-08.csv"))
@@ -294,7 +294,7 @@ class TestAskedFor:
             yield partner
 
     def asked(self, web: Web) -> list[tuple[str, str, str | None]]:
-        return [(asked.method, asked.path, asked.headers.get("range")) for asked in web.asked]
+        return [(asked.method, asked.path, asked.headers.get("range")) for asked in web.requests]
 
     def list(self, partner: HttpPartner, pattern: str = "{date:%Y}/{date}.csv") -> list[ListedFile]:
         return list(partner.list(FilePattern(pattern), DAYS))
@@ -309,7 +309,7 @@ class TestAskedFor:
     def test_each_hour(self, web, partner):
         web.on("/files/2013-03-08T07", Reply())
         assert self.list(partner, "{date}T{hour}") == [ListedFile(name="2013-03-08T07", size=0)]
-        assert len(web.asked) == 48
+        assert len(web.requests) == 48
 
     def test_a_name_of_many_days_is_asked_for_once(self, web, partner):
         self.list(partner, "{date:%Y}")
@@ -383,7 +383,7 @@ class TestAskedFor:
         web.on("/files/2013", Reply(503), Reply(302, headers={"Location": "/there"}))
         web.on("/there", Reply(429), Reply(body=b"hello"))
         assert self.list(partner, "{date:%Y}") == [ListedFile(name="2013", size=5)]
-        assert {asked.method for asked in web.asked} == {"HEAD"}
+        assert {asked.method for asked in web.requests} == {"HEAD"}
 
     def test_the_example_s_server(self, tmp_path):
         with PartnerServer(tmp_path) as server, partner_of(server.url, files="{date}", listing="none") as partner:

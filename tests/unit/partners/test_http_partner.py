@@ -94,7 +94,7 @@ class TestFetch:
     def test_what_is_compressed_for_the_way_is_taken_as_it_was(self, web, partner):
         web.on(PATH, Reply(body=gzip.compress(CONTENT, mtime=0), headers={"Content-Encoding": "gzip", **RANGES}))
         assert fetched(partner) == CONTENT
-        assert web.asked[0].headers["accept-encoding"] == "identity"
+        assert web.requests[0].headers["accept-encoding"] == "identity"
 
 
 class TestRetries:
@@ -110,20 +110,20 @@ class TestRetries:
         web.on(PATH, Reply(status))
         with pytest.raises(PartnerError, match=f"^{web.url}{PATH}: answered {status}, where 200 is expected$"):
             fetched(partner)
-        assert (waits, len(web.asked)) == ([], 1)
+        assert (waits, len(web.requests)) == ([], 1)
 
     def test_a_lasting_failure_ends(self, web, partner):
         web.on(PATH, Reply(503))
         with pytest.raises(PartnerError, match=f"^{web.url}{PATH}: answered 503$"):
             fetched(partner)
-        assert len(web.asked) == 4
+        assert len(web.requests) == 4
 
     def test_one_budget_for_all_that_may_happen_to_a_file(self, web, partner):
         broken = Reply(body=CONTENT, headers=RANGES, sent=100)
         web.on(PATH, Reply(503), broken, rest(CONTENT, 100, 200), Reply(429), Reply(body=CONTENT))
         with pytest.raises(PartnerError, match="answered 429"):
             fetched(partner)
-        assert len(web.asked) == 4
+        assert len(web.requests) == 4
 
     def test_nobody_there(self, waits):
         with Web() as gone:
@@ -183,7 +183,7 @@ class TestRedirects:
         web.on("/a", Reply(body=CONTENT, headers=RANGES, sent=6_000))
         web.on("/b", rest(CONTENT, 6_000))
         assert fetched(partner) == CONTENT
-        assert web.asked[-1].headers["range"] == "bytes=6000-"
+        assert web.requests[-1].headers["range"] == "bytes=6000-"
 
     @pytest.mark.parametrize(("hops", "arrives"), [(5, True), (6, False)])
     def test_not_for_ever(self, web, partner, hops, arrives, waits):
@@ -236,4 +236,4 @@ class TestRedirects:
         web.on(PATH, Reply(302, headers={"Location": f"{other.url}/file"}))
         with pytest.raises(OutboundRefused, match=f"127.0.0.1, loopback; .*add 127.0.0.1:{other.port} "):
             fetched(partner)
-        assert other.asked == []
+        assert other.requests == []

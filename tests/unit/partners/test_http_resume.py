@@ -34,7 +34,7 @@ class TestResuming:
         return Reply(body=CONTENT, headers={**RANGES, **headers}, sent=sent)
 
     def ranges(self, web: Web) -> list[tuple[str | None, str | None]]:
-        return [(asked.headers.get("range"), asked.headers.get("if-range")) for asked in web.asked]
+        return [(asked.headers.get("range"), asked.headers.get("if-range")) for asked in web.requests]
 
     def test_goes_on_where_it_broke_off(self, web, partner, waits):
         web.on(PATH, self.broken(), rest(CONTENT, 6_000))
@@ -56,7 +56,7 @@ class TestResuming:
     def test_the_server_may_give_less_than_the_rest(self, web, partner):
         web.on(PATH, self.broken(), rest(CONTENT, 6_000, 9_000), rest(CONTENT, 9_000))
         assert fetched(partner) == CONTENT
-        assert len(web.asked) == 3
+        assert len(web.requests) == 3
 
     def test_a_length_that_nobody_tells(self, web, partner):
         # Cut in the middle of a chunk, the body is known to be broken though nobody said how long it is.
@@ -70,7 +70,7 @@ class TestResuming:
     def test_a_body_that_is_shorter_than_announced(self, web, partner, length):
         web.on(PATH, Reply(body=CONTENT, headers={"Content-Length": str(length)}, sent=length), Reply(body=CONTENT))
         assert fetched(partner) == CONTENT
-        assert len(web.asked) == 2
+        assert len(web.requests) == 2
 
     @pytest.mark.parametrize(
         "answer",

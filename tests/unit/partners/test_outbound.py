@@ -195,8 +195,8 @@ class TestAllowed:
     @pytest.mark.parametrize(
         ("url", "why"),
         [
-            ("https://user@files.example/", "it holds credentials"),
-            ("https://files.example/a b", "it holds a space"),
+            ("https://user@files.example/", "it contains credentials"),
+            ("https://files.example/a b", "it contains a space"),
             ("ftp://files.example/", "its scheme has to be one of http, https, sftp"),
             ("https://files.example:70000/", "70000 is not a port"),
             ("https://127.1/", "Expected 4 octets"),
@@ -267,7 +267,7 @@ class TestGuardedTransport:
         guard = Outbound.of([web.entry], resolve=Resolver(["127.0.0.1"]))
         (answer,) = self.get(guard, f"http://files.example:{web.port}/?a=%2F&b=%C3%BC")
         assert (answer.status_code, answer.url.host) == (404, "files.example")
-        assert web.asked[0].headers["host"] == f"files.example:{web.port}"
+        assert web.requests[0].headers["host"] == f"files.example:{web.port}"
         assert web.paths == ["/?a=%2F&b=%C3%BC"]
 
     def test_names_that_change_between_check_and_connection(self, web, connected):
@@ -294,7 +294,7 @@ class TestGuardedTransport:
         guard = Outbound.of([], resolve=Resolver([PUBLIC]))
         self.get(guard, "http://one.example/", "http://two.example/", "http://one.example/", "http://two.example/")
         assert connected == [(PUBLIC, 80)] * 2
-        assert [asked.headers["host"] for asked in web.asked] == ["one.example", "two.example"] * 2
+        assert [asked.headers["host"] for asked in web.requests] == ["one.example", "two.example"] * 2
 
     def test_the_next_address_when_one_does_not_answer(self, web):
         with Web() as closed:

@@ -88,7 +88,7 @@ def test_an_empty_dataset_has_a_file_with_its_schema(store):
 def test_a_changed_or_missing_file_is_an_error_that_names_it(store):
     (file,) = write_files([batch(0, 2)], prefix=PREFIX, schema=SCHEMA, store=store)
     store.put(file.uri, store.get(file.uri)[:-1])
-    with pytest.raises(CloudError, match=f"{file.uri} is not what its manifest says"):
+    with pytest.raises(CloudError, match=f"{file.uri} differs from its manifest"):
         list(read_batches(file, store=store))
     store.delete([file.uri])
     with pytest.raises(ObjectMissing, match=file.uri):

@@ -73,7 +73,7 @@ def test_the_stages_run_one_after_the_other_and_then_the_publication_is_recorded
         "Record flights_with_weather",
         "Run delays_by_carrier",
         "Record delays_by_carrier",
-        "Record publication",
+        "Record the publication",
     ]
 
 
@@ -117,6 +117,13 @@ def test_a_pipeline_without_an_exchange_is_one_spark_job():
     states = compile_machine(pipeline({"one": ["a"], "two": ["one"]}, "two"), FRAME)["States"]
     jobs = [name for name, state in states.items() if "emr-serverless" in state.get("Resource", "")]
     assert jobs == ["Run two"]
+
+
+@pytest.mark.parametrize("name", ["publication", "failure"])
+def test_no_name_of_a_stage_replaces_a_state_of_the_frame(name):
+    machine = compile_machine(pipeline({name: ["a"]}, name), FRAME)
+    assert len(machine["States"]) == len(FRAME["States"])
+    assert machine["States"][f"Record {name}"]["Next"] == "Record the publication"
 
 
 def test_the_longest_names_fit_into_a_state_name():

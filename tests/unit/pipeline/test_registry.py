@@ -94,7 +94,7 @@ def test_all_faults_are_reported_at_once():
 
 @pytest.mark.parametrize("inputs", [["a"], ["a", "b", "c"]])
 def test_a_wrong_number_of_inputs_is_reported(inputs):
-    assert f"steps.x.depends_on: join takes 2 inputs, not {len(inputs)}" in fault(x={**JOIN, "depends_on": inputs})
+    assert f"steps.x.depends_on: join accepts 2 inputs, not {len(inputs)}" in fault(x={**JOIN, "depends_on": inputs})
 
 
 def test_an_input_named_twice_is_reported():

@@ -136,7 +136,7 @@ def test_every_failure_is_caught_or_ends_the_execution_with_its_error(name):
         "pull_source": {"List files"},
         "compare_day": {"Choose the versions", "Find out why it failed"},
         "monitor_days": {"Check the days"},
-    }.get(name, {"Freeze inputs", "Record failure"})
+    }.get(name, {"Freeze inputs", "Record the failure"})
 
 
 @pytest.mark.parametrize("name", COMPILED)

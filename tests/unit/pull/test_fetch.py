@@ -255,7 +255,7 @@ class TestFetch:
     def test_a_file_of_too_many_hours_is_refused(self, monkeypatch):
         monkeypatch.setattr("slackwater.receiver.writing.partition_writer.MAX_PARTITIONS", 1)
         setup = Setup({FIRST: csv_of(row("a"), row("b", "2013-03-11T13:00:00Z"))})
-        with pytest.raises(DataError, match="of more than 1 hours"):
+        with pytest.raises(DataError, match="from more than 1 hours"):
             setup.fetch(setup.plan().items[0])
 
 

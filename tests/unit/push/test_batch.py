@@ -168,7 +168,7 @@ def test_parameters_of_a_media_type(parameters):
     ],
 )
 def test_malformed_parameters(parameters):
-    with pytest.raises(UnsupportedMedia, match="is not a parameter, send application/json alone"):
+    with pytest.raises(UnsupportedMedia, match="is not a parameter: send application/json alone"):
         read(b"[1]", JSON + parameters)
 
 

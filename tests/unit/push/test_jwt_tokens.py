@@ -57,7 +57,7 @@ class World:
     def __init__(self, issuer, keys, transport):
         self.issuer, self.keys, self.now, self.refused = issuer, keys, 1000.0, []
         published = IssuerKeys(issuer.url, transport=transport, clock=lambda: self.now)
-        self.tokens = JwtTokens(published, audience=AUDIENCE, refused=self.refused.append)
+        self.tokens = JwtTokens(published, audience=AUDIENCE, on_refused=self.refused.append)
 
     def claims(self, **changes):
         """The claims of a good token; a change to None leaves one out."""

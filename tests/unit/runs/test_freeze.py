@@ -106,7 +106,7 @@ def freeze(freezer, execution, **options):
 
 
 def publish(recorder, run):
-    recorder.store.put(f"{run.prefix}publish/reference.json", PUBLICATION.model_dump_json().encode())
+    recorder.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
     return recorder.record_published(run)
 
 
@@ -326,7 +326,7 @@ def test_a_stage_is_kept_with_its_reference(freezer, recorder, table, store):
     assert (kept.stage, kept.reference) == ("joined", reference)
 
 
-@pytest.mark.parametrize("date", ["2013-02-30", "yesterday", ""])
+@pytest.mark.parametrize("date", ["2013-02-30", "20130310", "2013-W10-7", "yesterday", ""])
 def test_what_is_no_date_is_refused(freezer, date):
     with pytest.raises(InputError, match="is not a date"):
         freezer.freeze(pipeline=PIPELINE, date=date, execution="one", correlation_id="c")
@@ -370,7 +370,8 @@ def test_inputs_that_vanished_are_refused_unless_that_is_allowed(freezer, record
         freeze(freezer, "two")
     assert str(refused.value) == (
         f"1 objects (10 events) that the published run of {DATE} has read are gone, such as those of pushed events of "
-        f"{gone.source} in {gone.date} {gone.hour}:00 UTC: if that is right, run the day with --allow-fewer"
+        f"{gone.source} in {gone.date} {gone.hour}:00 UTC: if they were removed on purpose, run the day with "
+        "--allow-fewer"
     )
     assert freeze(freezer, "two", allow_fewer=True).action is FreezeAction.RUN
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from slackwater.runs.record import RUN_LIMIT, Run, run_identity
+from slackwater.runs.record import RUN_LIMIT, Run, failure_uri, publication_uri, run_identity
 
 pytestmark = pytest.mark.unit
 
@@ -30,10 +30,18 @@ def test_a_run_with_the_longest_names_stays_within_its_limit():
     assert len(LONGEST.model_dump_json().encode()) <= RUN_LIMIT
 
 
+def test_no_stage_writes_to_the_uris_of_the_publication_and_the_failure():
+    for uri in (publication_uri(LONGEST.prefix), failure_uri(LONGEST.prefix)):
+        assert "/" not in uri.removeprefix(LONGEST.prefix)
+    assert LONGEST.stage_prefix("publish") == f"{LONGEST.prefix}publish/"
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
         ({"date": "2013-02-30"}, "date"),
+        ({"date": "20130310"}, "date"),
+        ({"date": "2013-W10-7"}, "date"),
         ({"correlation_id": "c" * 129}, "correlation_id"),
         ({"attempt": 0}, "attempt"),
         ({"more": 1}, "more"),

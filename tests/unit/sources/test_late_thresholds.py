@@ -71,7 +71,7 @@ def test_thresholds_of_pipelines_follow_the_same_rules(tmp_path):
 def test_thresholds_of_an_unknown_source_name_the_known_ones(tmp_path):
     told = refused(tmp_path, pipeline={"late": {"thresholds": {"food": {"rows": 1}}}})
     assert "pipelines/totals.yaml" in told
-    assert "late.thresholds: food is no source of this pipeline (its sources: feed)" in told
+    assert "late.thresholds: food is not a source of this pipeline (its sources: feed)" in told
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_few_files_are_open_with_many_hours(tmp_path, monkeypatch):
 
 def test_too_many_hours_fail_before_any_file_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(partition_writer, "MAX_PARTITIONS", 20)
-    with pytest.raises(DataError, match=r"^f: its rows are of more than 20 hours: send it in parts"):
+    with pytest.raises(DataError, match=r"^f: its rows are from more than 20 hours: send it in parts"):
         write(tmp_path, [block([(hour, "a") for hour in range(21)])])
     assert list(tmp_path.iterdir()) == []
 

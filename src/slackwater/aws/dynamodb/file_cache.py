@@ -1,6 +1,6 @@
 """The file cache in DynamoDB: partition key `source`, sort key `path`.
 
-A content is an item of its own, with the partition key `<source>#contents` and its SHA-256 as sort key.
+Each content has an item too, with the partition key `<source>#contents` and its SHA-256 as sort key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class DynamoFileCache:
 
     def entries(self, source: str) -> list[FileEntry]:
         """Return all files of the source (strongly consistent)."""
-        # Strongly consistent: a pull decides by this which objects no file needs any more.
+        # An entry that an eventually consistent read missed could own an object: the pull would delete it as unused.
         with translated(f"read the file cache of {source}"):
             pages = self._dynamodb.get_paginator("query").paginate(
                 TableName=self._table,
@@ -59,8 +59,8 @@ class DynamoFileCache:
 
     def _item(self, source: str, path: str) -> Any:
         with translated(f"read the file cache of {source}: {path}"):
-            answer = self._dynamodb.get_item(TableName=self._table, Key=_key(source, path), ConsistentRead=True)
-        return answer.get("Item")
+            response = self._dynamodb.get_item(TableName=self._table, Key=_key(source, path), ConsistentRead=True)
+        return response.get("Item")
 
     def _save(self, record: _Record, source: str, path: str, **attributes: dict[str, str]) -> _Record:
         written = record.model_copy(update={"revision": record.revision + 1})

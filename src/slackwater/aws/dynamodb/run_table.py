@@ -54,13 +54,19 @@ class DynamoRunTable:
 
         Raises `DayChanged` when the stored day's version is not `day.version`.
         """
-        writes = [{"Put": self._run_put(run)}]
+        item = {
+            "pipeline": {"S": run.run.pipeline},
+            "item": {"S": _run_item(run.run.date, run.run.attempt)},
+            "record": {"S": run.model_dump_json()},
+        }
+        writes: list[dict[str, Any]] = [{"Put": {"TableName": self._table, "Item": item}}]
         if day is not None:
             writes.append({"Put": self._day_put(day)})
         with translated(f"record attempt {run.run.attempt} of {run.run.pipeline} for {run.run.date}"):
             try:
                 self._dynamodb.transact_write_items(TransactItems=writes)
             except ClientError as error:
+                # The day has another version, or another transaction is writing it.
                 if code_of(error) in {"TransactionCanceledException", "TransactionConflictException"}:
                     raise DayChanged(f"{run.run.pipeline}: {run.run.date} was changed by another execution") from error
                 raise
@@ -83,17 +89,8 @@ class DynamoRunTable:
         attributes = response.get("Item")
         return str(attributes["record"]["S"]) if attributes else None
 
-    def _run_put(self, run: RunRecord) -> dict[str, Any]:
-        return {
-            "TableName": self._table,
-            "Item": {
-                "pipeline": {"S": run.run.pipeline},
-                "item": {"S": _run_item(run.run.date, run.run.attempt)},
-                "record": {"S": run.model_dump_json()},
-            },
-        }
-
     def _day_put(self, day: DayRecord) -> dict[str, Any]:
+        """Return the parameters of a PutItem that writes the day with the next version."""
         written = day.model_copy(update={"version": day.version + 1})
         return {
             "TableName": self._table,
@@ -110,4 +107,5 @@ class DynamoRunTable:
 
 
 def _run_item(date: str, attempt: int) -> str:
+    # Leading zeros: DynamoDB sorts strings, and attempt 10 must come after attempt 9.
     return f"run#{date}#{attempt:05d}"

@@ -1,7 +1,7 @@
 """The token table in DynamoDB: partition key `token_hash`.
 
-Each token is one item, under its hash. Each partner has another item, `partner#NAME`, with nothing but a `revision`: an
-optimistic lock. Of two processes that create tokens of one partner at the same time, the second one notices.
+Each token is one item, under its hash. Each partner has another item, `partner#NAME`, which only holds a `revision`: an
+optimistic lock. When two processes create tokens of one partner at the same time, the second write fails.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from slackwater.errors import CloudError, InputError
 from slackwater.receiver.push.tokens import MAX_VALID, NewToken, Token, new_token, token_hash
 
 _ATTEMPTS = 10
+# Reasons of a cancelled transaction: another process has written the item, or is writing it.
 _LOST_RACE = frozenset({"ConditionalCheckFailed", "TransactionConflict"})
 
 
@@ -35,6 +36,7 @@ class TokenTable:
 
     def all(self) -> list[Token]:
         """Return every token, valid or not, sorted by partner and age, oldest first."""
+        # A scan, because the table is small: a few tokens for each partner.
         with translated("list the tokens"):
             pages = self._dynamodb.get_paginator("scan").paginate(TableName=self._table, ConsistentRead=True)
             tokens = [_token(item) for page in pages for item in page["Items"] if "partner" in item]
@@ -51,9 +53,11 @@ class TokenTable:
         """Create a token of `partner` for `sources` (`*` for all of them).
 
         A partner has up to two valid tokens, however many are created at the same time: a third raises `InputError`,
-        unless `instead_of_oldest` revokes the oldest. One transaction writes everything: if this process ends before
-        it returns the token, either nothing was written, or the token is listed and can be revoked. Raises
-        `CloudError` when other processes keep creating tokens of the partner.
+        unless `instead_of_oldest` revokes the oldest. Raises `CloudError` when other processes keep creating tokens of
+        the partner.
+
+        One transaction writes everything: if this process ends before it returns the token, either nothing was
+        written, or the token is listed and can be revoked.
         """
         sources = sorted(set(sources))
         for _ in range(_ATTEMPTS):
@@ -86,14 +90,14 @@ class TokenTable:
     def _write(self, token: Token, revision: int, surplus: Sequence[Token]) -> bool:
         """Write the token, the next revision and the revocations; return False if another process was faster."""
         # The lock's revision is a condition of the same transaction: a token written since it was read makes it fail.
-        new = "attribute_not_exists(token_hash)"
+        is_new = "attribute_not_exists(token_hash)"
         lock = {**_key(_lock(token.partner)), "revision": {"N": str(revision + 1)}}
-        next_revision = {"TableName": self._table, "Item": lock, "ConditionExpression": new}
+        next_revision = {"TableName": self._table, "Item": lock, "ConditionExpression": is_new}
         if revision:
             next_revision["ConditionExpression"] = "revision = :read"
             next_revision["ExpressionAttributeValues"] = {":read": {"N": str(revision)}}
         actions = [
-            {"Put": {"TableName": self._table, "Item": _item(token), "ConditionExpression": new}},
+            {"Put": {"TableName": self._table, "Item": _item(token), "ConditionExpression": is_new}},
             {"Put": next_revision},
             *({"Update": self._revocation(old)} for old in surplus),
         ]
@@ -120,6 +124,7 @@ class TokenTable:
 
 
 def _lock(partner: str) -> str:
+    """Return the key of a partner's lock. No token has it: a hash contains no `#`."""
     return f"partner#{partner}"
 
 

@@ -34,7 +34,8 @@ class AssumedRoleProvider(CredentialProvider):  # type: ignore[misc]
 
 def role_session(role: str, *, sts: Any, name: str) -> boto3.session.Session:
     """Return a session with the rights of `role`, an ARN. The role's account sees `name` in CloudTrail."""
-    # Deferred credentials renew themselves: a long download outlives the hour that an assumed role lasts by default.
+    # Deferred credentials renew themselves. A long download outlives a session: when one role assumes another, AWS
+    # limits the session to an hour.
     session = Session()
     session.register_component("credential_provider", CredentialResolver([AssumedRoleProvider(sts, role, name)]))
     return boto3.session.Session(botocore_session=session)

@@ -19,7 +19,8 @@ from slackwater.sources.definition import Source
 if TYPE_CHECKING:
     from slackwater.receiver.partners.sftp_partner import SftpPartner
 
-_MAX_SESSION_NAME = 64  # of STS
+# Characters. STS allows no more in the name of a session.
+_MAX_SESSION_NAME = 64
 # One for the process, so that its cache serves all invocations of a function.
 _SECRETS = CloudSecrets()
 

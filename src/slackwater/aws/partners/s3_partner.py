@@ -17,7 +17,7 @@ from slackwater.receiver.partners.partner import Download, ListedFile, bucket_fo
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 
-_BLOCK = 2**20
+_BLOCK = 2**20  # bytes
 _GONE = frozenset({"NoSuchKey", "404"})
 _DENIED = frozenset({"AccessDenied", "403"})
 _CHANGED = frozenset({"PreconditionFailed", "412"})
@@ -43,7 +43,18 @@ class S3Partner:
             days_of_prefixes.setdefault(pattern.prefix(day), []).append(day)
         files: dict[str, ListedFile] = {}
         for prefix, prefix_days in days_of_prefixes.items():
-            files.update((file.name, file) for file in self._list_prefix(prefix, pattern, prefix_days))
+            with self._partner_errors(f"list {self._url}/{prefix}"):
+                pages = self._s3.get_paginator("list_objects_v2").paginate(
+                    Bucket=self._bucket, Prefix=f"{self._folder}{prefix}"
+                )
+                for item in (item for page in pages for item in page.get("Contents", [])):
+                    name = item["Key"].removeprefix(self._folder)
+                    # S3's console creates objects that end with a slash, to show an empty folder.
+                    if not name.endswith("/") and any(pattern.matches(name, day) for day in prefix_days):
+                        etag = plain_etag(item["ETag"])
+                        files[name] = listed_file(
+                            self._url, name, size=item["Size"], modified=item["LastModified"], etag=etag
+                        )
         return list(files.values())
 
     def fetch(self, name: str, into: BinaryIO) -> Download:
@@ -51,19 +62,8 @@ class S3Partner:
         partial = download_with_resume(lambda partial: self._missing_bytes(name, partial), into, sleep=self._sleep)
         return partial.finish(etag=plain_etag(str(partial.version)))
 
-    def _list_prefix(self, prefix: str, pattern: FilePattern, days: Sequence[date]) -> Iterator[ListedFile]:
-        with self._partner_errors(f"list {self._url}/{prefix}"):
-            pages = self._s3.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=f"{self._folder}{prefix}"
-            )
-            for item in (item for page in pages for item in page.get("Contents", [])):
-                name = item["Key"].removeprefix(self._folder)
-                if not name.endswith("/") and any(pattern.matches(name, day) for day in days):
-                    fields = {"size": item["Size"], "modified": item["LastModified"], "etag": plain_etag(item["ETag"])}
-                    yield listed_file(self._url, name, **fields)
-
     def _missing_bytes(self, name: str, partial: PartialDownload) -> Iterator[bytes]:
-        """Yield what `partial` lacks of its version, or all of the newest version."""
+        """Yield the bytes that `partial` lacks of the version it began, or the newest version from its start."""
         url = f"{self._url}/{name}"
         with self._partner_errors(f"read {url}"):
             response = self._get(name, partial)
@@ -86,7 +86,7 @@ class S3Partner:
         key = f"{self._folder}{name}"
         try:
             if partial.size:
-                # If-Match: S3 refuses with 412 when the object is no longer the version that was begun.
+                # If-Match: S3 answers 412 when the object is no longer the version that `partial` began.
                 rest = {"IfMatch": partial.version, "Range": f"bytes={partial.size}-"}
                 return self._s3.get_object(Bucket=self._bucket, Key=key, **rest)
             return self._s3.get_object(Bucket=self._bucket, Key=key)
@@ -99,7 +99,7 @@ class S3Partner:
             raise
 
     def _is_listed(self, key: str) -> bool:
-        """Whether the key exists. To a role that may list only a prefix, S3 answers 403 for a missing key, not 404."""
+        """Whether the key exists. A role that may list only a prefix gets 403 for a missing key, not 404."""
         response = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=key, MaxKeys=1)
         return any(item["Key"] == key for item in response.get("Contents", []))
 

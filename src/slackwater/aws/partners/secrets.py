@@ -14,7 +14,7 @@ from slackwater.aws.failures import code_of, translated
 from slackwater.errors import DefinitionError, ObjectMissing
 from slackwater.receiver.partners.credentials import UNSENDABLE, Credentials
 
-# After a change, the previous credentials are used no longer than this.
+# A process reads a secret once for many files. Changed credentials are used after this time at the latest.
 _CACHE_SECONDS = 300.0
 _FORMAT = "a JSON object with a `token`, or with a `username` and a `password` or a `private_key`"
 
@@ -34,15 +34,21 @@ class CloudSecrets:
     def read(self, reference: str) -> Credentials:
         """Return the credentials in `secretsmanager:<name>` or `ssm:<name>`.
 
-        Raises `CloudError`, or `DefinitionError` when the secret is not in the form of `Credentials`. No error shows
-        its content.
+        Raises `CloudError`, or `DefinitionError` when the secret does not have the format of `Credentials`. No error
+        shows its content.
         """
         expires_at, cached = self._cache.get(reference, (0.0, None))
         if cached and self._clock() < expires_at:
             return cached
-        credentials = _parse(self._value(reference))
-        if isinstance(credentials, str):
-            raise DefinitionError(f"{reference} holds no valid credentials: {credentials} is expected there")
+        value = self._value(reference)
+        credentials, expected = None, _FORMAT
+        try:
+            credentials = Credentials.model_validate_json(value)
+        except ValidationError as error:
+            expected = next((problem["msg"] for problem in error.errors() if problem["type"] == UNSENDABLE), _FORMAT)
+        if credentials is None:
+            # Raised outside of `except`: pydantic's error holds the secret, and Python would log it as the context.
+            raise DefinitionError(f"{reference} holds no valid credentials: {expected} is expected there")
         self._cache[reference] = (self._clock() + _CACHE_SECONDS, credentials)
         return credentials
 
@@ -60,11 +66,3 @@ class CloudSecrets:
                         f"there is no {reference} in this account and region: create it, with {_FORMAT}"
                     ) from error
                 raise
-
-
-def _parse(value: str) -> Credentials | str:
-    """Return the credentials, or what is expected in their place: pydantic's own error would hold the secret."""
-    try:
-        return Credentials.model_validate_json(value)
-    except ValidationError as error:
-        return next((fault["msg"] for fault in error.errors() if fault["type"] == UNSENDABLE), _FORMAT)

@@ -1,6 +1,6 @@
 """The commands: one module for each command, or group of commands.
 
-Commands import boto3 and other slow libraries in their functions, so that `--help` and usage errors are quick.
+Commands import boto3 and other slow libraries in their functions, so that `--help` and usage errors appear quickly.
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ from slackwater.cli.commands import (
 
 
 def register(app: typer.Typer) -> None:
-    """Add every command, in the order in which `--help` lists them."""
+    """Add every command. `--help` lists the single commands first, then the groups, each in this order."""
     for module in (local, deploy, source, token, push, pull, sideline, buffer, run, runs, monitor, diff, logs, query):
         module.register(app)

@@ -21,9 +21,10 @@ def register(app: typer.Typer) -> None:
 
 @group.command(epilog=examples("slackwater buffer status", "slackwater buffer status --json"))
 def status(project: ProjectFolder = None, as_json: AsJson = False) -> None:
-    """Count the messages that wait, that are being stored, and that could not be stored.
+    """Count the messages in the queue and the dead letters.
 
-    A message is one batch of events of a source with `buffer: queue`. The counts are approximate.
+    A message is one batch of events of a source with `buffer: queue`. A dead letter is a message that could not be
+    stored. The counts are approximate.
     """
     from slackwater.cli.session import Session
 
@@ -35,16 +36,17 @@ def status(project: ProjectFolder = None, as_json: AsJson = False) -> None:
     print_text(f"{messages} waiting, {depth.in_flight:,} being stored, {depth.dead:,} could not be stored")
     if depth.dead:
         print_note(
-            "The log of the function store-events says why. Remove the cause, then: slackwater buffer redrive",
+            "The log of the function store-events has the reason. Remove the cause, then: slackwater buffer redrive",
             style="yellow",
         )
 
 
 @group.command(epilog=examples("slackwater buffer redrive", "slackwater buffer redrive --json"))
 def redrive(project: ProjectFolder = None, as_json: AsJson = False) -> None:
-    """Send the messages that could not be stored (dead letters) back to the queue.
+    """Send the dead letters back to the queue.
 
-    First remove the cause of the failure. An event that is sent back twice is stored once.
+    Dead letters are messages that could not be stored. First remove the cause of the failure. An event that is sent
+    back twice is stored once.
     """
     from slackwater.cli.progress import ProgressBoard, TaskState
     from slackwater.cli.session import Session

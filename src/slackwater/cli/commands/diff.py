@@ -27,7 +27,7 @@ def diff(
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare a published day with its version before.
+    """Compare the published version of a day with the version before.
 
     Shows which rows were added, removed or changed, how the metrics changed, and which inputs caused it. A Spark job
     compares each pair of versions once; later calls read its result.

@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 @group.command(epilog=examples("slackwater local up", "slackwater local up --port 4566"))
 def up(
     port: int | None = typer.Option(
-        None, metavar="PORT", min=1, max=65535, help="The port. Default: the one used last time, else a free one."
+        None, metavar="PORT", min=1, max=65535, help="The port. Default: the last one used, else a free one."
     ),
     project: ProjectFolder = None,
     as_json: AsJson = False,

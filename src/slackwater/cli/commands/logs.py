@@ -13,7 +13,7 @@ from slackwater.cli.output import print_json, print_note
 from slackwater.cli.workspace import find_workspace
 from slackwater.errors import InputError
 
-# Fields that a formatted line does not repeat: they are in its beginning, or the same on every line.
+# Fields that a formatted line leaves out: it begins with some of them, the others are the same on every line.
 _OMITTED_FIELDS = frozenset(
     {"timestamp", "level", "message", "traceback", "correlation_id", "pipeline", "date", "run_id", "job"}
 )
@@ -42,7 +42,8 @@ def logs(  # noqa: PLR0917 - the command line's own options
 ) -> None:
     """Print the log of a day's last Spark job.
 
-    It has the job's messages, and the traceback of a failure. After a failed run, the last job is the one that failed.
+    The log has the job's messages, and the traceback of a failure. After a failed run, the last job is the one that
+    failed.
     """
     day = read_date(date, option="--date")
     workspace = find_workspace(project)

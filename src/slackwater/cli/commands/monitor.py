@@ -37,22 +37,24 @@ def monitor(
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run days with late data again, and notify of what changed.
+    """Run days with late data again, and notify people of changes.
 
-    Checks the finished days of each pipeline's window.
+    Checks the finished days of each pipeline's window (`late` in its definition). A day runs again if its late data
+    reaches a threshold. People are notified if that changes the published table.
     """
     from slackwater.late.check import today
 
-    chosen = read_date(as_of, option="--as-of") if as_of else None
+    requested = read_date(as_of, option="--as-of") if as_of else None
     workspace = find_workspace(project)
     definitions = workspace.load_project()
     days = {}
     for name in pipelines or sorted(definitions.pipelines):
         pipeline = definitions.pipeline(name)
+        # Each pipeline has its own timezone, so today may differ between pipelines.
         current = today(pipeline, datetime.now(UTC)).isoformat()
-        if chosen and chosen > current:
-            raise InputError(f"--as-of: {chosen} has not begun in {pipeline.timezone}")
-        days[name] = chosen or current
+        if requested and requested > current:
+            raise InputError(f"--as-of: {requested} has not begun in {pipeline.timezone}")
+        days[name] = requested or current
     from slackwater.cli.session import Session
 
     session = Session.open(workspace, definitions)
@@ -61,6 +63,7 @@ def monitor(
         try:
             result = session.monitor(name, day, on_report=(lambda _: None) if as_json else print_decisions)
         except RunFailed as error:
+            # The other pipelines are still monitored.
             failures.append(f"{name}: {error}")
             continue
         documents.append(monitor_document(result))

@@ -32,7 +32,7 @@ def pull(
 ) -> None:
     """Fetch a partner's new and changed files.
 
-    Checks the files of the source's look-back window.
+    Checks the files of the source's look-back window (`lookback_days` in its definition).
     """
     day = read_date(as_of, option="--as-of") if as_of else None
     workspace = find_workspace(project)

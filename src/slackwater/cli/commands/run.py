@@ -78,7 +78,7 @@ def run(
 
 
 def format_breakdown(seconds: RunSeconds) -> str:
-    """Return how a run's time divides into waiting, Spark and orchestration, after a colon; empty if it is unknown."""
+    """Return how a run's time is divided: `: waiting for Spark 2 s, Spark work 9 s, ...`; empty if it is unknown."""
     if seconds.spark_work is None:
         return ""
     return (

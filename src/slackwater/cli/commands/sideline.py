@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     from slackwater.receiver.writing.rejects_reader import RejectedEventOnDay
 
+# Days that are read by default, today included.
 _DEFAULT_DAYS = 7
-_TEXT_WIDTH = 60
-"""Characters of an event that a terminal shows."""
+# Characters of an event that a terminal shows.
+_EVENT_WIDTH = 60
 
 Date = Annotated[
     str | None, typer.Option(metavar="DATE", help="Events that were received on this day (UTC).", show_default=False)
@@ -134,7 +135,10 @@ def show(  # noqa: PLR0917 - the command line's own options
 
 
 def read_days(date: str | None, since: str | None) -> list[str]:
-    """Return the days that `--date` and `--since` choose, the latest first. Raises `InputError`."""
+    """Return the days (UTC) that `--date` or `--since` select, the latest first; by default the last seven days.
+
+    Raises `InputError` for both options, a wrong date, or a `--since` after today.
+    """
     if date and since:
         raise InputError("--date and --since: give one of them")
     if date:
@@ -165,9 +169,9 @@ def _print_events(source: str, events: Sequence[RejectedEventOnDay]) -> None:
     for (date, batch, origin), of_batch in groupby(events, batch_of):
         rows = []
         for record in (event.record for event in of_batch):
-            text = record.text
-            if sys.stdout.isatty() and len(text) > _TEXT_WIDTH:
-                text = f"{text[: _TEXT_WIDTH - 3]}..."
-            rows.append((record.index, record.line, record.rule, record.reason, text))
+            content = record.text
+            if sys.stdout.isatty() and len(content) > _EVENT_WIDTH:
+                content = f"{content[: _EVENT_WIDTH - 3]}..."
+            rows.append((record.index, record.line, record.rule, record.reason, content))
         print_text(f"{source} {date}: {counted(len(rows), 'event')} of batch {batch}, {origin}", style="bold")
         print_table(("index", "line", "rule", "reason", "event"), rows)

@@ -24,12 +24,12 @@ def register(app: typer.Typer) -> None:
 def validate(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="The YAML file of one source. Default: all sources of the project."),
+        typer.Argument(metavar="FILE", help="The YAML file of one source. Default: all sources of the project."),
     ] = None,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the definitions of sources, and print the columns of their partitions."""
+    """Check the definitions of sources, and print their columns."""
     from slackwater.project import load_source
 
     sources = [load_source(file)] if file else list(find_workspace(project).load_project().sources.values())
@@ -49,7 +49,10 @@ def validate(
 
 @group.command(epilog=examples("slackwater source schema > source.schema.json"))
 def schema() -> None:
-    """Print the JSON Schema of source definitions, with which editors check YAML files."""
+    """Print the JSON Schema of source definitions.
+
+    Editors check YAML files with it.
+    """
     from slackwater.sources.json_schema import source_schema
 
     print_json(source_schema())

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slackwater.receiver.push.tokens import Token
 
 _COLUMNS = ("id", "partner", "sources", "created (UTC)", "expires (UTC)", "state")
+# 6 digits or more of a SHA-256 digest in hexadecimal: fewer would often belong to several tokens.
 _ID_PREFIX = re.compile(r"[0-9a-f]{6,64}")
 
 group = typer.Typer(name="token", help="Bearer tokens with which partners push.", no_args_is_help=True)
@@ -53,7 +54,11 @@ def create(
     days: Annotated[
         int | None,
         typer.Option(
-            min=1, max=3650, help="Days until the token expires. Default: it never expires.", show_default=False
+            metavar="N",
+            min=1,
+            max=3650,
+            help="Days until the token expires. Default: it never expires.",
+            show_default=False,
         ),
     ] = None,
     project: ProjectFolder = None,
@@ -82,6 +87,7 @@ def create(
         return
     until = f" until {_format_time(expires_at)} UTC" if expires_at else ""
     sources = ", ".join(sorted(new.token.sources))
+    # The note goes to standard error, so that standard output has the token alone.
     print_note(f"{partner} may push to {sources}{until} with this token. Its id is {new.token.id}; it is printed once:")
     print_text(new.plain)
 
@@ -95,7 +101,10 @@ def list_(
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """List tokens by partner and age, expired and revoked ones too. The tokens themselves are never shown."""
+    """List tokens by partner and age, also expired and revoked ones.
+
+    The tokens themselves are never shown.
+    """
     from slackwater.cli.session import Session
 
     tokens = Session.open(find_workspace(project)).tokens.all()
@@ -134,12 +143,15 @@ def revoke(
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Revoke a token, or all tokens of a partner. It is refused within half a minute."""
+    """Revoke a token, or all tokens of a partner.
+
+    The API refuses a revoked token after half a minute at the latest.
+    """
     if (token is None) == (all_of is None):
         raise InputError("ID or --all PARTNER: give one of them (slackwater token list shows the ids)")
     digits = (token or "").lower()
     if token is not None and not _ID_PREFIX.fullmatch(digits):
-        # What was typed may be the token itself: the message must not repeat it.
+        # The user may have typed the token itself, so the message must not repeat it.
         raise InputError(
             "ID: 6 digits or more of an id are expected, such as 3f2a91c04b7d (slackwater token list shows the ids; "
             "all tokens of a partner: slackwater token revoke --all PARTNER)"

@@ -16,8 +16,10 @@ from slackwater.local.emr.model import EmrConflict, EmrError, EmrValidationError
 from slackwater.local.emr.store import APPLICATION_IDLE, Application, EmrStore, JobRun, new_id
 from slackwater.local.emulator import Response, Scope, request_scope
 
-_PAGE_SIZE = 50
+_PAGE_SIZE = 50  # the API's maximum
+# Parameters that are not shown as settings of an application.
 _NOT_SETTINGS = ("clientToken", "tags", "applicationId")
+# The service's defaults for members that a request leaves out.
 _DEFAULTS: dict[str, Any] = {
     "architecture": "X86_64",
     "autoStartConfiguration": {"enabled": True},
@@ -191,7 +193,10 @@ class EmrServerlessApi:
     def _application(
         self, scope: Scope, request: dict[str, Any], *, required_states: tuple[str, ...] = ()
     ) -> Application:
-        """Return the application of a request, in its state of now."""
+        """Return the application of a request, after its idle stop if that is due.
+
+        Raises `EmrResourceNotFound`, or `EmrValidationError` when it is in none of the `required_states`.
+        """
         application = self._store.application(scope, request["applicationId"])
         self._stop_if_idle(application)
         if required_states and application.state not in required_states:
@@ -203,6 +208,7 @@ class EmrServerlessApi:
         return self._store.job_run(scope, request["applicationId"], request["jobRunId"])
 
     def _stop_if_idle(self, application: Application) -> None:
+        # Checked whenever somebody asks for the application, so no timer is needed.
         settings = application.settings["autoStopConfiguration"]
         if application.state != "STARTED" or not settings.get("enabled", True) or self._active(application):
             return

@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 
 from slackwater.local.emr.model import EmrValidationError
 
-_CORES, _MEMORY, _DISK, _EXECUTORS = "4", "14g", "20g", "3"  # EMR Serverless' defaults for every Spark job
+# EMR Serverless' defaults for every Spark job.
+_CORES, _MEMORY, _DISK, _EXECUTORS = "4", "14g", "20g", "3"
+# EMR Serverless' prices: 20 GB of storage are free for each worker, and a worker is billed for at least a minute.
 _FREE_DISK_GB = 20
 _MINIMUM_SECONDS = 60
+# Spark's default for memory outside of the heap: 10 %, at least 384 MB.
 _OVERHEAD_SHARE, _OVERHEAD_GB = 0.10, 0.375
 # The memory of a worker by its vCPU, in GB: minimum, maximum, step. From EMR Serverless' "worker configurations".
 _SIZES = {1: (2, 8, 1), 2: (4, 16, 1), 4: (8, 30, 1), 8: (16, 60, 4), 16: (32, 120, 8)}
@@ -70,6 +73,7 @@ def billed(workers: Workers, seconds: float) -> dict[str, float]:
 
 
 def _read_worker(conf: Mapping[str, str], role: str) -> Worker:
+    """Return the size of the `driver` or of an `executor`, rounded up to one that EMR Serverless offers."""
     cpu = _whole_number(conf, f"spark.{role}.cores", _CORES)
     if cpu not in _SIZES:
         raise EmrValidationError(f"spark.{role}.cores must be one of {sorted(_SIZES)}, not {cpu}")

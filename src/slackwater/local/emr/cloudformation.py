@@ -12,10 +12,12 @@ from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.model import camel_case, input_shape, rename_members
 
 _TYPE = "AWS::EMRServerless::Application"
-_REPLACED_BY = ("Name", "Type", "Architecture")  # a change of these creates a new application
+# A change of one of these properties creates a new application, as CloudFormation documents ("Update requires:
+# Replacement").
+_REPLACED_BY = ("Name", "Type", "Architecture")
 
+# The physical id, and the attributes for Fn::GetAtt.
 ProvisionedResource = tuple[str, dict[str, str]]
-"""The physical id, and the attributes for Fn::GetAtt."""
 
 
 class ApplicationResource:
@@ -37,6 +39,7 @@ class ApplicationResource:
     def update(self, physical_id: str, old: dict[str, Any], new: dict[str, Any], stack: str) -> ProvisionedResource:
         """Update an application, or replace it where a property cannot change. Raises `EmrError`."""
         if any(old.get(name) != new.get(name) for name in _REPLACED_BY):
+            # In this order, as CloudFormation does: if the new application is refused, the old one stays.
             created = self.create("", new, stack)
             self.delete(physical_id, old)
             return created

@@ -14,8 +14,10 @@ from slackwater.local.emr.store import EmrStore, JobRun, new_id
 from slackwater.local.emr.submit import Submission, read_submission
 from slackwater.local.emulator import Scope
 
-_OCCUPYING = ("PENDING", "SCHEDULED", "RUNNING", "CANCELLING")  # states that count for maxConcurrentRuns
-_QUEUE_MINUTES = 360  # the default of queueTimeoutMinutes
+# States that count for maxConcurrentRuns.
+_OCCUPYING = ("PENDING", "SCHEDULED", "RUNNING", "CANCELLING")
+# The default of queueTimeoutMinutes.
+_QUEUE_MINUTES = 360
 
 
 class AttemptRunner(Protocol):
@@ -93,7 +95,7 @@ class JobRuns:
                     self._stops[run.id].set()
 
     def _execute(self, run: JobRun, submission: Submission, workers: billing.Workers) -> None:
-        """Take a job run from SUBMITTED to its final state."""
+        """Run a job run from SUBMITTED to its final state: queue, slot, attempts."""
         if not self._wait_for_slot(run):
             return
         maximum = self._store.applications[run.application].settings.get("maximumCapacity")
@@ -117,6 +119,7 @@ class JobRuns:
                 self._change_state(run, "QUEUED", "The application runs as many job runs as maxConcurrentRuns allows")
             while not run.final and not self._stops[run.id].is_set():
                 if self._may_occupy(run, limit):
+                    # AWS starts it now. Here it may wait for a slot of this machine as well, in the same state.
                     if run.state != "SCHEDULED":
                         self._change_state(run, "SCHEDULED", "The job run is scheduled and waits for resources")
                     if self._free_slots:

@@ -126,7 +126,7 @@ def camel_case(name: str) -> str:
 
 @functools.cache
 def _routes() -> list[tuple[str, re.Pattern[str], str]]:
-    """Return operation, path and method of every route: botocore has the model of HTTP requests, but no server."""
+    """Return operation, path and method of every route. botocore uses the model as a client only; it has no router."""
     routes = []
     for operation in service_model().operation_names:
         http = service_model().operation_model(operation).http
@@ -149,7 +149,7 @@ def _read_query_value(shape: Shape, values: list[str]) -> Any:
 
 
 def _broken_limits(shape: Shape, value: Any, path: str) -> Iterator[str]:
-    """Yield what AWS enforces and botocore leaves to the server: maxima, patterns, enums, and `true` as a number.
+    """Yield the broken constraints that AWS checks and botocore does not: maxima, patterns, enums, `true` as a number.
 
     `value` has the types of the model: botocore's validator has checked them.
     """

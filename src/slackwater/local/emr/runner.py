@@ -25,7 +25,8 @@ from slackwater.storage import split_uri
 
 _S3_SECONDS = 60
 _NOT_FOUND = 404
-_TAIL_BYTES = 64 * 1024  # of a log: the error is near its end
+# The end of a log that is searched for the error.
+_TAIL_BYTES = 64 * 1024
 _TRACEBACK = "Traceback (most recent call last):"
 # Lines that log4j and the JVM write: `26/11/21 03:05:59 WARN ...`, `WARNING: ...`.
 _LOGGED = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d [A-Z]+ |WARNING: ")
@@ -105,7 +106,7 @@ class SparkRunner:
         with self._unpacking:
             if target.exists():
                 return target
-            # Unpacked aside and then renamed, so that a folder at `target` is complete also after a kill.
+            # Unpacked into another folder and then renamed, so that a folder at `target` is complete even after a kill.
             partial = target.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
@@ -138,6 +139,7 @@ class SparkRunner:
                 stderr=stderr,
                 start_new_session=True,
             )
+            # The open pipe is the sign for the guard that the job may run; it closes even if this process is killed.
             with cast("IO[bytes]", process.stdin):
                 while process.poll() is None and not stop.wait(0.05):
                     pass
@@ -170,10 +172,15 @@ def request_object(endpoint: str, method: str, uri: str, body: bytes | None = No
 def last_error(stdout: Path, stderr: Path) -> str:
     """Return the error that ended a driver, from its logs.
 
-    spark-submit sends a Python driver's standard error to its standard output, so standard output is read first: its
-    last line if that reads `ErrorType: message`, else the error of its last traceback, else the last line that reads
-    like an error; then the same in standard error; then the last line of either.
+    It is the first of these that exists:
+
+    1. in standard output, the last line if it reads `ErrorType: message`
+    2. there, the error of the last traceback
+    3. there, the last line that reads `ErrorType: message`
+    4. the same three in standard error
+    5. the last line of standard output, or of standard error
     """
+    # Standard output first: spark-submit sends a Python driver's standard error there.
     logs = [_tail(stdout), _tail(stderr)]
     for lines in logs:
         if lines and _ERROR_LINE.fullmatch(lines[-1]):
@@ -181,7 +188,7 @@ def last_error(stdout: Path, stderr: Path) -> str:
         starts = [index for index, line in enumerate(lines) if line.strip() == _TRACEBACK]
         raised = [line for line in lines[starts[-1] + 1 :] if not line.startswith(" ")] if starts else []
         if raised:
-            # Spark continues an error of the JVM in the next line, after a colon.
+            # The message of a JVM's error is in the next line, which begins with a colon.
             return " ".join([raised[0], *(line for line in raised[1:2] if line.startswith(":"))])
         if error := next((line for line in reversed(lines) if _ERROR_LINE.fullmatch(line)), None):
             return error

@@ -11,7 +11,8 @@ from pathlib import Path
 from slackwater.errors import CloudError
 from slackwater.local import layout
 
-# The loggers at level `error` warn at every start about this machine, or about every Parquet file; not about the job.
+# The last three loggers get the level `error`: their warnings are about this machine or about every Parquet file, not
+# about the job.
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -44,6 +45,7 @@ def write_configuration(folder: Path, *, endpoint: str, jars: Path) -> Path:
     """Write the properties and the logging of a job run into `folder`. Return the file of properties."""
     class_path = ":".join(str(path) for path in sorted(jars.glob("*.jar")))
     properties = {
+        # Two threads, so that a job has more than one task at a time, as on AWS.
         "spark.master": "local[2]",
         "spark.driver.extraClassPath": class_path,
         "spark.executor.extraClassPath": class_path,
@@ -84,8 +86,9 @@ def job_environment(folder: Path, *, endpoint: str, jars: Path, driver: Mapping[
     A job gets no other variable of this process, so that a job that needs one fails here as it would on AWS.
     """
     archive = class_archive(jars)
-    # The class archive halves the time a driver takes to start.
-    archived = f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off" if archive.exists() else ""
+    # The class archive halves the time that a driver takes to start. The logging of `cds` is off, because a JVM that
+    # cannot use the archive warns in every job's log, and only starts more slowly.
+    class_sharing = f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off" if archive.exists() else ""
     return {
         **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG", "TZ") if name in os.environ},
         **layout.environment(endpoint),
@@ -99,7 +102,7 @@ def job_environment(folder: Path, *, endpoint: str, jars: Path, driver: Mapping[
         # An empty folder, the same for every job: it is on the class path, and the class archive is bound to that.
         "SPARK_CONF_DIR": str(jars / "conf"),
         "SPARK_LAUNCHER_OPTS": _JVM_OPTIONS,
-        "SPARK_SUBMIT_OPTS": java_options(folder / "conf") + archived,
+        "SPARK_SUBMIT_OPTS": java_options(folder / "conf") + class_sharing,
         "SPARK_LOCAL_DIRS": str(folder / "tmp"),
         "SPARK_LOCAL_IP": layout.HOST,
         "PYSPARK_PYTHON": sys.executable,

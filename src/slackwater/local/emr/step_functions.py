@@ -54,7 +54,7 @@ class StartJobRunIntegration:
                     self._job_runs.cancel(run)
                 raise state_machines.TaskAbandoned
         result: dict[str, Any] = rename_members(service_model().shape_for("JobRun"), run.show("JobRun"), pascal_case)
-        # The integration gives times in milliseconds, GetJobRun in seconds.
+        # The integration returns times in milliseconds, GetJobRun in seconds.
         result |= {key: round(result[key] * 1000) for key in _TIMES if key in result}
         if run.state != "SUCCESS":
             state_machines.fail_state("States.TaskFailed", json.dumps(result))

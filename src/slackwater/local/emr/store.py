@@ -13,7 +13,8 @@ from slackwater.local.emulator import Scope
 
 APPLICATION_IDLE = ("CREATED", "STOPPED")
 JOB_FINAL = ("SUCCESS", "FAILED", "CANCELLED")
-_STATE_DETAILS_LIMIT = 256  # characters, by the API's model
+# Characters, by the API's model.
+_STATE_DETAILS_LIMIT = 256
 
 
 def new_id() -> str:
@@ -186,7 +187,7 @@ def _members(shape: str, values: dict[str, Any]) -> dict[str, Any]:
 
 
 class EmrStore:
-    """The applications and job runs, with the lock that guards them; `changed` is notified of every job run's state."""
+    """The applications and job runs, with their lock: hold `changed` to use them, and notify it of a changed state."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
@@ -229,7 +230,7 @@ class EmrStore:
             }
 
     def load_json(self, document: dict[str, Any]) -> None:
-        """Load what `to_json` returned; job runs that had not ended have failed, since their process is gone."""
+        """Load what `to_json` returned. Job runs that had not ended fail, because their processes no longer exist."""
         with self.changed:
             self.applications = {item["id"]: Application(**item) for item in document["applications"]}
             self.job_runs = {item["id"]: JobRun(**item) for item in document["job_runs"]}

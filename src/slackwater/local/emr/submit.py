@@ -26,7 +26,8 @@ _PROPERTIES = {
     "--exclude-packages": "spark.jars.excludes",
     "--name": "spark.app.name",
 }
-_OF_THE_SERVICE = ("spark.master", "spark.submit.deployMode")  # EMR refuses jobs that set these
+# Properties that the service sets itself; it refuses jobs that set them.
+_SERVICE_PROPERTIES = ("spark.master", "spark.submit.deployMode")
 
 
 @dataclass
@@ -85,7 +86,7 @@ def read_submission(request: Mapping[str, Any], defaults: list[dict[str, Any]]) 
         if not option.startswith("--"):
             raise EmrValidationError(f"sparkSubmitParameters: {word!r} is not an option")
         _set_option(submission, option, value if equals else next(words, ""))
-    for key in _OF_THE_SERVICE:
+    for key in _SERVICE_PROPERTIES:
         if key in submission.conf:
             raise EmrValidationError(f"Option '{key}' is not supported")
     return submission

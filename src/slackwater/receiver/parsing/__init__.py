@@ -1,6 +1,7 @@
-"""Parsing and checking of events.
+"""Parse and check events.
 
-`json_lines` and `formats` parse bodies and files. `event_checks` checks their events: it reads the column of each field
-(`columns`, with the fast paths `string_columns` and `typed_columns`, and the reference `values` and `timestamps`),
-collects `unknown_fields`, and adds `derived_columns`.
+`json_lines` parses pushed bodies, `formats` parses pulled files. `event_checks` then checks the events: it reads the
+column of each field with `columns`, collects `unknown_fields`, and adds `derived_columns`. `columns` has two fast paths
+for whole columns, `string_columns` and `typed_columns`. All other values are read one by one with `values` and
+`timestamps`, which define what is accepted; `patterns` has the regular expressions of both.
 """

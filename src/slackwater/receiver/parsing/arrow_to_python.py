@@ -1,4 +1,4 @@
-"""Converts Arrow columns to strings and to Python values, without failing on values that Python cannot represent."""
+"""Convert Arrow columns to strings and to Python values; only the values that cannot be converted are rejected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STRING_TYPES = (types.is_string, types.is_large_string, types.is_binary, types.
 
 
 def is_string_type(data_type: pa.DataType) -> bool:
-    """Whether columns of this type hold strings, or bytes that are read as UTF-8."""
+    """Return whether columns of this type contain strings, or bytes that are read as UTF-8."""
     return any(is_type(data_type) for is_type in _STRING_TYPES)
 
 
@@ -25,7 +25,7 @@ def decode_strings(array: pa.Array) -> tuple[pa.Array, dict[int, Rejection]]:
     """
     try:
         strings = array.cast(pa.string())
-        strings.validate(full=True)
+        strings.validate(full=True)  # A cast from `string` to `string` does not check that the bytes are UTF-8.
     except pa.ArrowInvalid:
         strings = pa.array(map(_decode, array.cast(pa.binary()).to_pylist()), pa.string())
         invalid = pc.and_(array.is_valid(), strings.is_null())
@@ -47,7 +47,7 @@ def format_as_strings(array: pa.Array) -> pa.Array:
         encoded = array.dictionary_encode()
         return pa.array(map(json.dumps, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
     if types.is_timestamp(data_type):
-        # The zone is removed first: with one, Arrow's cast reads time zone files, which Lambda's image does not have.
+        # Remove the time zone first: with one, Arrow's cast reads time zone files, which Lambda's image does not have.
         strings = array.cast(pa.int64()).cast(pa.timestamp(data_type.unit)).cast(pa.string())
         # "2013-03-08 12:00:00.000000" becomes "2013-03-08T12:00:00Z".
         return pc.replace_substring_regex(strings, r"^(\S+) (.*?)(\.0+)?$", rf"\1T\2{'Z' if data_type.tz else ''}")
@@ -55,8 +55,9 @@ def format_as_strings(array: pa.Array) -> pa.Array:
 
 
 def to_json_values(array: pa.Array) -> tuple[list[object], dict[int, Rejection]]:
-    """Convert a column of any type to Python values that JSON can represent; times inside nested values stay Python's.
+    """Convert a column of any type to Python values that JSON can represent.
 
+    Dates and times inside lists and structs stay Python objects, which the caller has to convert.
     Returns the values, with None for those that Python cannot represent, and their rejections by index.
     """
     rejections: dict[int, Rejection] = {}
@@ -69,7 +70,7 @@ def to_json_values(array: pa.Array) -> tuple[list[object], dict[int, Rejection]]
     try:
         return array.to_pylist(), rejections
     except (OverflowError, ValueError):
-        pass  # One of them cannot be represented: convert one by one to find it.
+        pass  # Python cannot represent some value: convert the values one by one to find it.
     values: list[object] = [None] * len(array)
     rejections = {}
     for index, scalar in enumerate(array):

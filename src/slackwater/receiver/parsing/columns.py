@@ -1,6 +1,7 @@
-"""Reads the column of one field: whole columns at once where possible, the remaining values one by one.
+"""Read the column of one field: as a whole column where possible, and the remaining values one by one.
 
-The fast paths are `string_columns` and `typed_columns`; `values` is the reference, and the only one that gives reasons.
+`string_columns` and `typed_columns` are the fast paths for whole columns. `values.read_value` defines what is accepted,
+and gives the reasons of nearly all rejections.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnReader:
-    """Reads columns by the options of one source."""
+    """Reads columns with the options of one source."""
 
     trim: bool
     null_values: tuple[str, ...]
     timezone: ZoneInfo | None
-    """Of timestamps without an offset."""
+    """The time zone of timestamps without an offset."""
 
     @classmethod
     def for_source(cls, source: Source) -> ColumnReader:
@@ -51,7 +52,7 @@ class ColumnReader:
         return cls(trim=source.trim, null_values=source.null_values, timezone=source.timezone)
 
     def read_values(self, values: Sequence[object], field: FieldDefinition) -> Column:
-        """Read parsed JSON values."""
+        """Read parsed JSON values; `None` where an event has no value."""
         data_type = _common_arrow_type(frozenset(map(type, values)) - {type(None)}, field)
         try:
             array = pa.array(values, data_type) if data_type else None
@@ -60,30 +61,29 @@ class ColumnReader:
         return self._read_one_by_one(values, field) if array is None else self.read_array(array, field)
 
     def read_array(self, array: pa.Array, field: FieldDefinition) -> Column:
-        """Read a column of any Arrow type."""
+        """Read a column of any Arrow type; null where an event has no value."""
         if types.is_null(array.type):
             return Column(pa.nulls(len(array), ARROW_TYPES[field.type]), {})
         if types.is_dictionary(array.type):
             return _expand_dictionary(self.read_array(array.dictionary, field), array.indices)
         if is_string_type(array.type):
             strings, not_utf8 = decode_strings(array)
-            column = self._read_strings(strings, field)
+            if field.type is FieldType.STRING:
+                return Column(self._clean(strings), not_utf8)
+            # Read each distinct string once: the values of a column repeat often.
+            encoded = strings.dictionary_encode()
+            distinct = self._clean(encoded.dictionary)
+            column = self._read_remaining(read_string_column(distinct, field, self.timezone), distinct, field)
+            column = _expand_dictionary(column, encoded.indices)
             return Column(column.array, {**column.rejections, **not_utf8})
-        if field.has_separators:  # They are for numbers in strings only.
+        if field.has_separators:  # Separators are for numbers in strings only.
             field = field.model_copy(update={"decimal": ".", "thousands": ""})
         typed = read_typed_column(array, field, self.timezone)
         column = self._read_remaining(typed.values, typed.originals, field)
         return Column(column.array, {**column.rejections, **typed.rejections})
 
-    def _read_strings(self, strings: pa.Array, field: FieldDefinition) -> Column:
-        if field.type is FieldType.STRING:
-            return Column(self._clean(strings), {})
-        encoded = strings.dictionary_encode()
-        distinct = self._clean(encoded.dictionary)
-        column = self._read_remaining(read_string_column(distinct, field, self.timezone), distinct, field)
-        return _expand_dictionary(column, encoded.indices)
-
     def _clean(self, strings: pa.Array) -> pa.Array:
+        """Trim the strings if the source trims, and replace its null values with null."""
         if self.trim:
             strings = pc.utf8_trim(strings, characters=WHITESPACE)
         is_null_value = pc.is_in(strings, value_set=pa.array(self.null_values, pa.string()))
@@ -92,7 +92,7 @@ class ColumnReader:
         return pc.if_else(is_null_value, pa.scalar(None, pa.string()), strings)
 
     def _read_remaining(self, result: pa.Array, originals: pa.Array, field: FieldDefinition) -> Column:
-        """Read the values one by one that the fast path has left null."""
+        """Read the values that a fast path has left null in `result` one by one; `originals` are what to read."""
         remaining = pc.and_(originals.is_valid(), result.is_null())
         if not pc.any(remaining).as_py():
             return Column(result, {})
@@ -105,9 +105,10 @@ class ColumnReader:
         )
 
     def _read_one_by_one(self, values: Iterable[object], field: FieldDefinition) -> Column:
+        """Read each value with `read_value`, after trimming and replacing null values as `_clean` does."""
         results: list[Value | None] = []
         rejections: dict[int, Rejection] = {}
-        # Strings such as an hour that many events share are read once.
+        # Each distinct string is read once.
         known: dict[str, Value] = {}
         for index, original in enumerate(values):
             results.append(None)
@@ -124,12 +125,13 @@ class ColumnReader:
             except InvalidValue as error:
                 rejections[index] = Rejection(RejectionRule.WRONG_TYPE, str(error))
         if field.type is FieldType.TIMESTAMP:
+            # `read_value` returns timestamps as integers.
             return Column(pa.array(results, pa.int64()).cast(ARROW_TYPES[field.type]), rejections)
         return Column(pa.array(results, ARROW_TYPES[field.type]), rejections)
 
 
 def _expand_dictionary(column: Column, indices: pa.Array) -> Column:
-    """Return the column whose distinct values are `column`; `indices` are their positions in it."""
+    """Return the column of which `column` has the distinct values and `indices` the position of each row's value."""
     array = column.array.take(indices)
     if not column.rejections:
         return Column(array, {})
@@ -142,9 +144,10 @@ def _expand_dictionary(column: Column, indices: pa.Array) -> Column:
 
 
 def _common_arrow_type(python_types: frozenset[type], field: FieldDefinition) -> pa.DataType | None:
-    """Return the Arrow type for JSON values of these Python types; None when they have none in common."""
+    """Return the Arrow type that can hold JSON values of all these Python types; None if there is no such type."""
     if len(python_types) <= 1:
         return _ARROW_TYPES_OF_JSON.get(next(iter(python_types), str))
+    # An integer may become a double only where the field reads 5 and 5.0 alike: not in a string field, for example.
     if python_types == {int, float} and field.type in {FieldType.INT64, FieldType.DOUBLE, FieldType.TIMESTAMP}:
         return pa.float64()
     return None

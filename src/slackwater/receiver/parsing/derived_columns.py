@@ -1,4 +1,4 @@
-"""Computes the derived columns of accepted events."""
+"""Compute the derived columns of accepted events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from slackwater.sources.event_schema import ARROW_TYPES
 
 
 def derive_column(table: pa.Table, derived: DerivedColumn) -> pa.Array:
-    """Return the derived column of `table`, the events' fields. It is null where a field that it reads is null."""
+    """Compute a derived column from `table`, which has the events' fields by the source's names.
+
+    The column is null where a field that it reads is null.
+    """
     match derived:
         case ConstantColumn(constant=value):
             return pa.repeat(pa.scalar(value, ARROW_TYPES[derived.type]), table.num_rows)
@@ -28,7 +31,7 @@ def derive_column(table: pa.Table, derived: DerivedColumn) -> pa.Array:
 
 
 def fill_template(table: pa.Table, template: TemplateColumn) -> pa.Array:
-    """Return the template with the values of each row."""
+    """Return the template of each row, with the row's values in place of the fields."""
     # The first array gives the result its length when no field is in the template.
     parts: list[pa.Array] = [pa.repeat(pa.scalar("", pa.string()), table.num_rows)]
     for literal, field in template.parts:
@@ -39,7 +42,8 @@ def fill_template(table: pa.Table, template: TemplateColumn) -> pa.Array:
 
 
 def look_up(strings: pa.Array, lookup: LookupColumn) -> pa.Array:
-    """Return the lookup's result for each string; null for null."""
+    """Return the lookup's result for each string: its default for a string that it does not list, and null for null."""
+    # `index_in` and `take` give null for strings that are not listed.
     indices = pc.index_in(strings, value_set=pa.array(lookup.values, pa.string()))
     results = pa.array(lookup.values.values(), pa.string()).take(indices)
     if lookup.default is None:
@@ -48,7 +52,7 @@ def look_up(strings: pa.Array, lookup: LookupColumn) -> pa.Array:
 
 
 def date_part(local_times: pa.Array, derived: DatePartColumn) -> pa.Array:
-    """Return a part of each local time."""
+    """Return the derived part of each local time; weekdays are 1 (Monday) to 7."""
     match derived.part:
         case "date":
             return local_times.cast(pa.date32())

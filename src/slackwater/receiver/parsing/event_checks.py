@@ -1,4 +1,4 @@
-"""Checks events against their source: accepted events become a table, rejected ones get a rule and a reason."""
+"""Check events against their source: accepted events become a table, rejected ones get a rule and a reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RejectedEvent:
     line: int | None = None
     """Text files: the line on which the event starts, from 1. Excel: the number of its row."""
     text: str | None = None
-    """The event as the partner sent it; None until the batch or the file reader has filled it in."""
+    """The event as the partner sent it. None here; the readers of files fill it in."""
 
 
 class CheckedEvents(NamedTuple):
@@ -53,15 +53,22 @@ class CheckedEvents(NamedTuple):
 def check_events(events: Sequence[object] | pa.Table, source: Source, *, received_at: datetime) -> CheckedEvents:
     """Check the events of a batch, or of a block of a JSON file.
 
-    `events` are parsed JSON values, with a `Rejection` for each line that is not JSON, or a table that Arrow's JSON
-    reader has read by `partner_schema`. Ages are measured at `received_at`.
+    `events` are parsed JSON values, with a `Rejection` for each line that is not JSON; or a table with
+    `partner_schema` that Arrow's JSON reader has read. The age of an event is its age at `received_at`.
     """
     if isinstance(events, pa.Table):
         return check_table(events, source, received_at=received_at)
     rejections = {index: reject_non_object(event) for index, event in enumerate(events) if not isinstance(event, dict)}
+    # An empty object in place of each element that is not an event, so that indexes stay the same.
     objects: Sequence[Any] = [event if isinstance(event, dict) else {} for event in events] if rejections else events
     reader = ColumnReader.for_source(source)
-    columns = [reader.read_values(_field_values(objects, name), field) for name, field in source.partner_fields.items()]
+    columns = []
+    for name, field in source.partner_fields.items():
+        try:
+            values = list(map(itemgetter(name), objects))
+        except KeyError:  # An event lacks the field; `get` takes 1.5 times as long as `itemgetter`.
+            values = [event.get(name) for event in objects]
+        columns.append(reader.read_values(values, field))
     extra = collect_from_objects(objects, source)
     return join_columns(columns, extra, source, received_at=received_at, rejections=rejections)
 
@@ -69,10 +76,10 @@ def check_events(events: Sequence[object] | pa.Table, source: Source, *, receive
 def check_table(
     table: pa.Table, source: Source, *, received_at: datetime, rejections: Mapping[int, Rejection] = _NO_REJECTIONS
 ) -> CheckedEvents:
-    """Check the rows of a file: a table with columns of any type, by the partner's names.
+    """Check the rows of a table whose columns have the partner's names and any type.
 
-    A missing column is null in all rows. Strings are read as in a text file. `rejections` are of rows, by index, that
-    the file's reader has already rejected. Ages are measured at `received_at`.
+    A missing column is null in all rows. Strings are read as in a text file. `rejections` are the rows that the reader
+    of the file has already rejected, by index. The age of an event is its age at `received_at`.
     """
     reader, rows = ColumnReader.for_source(source), table.num_rows
     columns = [
@@ -83,15 +90,8 @@ def check_table(
     return join_columns(columns, extra, source, received_at=received_at, rejections=rejections)
 
 
-def _field_values(objects: Sequence[Mapping[str, object]], name: str) -> list[object]:
-    try:
-        return list(map(itemgetter(name), objects))
-    except KeyError:  # An event lacks the field; `get` takes 1.5 times as long as `itemgetter`.
-        return [event.get(name) for event in objects]
-
-
 def reject_non_object(event: object) -> Rejection:
-    """Return why an element is not an event."""
+    """Return why an element of a JSON array, or a line, is not an event: it is not JSON, or not an object."""
     if isinstance(event, Rejection):
         return event
     json_types = {list: "an array", str: "a string", type(None): "null", bool: "true or false"}
@@ -110,10 +110,14 @@ def join_columns(
     received_at: datetime,
     rejections: Mapping[int, Rejection],
 ) -> CheckedEvents:
-    """Join columns to a table of events without the rejected ones; an event's first rejection is its reason."""
+    """Join columns to a table of the accepted events, and return it with the rejected ones.
+
+    `columns` are those of `source.fields`, in that order; `rejections` are already known, by index. An event that
+    breaks several rules is rejected with the first: known rejections, unknown fields, fields in order, age.
+    """
     by_name = dict(zip(source.fields, columns, strict=True))
     timestamps = by_name[source.timestamp.field].array
-    # Rejections are added in the order of the rules; `setdefault` keeps the first.
+    # `setdefault` keeps the first rejection of an event.
     rejected = dict(rejections)
     for index, rejection in extra.rejections.items():
         rejected.setdefault(index, rejection)
@@ -135,7 +139,7 @@ def join_columns(
 
 
 def add_rejected_values(rejected: dict[int, Rejection], column: Column, name: str, source: Source) -> None:
-    """Add the events whose value for the field `name` is invalid, or missing though it is required."""
+    """Add to `rejected` the events whose value for the field `name` is invalid, or missing although it is required."""
     label = source.field_label(name)
     for index, rejection in column.rejections.items():
         rejected.setdefault(index, rejection.of_field(label))
@@ -152,7 +156,10 @@ def add_rejected_values(rejected: dict[int, Rejection], column: Column, name: st
 def add_outside_age_limits(
     rejected: dict[int, Rejection], timestamps: pa.Array, source: Source, received_at: datetime
 ) -> None:
-    """Add the events whose timestamp is outside the limits of the source's `timestamp`."""
+    """Add to `rejected` the events that are older or further in the future than the source's `timestamp` allows.
+
+    `timestamps` has the event time of each event, including the rejected ones.
+    """
     days, hours = source.timestamp.max_age_days, source.timestamp.max_future_hours
     microseconds, received_us = timestamps.cast(pa.int64()), (received_at - _EPOCH) // _MICROSECOND
     limits: list[tuple[pa.Array, RejectionRule, str]] = []

@@ -1,6 +1,6 @@
-"""Parses lines of JSON: with Arrow into a table when every line is a flat object, otherwise line by line.
+"""Parse lines of JSON: with Arrow into a table when every line is a flat object, otherwise line by line.
 
-Both ways give the same events; a property test holds them together (tests/unit/parsing/test_json_lines.py).
+Both ways give the same events; a property test compares them (tests/unit/parsing/test_json_lines.py).
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from pyarrow import json as arrow_json
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.rejections import NOT_UTF8, Rejection, RejectionRule
 
+# Whitespace as JSON defines it.
 _WHITESPACE = b" \t\r\n"
 _NOT_BRACES_OR_NEWLINE = bytes(set(range(256)) - set(b"{}\n"))
+# The integer -0 as the value of a key. Does not match -0.0 and -0e5, which Python reads as -0.0, like Arrow. It also
+# matches inside strings, which only means that the slower parser is used.
 _NEGATIVE_ZERO = re.compile(rb":\s*-0\s*[,}]")
 # Maps each digit to "0" and each other byte to a space, so that a long number is a run of zeros.
 _DIGITS_TO_ZEROS = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
@@ -37,9 +40,9 @@ def read_json_lines(
 ) -> tuple[Sequence[object] | pa.Table, Sequence[int]]:
     """Parse all lines that are not blank.
 
-    `schema` is the source's `partner_schema`; without it, no table is returned. Returns the events and their line
-    numbers, from 1. The events are a table with exactly `schema`, or parsed JSON values, with a `Rejection` for each
-    line that is not JSON. Raises `TooManyEvents` when there are more than `max_events`.
+    Returns the events and their line numbers, from 1. The events are a table with exactly `schema`, the source's
+    `partner_schema`, if all lines fit it; otherwise, or if `schema` is None, they are parsed JSON values, with a
+    `Rejection` for each line that is not JSON. Raises `TooManyEvents` when there are more than `max_events`.
     """
     if schema is not None and (count := count_flat_lines(body)):
         if count > max_events:
@@ -56,11 +59,12 @@ def read_json_lines(
 
 
 def count_flat_lines(body: bytes) -> int:
-    """Return the number of lines if the first and only "{" of each is at its start and the only "}" at its end, else 0.
+    """Return the number of lines if each has exactly one "{", at its start, and one "}", at its end; otherwise 0.
 
-    Such a line is a flat object, or not JSON, and Arrow's reader notices the latter. It must not read other lines: it
-    accepts objects that span lines, and crashes on a null beside an object (apache/arrow#47409).
+    Such a line is either a flat object or not JSON, which Arrow's reader reports. Arrow's reader must not read other
+    bodies: it accepts objects that span lines, and it crashes on a null beside an object (apache/arrow#47409).
     """
+    # Counting bytes takes a small fraction of the time of parsing.
     braces = body.translate(None, _NOT_BRACES_OR_NEWLINE).removesuffix(b"\n") + b"\n"
     lines = len(braces) // len(b"{}\n")
     braces_at_ends = body.startswith(b"{") and body.endswith((b"}", b"}\n")) and body.count(b"}\n{") == lines - 1
@@ -68,14 +72,16 @@ def count_flat_lines(body: bytes) -> int:
 
 
 def read_flat_lines(body: bytes, schema: pa.Schema) -> pa.Table | None:
-    """Parse lines that `count_flat_lines` has accepted into a table with one row per line; absent fields are null.
+    """Parse a body that `count_flat_lines` has accepted into a table with one row per line; absent fields are null.
 
-    Returns None when a line does not have `schema`, or when `parse_json` might give another value.
+    Returns None when a line does not fit `schema`, or when `parse_json` might give another value.
     """
     try:
+        # Arrow's reader does not check that strings are UTF-8.
         body.decode()
         table = arrow_json.read_json(
             pa.BufferReader(body),
+            # One block for the whole body, because a line that is longer than a block is an error.
             read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(body) + 1),
             parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
         )
@@ -95,7 +101,7 @@ def read_flat_lines(body: bytes, schema: pa.Schema) -> pa.Table | None:
 
 
 def parse_line(line: bytes) -> object:
-    """Parse one line. Returns a `Rejection` when it is not JSON, so that other lines are not affected."""
+    """Parse one line. Returns a `Rejection` when it is not JSON, so that the other lines are still accepted."""
     try:
         return parse_json(line)
     except UnicodeDecodeError:
@@ -117,18 +123,19 @@ def parse_json(body: bytes) -> Any:
         try:
             return orjson.loads(body)
         except orjson.JSONDecodeError:
-            pass  # `json.loads` accepts more, and its messages are the ones to show.
+            pass  # `json.loads` accepts more (NaN, lone surrogates), and its messages have a line and a column.
     return json.loads(body.decode())
 
 
 def describe_json_error(error: ValueError | RecursionError) -> str:
-    """Return why a body is not JSON, from an exception of `parse_json`; with line and column where they are known."""
+    """Describe an exception of `parse_json` for an error message, with line and column where they are known."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at line {error.lineno}, column {error.colno}"
+    # The only other ValueError is Python's: it refuses to convert integers of more than 4,300 digits.
     return "nested too deeply" if isinstance(error, RecursionError) else "it contains a number of thousands of digits"
 
 
 def decode_lines(body: bytes, numbers: Sequence[int]) -> list[str]:
-    """Return the lines with these numbers, from 1; bytes that are not UTF-8 are escaped with backslashes."""
+    """Return the lines with these numbers, from 1. Bytes that are not UTF-8 are escaped with backslashes."""
     lines = body.split(b"\n")
     return [lines[number - 1].strip(_WHITESPACE).decode(errors="backslashreplace") for number in numbers]

@@ -1,4 +1,4 @@
-"""Why an event is rejected: the rule that it breaks, and a reason for people."""
+"""Rejections of events: the rule that an event breaks, and the reason as a message for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import date
 from enum import StrEnum
 from typing import NamedTuple
 
-# Length of a quoted value in a reason, in characters of its JSON form: a control character takes six there.
+# Longest quoted value in a reason, in ASCII characters of its JSON form, in which a control character takes six.
 _QUOTED_LENGTH = 60
 
 
@@ -33,22 +33,23 @@ class Rejection(NamedTuple):
 
     rule: RejectionRule
     reason: str
+    """For people; quotes the value."""
 
     def of_field(self, label: str) -> Rejection:
-        """Return the rejection of the event whose field `label` has the rejected value."""
+        """Return the rejection of an event because of this rejection of a value; `label` names the field."""
         return Rejection(self.rule, f"{label}: {self.reason}")
 
 
-# Strings whose bytes are not UTF-8, in every format of files and in pushed lines.
+# The rejection of bytes that are not UTF-8, in pushed lines and in every format of files.
 NOT_UTF8 = Rejection(RejectionRule.NOT_UTF8, "not UTF-8")
 
 
 class InvalidValue(ValueError):
-    """A value does not have its field's type; the message says why. The rule is `WRONG_TYPE`."""
+    """A value does not have its field's type. The message is the reason of a rejection with the rule `WRONG_TYPE`."""
 
 
 def quote_value(value: object) -> str:
-    """Return the value as reasons quote it; long values are truncated."""
+    """Return a value as reasons quote it; long values are truncated."""
     match value:
         case str():
             quoted = repr(value[: _QUOTED_LENGTH + 1])
@@ -71,9 +72,11 @@ def truncate(string: str, max_length: int) -> str:
     head = string[: max_length + 1]
     if _json_length(head) <= max_length:
         return string
+    # The longest beginning that fits. Only `head` is measured, so a value of megabytes costs no more than a short one.
     kept = bisect_right(range(len(head)), max_length, key=lambda end: _json_length(head[:end])) - 1
     return f"{head[:kept]}..."
 
 
 def _json_length(string: str) -> int:
+    """Return the length of the string in JSON, without its quotes; all characters are escaped to ASCII."""
     return len(json.dumps(string)) - len('""')

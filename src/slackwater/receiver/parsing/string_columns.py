@@ -1,9 +1,9 @@
-"""Reads whole columns of strings at once. This is the fast path beside `values`, which is the reference.
+"""Read whole columns of strings: a fast path beside `values`.
 
 A string is read here only if it matches a plain expression (see `patterns`) for which Arrow's cast gives the same value
-as `read_value`. Arrow's casts may not be used without that check: they accept other strings than a field does ("0x1F",
-" 5", "nan", dates without separators), and one string that they refuse fails the whole column. All other strings become
-null here, and `columns` reads them with `read_value`.
+as `read_value`. Arrow's casts must not be used without that check: they accept strings that a field does not accept
+("0x1F" as an integer, "nan" as a double, a date as a timestamp), and one invalid string makes the cast of the whole
+column fail. All other strings become null here, and `columns` reads them with `read_value`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LIMITS = {
 
 
 def read_string_column(strings: pa.Array, field: FieldDefinition, timezone: ZoneInfo | None) -> pa.Array:
-    """Return a column of the field's type with the values of `read_value`; null where `read_value` has to decide.
+    """Read strings. Returns a column of the field's type; null where `read_value` has to decide.
 
     `timezone` is the time zone of timestamps without an offset.
     """
@@ -52,7 +52,7 @@ def read_string_column(strings: pa.Array, field: FieldDefinition, timezone: Zone
 
 
 def null_outside_calendar(array: pa.Array) -> pa.Array:
-    """Return dates or timestamps with null for those outside the years 1 to 9999."""
+    """Return dates or timestamps in microseconds, with null for those outside the years 1 to 9999."""
     minimum, maximum = _LIMITS[array.type]
     numbers = array.cast(pa.int32() if array.type == pa.date32() else pa.int64())
     return null_outside(numbers, minimum, maximum).cast(array.type)
@@ -60,6 +60,7 @@ def null_outside_calendar(array: pa.Array) -> pa.Array:
 
 def null_outside(numbers: pa.Array, minimum: int, maximum: int) -> pa.Array:
     """Return the numbers with null for those below `minimum` or above `maximum`."""
+    # Nearly always all numbers are inside, and finding the extremes is faster than building a new array.
     extremes = pc.min_max(numbers).as_py()
     if extremes["min"] is None or (extremes["min"] >= minimum and extremes["max"] <= maximum):
         return numbers
@@ -69,7 +70,7 @@ def null_outside(numbers: pa.Array, minimum: int, maximum: int) -> pa.Array:
 
 def null_non_finite(doubles: pa.Array) -> pa.Array:
     """Return the doubles with null for NaN and infinity."""
-    # The sum is finite if all doubles are, and is computed faster than a mask.
+    # A sum with NaN or infinity is never finite, and is computed faster than a mask.
     if math.isfinite(pc.sum(doubles).as_py() or 0):
         return doubles
     return pc.if_else(pc.is_finite(doubles), doubles, pa.scalar(None, pa.float64()))
@@ -98,11 +99,13 @@ def read_timestamps(strings: pa.Array, field: FieldDefinition, timezone: ZoneInf
     format_ = field.formats[0] if field.formats else ISO
     if format_ in EPOCH_UNITS:
         unit = EPOCH_UNITS[format_]
+        # Decimals, because a double would round the microseconds. The scale is the number of digits after the point.
         exact = null_unless_match(strings, PLAIN_EPOCHS[format_]).cast(pa.decimal128(18, len(str(unit)) - 1))
         microseconds = pc.multiply(exact, pa.scalar(unit, pa.int64())).cast(pa.int64())
         return null_outside_calendar(microseconds.cast(TIMESTAMP))
     iso = rewrite_to_iso(strings, format_, with_time=True)
     timestamps = cast_or_null(null_unless_match(iso, PLAIN_LOCAL_TIME + PLAIN_OFFSET), TIMESTAMP)
+    # Without a time zone, or if all are read already, no string without an offset remains that can be read.
     if timezone is None or timestamps.null_count == iso.null_count:
         return timestamps
     local_times = cast_or_null(null_unless_match(iso, PLAIN_LOCAL_TIME), LOCAL_TIMESTAMP)
@@ -110,7 +113,10 @@ def read_timestamps(strings: pa.Array, field: FieldDefinition, timezone: ZoneInf
 
 
 def rewrite_to_iso(strings: pa.Array, format_: str, *, with_time: bool) -> pa.Array:
-    """Rewrite strings of a format to ISO 8601; null where one does not match, or needs more than reordered digits."""
+    """Rewrite strings of a strptime format to ISO 8601: timestamps if `with_time`, otherwise dates.
+
+    Null where a string does not match the format, or in all rows if reordering digits is not enough for the format.
+    """
     if format_ == ISO:
         return strings
     rewrite = strptime_format(format_).iso_rewrite
@@ -122,13 +128,13 @@ def rewrite_to_iso(strings: pa.Array, format_: str, *, with_time: bool) -> pa.Ar
 
 
 def null_unless_match(strings: pa.Array, expression: str) -> pa.Array:
-    """Return the strings with null for those that do not match an expression of RE2 as a whole."""
+    """Return the strings with null for those that do not match `expression`, in RE2's syntax, as a whole."""
     matches = pc.match_substring_regex(strings, f"^(?:{expression})$")
     return pc.if_else(matches, strings, pa.scalar(None, pa.string()))
 
 
 def cast_or_null(strings: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Cast the strings; all become null when one matches its expression but has no value, such as 30 February."""
+    """Cast the strings; all become null if one has no value although its expression matches, such as 30 February."""
     try:
         array = strings.cast(data_type)
     except pa.ArrowInvalid:
@@ -140,7 +146,7 @@ _READERS: dict[FieldType, Callable[[pa.Array, FieldDefinition, ZoneInfo | None],
     FieldType.STRING: lambda strings, _field, _timezone: strings,
     FieldType.INT64: read_numbers,
     FieldType.DOUBLE: read_numbers,
-    # A column has few distinct booleans, and `columns` reads each distinct string once.
+    # A fast path gains nothing: a column has few distinct booleans, and `columns` reads each distinct string once.
     FieldType.BOOLEAN: lambda strings, _field, _timezone: pa.nulls(len(strings), pa.bool_()),
     FieldType.TIMESTAMP: read_timestamps,
     FieldType.DATE: read_dates,

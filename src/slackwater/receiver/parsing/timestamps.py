@@ -1,4 +1,4 @@
-"""Reads one timestamp or date by the formats of its field. Part of the reference reader, see `values`."""
+"""Read one timestamp or date by the formats of its field, for `values.read_value`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from slackwater.sources.strptime_format import ParsedTime, parse_offset, strptim
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-# 40 digits hold any number that can be within the limits; longer ones are rounded down, as digits are dropped.
+# Digits after the microsecond are dropped, so round down. 40 digits are enough for any timestamp within the limits, and
+# bound the work for strings of many digits. Without traps, huge exponents raise no error here: the limits reject them.
 _FLOOR = Context(prec=40, rounding=ROUND_FLOOR, traps=[])
 _FORMAT_DESCRIPTIONS = {
     ISO: "ISO 8601 such as 2013-03-08T12:00:00Z",
@@ -34,7 +35,7 @@ _Result = TypeVar("_Result")
 
 
 def read_timestamp(value: object, formats: Sequence[str], timezone: ZoneInfo | None) -> int:
-    """Return the timestamp in microseconds since 1970, UTC.
+    """Return the timestamp in microseconds since 1970, UTC; `formats` are tried in order, and none means ISO 8601.
 
     `timezone` is the time zone of timestamps without an offset. Raises `InvalidValue` when the value has none of the
     formats, lies outside the years 1 to 9999, or has no offset and `timezone` is None.
@@ -50,8 +51,9 @@ def read_timestamp(value: object, formats: Sequence[str], timezone: ZoneInfo | N
 
 
 def read_date(value: object, formats: Sequence[str]) -> date:
-    """Return the date as it is written; offsets are ignored. A naive datetime must be midnight.
+    """Return the date as written: an offset does not change it. A naive datetime must be midnight.
 
+    `formats` are tried in order, and none means YYYY-MM-DD.
     Raises `InvalidValue` when the value has none of the formats or is not a date of the calendar.
     """
     if isinstance(value, datetime) and value.tzinfo is None and value.time() == time():
@@ -67,6 +69,7 @@ def read_date(value: object, formats: Sequence[str]) -> date:
 
 
 def _float_to_integer(value: object) -> object:
+    """Return a whole number as an integer, because 20130308.0 is written like 20130308 in a format such as %Y%m%d."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -90,7 +93,10 @@ def _try_formats(formats: Sequence[str], read: Callable[[str], _Result | None]) 
 
 
 def read_timestamp_as(value: object, format_: str, timezone: ZoneInfo | None) -> int | None:
-    """Return the timestamp; None when the value does not have the format. Raises `InvalidValue`."""
+    """Return microseconds since 1970, UTC; None when the value does not have the format.
+
+    Raises `InvalidValue` when the value has the format, but is not a valid timestamp.
+    """
     if format_ in EPOCH_UNITS:
         return read_epoch(value, EPOCH_UNITS[format_])
     try:
@@ -103,7 +109,10 @@ def read_timestamp_as(value: object, format_: str, timezone: ZoneInfo | None) ->
 
 
 def read_date_as(value: object, format_: str) -> date | None:
-    """Return the date; None when the value does not have the format. Raises `InvalidValue`."""
+    """Return the date; None when the value does not have the format.
+
+    Raises `InvalidValue` when the value has the format, but there is no such date.
+    """
     try:
         if format_ != ISO:
             parsed = parse_pattern(value, format_)
@@ -114,7 +123,11 @@ def read_date_as(value: object, format_: str) -> date | None:
 
 
 def read_epoch(value: object, unit: int) -> int | None:
-    """Read a number of units since 1970 without rounding errors: a float is read by its shortest decimal digits."""
+    """Read a number since 1970 as microseconds; `unit` is the number of microseconds in one. None if it is no number.
+
+    A float is read by its shortest decimal digits, so there are no rounding errors. Raises `InvalidValue` when the
+    timestamp is outside the years 1 to 9999.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if not NUMBER.fullmatch(str(value).strip()):
@@ -130,7 +143,10 @@ def read_epoch(value: object, unit: int) -> int | None:
 
 
 def parse_iso(value: object) -> ParsedTime | None:
-    """Parse ISO 8601; None when the value has another format. Raises `InvalidValue` for a leap second."""
+    """Parse ISO 8601; None when the value has another format.
+
+    Raises `InvalidValue` for a leap second, and `ValueError` when there is no such date or time.
+    """
     match = TIMESTAMP.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return None
@@ -139,26 +155,36 @@ def parse_iso(value: object) -> ParsedTime | None:
             f"{quote_value(value)} is a leap second, which timestamps cannot represent: "
             f"send second 59 or the next minute"
         )
+    # Six digits of the fraction, which may have one to nine.
     fraction = (match["fraction"] or ".0")[1:7]
     local = datetime.fromisoformat(f"{match['date']}T{match['minute']}{match['second'] or ':00'}.{fraction:0<6}")
     return ParsedTime(local, parse_offset(match["offset"]))
 
 
 def parse_pattern(value: object, pattern: str) -> ParsedTime | None:
-    """Parse a string, or an integer such as 20130308, by a pattern of strptime directives."""
+    """Parse a string, or an integer such as 20130308, by a pattern of strptime directives; None when it does not match.
+
+    Raises `ValueError` when there is no such date or time.
+    """
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     return strptime_format(pattern).parse(str(value))
 
 
 def to_utc_microseconds(parsed: ParsedTime, value: object, timezone: ZoneInfo | None) -> int:
-    """Return microseconds since 1970, UTC. Raises `InvalidValue`, which quotes `value`."""
+    """Return microseconds since 1970, UTC; `timezone` is used if the parsed time has no offset.
+
+    Raises `InvalidValue`, which quotes `value`, when there is neither an offset nor a time zone, the local time does
+    not exist in the time zone, or the timestamp is outside the years 1 to 9999.
+    """
     if parsed.offset is None and timezone is None:
         raise InvalidValue(f"{quote_value(value)} has no offset, and the source has no `timestamp.timezone` for it")
     try:
         offset = parsed.offset
         if offset is None:
             aware = parsed.local.replace(tzinfo=timezone)
+            # `zoneinfo` has an offset even for a local time that clocks skip. Only converting it back shows that there
+            # is no such time.
             if aware.astimezone(UTC).astimezone(timezone).replace(tzinfo=None) != parsed.local:
                 raise InvalidValue(
                     f"{parsed.local.isoformat()} does not exist in {timezone}: clocks were set forward past it"
@@ -177,7 +203,7 @@ def _out_of_range(value: object) -> InvalidValue:
 
 
 def _describe(value: object) -> str:
-    """Say what a value is that has none of the formats."""
+    """Describe a value that has none of the formats, for a reason."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "a number"
     if not isinstance(value, str | date):

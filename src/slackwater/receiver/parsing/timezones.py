@@ -1,7 +1,8 @@
-"""Converts whole columns of timestamps between UTC and the local time of a time zone.
+"""Convert whole columns of timestamps between UTC and the local time of a time zone.
 
-Arrow's own conversions (`assume_timezone`, `local_timestamp`, casts that name a zone) read the system's time zone
-files, which Lambda's image does not have. Python's `zoneinfo` reads the package tzdata; it is asked once per hour.
+Arrow's own conversions (`assume_timezone`, `local_timestamp`, casts that name a time zone) read the system's time zone
+files, which Lambda's image does not have. Python's `zoneinfo` can read the package tzdata instead. It converts single
+timestamps, so it is called once for each distinct hour of a column, and Arrow adds the offsets.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ _LAST_OF_HOUR = timedelta(hours=1) - _MICROSECOND
 
 
 def to_utc(local_times: pa.Array, timezone: ZoneInfo) -> pa.Array:
-    """Convert local times to UTC timestamps; null in an hour in which the offset changes.
+    """Convert local times to UTC timestamps; null in an hour in which the offset changes, even if only partly.
 
     Results may lie outside the years 1 to 9999.
     """
 
     def offset_of_hour(hour: datetime) -> int | None:
+        # `fold` 0 and 1 are the two meanings of a local time that occurs twice, or of one that is skipped.
         ends = (hour, hour + _LAST_OF_HOUR)
         return _single_offset({end.replace(tzinfo=timezone, fold=fold).utcoffset() for end in ends for fold in (0, 1)})
 
@@ -62,5 +64,6 @@ def _single_offset(offsets: set[timedelta | None]) -> int | None:
 
 
 def _map_distinct(times: pa.Array, function: Callable[[datetime], int | None]) -> pa.Array:
+    """Return the result of `function` for each time; it is called once for each distinct one."""
     encoded = times.dictionary_encode()
     return pa.array(map(function, encoded.dictionary.to_pylist()), pa.int64()).take(encoded.indices)

@@ -1,6 +1,7 @@
-"""Reads whole columns that are not strings, from Parquet or from JSON numbers: a fast path beside `values`.
+"""Read whole columns that are not strings, from Parquet files or JSON numbers: a fast path beside `values`.
 
-Values that a field cannot take without a closer look become null here, and `columns` reads them with `read_value`.
+A value is converted here only if the result is certainly that of `read_value`. All other values become null, and
+`columns` reads them with `read_value`.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class TypedColumn(NamedTuple):
-    """A column after the fast path."""
+    """The result of the fast path for one column."""
 
     values: pa.Array
-    """Of the field's type; null where the value has not been read."""
+    """The values that are read, with the field's type; null where a value is not read."""
     originals: pa.Array
-    """The values to read with `read_value` where `values` is null."""
+    """What to pass to `read_value` where `values` is null; null where there is no value, or it is rejected."""
     rejections: dict[int, Rejection]
     """By index, for values that `read_value` cannot read either."""
 
 
 def read_typed_column(array: pa.Array, field: FieldDefinition, timezone: ZoneInfo | None) -> TypedColumn:
-    """Read a column of any type but strings and dictionaries.
+    """Read a column of any Arrow type except strings, dictionaries and null.
 
     `timezone` is the time zone of timestamps without an offset.
     """
@@ -60,7 +61,10 @@ def read_typed_column(array: pa.Array, field: FieldDefinition, timezone: ZoneInf
 
 
 def read_temporal_column(array: pa.Array, field: FieldDefinition, timezone: ZoneInfo | None) -> TypedColumn:
-    """Read dates and timestamps; any other column is rejected, since no field has such a type."""
+    """Read a column of dates or timestamps. Reject all values of any other type: no field accepts, for example, a list.
+
+    `timezone` is the time zone of timestamps without an offset.
+    """
     data_type = array.type
     if types.is_date(data_type) and field.type is FieldType.DATE:
         dates = null_outside_calendar(array.cast(pa.date32()))
@@ -71,6 +75,7 @@ def read_temporal_column(array: pa.Array, field: FieldDefinition, timezone: Zone
         if field.type is FieldType.DATE and not data_type.tz:
             local_times = to_microseconds(array)
             dates = local_times.cast(pa.date32())
+            # Only midnight stands for a date; `read_value` gives the reason for any other time.
             is_midnight = pc.equal(dates.cast(LOCAL_TIMESTAMP), local_times)
             dates = pc.if_else(is_midnight, dates, pa.scalar(None, pa.date32()))
             return TypedColumn(dates, local_times, _reject_nulled(local_times, array))
@@ -81,6 +86,7 @@ def read_temporal_column(array: pa.Array, field: FieldDefinition, timezone: Zone
 def read_integers(integers: pa.Array, field: FieldDefinition) -> pa.Array:
     """Read a column of integers of any size; null where `read_value` has to decide."""
     if field.type is FieldType.DOUBLE:
+        # The checked cast fails on integers beyond 2**53; `read_value` rounds them, as this cast does.
         return integers.cast(pa.float64(), safe=False)
     if field.type is FieldType.STRING:
         return integers.cast(pa.string())
@@ -91,7 +97,7 @@ def read_integers(integers: pa.Array, field: FieldDefinition) -> pa.Array:
         if field.formats and field.formats[0] in EPOCH_UNITS:
             unit = EPOCH_UNITS[field.formats[0]]
             return null_outside_calendar(pc.multiply_checked(integers.cast(pa.int64()), unit).cast(TIMESTAMP))
-    except pa.ArrowInvalid:  # One of them does not fit into 64 bits.
+    except pa.ArrowInvalid:  # One integer does not fit into 64 bits.
         pass
     return pa.nulls(len(integers), target)
 
@@ -105,16 +111,19 @@ def read_doubles(doubles: pa.Array, field: FieldDefinition) -> pa.Array:
         if field.type is FieldType.INT64:
             return doubles.cast(target)
         if field.formats and field.formats[0] in EPOCH_UNITS:
-            # The shortest decimal digits of a double are what `read_value` reads, too.
+            # `read_value` also reads a double by its shortest decimal digits.
             return read_string_column(doubles.cast(pa.string()), field, None)
-    except pa.ArrowInvalid:  # One of them has a fraction.
+    except pa.ArrowInvalid:  # One double has a fraction, or does not fit into 64 bits.
         pass
     return pa.nulls(len(doubles), target)
 
 
 def read_timestamp_column(array: pa.Array, timezone: ZoneInfo | None) -> TypedColumn:
-    """Read a column of timestamps of any unit, with or without a time zone."""
-    # Arrow stores timestamps with a zone in UTC, and without one as local time.
+    """Read a column of timestamps of any unit, with or without a time zone.
+
+    `timezone` is the time zone of timestamps without one.
+    """
+    # Arrow stores timestamps with a time zone in UTC, and those without one as local time.
     times = to_microseconds(array)
     if array.type.tz:
         values = times.cast(pa.int64()).cast(TIMESTAMP)
@@ -126,14 +135,16 @@ def read_timestamp_column(array: pa.Array, timezone: ZoneInfo | None) -> TypedCo
 
 
 def to_microseconds(timestamps: pa.Array) -> pa.Array:
-    """Convert timestamps of any unit to microseconds without a zone; null outside the years 1 to 9999.
+    """Convert timestamps of any unit to microseconds without a time zone; null outside the years 1 to 9999.
 
-    The limits are checked in the original unit, because a cast would overflow.
+    Digits after the microsecond are dropped, also before 1970: the result is never later than the timestamp.
     """
     ticks = _TICKS[timestamps.type.unit]
     numbers = timestamps.cast(pa.int64())
     if ticks > _MICROSECONDS:
+        # 64 bits of nanoseconds cover the years 1677 to 2262, so the limits need no check.
         return pc.floor_temporal(numbers.cast(pa.timestamp("ns")), unit="microsecond").cast(LOCAL_TIMESTAMP)
+    # Check the limits in the original unit, because the cast to microseconds could overflow.
     minimum, maximum = MIN_TIMESTAMP_US * ticks // _MICROSECONDS, MAX_TIMESTAMP_US * ticks // _MICROSECONDS
     return null_outside(numbers, minimum, maximum).cast(pa.timestamp(timestamps.type.unit)).cast(LOCAL_TIMESTAMP)
 
@@ -144,5 +155,6 @@ def _reject_nulled(result: pa.Array, array: pa.Array) -> dict[int, Rejection]:
 
 
 def _reject(mask: pa.Array, reason: str) -> dict[int, Rejection]:
+    """Reject the values at which `mask` is true."""
     rejection = Rejection(RejectionRule.WRONG_TYPE, reason)
     return dict.fromkeys(pc.indices_nonzero(mask).to_pylist(), rejection)

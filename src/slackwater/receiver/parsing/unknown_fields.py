@@ -1,4 +1,4 @@
-"""Fields that the definition does not list: stored as JSON, dropped, or the reason to reject their event."""
+"""Collect the fields that the definition does not list: they are stored as JSON, dropped, or reject their event."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ExtraColumn(NamedTuple):
 
 
 def collect_from_objects(objects: Sequence[Mapping[str, object]], source: Source) -> ExtraColumn:
-    """Collect the unknown fields of JSON objects."""
+    """Collect the unknown fields of JSON objects, or reject their events, as the source defines."""
     known = frozenset(source.partner_fields)
     if source.unknown_fields is UnknownFields.IGNORE or all(map(known.issuperset, objects)):
         return ExtraColumn(pa.nulls(len(objects), pa.string()), {})
@@ -40,7 +40,7 @@ def collect_from_objects(objects: Sequence[Mapping[str, object]], source: Source
 
 
 def collect_from_table(table: pa.Table, source: Source) -> ExtraColumn:
-    """Collect the columns of a file that the definition does not list: each row has all of them."""
+    """Collect the columns of a file that the definition does not list: every row has all of these fields."""
     known = frozenset(source.partner_fields)
     names = [name for name in table.column_names if name not in known]
     if source.unknown_fields is UnknownFields.IGNORE or not names:
@@ -52,6 +52,7 @@ def collect_from_table(table: pa.Table, source: Source) -> ExtraColumn:
         values, invalid = to_json_values(array)
         for index, rejection in invalid.items():
             rejections.setdefault(index, rejection.of_field(quote_name(name)))
+        # Arrow gives a map as a list of pairs. With strings as keys it is an object in JSON.
         if types.is_map(array.type) and is_string_type(array.type.key_type):
             values = [dict(value) if isinstance(value, list) else value for value in values]
         columns.append(values)
@@ -60,6 +61,7 @@ def collect_from_table(table: pa.Table, source: Source) -> ExtraColumn:
 
 
 def _collect(unknown: Iterable[Mapping[str, object]], source: Source) -> ExtraColumn:
+    """Collect `unknown`, the unknown fields of each event."""
     strings: list[str | None] = []
     rejections: dict[int, Rejection] = {}
     known = list(source.partner_fields)
@@ -79,11 +81,11 @@ def _collect(unknown: Iterable[Mapping[str, object]], source: Source) -> ExtraCo
 
 
 def check_nesting(fields: Mapping[str, object]) -> Rejection | None:
-    """Return why fields cannot be stored as JSON: they contain NaN or infinity, or are nested too deep."""
+    """Return why the fields cannot be stored as JSON: NaN, infinity or too many levels. Return None if they can."""
     for name, value in fields.items():
         if type(value) in _SCALAR_TYPES:
             continue
-        # Level by level, not recursively: a partner decides how deep an event is nested.
+        # Level by level, not recursively: the partner decides the depth, and could exhaust the stack.
         level = [value]
         for _ in range(MAX_DEPTH):
             if any(isinstance(inner, float) and not math.isfinite(inner) for inner in level):
@@ -100,7 +102,7 @@ def check_nesting(fields: Mapping[str, object]) -> Rejection | None:
 
 
 def format_as_json(fields: Mapping[str, object]) -> str:
-    """Return the fields as a JSON object; integers of any size and lone surrogates are kept."""
+    """Return the fields as a JSON object; integers of any size and lone surrogates are preserved."""
     try:
         return orjson.dumps(fields, default=str).decode()
     except TypeError:  # An integer does not fit into 64 bits, or a string has half of a surrogate pair.

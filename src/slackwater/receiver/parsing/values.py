@@ -1,7 +1,7 @@
-"""Reads one value as its field defines it. This is the reference: it decides what is accepted, and with which reason.
+"""Read one value as its field defines it. `read_value` defines which values are accepted, and why others are rejected.
 
 `string_columns` and `typed_columns` are fast paths for whole columns. They read only values for which Arrow gives the
-same result, and leave all others to `read_value`. Property tests hold both together
+same result, and leave all others to `read_value`. Property tests compare both
 (tests/unit/parsing/test_values.py and test_columns.py).
 """
 
@@ -24,10 +24,11 @@ Value = str | int | float | bool | date
 
 
 def read_value(value: object, field: FieldDefinition, timezone: ZoneInfo | None) -> Value:
-    """Convert a JSON value, or a value of a typed column, to the type of `field`. No conversion loses information.
+    """Convert a JSON value, or a value of a typed column, to the type of `field`.
 
-    "517", 517 and 517.0 are the same number. `timezone` is the time zone of timestamps without an offset; of two
-    possible instants (when clocks are set back) it is the earlier one. Digits after the microsecond are dropped.
+    The number 517 may be written "517", 517 or 517.0. `timezone` is the time zone of timestamps without an offset; a
+    local time that occurs twice, because clocks are set back, means the earlier instant. Digits after the microsecond
+    are dropped.
 
     Raises `InvalidValue` when the value does not have the field's type.
     """
@@ -55,10 +56,12 @@ def read_int64(value: object, field: FieldDefinition, _timezone: ZoneInfo | None
     number = value
     if isinstance(value, str):
         digits = remove_separators(value, field)
+        # Never `int(float(...))`: a double does not hold all 64-bit integers.
         is_integer = INTEGER.fullmatch(digits) and len(value) < MAX_INTEGER_STRING
         number = int(digits.partition(".")[0]) if is_integer else None
     elif isinstance(value, float) and value.is_integer():
         number = int(value)
+    # `bool` is a subclass of `int` in Python, but true is not a number.
     if isinstance(number, bool) or not isinstance(number, int):
         raise InvalidValue(f"{quote_value(value)} is not a whole number{_number_example(value, field)}")
     if number not in INT64_RANGE:
@@ -82,7 +85,10 @@ def read_double(value: object, field: FieldDefinition, _timezone: ZoneInfo | Non
 
 
 def remove_separators(string: str, field: FieldDefinition) -> str:
-    """Rewrite a number with the field's separators to `1234.5`; an empty string when it is not such a number."""
+    """Rewrite a number such as `1.234,5` to `1234.5`; the field names the separators.
+
+    Surrounding whitespace is removed. Returns an empty string when the string does not match the separators.
+    """
     string = string.strip()
     if not field.has_separators:
         return string
@@ -94,7 +100,7 @@ def remove_separators(string: str, field: FieldDefinition) -> str:
 
 
 def _number_example(value: object, field: FieldDefinition) -> str:
-    """Return an example of the field's separators for a reason; empty where they do not apply."""
+    """Return an example of a number with the field's separators for a reason; empty if it does not apply to `value`."""
     if not isinstance(value, str) or not field.has_separators:
         return ""
     fraction = f"{field.decimal}5" if field.type is FieldType.DOUBLE else ""
@@ -102,7 +108,7 @@ def _number_example(value: object, field: FieldDefinition) -> str:
 
 
 def read_boolean(value: object, field: FieldDefinition, _timezone: ZoneInfo | None) -> bool:
-    """Read a boolean, or one of the field's strings for it. Raises `InvalidValue`."""
+    """Read a boolean, or one of the field's strings for true and false, in any case. Raises `InvalidValue`."""
     if isinstance(value, bool):
         return value
     string = str(value) if isinstance(value, str | int) else ""
@@ -114,6 +120,7 @@ def read_boolean(value: object, field: FieldDefinition, _timezone: ZoneInfo | No
 
 @cache
 def _boolean_values(true_values: tuple[str, ...], false_values: tuple[str, ...]) -> Mapping[str, bool]:
+    """Return the boolean of each accepted string, folded to lower case."""
     true = dict.fromkeys((value.casefold() for value in ("true", *true_values)), True)
     return true | dict.fromkeys((value.casefold() for value in ("false", *false_values)), False)
 

@@ -1,4 +1,4 @@
-"""Credentials by reference: definitions, logs and errors hold their names, and never the credentials themselves."""
+"""Credentials by reference: definitions, logs and errors contain the name of a secret, and never its content."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Sec
 from pydantic_core import PydanticCustomError
 
 UNSENDABLE = "unsendable"
-"""Type of a validation error whose message says what is expected, and shows nothing of the value."""
-# Added when a value is copied, or read from a file.
+"""Type of the validation errors whose message says what is expected and contains no part of the value."""
+# Characters that get around a value when somebody copies it, or reads it from a file with a final line end.
 _SURROUNDING = " \t\r\n"
+# ASCII control characters, which HTTP forbids in a user name and a password (RFC 7617).
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# ASCII without blanks and control characters. Wider than a bearer token by RFC 6750, because issuers differ.
 _VISIBLE = re.compile(r"[!-~]+")
 
 
 def _strip(value: object) -> object:
+    # Runs before the validation of types, so the value may have any type.
     plain = value.get_secret_value() if isinstance(value, SecretStr) else value
     return plain.strip(_SURROUNDING) if isinstance(plain, str) else plain
 
@@ -44,9 +47,9 @@ class Credentials(BaseModel):
     username: Annotated[str, BeforeValidator(_strip), AfterValidator(_expect_no_control)] | None = None
     password: Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_expect_no_control)] | None = None
     private_key: SecretStr | None = None
-    """In OpenSSH's format, not encrypted: for SFTP."""
+    """For SFTP: a private key in OpenSSH's format, without a passphrase."""
     token: Annotated[SecretStr, BeforeValidator(_strip), AfterValidator(_expect_visible)] | None = None
-    """Sent as `Authorization: Bearer`: for HTTPS."""
+    """For HTTPS: sent as `Authorization: Bearer <token>`."""
 
     @model_validator(mode="after")
     def _expect_complete(self) -> Credentials:
@@ -56,11 +59,11 @@ class Credentials(BaseModel):
 
 
 class Secrets(Protocol):
-    """Stores credentials."""
+    """Reads credentials from a store of secrets."""
 
     def read(self, reference: str) -> Credentials:
         """Return the credentials in `secretsmanager:<name>` or `ssm:<name>`.
 
-        Raises `CloudError`, or `DefinitionError` when the secret is not in the form of `Credentials`. No error shows
-        its content.
+        Raises `CloudError`, or `DefinitionError` when the secret does not match `Credentials`. No error shows its
+        content.
         """

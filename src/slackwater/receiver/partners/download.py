@@ -1,4 +1,4 @@
-"""Downloads that resume after a broken connection: bounded attempts, and the part that one version already has."""
+"""Downloads that continue after a broken connection, in a limited number of attempts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from slackwater.errors import PartnerError
 from slackwater.receiver.partners.partner import Download
 
 ATTEMPTS = 4
+# Random seconds, up to a limit that doubles with each attempt: a pull fetches up to ten files in parallel, which should
+# not all retry at the same time.
 _BACK_OFF = wait_random_exponential(multiplier=0.5, max=8)
-# Seconds between two attempts, also when the partner asks for a longer wait: functions are billed while they wait.
+# Seconds. The longest wait between two attempts, also when the partner asks for more: functions are billed meanwhile.
 _MAX_WAIT = 30.0
 
 
@@ -27,7 +29,10 @@ class TransientPartnerError(PartnerError):
 
 
 def retry_attempts(sleep: Callable[[float], None]) -> Retrying:
-    """Return attempts for a `for` loop: `TransientPartnerError` starts the next one, and the last one raises it."""
+    """Return the attempts for a `for` loop. `TransientPartnerError` starts the next attempt; the last one raises it.
+
+    `sleep` waits for the given number of seconds.
+    """
     return Retrying(
         stop=stop_after_attempt(ATTEMPTS),
         retry=retry_if_exception_type(TransientPartnerError),
@@ -46,10 +51,10 @@ def _wait(state: RetryCallState) -> float:
 def download_with_resume(
     missing_bytes: Callable[[PartialDownload], Iterable[bytes]], into: BinaryIO, *, sleep: Callable[[float], None]
 ) -> PartialDownload:
-    """Write a file to the beginning of `into`, in as many attempts as needed, and return the complete download.
+    """Write a file to the start of `into`, in up to `ATTEMPTS` attempts, and return the complete download.
 
-    Each attempt calls `missing_bytes`. It first calls `PartialDownload.resume_or_restart` with the version that it
-    reads, and then yields the bytes that are missing of it.
+    Each attempt calls `missing_bytes`, which first calls `PartialDownload.resume_or_restart` with the current version,
+    and then yields the bytes of this version that the download lacks. Raises what `missing_bytes` raises.
     """
     partial = PartialDownload(into)
     for attempt in retry_attempts(sleep):
@@ -66,23 +71,23 @@ class PartialDownload:
         self._into = into
         self._digest = hashlib.sha256()
         self.version: object = None
-        """Identifies the version; None when there is none yet, or when the partner's versions cannot be told apart."""
+        """Identifies the version; None before the first one, or when the partner's versions cannot be distinguished."""
         self.size = 0
         """Bytes received so far."""
 
     def resume_or_restart(self, version: object) -> None:
-        """Keep the received bytes if they are of this version; discard them otherwise."""
+        """Keep the received bytes if they belong to this version; otherwise discard them."""
         if version != self.version:
             self.restart(version)
 
     def restart(self, version: object) -> None:
-        """Discard the received bytes, and begin with this version."""
+        """Discard the received bytes and start with this version."""
         self._into.seek(0)
         self._into.truncate()
         self._digest, self.version, self.size = hashlib.sha256(), version, 0
 
     def forget_version(self) -> None:
-        """Make the next attempt start from the beginning, whatever its version."""
+        """Make the next attempt start at the first byte, whatever its version."""
         self.version, self.size = None, 0
 
     def add(self, block: bytes) -> None:
@@ -92,6 +97,6 @@ class PartialDownload:
         self.size += len(block)
 
     def finish(self, *, etag: str | None = None) -> Download:
-        """Return the received bytes as the complete file."""
+        """Flush the local file and return the digest and size of the received bytes, with the given ETag."""
         self._into.flush()
         return Download(sha256=self._digest.hexdigest(), size=self.size, etag=etag)

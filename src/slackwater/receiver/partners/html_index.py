@@ -1,7 +1,7 @@
-"""File names in the index page that a web server makes of a folder (Apache, nginx, lighttpd, Python).
+"""File names in the index page that a web server (Apache, nginx, lighttpd, Python) generates for a folder.
 
 An HTML parser that builds a tree is not safe here: unclosed formatting tags multiply in the tree, so a hostile page of
-60 kB takes gigabytes. The patterns below read a page once, whatever it holds, in linear time and constant memory.
+60 kB takes gigabytes. The regular expressions below read any page once, in linear time and constant memory.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from collections.abc import Iterator
 from html import unescape
 from urllib.parse import unquote, urljoin, urlsplit
 
-# Possessive quantifiers (`*+`, `++`) give nothing back: whatever begins like a tag or a comment is consumed, up to the
-# page's end if it does not end earlier. Backtracking would make broken pages quadratic.
+# Possessive quantifiers (`*+`, `++`) do not backtrack, because that would take quadratic time for broken pages. Text
+# that starts like a tag or a comment is consumed up to its end, or to the end of the page if it has none.
+
+# An attribute: a name, and a value with double, single or no quotes.
 _ATTRIBUTE = r"""[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|(?!["'])[^\s>]++)?+)?+"""
 _TAG_OR_COMMENT = re.compile(
     rf"""
     <!--.*?(?:-->|\Z)                                       # a comment
-    | <(script|style)(?=[\s/>]).*?(?:</\1|\Z)                # contents that are no HTML
+    | <(script|style)(?=[\s/>]).*?(?:</\1|\Z)                # contents that are not HTML
     | <(?P<tag>[a-z][^\s/>]*+)(?P<attributes>(?:[\s/]++|{_ATTRIBUTE})*+)(?P<end>>?+)
     """,
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
-# One attribute, or the blanks between two.
+# One attribute of a tag, or the blanks between two attributes. Only the value of `href` gets a group.
 _HREF = re.compile(
     rf"""
     [\s/]++
@@ -34,9 +36,9 @@ _HREF = re.compile(
 
 
 def index_names(page: str, url: str) -> list[str]:
-    """Return the names of the files directly below `url`, the folder's own, in the page's order, each once.
+    """Return the names of the files directly in the folder at `url`, in the order of the page, each once.
 
-    Ignores all other links: to the parent folder, to sub-folders, to other orders of the same page, to other hosts.
+    Ignores all other links: to the parent folder, to sub-folders, to the same page in another order, to other hosts.
     """
     base = urlsplit(url)
     folder = unquote(base.path).rpartition("/")[0] + "/"
@@ -45,11 +47,12 @@ def index_names(page: str, url: str) -> list[str]:
         try:
             target = urlsplit(urljoin(url, unescape(link).strip()))
             path = unquote(target.path, errors="strict")
-        except ValueError:  # not a URL, not a character, or a name that is not UTF-8: it could not be requested
+        except ValueError:
+            # Not a URL, or a name that is not UTF-8: it cannot be requested.
             continue
-        below = (target.scheme, target.netloc) == (base.scheme, base.netloc) and path.startswith(folder)
+        is_below = (target.scheme, target.netloc) == (base.scheme, base.netloc) and path.startswith(folder)
         name = path.removeprefix(folder)
-        if below and name and "/" not in name and not (target.query or target.fragment):
+        if is_below and name and "/" not in name and not (target.query or target.fragment):
             names[name] = None
     return list(names)
 

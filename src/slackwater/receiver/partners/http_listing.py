@@ -1,4 +1,4 @@
-"""List the files of a partner's HTTP server: by its JSON listing, by its index pages, or by a request for each name."""
+"""List the files of a partner's HTTP server: from a JSON listing, from index pages, or by a request for each name."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from slackwater.receiver.partners.http_session import (
 from slackwater.receiver.partners.partner import ListedFile, listed_file
 from slackwater.sources.file_pattern import FilePattern
 
+# Pages of a JSON listing.
 MAX_PAGES = 1_000
 # Bytes of all pages of a JSON listing together.
 MAX_BYTES = 64 * 2**20
 # Bytes of one index page: about 20,000 files.
 MAX_INDEX_BYTES = 4 * 2**20
+# Method not allowed, and not implemented.
 _NO_SUCH_METHOD = frozenset({405, 501})
 # RFC 9110: `bytes 0-0/1234`, `bytes 0-0/*` (unknown size), or `bytes */1234` with status 416. 18 digits fit an int64.
 _CONTENT_RANGE = re.compile(r"bytes (?:[0-9]+-[0-9]+|\*)/(?P<total>[0-9]{1,18}|\*)")
@@ -41,7 +43,7 @@ class JsonPage(BaseModel):
 
     files: tuple[ListedFile, ...]
     next: str | None = None
-    """Link to the next page."""
+    """Link to the next page, absolute or relative; None on the last page."""
 
 
 _FILES = TypeAdapter(tuple[ListedFile, ...])
@@ -74,9 +76,10 @@ def names_in_indexes(
 ) -> Iterator[str]:
     """Yield the names of the days' files that the index pages of their folders link to.
 
-    `url_of` returns the URL of a path. A missing folder counts as empty, except the source's own `url`. Raises
-    `PartnerError`, and `DefinitionError` for a pattern with a `*` in a folder's name.
+    `url_of` returns the URL of a path below the source's `url`. A missing folder counts as empty, except the folder at
+    `url` itself. Raises `PartnerError`, and `DefinitionError` for a pattern with a `*` in a folder's name.
     """
+    # Grouped by folder, so that a folder with the files of many days is requested once.
     days_of_folders: dict[str, list[date]] = {}
     for day in days:
         for folder in dict.fromkeys(index_folders(pattern, day)):
@@ -92,11 +95,11 @@ def names_in_indexes(
 
 
 def request_each_file(session: HttpSession, url_of: Callable[[str], str], names: Iterable[str]) -> Iterator[ListedFile]:
-    """Yield those of the named files that exist, with size, time and ETag as far as the server sends them.
+    """Yield the named files that exist, with the size, time and ETag that the server sends.
 
-    Requests HEAD, or from a server without HEAD the first byte of each file. Raises `PartnerError`.
+    Sends HEAD for each file. A server without HEAD gets a request for the first byte. Raises `PartnerError`.
     """
-    # The last one is used. A server without HEAD is asked once per listing, not once per file.
+    # The last entry is in use. The first refusal of HEAD removes it, so all other files get the range request directly.
     requests: list[tuple[Method, dict[str, str]]] = [("GET", {"range": "bytes=0-0"}), ("HEAD", {})]
     for name in dict.fromkeys(names):
         url = url_of(name)
@@ -122,7 +125,7 @@ def read_page(
 ) -> tuple[bytes, httpx.Response]:
     """Return a page's body and response. Raises `PartnerError` when it is larger than `at_most` bytes.
 
-    The error names `limit`, the bytes that the whole listing may have. A page that `may_be_gone` counts as empty then.
+    The error names `limit`, the largest size of the whole listing. With `may_be_gone`, a missing page counts as empty.
     """
     for attempt in session.attempts():
         with attempt, session.request("GET", url) as response:
@@ -140,7 +143,7 @@ def read_page(
 
 def parse_page(url: str, body: bytes) -> JsonPage:
     """Return a page of a JSON listing. Raises `PartnerError` naming the first invalid field."""
-    # Parsed as a whole: a page is small (MAX_BYTES), and a retry after half of a stream would yield files twice.
+    # Parsed only when complete: pages are small (MAX_BYTES), and a retry in mid-stream would yield files twice.
     try:
         if body.lstrip().startswith(b"{"):
             return JsonPage.model_validate_json(body)
@@ -152,19 +155,22 @@ def parse_page(url: str, body: bytes) -> JsonPage:
 
 
 def index_folders(pattern: FilePattern, day: date) -> Iterator[str]:
-    """Yield the folders of a day's files, with a slash at the end; the folder of the source's `url` is ""."""
-    # NUL stands for `*`: no name holds it, so a folder that does has a `*` in the pattern.
+    """Yield the folders of a day's files, with a slash at the end; the folder at the source's `url` is "".
+
+    Raises `DefinitionError` for a `*` in the name of a folder.
+    """
+    # `names` needs a pattern without `*`, so NUL replaces it: no file name contains NUL.
     for name in FilePattern(pattern.pattern.replace("*", "\0")).names(day):
         folder = "".join(name.rpartition("/")[:2])
         if "\0" in folder:
             raise DefinitionError(
-                f"files: {pattern.pattern!r}: an HTML index shows one folder, so that no folder's name can have a *"
+                f"files: {pattern.pattern!r}: an HTML index lists one folder, so a folder's name cannot contain a *"
             )
         yield folder
 
 
 def request_headers(session: HttpSession, method: Method, headers: Mapping[str, str], url: str) -> httpx.Response:
-    """Return the response to a request whose body does not matter. Raises `PartnerError`."""
+    """Return the response to a request without reading its body. Raises `PartnerError`."""
     for attempt in session.attempts():
         with attempt, session.request(method, url, headers) as response:
             return response

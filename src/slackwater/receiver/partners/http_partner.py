@@ -1,4 +1,4 @@
-"""A partner's HTTP server: its listing, and downloads that resume only if the file is still the same, byte for byte."""
+"""A partner's HTTP server: lists its files, and resumes a download only if the file is byte for byte the same."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ from slackwater.receiver.partners.partner import Download, ListedFile, plain_eta
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 
+# RFC 9110, 14.4: `bytes 5-9/10`, or `bytes 5-9/*` (unknown size). 18 digits fit an int64.
 _CONTENT_RANGE = re.compile(r"bytes (?P<first>[0-9]{1,18})-[0-9]+/(?P<total>[0-9]{1,18}|\*)")
-# RFC 9110, 8.8.2.2: dates have a resolution of one second, so a date identifies a version only if it lies at least a
-# minute before the response.
+# A file that changes twice within a second keeps its date, so Last-Modified identifies a version only if it is older
+# than the response. The minute is that of RFC 7232, 2.2.2: the two dates may come from different clocks.
 _DATE_IS_STRONG_AFTER = timedelta(minutes=1)
 
 
@@ -48,7 +49,7 @@ class HttpPartner:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = wait_for,
     ) -> None:
-        """Connect through `outbound`, or through `transport` if given. Raises `DefinitionError` for the credentials."""
+        """Raise `DefinitionError` for credentials that HTTP cannot use. `transport` replaces the guarded transport."""
         self._pull = pull
         self._max_file_bytes = max_file_bytes
         self._session = HttpSession(
@@ -64,7 +65,7 @@ class HttpPartner:
         if self._pull.listing == "json":
             return tuple(json_listing(self._session, self._pull.url))
         if self._pull.listing == "html":
-            # Index pages show names only: a changed file is detected by a request for each file.
+            # Index pages show names only, so a request for each file has to detect whether it has changed.
             names = names_in_indexes(self._session, self._url_of, pattern, days)
         else:
             names = (name for day in days for name in pattern.names(day))
@@ -80,7 +81,7 @@ class HttpPartner:
         raise AssertionError("the last attempt raises")
 
     def _url_of(self, path: str) -> str:
-        """Return the URL of a path below the source's `url`, whose query it keeps."""
+        """Return the URL of a path below the source's `url`, with the query of that `url` (which may hold a key)."""
         base = urlsplit(self._pull.url)
         return base._replace(path=f"{base.path.rstrip('/')}/{quote(path)}").geturl()
 
@@ -93,7 +94,7 @@ class Validator(NamedTuple):
 
 
 class ResumableDownload:
-    """One file's download, over several responses if it breaks off."""
+    """The download of one file, from several responses if the connection breaks."""
 
     def __init__(self, url: str, into: BinaryIO, *, max_file_bytes: int) -> None:
         self._url = without_query(url)
@@ -104,7 +105,7 @@ class ResumableDownload:
         self._etag: str | None = None
 
     def request_headers(self) -> dict[str, str]:
-        """Return the headers that request the missing bytes of the same version, or nothing to request all of it."""
+        """Return the headers that request the missing bytes of the same version; none to request the whole file."""
         if not self._partial.size or self._validator is None:
             return {}
         # If-Range: a server whose file has changed answers 200 with all of the new version.
@@ -121,7 +122,12 @@ class ResumableDownload:
             self._resume(response)
         else:
             expect_ok(self._url, response)
-            self._start(response)
+            self._total = content_length(response)
+            self._etag = response.headers.get("etag")
+            has_ranges = response.headers.get("accept-ranges") == "bytes" and not is_encoded(response)
+            self._validator = strong_validator(response) if has_ranges else None
+            self._partial.restart(self._validator)
+        # Checked before the first byte, and for each block again: the announced size may be missing or wrong.
         self._expect_size(self._total or 0)
         for block in response.iter_bytes():
             self._expect_size(self._partial.size + len(block))
@@ -130,18 +136,12 @@ class ResumableDownload:
             raise TransientPartnerError(f"{self._url}: broke off after {self._partial.size:,} of {self._total:,} bytes")
         return self._partial.finish(etag=plain_etag(self._etag))
 
-    def _start(self, response: httpx.Response) -> None:
-        self._total = content_length(response)
-        self._etag = response.headers.get("etag")
-        has_ranges = response.headers.get("accept-ranges") == "bytes" and not is_encoded(response)
-        self._validator = strong_validator(response) if has_ranges else None
-        self._partial.restart(self._validator)
-
     def _resume(self, response: httpx.Response) -> None:
-        """Check that the response continues this download; otherwise the next attempt starts from the beginning.
+        """Check that the response continues this download.
 
-        Servers exist that ignore If-Range, so everything that identifies the version is compared.
+        Otherwise raises `TransientPartnerError`, and the next attempt starts at the first byte.
         """
+        # Some servers ignore If-Range and send a part of the new version, so the validator and the size are compared.
         content_range = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
         total = int(content_range["total"]) if content_range and content_range["total"] != "*" else self._total
         continues = (
@@ -159,12 +159,16 @@ class ResumableDownload:
         self._total = total
 
     def _expect_size(self, size: int) -> None:
+        """Raise `FileTooLarge` when `size`, in bytes, exceeds the limit."""
         if size > self._max_file_bytes:
             raise FileTooLarge(f"{self._url}: larger than {self._max_file_bytes:,} bytes, the limit")
 
 
 def strong_validator(response: httpx.Response) -> Validator | None:
-    """Return what identifies the version byte for byte; None for a weak ETag, or a date too close to the response."""
+    """Return the header that identifies the version byte for byte, or None.
+
+    A weak ETag does not identify it, nor does a Last-Modified date less than a minute before the response.
+    """
     etag = response.headers.get("etag")
     if etag:
         return None if etag.startswith("W/") else Validator("etag", etag)

@@ -1,4 +1,4 @@
-"""Requests to a partner's HTTP server: retried, redirected under guard, with credentials for its own origin only."""
+"""Requests to a partner's HTTP server, with retries, checked redirects, and credentials for its own origin only."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from slackwater.receiver.partners.credentials import Credentials
 from slackwater.receiver.partners.download import TransientPartnerError, retry_attempts
 
 Method = Literal["GET", "HEAD"]
+# Not found, and gone.
 GONE = frozenset({404, 410})
 _MAX_REDIRECTS = 5
 # The read timeout limits the time between two chunks, not the whole download.
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-# 501 (not implemented) stays the same however often it is tried.
+# Statuses that may change at the next attempt. 501 (not implemented) is left out.
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, *range(502, 600)})
 
 
 class HttpSession:
-    """Requests to one partner's server, and to whatever it redirects or links to."""
+    """Sends requests to one partner's server, and to the servers that it redirects or links to."""
 
     def __init__(
         self,
@@ -38,15 +39,16 @@ class HttpSession:
         transport: httpx.BaseTransport,
         sleep: Callable[[float], None],
     ) -> None:
-        """Raise `DefinitionError` when HTTP has no use for these `credentials`."""
+        """Raise `DefinitionError` when HTTP cannot use the `credentials`. `sleep` waits for a number of seconds."""
         self._home = httpx.URL(url)
         self._authorization = {"authorization": authorization_header(credentials, url)} if credentials else {}
-        # "identity": sizes and ranges count the file's own bytes, not those of a compressed body.
+        # "identity": sizes and ranges must count the bytes of the file, not those of a compressed body. `trust_env` is
+        # off, because proxies from the environment would bypass the guard.
         self._client = httpx.Client(
             timeout=_TIMEOUT, transport=transport, trust_env=False, headers={"accept-encoding": "identity"}
         )
         self._sleep = sleep
-        # Below warnings, httpx logs whole URLs and httpcore logs headers, both with their secrets.
+        # At the levels info and debug, httpx logs whole URLs and httpcore logs headers, which may contain secrets.
         for name in ("httpx", "httpcore"):
             logger = logging.getLogger(name)
             logger.setLevel(max(logger.level, logging.WARNING))
@@ -56,7 +58,7 @@ class HttpSession:
         self._client.close()
 
     def attempts(self) -> Retrying:
-        """Return the attempts at one file or page, for a `for` loop; `TransientPartnerError` starts the next one."""
+        """Return the attempts for one file or page, for a `for` loop; `TransientPartnerError` starts the next one."""
         return retry_attempts(self._sleep)
 
     @contextmanager
@@ -85,6 +87,7 @@ class HttpSession:
 
     @contextmanager
     def _follow(self, method: str, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        # Not left to httpx, because each redirect has to be checked before credentials are sent along.
         hop = url
         for _ in range(_MAX_REDIRECTS + 1):
             with self._client.stream(method, hop, headers={**headers, **self._credentials_for(hop)}) as response:
@@ -95,7 +98,10 @@ class HttpSession:
         raise PartnerError(f"{without_query(url)}: redirected more than {_MAX_REDIRECTS} times")
 
     def _credentials_for(self, url: str) -> Mapping[str, str]:
-        """Return the authorization header if the URL has the partner's own scheme, host and port."""
+        """Return the authorization header if the URL has the partner's own scheme, host and port; else no header.
+
+        Raises `OutboundRefused` for an http URL that an https server links to.
+        """
         target = httpx.URL(url)
         if self._home.scheme == "https" and target.scheme == "http":
             raise OutboundRefused(f"{without_query(url)}: not encrypted, but an https server links to it")
@@ -104,7 +110,7 @@ class HttpSession:
 
 
 def absolute_link(page_url: str, link: str) -> str:
-    """Return the URL that a page's link leads to. Raises `PartnerError` for an invalid link."""
+    """Return the absolute URL of a link in the page at `page_url`. Raises `PartnerError` for an invalid link."""
     try:
         return urljoin(page_url, link)
     except ValueError as error:
@@ -124,7 +130,7 @@ def expect_ok(url: str, response: httpx.Response) -> None:
 
 
 def header_date(response: httpx.Response, header: str) -> datetime | None:
-    """Return a header's date in UTC; None when the header is missing or holds no date."""
+    """Return a header's date in UTC; None when the header is missing or not a date."""
     try:
         date = parsedate_to_datetime(response.headers.get(header, ""))
         return date.replace(tzinfo=UTC) if date.tzinfo is None else date.astimezone(UTC)
@@ -133,13 +139,13 @@ def header_date(response: httpx.Response, header: str) -> datetime | None:
 
 
 def content_length(response: httpx.Response) -> int | None:
-    """Return the file's size in bytes; None when the server does not say it, or compresses the body."""
+    """Return the file's size in bytes; None when the server does not send it, or compresses the body."""
     length = response.headers.get("content-length", "")
     return int(length) if length.isdecimal() and not is_encoded(response) else None
 
 
 def is_encoded(response: httpx.Response) -> bool:
-    """Whether the server compresses the body, although the request does not accept that."""
+    """Whether the server compressed the body, although the request did not accept that."""
     return bool(response.headers.get("content-encoding", "identity") != "identity")
 
 

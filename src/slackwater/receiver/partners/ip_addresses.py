@@ -1,6 +1,6 @@
-"""Which IP addresses are public, by IANA's registries of special-purpose addresses (RFC 6890, and RFC 4291 for IPv6).
+"""The special purposes of IP addresses, from IANA's registries (RFC 6890; for IPv6 also RFC 4291).
 
-The tables stand here because Python's own (`ipaddress.is_global`) have changed with its patch versions.
+`ipaddress.is_global` is not used, because its result for some networks differs between patch versions of Python.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _IPV6 = (
     ("fec0::/10", "site-local"),
     ("ff00::/8", "multicast"),
 )
-# The first network that contains an address decides.
+# In the order of the tables, where a smaller network stands before the one that contains it: the first match decides.
 _SPECIAL = tuple((ip_network(network), category) for network, category in (*_IPV4, *_IPV6))
-# All IPv6 unicast addresses that IANA has allocated so far.
+# All global IPv6 unicast addresses that IANA has released for allocation so far.
 _UNICAST = IPv6Network("2000::/3")
 # NAT64 (RFC 6052): networks without IPv4 reach an IPv4 server at this prefix followed by its IPv4 address.
 _NAT64 = IPv6Network("64:ff9b::/96")

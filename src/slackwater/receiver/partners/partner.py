@@ -1,4 +1,4 @@
-"""The interface to a partner's files: list them, and download one. One module implements it for each protocol."""
+"""The interface to a partner's files: list them, and download one. Each protocol has a module that implements it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from slackwater.storage import split_uri
 
 
 def _relative_path(value: str) -> str:
-    # The path becomes part of a URL and of an S3 key: it must not lead out of the folder.
+    # The path becomes part of a URL and of an S3 key, so it must not lead out of the folder: no `..`, and no backslash,
+    # which some servers read as a slash. Control characters would break request lines and log lines.
     if {"", ".", ".."} & set(value.split("/")) or any(character == "\\" or character < " " for character in value):
         raise ValueError(f"{value!r} is not a path below the source's `url`")
     return value
@@ -42,21 +43,24 @@ class Download:
     size: int
     """Bytes."""
     etag: str | None
-    """As sent with the file, which may be newer than the listing."""
+    """The ETag of the downloaded version, which may be newer than the listing; None if the partner sent none."""
 
 
 class Partner(Protocol):
-    """A partner's files."""
+    """Lists and downloads the files of one partner."""
 
     def list(self, pattern: FilePattern, days: Sequence[date]) -> Sequence[ListedFile]:
-        """Return the files of the days; others may be among them. Raises `PartnerError`."""
+        """Return the files whose names match `pattern` on one of `days`, and possibly others. Raises `PartnerError`."""
 
     def fetch(self, name: str, into: BinaryIO) -> Download:
         """Write the file to the start of `into`. Raises `FileVanished`, `FileTooLarge` or another `PartnerError`."""
 
 
 def listed_file(listing: str, name: str, **fields: object) -> ListedFile:
-    """Return a file of the listing at `listing`. Raises `PartnerError` when `name` is not a path."""
+    """Return one file of a listing; `fields` are the other fields of `ListedFile`.
+
+    Raises `PartnerError`, which names the URL `listing`, when `name` is not a path below the source's `url`.
+    """
     try:
         return ListedFile.model_validate({"name": name, **fields})
     except ValidationError as error:
@@ -67,11 +71,11 @@ def listed_file(listing: str, name: str, **fields: object) -> ListedFile:
 
 
 def bucket_folder(url: str) -> tuple[str, str]:
-    """Return the bucket of an s3:// URL, and the prefix of the keys below it: `prefix/`, or "" for the whole bucket."""
+    """Return the bucket of an s3:// URL and the prefix of its keys: `folder/`, or "" for the whole bucket."""
     bucket, folder = split_uri(url.rstrip("/"))
     return bucket, f"{folder}/" if folder else ""
 
 
 def plain_etag(etag: str | None) -> str | None:
-    """Return the ETag without quotes and without the mark of a weak one, in both of which listings differ."""
+    """Return the ETag without quotes and without the prefix `W/` of a weak one: servers add these inconsistently."""
     return etag.removeprefix("W/").strip('"') if etag else None

@@ -1,4 +1,4 @@
-"""A partner's SFTP server: lists the folders that may hold wanted files, and resumes downloads.
+"""A partner's SFTP server: lists the folders that may contain files of the days, and resumes downloads.
 
 A file's version is its size and its modification time, which SFTP counts in seconds: a file that is overwritten within
 one second, with the same size, cannot be distinguished from the previous version.
@@ -30,9 +30,9 @@ from slackwater.receiver.partners.sftp_session import SftpSession, open_session
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 
-# Bytes of one read request: the SFTP draft (section 3) guarantees 32 kB; some servers send no more at once.
+# Bytes of one read request. Every server has to support 32 kB (SFTP draft, section 3), and some support no more.
 _BLOCK = 32 * 2**10
-# Requests in flight, as in OpenSSH's client: a request that waits for the previous response costs a round trip each.
+# Requests in flight, as in OpenSSH's client. With one at a time, each block would take a round trip.
 _PARALLEL_REQUESTS = 64
 
 
@@ -63,8 +63,8 @@ class SftpPartner:
         self._sleep = sleep
         self._url = pull.url.rstrip("/")
         self._folder = unquote(urlsplit(pull.url).path).rstrip("/") or "/"
+        # The folder's path with all links resolved; None until the server was asked for it.
         self._real_folder: str | None = None
-        """The folder's path without links, from the server's first answer on."""
         self._session: SftpSession | None = None
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class SftpPartner:
     def list(self, pattern: FilePattern, days: Sequence[date]) -> Sequence[ListedFile]:
         """Return the files of the days. Raises `PartnerError`.
 
-        Ignores symbolic links to files and folders, which may lead anywhere.
+        Ignores symbolic links to files and folders, because they may lead out of the folder.
         """
         days_of_folders: dict[str, list[date]] = {}
         for day in days:
@@ -101,7 +101,7 @@ class SftpPartner:
         return partial.finish()
 
     def _walk(self, sftp: SFTPClient, folder: str, pattern: FilePattern, days: Sequence[date]) -> Iterator[ListedFile]:
-        """Yield the wanted files in a folder and below it. A folder that does not exist has none."""
+        """Yield the files of the days in a folder and below it. A folder that does not exist has none."""
         try:
             entries = sftp.listdir_attr(self._path(folder))
         except FileNotFoundError:
@@ -116,7 +116,7 @@ class SftpPartner:
                 yield from self._walk(sftp, name, pattern, below)
 
     def _missing_bytes(self, name: str, partial: PartialDownload) -> Iterator[bytes]:
-        """Yield what `partial` lacks of the file's current version."""
+        """Yield the bytes of the file's current version that `partial` lacks, as `download_with_resume` needs them."""
         url = f"{self._url}/{name}"
         with self._connected(url) as sftp:
             try:
@@ -126,13 +126,14 @@ class SftpPartner:
                 partial.resume_or_restart(version)
                 with sftp.open(path, "rb") as file:
                     yield from read_ahead(file, partial.size, version.size, url)
-                # The version is checked again: SFTP has no request for "the rest of this very version".
+                # Checked again after the last byte: SFTP cannot request bytes of one version only.
                 if self._current_version(sftp, path, url) != version:
                     raise TransientPartnerError(f"{url}: changed while it was fetched")
             except FileNotFoundError as error:
                 raise FileVanished(f"{url}: listed, but gone when it was fetched") from error
 
     def _current_version(self, sftp: SFTPClient, path: str, url: str) -> SftpFileVersion:
+        """Return the version of a regular file. Raises `FileNotFoundError`, `FileTooLarge`, `PartnerError`."""
         attributes = sftp.lstat(path)
         if _file_type(attributes) != S_IFREG:
             raise PartnerError(f"{url}: this is a link or a folder, where a file is expected")
@@ -144,7 +145,7 @@ class SftpPartner:
         return SftpFileVersion(size, attributes.st_mtime)
 
     def _expect_within_folder(self, sftp: SFTPClient, name: str) -> None:
-        """Raise `PartnerError` when a link in the path leads out of the folder. The path need not exist."""
+        """Raise `PartnerError` when a link in the path leads out of the folder. A path that does not exist is valid."""
         if self._real_folder is None:
             self._real_folder = sftp.normalize(self._folder).rstrip("/")
         with suppress(FileNotFoundError):
@@ -156,7 +157,11 @@ class SftpPartner:
 
     @contextmanager
     def _connected(self, url: str) -> Iterator[SFTPClient]:
-        """Yield the open client. A failure names `url` and closes the connection: the next attempt opens a new one."""
+        """Yield the client of an open session.
+
+        After an error, closes the session, so that the next attempt opens a new one, and raises a `PartnerError` that
+        names `url`.
+        """
         try:
             if self._session is None:
                 self._session = open_session(self._pull, outbound=self._outbound, credentials=self._credentials)
@@ -176,12 +181,12 @@ class SftpPartner:
 
 
 def _file_type(attributes: SFTPAttributes) -> int:
-    """Return the type bits of the mode, as in `stat`. Some servers send no mode: then it counts as a regular file."""
+    """Return the type bits of the mode, as in `stat`; those of a regular file when the server sends no mode."""
     return S_IFMT(attributes.st_mode or 0) or S_IFREG
 
 
 def read_ahead(file: SFTPFile, start: int, end: int, url: str) -> Iterator[bytes]:
-    """Yield the bytes from `start` to `end`, with many requests in flight.
+    """Yield the bytes from offset `start` to `end`, with `_PARALLEL_REQUESTS` requests in flight.
 
     Raises `TransientPartnerError` when the file ends earlier.
     """
@@ -201,9 +206,10 @@ def read_ahead(file: SFTPFile, start: int, end: int, url: str) -> Iterator[bytes
 def send_requests_first(file: SFTPFile) -> None:
     """Make `readv` send all its requests before it reads the first response.
 
-    paramiko (5.1.0, pinned) sends them from a second thread. When responses arrive faster than requests are sent, it
-    believes that all are answered: it then requests the rest again, one by one, and keeps the unread responses in
-    memory. This replaces the method that starts the thread by one that sends in the calling thread.
+    paramiko (5.1.0, pinned) sends them from a second thread. When responses arrive faster than that thread sends
+    requests, paramiko concludes too early that no response is missing. It then requests the rest again, one by one, and
+    keeps the unread responses in memory. This function replaces the method that starts the thread with one that sends
+    in the calling thread.
     """
 
     def start(chunks: Sequence[tuple[int, int]], max_concurrent: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A session with a partner's SFTP server: the server is identified by its host key, we by our credentials."""
+"""Opens a session with a partner's SFTP server: checks the server's host key, and logs in with our credentials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from slackwater.receiver.partners.outbound import Outbound
 from slackwater.sources.host_key import HostKey, fingerprint
 from slackwater.sources.pull_config import PullConfig
 
-# Limits the whole login, and then the wait for each response.
+# Limits the whole login, and after that the wait for each response.
 _TIMEOUT_SECONDS = 30.0
 # Signature algorithms of a key type, where their names differ from the key type's (RFC 8332).
 _SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
@@ -33,7 +33,7 @@ _SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 @dataclass(frozen=True)
 class SftpSession:
-    """An open session."""
+    """An open session: its SFTP client, and the function that closes it."""
 
     files: SFTPClient
     close: Callable[[], None]
@@ -49,13 +49,14 @@ def open_session(pull: PullConfig, *, outbound: Outbound, credentials: Credentia
     server = f"{target.host}:{target.port}"
     expected = HostKey.parse(pull.host_key or "")
     private_key = load_private_key(pull, credentials)
-    # paramiko logs a traceback for each failure; our errors hold all that matters. A level of the application stays.
+    # paramiko logs a traceback for each failure, although the errors raised here contain its message. A level that the
+    # application has set stays.
     if logging.getLogger("paramiko").level == logging.NOTSET:
         logging.getLogger("paramiko").setLevel(logging.CRITICAL)
     with ExitStack() as cleanup, _partner_errors(pull, server):
         connection = outbound.open_socket(target.host, target.port)
         cleanup.callback(connection.close)
-        # Without TCP_NODELAY small requests wait for acknowledgements: logging in takes ten times as long.
+        # Without TCP_NODELAY, small requests wait for acknowledgements, and the login takes ten times as long.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport = Transport(connection)
         cleanup.callback(transport.close)
@@ -76,13 +77,16 @@ def open_session(pull: PullConfig, *, outbound: Outbound, credentials: Credentia
 
 
 def load_private_key(pull: PullConfig, credentials: Credentials) -> PKey | None:
-    """Return the private key, or None for a login by password. Raises `DefinitionError`, which shows nothing of it."""
+    """Return the private key, or None for a login by password.
+
+    Raises `DefinitionError`, whose message contains no part of the key.
+    """
     if credentials.username is None:
         raise DefinitionError(f"{pull.credentials}: sftp needs a `username`, and a `password` or a `private_key`")
     if credentials.private_key is None:
         return None
-    # Parsed by cryptography: paramiko's own reader fails for some keys without a comment. Raised after the block, so
-    # that no exception holds a part of the key.
+    # Parsed by cryptography, because paramiko's own parser fails for some keys without a comment. Our error is raised
+    # after the block, so that it has no cause whose message may contain a part of the key.
     with suppress(ValueError, TypeError, UnsupportedAlgorithm):
         match key := load_ssh_private_key(credentials.private_key.get_secret_value().encode(), password=None):
             case RSAPrivateKey():
@@ -102,7 +106,7 @@ def load_private_key(pull: PullConfig, credentials: Credentials) -> PKey | None:
 
 @contextmanager
 def _partner_errors(pull: PullConfig, server: str) -> Iterator[None]:
-    """Raise the library's errors as ours."""
+    """Raise paramiko's errors as `PartnerError` or `TransientPartnerError`."""
     try:
         yield
     except AuthenticationException as error:
@@ -121,6 +125,7 @@ def _partner_errors(pull: PullConfig, server: str) -> Iterator[None]:
 
 def _expect_host_key(transport: Transport, expected: HostKey, server: str) -> None:
     """Exchange keys with the server. Raises `PartnerError` unless it has the expected host key."""
+    # The server proves only one of its host keys: it has to be of the type of the expected one.
     transport.get_security_options().key_types = _SIGNATURES.get(expected.algorithm, (expected.algorithm,))
     transport.start_client(timeout=_TIMEOUT_SECONDS)
     host_key = transport.get_remote_server_key().asbytes()
@@ -132,6 +137,7 @@ def _expect_host_key(transport: Transport, expected: HostKey, server: str) -> No
 
 
 def _log_in(transport: Transport, credentials: Credentials, key: PKey | None) -> None:
+    """Log in by private key, or else by password. Raises `AuthenticationException` when the server asks for more."""
     if key is not None:
         further = transport.auth_publickey(credentials.username, key)
     else:

@@ -12,7 +12,7 @@
 
 Until step 6 readers ignore the announced objects, and after it the superseded ones
 (`slackwater.receiver.pull.file_cache.uncommitted_objects`). A pull that ends in between leaves a lease, `writing` or
-`superseded` in the entry: by these the next pull knows that a repair is due, and which objects may exist.
+`superseded` in the entry: these show the next pull that the file needs a repair, and which objects may exist.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
 from slackwater.storage import ObjectStore
 
-# A Lambda function runs for 15 minutes at most: it has ended when its lease expires.
+# A Lambda function runs for 15 minutes at most, so it has ended before its lease expires.
 LEASE = timedelta(minutes=16)
 
 
@@ -95,19 +95,19 @@ class FileFetcher:
     raw_writer: RawWriter
     now: Callable[[], datetime]
     owner: str
-    """Identifies this attempt in leases. No other attempt may have the same."""
+    """Identifies this attempt in leases: unique among all attempts."""
     lease: timedelta = LEASE
-    """Has to be longer than the process may run."""
+    """Must be longer than the process may run."""
 
     def fetch(self, item: WorkItem) -> FetchResult:
         """Fetch one file, or repair what an interrupted pull left of it.
 
-        A file that vanished, or that another pull is fetching, is a result and no error. Raises `PartnerError`,
+        A file that vanished, or that another pull is fetching, gives a result and no error. Raises `PartnerError`,
         `DataError` or `CloudError` when the file cannot be fetched; the file cache keeps the reason. Raises
-        `FileTooLarge` also when the local disk is full, and `EntryChanged` when the lease expired and another pull
-        has taken over.
+        `FileTooLarge` when the file exceeds the partner's `max_file_bytes` or the local disk, and `EntryChanged` when
+        the lease expired and another pull leased the file.
         """
-        entry = self._lease(item)
+        entry = self._acquire_lease(item)
         if entry is None:
             return FetchResult(path=item.path, state=FetchState.BUSY)
         try:
@@ -119,15 +119,15 @@ class FileFetcher:
             failure = error
             if isinstance(error, OSError) and error.errno == ENOSPC:
                 failure = FileTooLarge(f"{item.path}: the local disk has no room for the file and its Parquet files")
-            # `EntryChanged`: another pull has the lease now, and its outcome is the one to keep.
+            # `EntryChanged`: another pull has leased the file. Its outcome counts, so this failure is not recorded.
             with suppress(EntryChanged):
                 self._record_failure(item, failure)
             if failure is error:
                 raise
             raise failure from error
 
-    def _lease(self, item: WorkItem) -> FileEntry | None:
-        """Step 1. Return the leased entry, or None when another pull holds the lease."""
+    def _acquire_lease(self, item: WorkItem) -> FileEntry | None:
+        """Step 1: lease the file. Return its entry, or None when another pull holds the lease."""
         entry = self.cache.get(self.source.source, item.path)
         if decide(item.listed, entry, now=self.now()) is FileDecision.BUSY:
             return None
@@ -139,7 +139,7 @@ class FileFetcher:
             return None
 
     def _fetch_leased(self, entry: FileEntry, item: WorkItem, path: Path) -> FetchResult:
-        """Step 2, download to `path`. Then store the file, unless it vanished or is unchanged."""
+        """Step 2: download to `path`. Then store the file, unless it vanished or is unchanged."""
         if is_only_to_finalize(entry, item):
             self._finalize(entry)
             return FetchResult(path=item.path, state=FetchState.UNCHANGED)
@@ -153,7 +153,8 @@ class FileFetcher:
             self._finalize(self._save(entry.model_copy(update=changes)))
             return FetchResult(path=item.path, state=FetchState.VANISHED)
         entry = entry.model_copy(update=identity_of(item, download))
-        # With `writing`, an interrupted attempt has left objects: storing the file again marks them for deletion.
+        # `writing` means that an interrupted attempt may have written objects. Then the file is stored again, because
+        # `_store` marks those objects for deletion.
         if entry.version and entry.version.content_sha256 == download.sha256 and not entry.writing:
             state = FileState.DUPLICATE if entry.duplicate_of else FileState.STORED
             self._finalize(entry.model_copy(update={"state": state, "reason": None}))
@@ -161,8 +162,9 @@ class FileFetcher:
         return self._store(entry, path, download)
 
     def _store(self, entry: FileEntry, path: Path, download: Download) -> FetchResult:
-        """Steps 2 (keep the file) to 7, for the download at `path`."""
+        """Steps 2 (the copy under `landing/`) to 7, for the download at `path`."""
         bucket, sha256 = self.raw_writer.raw_bucket, download.sha256
+        # The digest is part of the key: a changed file does not overwrite the file whose rows readers still see.
         landing_uri = f"s3://{bucket}/landing/source={entry.source}/{sha256}/{entry.path}"
         self.raw_writer.store.put_new_file(landing_uri, path)
 
@@ -170,21 +172,21 @@ class FileFetcher:
         staged = stage_file(path, self.source, name=entry.path, content_sha256=sha256, received_at=received_at)
         version = staged.version
 
-        # Announced first: after a crash the entry names every object that may exist. What an interrupted attempt
-        # announced may exist too, so the same write marks it for deletion.
+        # Announced before any object exists: after a crash the entry names every object that may exist. Objects that an
+        # interrupted attempt announced may exist too, so the same write marks them for deletion.
         superseded = other_contents([*entry.superseded, entry.writing], version)
         entry = self._save(entry.model_copy(update={"writing": version, "superseded": superseded}))
-        # Read after the announcement was written: `SharedContents` says why.
+        # Read only after the announcement was written: `SharedContents` explains why.
         if self._contents.is_being_deleted(sha256, entry.path):
             self._save(entry.model_copy(update={"lease": None}))
             return FetchResult(path=entry.path, state=FetchState.BUSY)
 
-        # Names are derived from the content, and existing objects are kept: a repeated attempt completes the first one.
+        # Object names derive from the content and existing objects are kept, so a retry writes only the missing ones.
         names = [version.object_name(partition) for partition in version.partitions]
         self.raw_writer.write_rejects_file(self.source, staged.rejects, received_at=received_at, batch_id=sha256[:32])
         self.raw_writer.write_files(self.source, staged.files, object_names=names, origin=entry.path)
 
-        # The commit is one conditional write, so there is no instant at which both contents count, or neither.
+        # The commit is one conditional write, so at every instant readers see exactly one content: the old or the new.
         original = self._contents.original_path(sha256, entry.path)
         committed = {
             "state": FileState.DUPLICATE if original else FileState.STORED,
@@ -207,15 +209,15 @@ class FileFetcher:
         )
 
     def _finalize(self, entry: FileEntry) -> None:
-        """Step 7: delete superseded objects, forget them, and release the lease."""
+        """Step 7: delete superseded objects, remove them from the entry, and release the lease."""
         until = entry.lease.until if entry.lease else self.now()
-        # Deleted first and forgotten after that: otherwise a crash in between would leave objects that nobody knows of.
+        # Deleted before the entry drops them: otherwise a crash in between would leave objects that no entry names.
         for version in entry.superseded:
             self._contents.collect_garbage(version, entry.path, until=until)
         self._save(entry.model_copy(update={"superseded": (), "lease": None}))
 
     def _record_failure(self, item: WorkItem, error: Exception) -> None:
-        """Keep the reason and release the lease, if it is still ours; what was announced stays announced."""
+        """Save the reason and release the lease, if this attempt still holds it; `writing` and `superseded` stay."""
         entry = self.cache.get(self.source.source, item.path)
         if entry and entry.lease and entry.lease.owner == self.owner:
             changes = {"state": FileState.FAILED, "reason": str(error), "lease": None}
@@ -227,7 +229,8 @@ class FileFetcher:
         try:
             return self.cache.save(entry)
         except CloudError:
-            # The write may have succeeded although its answer was lost, and a retry of it then finds its own write.
+            # The write may have succeeded although the response was lost. The SDK's retry then fails its condition,
+            # because it finds the revision that it wrote itself.
             if self.cache.get(entry.source, entry.path) != saved:
                 raise
         return saved
@@ -245,12 +248,13 @@ class FileFetcher:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedContents:
-    """The contents of a source's files: several files may have the same one, whose objects are stored once.
+    """The contents of a source's files. Files with the same content share its objects, which are stored once.
 
-    One pull may delete objects that another one is about to need. Each pull therefore writes before it reads. The
-    deleting pull marks the content (`Content.deletions`) and then reads which files need it; the storing pull announces
-    that its file needs it and then reads whether the content is marked. At least one of them sees the other: then the
-    first keeps the objects, or the second leaves its file to the next pull. A mark expires with its pull's lease.
+    One pull may delete objects that another pull is about to need. Each of the two therefore writes before it reads.
+    The deleting pull marks the content (`Content.deletions`), and then reads which files need it. The storing pull
+    announces that its file needs the content, and then reads whether it is marked. So at least one of them sees the
+    other's write: the deleting pull then keeps the objects, or the storing pull leaves its file to the next pull. A
+    mark expires with the lease of its pull.
     """
 
     source: str
@@ -260,7 +264,7 @@ class SharedContents:
     now: Callable[[], datetime]
 
     def first_received_at(self, content_sha256: str, path: str) -> datetime:
-        """Return when a file first had the content; the first call, for the file at `path`, sets that to now."""
+        """Return when a file first had the content. For an unknown content that is now, and `path` its first file."""
         return self._update(content_sha256, path).received_at
 
     def is_being_deleted(self, content_sha256: str, path: str) -> bool:
@@ -269,11 +273,14 @@ class SharedContents:
         return content is not None and bool(self._other_deletions(content, path))
 
     def original_path(self, content_sha256: str, path: str) -> str | None:
-        """Return the path of another file that has the content already; None makes `path` the first one."""
+        """Return the path of the first file with the content; None when that is `path` itself.
+
+        When the first file no longer needs the content, `path` takes its place.
+        """
         first = self._update(content_sha256, path).first_path
         entry = self.cache.get(self.source, first)
         if entry is None or content_sha256 not in entry.needed_contents:
-
+            # Conditional, because `_update` may read the content again: another pull may have replaced the first file.
             def take_over(content: Content) -> Content:
                 return content.model_copy(update={"first_path": path}) if content.first_path == first else content
 
@@ -283,7 +290,7 @@ class SharedContents:
     def collect_garbage(self, version: FileVersion, path: str, *, until: datetime) -> None:
         """Delete the objects of a content that the file at `path` no longer needs, unless another file needs them.
 
-        Raises `EntryChanged` after `until`, the end of this pull's lease: another pull may be at work then.
+        Raises `EntryChanged` after `until`, the end of this pull's lease, when another pull may work on the file.
         """
         sha256, mark = version.content_sha256, Lease(owner=path, until=until)
 
@@ -314,22 +321,22 @@ class SharedContents:
             changed = change(content)
             if changed == saved:
                 return changed
-            # Changed by another pull, or by a write of our own whose answer was lost: reading it again decides.
+            # Changed by another pull, or by this pull's own write whose response was lost: read again, then retry.
             with suppress(EntryChanged):
                 return self.cache.save_content(changed)
 
 
 def is_only_to_finalize(entry: FileEntry, item: WorkItem) -> bool:
-    """Whether the file is stored and unchanged, and an interrupted pull left only step 7 to do."""
+    """Whether the file is stored and unchanged, and only step 7 of an interrupted pull is missing."""
     stored = entry.state in {FileState.STORED, FileState.DUPLICATE} and not entry.writing
     return stored and bool(entry.superseded) and (item.listed is None or entry.matches_listing(item.listed))
 
 
 def identity_of(item: WorkItem, download: Download) -> dict[str, object]:
-    """Return the fields of `FileEntry` that later listings are compared with."""
+    """Return `etag`, `size` and `modified` of `FileEntry`, with which later listings are compared."""
     listed = item.listed
-    # A listing and a download may give one content different ETags: later listings are compared with the listing's.
-    # The file has changed since it was listed if its size differs, and then only the download's ETag is right.
+    # Listings and downloads may show different ETags for one content. Later listings are compared with the listing's
+    # ETag, except when the sizes differ: then the file changed after it was listed, and that ETag is outdated.
     etag = plain_etag(listed.etag) if listed and listed.size == download.size else download.etag
     return {"etag": etag, "size": download.size, "modified": listed.modified if listed else None}
 

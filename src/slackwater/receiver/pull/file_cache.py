@@ -1,8 +1,8 @@
-"""The file cache: what is known of each pulled file, and what a pull has to do about it.
+"""The file cache: a record of each pulled file, and the decision what a pull does with it.
 
-Every write names the revision that it was based on (optimistic locking): of two concurrent writers the first succeeds,
-and the second gets `EntryChanged`. A lease is such a write. Only its owner works on the file until the lease expires,
-and a pull whose lease has expired stops writing.
+Every write names the revision that it is based on (optimistic locking): of two concurrent writers the first succeeds,
+and the second gets `EntryChanged`. Such a write also takes the lease of a file. Until the lease expires only its owner
+works on the file, and a pull whose lease has expired stops writing.
 """
 
 from __future__ import annotations
@@ -36,18 +36,22 @@ class FileState(StrEnum):
     VANISHED = "vanished"
     """The partner listed it, but had deleted it before it was fetched."""
     FAILED = "failed"
+    """The attempt ended with an error, which `FileEntry.reason` holds."""
 
 
 class FileDecision(StrEnum):
     """What a pull does with a file."""
 
     NEW = "new"
+    """Fetch it: none of its contents is stored."""
     CHANGED = "changed"
+    """Fetch it: the stored content may be outdated."""
     UNCHANGED = "unchanged"
+    """Do nothing: the stored content is the current one."""
     REPAIR = "repair"
-    """An earlier pull of the file was interrupted."""
+    """Fetch it: an earlier pull of it was interrupted."""
     BUSY = "busy"
-    """Another pull is fetching it now."""
+    """Do nothing: another pull is fetching it."""
 
 
 class CacheRecord(BaseModel):
@@ -70,13 +74,13 @@ class FileVersion(CacheRecord):
             yield object_uri(bucket, source, partition, self.object_name(partition))
 
     def object_name(self, partition: Partition) -> str:
-        """Return the name of its object in that partition: 32 hex digits, a hash of the content and the partition."""
-        # Derived from the content: a second attempt writes the same objects, and files with one content share them.
+        """Return the name of this content's object in a partition: 32 hex digits, a hash of both."""
+        # Derived from the content, so a second attempt writes the same objects, and files with one content share them.
         return hashlib.sha256(f"{self.content_sha256}\n{'/'.join(partition)}".encode()).hexdigest()[:32]
 
 
 class Lease(CacheRecord):
-    """The exclusive right to work on something until it expires."""
+    """The exclusive right of `owner` to work on a record, until it expires."""
 
     owner: str
     until: datetime
@@ -102,7 +106,7 @@ class FileEntry(CacheRecord):
     duplicate_of: str | None = None
     """Path of the file whose stored rows it shares."""
     landing_uri: str | None = None
-    """Where the unchanged file is kept."""
+    """URI of the original file under `landing/`."""
     rows: int = 0
     rejected: int = 0
     stored_at: datetime | None = None
@@ -117,13 +121,13 @@ class FileEntry(CacheRecord):
         return frozenset(version.content_sha256 for version in (self.version, self.writing) if version)
 
     def matches_listing(self, listed: ListedFile) -> bool:
-        """Whether a listing shows the file as it was when it was fetched.
+        """Whether size and ETag (or else time) in a listing are those of the fetched file.
 
         An HTML index may show neither size nor time: a file with nothing to compare counts as unchanged.
         """
         if listed.size is not None and listed.size != self.size:
             return False
-        # The time counts only without an ETag: servers that copy a file again change its time, and not its content.
+        # The time counts only without an ETag: a server that copies a file again changes its time, but not its content.
         etag = plain_etag(listed.etag)
         return etag == self.etag if etag and self.etag else listed.modified == self.modified
 
@@ -136,11 +140,11 @@ class Content(CacheRecord):
     revision: int = 0
     """0 until the record is saved for the first time."""
     received_at: datetime
-    """When any file first had it. Limits on the age of events are relative to this time."""
+    """When a file first had it. Limits on the age of events are relative to this time."""
     first_path: str
-    """Path of the file that has it; if several have it, of the first one."""
+    """Path of the first file that has it; files that got it later are duplicates of that file."""
     deletions: tuple[Lease, ...] = ()
-    """Pulls that are deleting its objects unless a file needs them; a lease's owner is the path of the pull's file."""
+    """One mark for each pull that may be deleting its objects; the owner is the path of the file that it fetches."""
 
 
 class FileCache(Protocol):
@@ -166,7 +170,7 @@ class FileCache(Protocol):
 
 
 def uncommitted_objects(entries: Iterable[FileEntry], *, bucket: str) -> frozenset[str]:
-    """Return the URIs of objects that may exist but that readers have to ignore: half written or superseded ones.
+    """Return the URIs of objects that may exist but that readers must ignore: not yet committed, or superseded.
 
     A file's new content replaces the old one at the instant at which its entry is saved with the new `version`.
     """
@@ -181,11 +185,14 @@ def uncommitted_objects(entries: Iterable[FileEntry], *, bucket: str) -> frozens
 
 
 def decide(listed: ListedFile | None, entry: FileEntry | None, *, now: datetime) -> FileDecision:
-    """Return what a pull does with a file; `listed` is None when the partner does not list it any more."""
+    """Return what a pull does with a file.
+
+    `listed` is None when the partner no longer lists it, `entry` when no pull has fetched it yet.
+    """
     if entry is None:
         return FileDecision.NEW
     if entry.lease:
-        # A pull releases its lease when it ends: an expired one belongs to a pull that was interrupted.
+        # A pull releases its lease when it ends, so an expired lease belongs to an interrupted pull.
         return FileDecision.BUSY if now < entry.lease.until else FileDecision.REPAIR
     if entry.superseded or entry.writing:
         return FileDecision.REPAIR

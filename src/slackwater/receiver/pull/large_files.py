@@ -1,7 +1,7 @@
 """Files that are too large for a function: a job fetches them, with the same `FileFetcher`.
 
-The function answers with a `LargeFileJob`. With it the state machine starts the job, waits until it ends, and calls the
-function again, which reads the job's result.
+The function returns a `LargeFileJob`. With its fields the state machine starts the job, waits until it ends, and calls
+the function again, which reads the job's result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slackwater.storage import ObjectStore
 
 
 class LargeFileJob(BaseModel):
-    """What the state machine starts a job with."""
+    """The arguments with which the state machine starts a job."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -30,7 +30,7 @@ class LargeFileJob(BaseModel):
     """Index of the file in the work list."""
     correlation_id: str
     job: str
-    """Unique id: repeated requests to start the job start it once."""
+    """Unique id, sent to EMR as the client token: a repeated request to start the job starts no second one."""
     answer: str
     """URI of the job's `FetchResult`."""
 
@@ -49,20 +49,20 @@ def new_job(*, source: str, work: str, index: int, correlation_id: str) -> Large
 
 
 def failure_reason_uri(answer: str) -> str:
-    """Return the URI at which a job leaves the reason of its failure."""
+    """Return the URI at which a failed job stores its reason, next to `answer`."""
     return f"{answer}.failure.txt"
 
 
 def job_result(store: ObjectStore, answer: str) -> FetchResult:
-    """Return the result that a job has left at `answer`.
+    """Return the result that a job has stored at `answer`.
 
-    Raises `PartnerError` with the reason of a job that failed, and `CloudError` for a job that left neither.
+    Raises `PartnerError` with the reason of a failed job, and `CloudError` for a job that stored neither.
     """
-    # The reason comes from S3 and not from EMR, which keeps 256 characters of it.
     try:
         return FetchResult.model_validate_json(store.get(answer))
     except ObjectMissing:
         pass
+    # Read from S3, because EMR keeps only 256 characters of it.
     try:
         reason = store.get(failure_reason_uri(answer)).decode()
     except ObjectMissing as error:

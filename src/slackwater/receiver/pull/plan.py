@@ -17,8 +17,8 @@ from slackwater.sources.definition import Source
 from slackwater.sources.pull_config import PullConfig
 from slackwater.storage import ObjectStore
 
-# Files of one pull. Each adds up to 22 events to the execution's history (Step Functions: 25,000 at most) and 230 bytes
-# to the results of the Map state (256 kB at most).
+# Most files that one pull fetches, by two limits of Step Functions: each file adds up to 22 events to the execution's
+# history (25,000 at most), and 230 bytes to the output of the Map state (256 kB at most).
 MAX_ITEMS = 1_000
 
 
@@ -61,22 +61,25 @@ def lookback_dates(pull: PullConfig, as_of: date | None, now: datetime) -> Itera
 def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: FileCache, now: datetime) -> PullPlan:
     """Compare the partner's listing with the file cache and return the first `MAX_ITEMS` files to fetch.
 
-    Repairs come first, wherever their date; then the files of the window, oldest date first. `as_of` is the last date
-    of the window; None is today. Raises `DefinitionError` for a source without `pull`, `PartnerError`, `CloudError`.
+    Repairs come first, whatever their date, then the files of the look-back window, oldest date first. `as_of` is the
+    last date of the window; None means today in the source's timezone. Raises `DefinitionError` for a source without
+    `pull`, `PartnerError`, `CloudError`.
     """
     pull = source.require_pull()
     pattern, dates = pull.pattern, list(lookback_dates(pull, as_of, now))
     listed = {file.name: file for file in partner.list(pattern, dates)}
     entries = {entry.path: entry for entry in cache.entries(source.source)}
     names = sorted({*listed, *entries})
+    # Dicts serve as ordered sets: `window` keeps the dates in order, and a file that matches two dates occurs once.
     window = dict.fromkeys(name for day in dates for name in names if pattern.matches(name, day))
+    # Files outside the window can need a repair too, so every entry gets a decision.
     decisions = {name: decide(listed.get(name), entries.get(name), now=now) for name in {**window, **entries}}
     items = [
         WorkItem(path=name, decision=decision, listed=listed.get(name))
         for name, decision in decisions.items()
         if decision is FileDecision.REPAIR or (name in window and decision in {FileDecision.NEW, FileDecision.CHANGED})
     ]
-    # Repairs first: what an interrupted pull left must not wait behind MAX_ITEMS new files.
+    # Stable sort, repairs first: a half-written file must not wait behind MAX_ITEMS new files.
     items.sort(key=lambda item: item.decision is not FileDecision.REPAIR)
     counts = Counter(decisions[name] for name in window if name in listed)
     stored = {name for name, entry in entries.items() if entry.version is not None}
@@ -91,7 +94,7 @@ def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: Fi
 
 
 class PlanSummary(BaseModel):
-    """The plan's counts and the URI of its work list, as they pass through the state machine."""
+    """The plan's counts (`PullPlan` explains them) and the URI of its work list, for the state machine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -107,12 +110,13 @@ class PlanSummary(BaseModel):
 
 
 def work_list_uri(bucket: str, source: str, correlation_id: str) -> str:
-    """Return the URI of a pull's work list."""
+    """Return the URI of a pull's work list in the exchange bucket."""
     return f"s3://{bucket}/pulls/{source}/{correlation_id}.json"
 
 
 def write_plan(plan: PullPlan, *, store: ObjectStore, uri: str) -> PlanSummary:
     """Write the work list to `uri` and return the plan's summary."""
+    # In S3, because Step Functions passes at most 256 kB from one state to the next.
     store.put(uri, _WORK_LIST.dump_json(tuple(plan.items)))
     return PlanSummary(
         files=len(plan.items),
@@ -126,7 +130,7 @@ def write_plan(plan: PullPlan, *, store: ObjectStore, uri: str) -> PlanSummary:
 
 
 def read_item(store: ObjectStore, uri: str, index: int) -> WorkItem:
-    """Return one item of the work list at `uri`. Raises `ObjectMissing`, or `InputError` for a missing index."""
+    """Return one item of the work list at `uri`. Raises `ObjectMissing`, or `InputError` when the list is shorter."""
     items = _WORK_LIST.validate_json(store.get(uri))
     if index >= len(items):
         raise InputError(f"{uri} has {len(items)} items: there is no item {index}")

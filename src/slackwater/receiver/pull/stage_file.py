@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-
-import pyarrow as pa
 
 from slackwater.receiver.parsing.formats.read import read_file
 from slackwater.receiver.pull.file_cache import FileVersion
@@ -38,15 +37,13 @@ class StagedFile:
 def stage_file(path: Path, source: Source, *, name: str, content_sha256: str, received_at: datetime) -> StagedFile:
     """Parse the file at `path` and write its events and rejects to files in the same folder.
 
-    `name` is the partner's name for the file, which errors and rejects show. Limits on the age of events are relative
-    to `received_at`. Raises `DataError` when the file cannot be read, or has rows of too many hours.
+    `name` is the partner's name for the file, for errors and rejects. Limits on the age of events are relative to
+    `received_at`. Raises `DataError` when the file cannot be read, or its rows fall into too many hours.
     """
     batch_id = content_sha256[:32]
-    rejects, index, rejected = path.with_name("rejects.jsonl"), 0, 0
-
-    def with_metadata(table: pa.Table) -> pa.Table:
-        return add_metadata(table, source, received_at=received_at, batch_id=batch_id)
-
+    rejects, first_index, rejected = path.with_name("rejects.jsonl"), 0, 0
+    # Added only when a table is written: the columns have one value for the whole file, and would fill the buffer.
+    with_metadata = partial(add_metadata, source=source, received_at=received_at, batch_id=batch_id)
     with (
         rejects.open("wb") as rejects_file,
         PartitionWriter(path.parent, with_metadata, name=name, id_column=source.event_id) as partitions,
@@ -55,7 +52,7 @@ def stage_file(path: Path, source: Source, *, name: str, content_sha256: str, re
             # Generated ids count all rows of the file, rejected ones included, so that a retry assigns the same ids.
             indexes = frozenset(event.index for event in block.rejected)
             partitions.add(
-                assign_event_ids(block.table, source, batch_id=batch_id, rejected=indexes, first_index=index)
+                assign_event_ids(block.table, source, batch_id=batch_id, rejected=indexes, first_index=first_index)
             )
             records = (
                 RejectRecord(
@@ -70,7 +67,7 @@ def stage_file(path: Path, source: Source, *, name: str, content_sha256: str, re
                 for event in block.rejected
             )
             rejects_file.write(to_jsonl(records))
-            index += block.table.num_rows + len(indexes)
+            first_index += block.table.num_rows + len(indexes)
             rejected += len(indexes)
         files = partitions.finish()
     version = FileVersion(

@@ -1,4 +1,4 @@
-"""Decode a pushed body into raw events: a JSON array or NDJSON, compressed with gzip or zstd, or not at all."""
+"""Decode a pushed body into raw events: a JSON array or NDJSON, uncompressed or compressed with gzip or zstd."""
 
 from __future__ import annotations
 
@@ -21,14 +21,19 @@ from slackwater.receiver.parsing.json_lines import (
 from slackwater.receiver.parsing.rejections import Rejection
 
 _JSON = frozenset({"application/json"})
+# No media type is registered for NDJSON, so tools send different ones.
 _NDJSON = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
 _CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
-# A parameter of a media type: `name=value` or `name="value"`.
+# A parameter of a media type, in lower case: `name=value` or `name="value"`. Refuses quoted values with spaces or
+# escapes, which `charset` never has.
 _PARAMETER = re.compile(r'([a-z0-9.+_-]+)=("?)([a-z0-9.:+/_-]+)\2')
+# The UTF-8 byte order mark, which some programs on Windows write first; JSON parsers refuse it.
 _BOM = b"\xef\xbb\xbf"
+# Whitespace as JSON defines it.
 _BLANK = b" \t\r\n"
-# A JSON string as a whole, so that marks inside it do not count, or one of the marks that structure arrays and objects.
+# Either a whole JSON string with its escapes, so that brackets and commas inside it do not count, or one bracket, brace
+# or comma between values. It may be used only on a body that has been parsed as JSON before.
 _JSON_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]')
 
 
@@ -36,7 +41,9 @@ class BatchRefused(DataError):
     """The body is refused as a whole; none of it is stored."""
 
     status: ClassVar[int]
+    """HTTP status of the response."""
     code: ClassVar[str]
+    """Code of the error in the response."""
 
 
 class UnreadableBody(BatchRefused):
@@ -65,13 +72,15 @@ class Limits:
     """The largest batch that is accepted."""
 
     body_bytes: int = 4 * 2**20
-    """As sent. A synchronous Lambda call accepts 6 MiB of JSON, in which Base64 or escaping makes a body larger."""
+    """As sent. A synchronous Lambda call accepts 6 MB of JSON, in which the body is Base64 or escaped, so larger."""
     expanded_bytes: int = 32 * 2**20
+    """After decompression; bounds the memory of the function."""
     nested_values: int = 1_000_000
-    """Objects and arrays: each takes 3 bytes to send, and a hundred times as much memory once it is parsed."""
+    """Objects and arrays. Each takes only 3 bytes to send (`{},`), but a hundred times as much memory once parsed."""
     events: int = 10_000
+    """A source may set another number (`push.max_events`)."""
     hours: int = 1_000
-    """Partitions of the events: each is an object to write and an entry of the catalogue."""
+    """Distinct hours of the events' timestamps: each is an object to write and a partition to register."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +88,7 @@ class PushedBody:
     """A body as a partner sent it."""
 
     content: bytes
+    """Not decompressed."""
     content_type: str | None
     content_encoding: str | None
     origin: str
@@ -87,24 +97,24 @@ class PushedBody:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """The raw events of one body, in their order."""
+    """The raw events of one body, in the order in which they were sent."""
 
     batch_id: str
-    """32 hex digits: the SHA-256 of the format (`json` or `ndjson`) and the expanded body, however it is compressed."""
+    """The first 32 hex digits of a SHA-256 over the format (`json` or `ndjson`) and the expanded body."""
     events: Sequence[object] | pa.Table
     """Parsed JSON values, with a `Rejection` for a line that is not JSON; or the same events as a table."""
     body: bytes
-    """Expanded."""
+    """Expanded: decompressed, and without a byte order mark."""
     lines: Sequence[int] | None
-    """NDJSON: the line number of each event, from 1."""
+    """NDJSON: the line number of each event, from 1. None for a JSON array."""
 
     def original_json(self, indexes: Sequence[int]) -> list[str]:
-        """Return the JSON of the events at `indexes`, which are in ascending order, as it was sent."""
+        """Return the JSON of the events at `indexes`, which must be in ascending order, as the partner sent it."""
         if not indexes:
             return []
         if self.lines is not None:
             return decode_lines(self.body, [self.lines[index] for index in indexes])
-        # Scan the array for the commas between its elements: parsers do not say where an element begins.
+        # Scan the array for the commas between its elements: JSON parsers do not report where an element begins.
         wanted, elements = set(indexes), []
         start = self.body.index(b"[") + 1
         index = depth = 0
@@ -126,16 +136,19 @@ def decode(
     limits: Limits,
     schema: pa.Schema | None = None,
 ) -> Batch:
-    """Decode a body by its headers. Raises `UnsupportedMedia`, `BatchTooLarge` or `UnreadableBody`.
+    """Decode a body by its headers.
 
-    `schema` are the fields that events should have. NDJSON whose events have no other fields may be read as a table,
+    `schema` is the source's `partner_schema`. With it, NDJSON whose events have no other fields may be read as a table,
     which is much faster and gives the same values.
+
+    Raises `UnsupportedMedia` when the headers name a format that is not supported, `BatchTooLarge` when a limit is
+    exceeded, and `UnreadableBody` when the body does not have the format.
     """
     media_type = check_media_type(content_type)
     expanded = expand(body, content_encoding, limits)
     if not expanded or expanded.isspace():
         raise UnreadableBody("the body is empty: send a JSON array of events, or NDJSON with one event a line")
-    # Counts brackets in strings too: the exact number is known only after parsing, when the memory is used already.
+    # Brackets in strings are counted, too: only parsing gives the exact number, and parsing is what takes the memory.
     if (brackets := expanded.count(b"{") + expanded.count(b"[")) > limits.nested_values:
         message = f"the body has {brackets:,} opening brackets ({{ and [), the limit is {limits.nested_values:,}"
         raise BatchTooLarge(f"{message}: split the batch")
@@ -149,11 +162,12 @@ def decode(
         except TooManyEvents:
             raise too_many_events from None
         if not isinstance(events, pa.Table) and all(isinstance(event, Rejection) for event in events):
+            # Most likely the content type is wrong. Without events, all lines are blank.
             first = events[0].reason if events and isinstance(events[0], Rejection) else "there is none"
             raise UnreadableBody(f"no line of the body is JSON; the first event: {first}")
     if len(events) > limits.events:
         raise too_many_events
-    # The same body is a different batch as an array and as NDJSON, because its events differ.
+    # The format is part of the id: the same body has other events as NDJSON (one line `[1]`) than as a JSON array.
     digest = hashlib.sha256(b"json\n" if media_type in _JSON else b"ndjson\n")
     digest.update(expanded)
     return Batch(batch_id=digest.hexdigest()[:32], events=events, body=expanded, lines=lines)
@@ -170,7 +184,7 @@ def check_media_type(content_type: str | None) -> str:
         match = _PARAMETER.fullmatch(parameter)
         if match is None:
             raise UnsupportedMedia(
-                f"content type {content_type!r}: {parameter!r} is not a parameter, send {media_type} alone"
+                f"content type {content_type!r}: {parameter!r} is not a parameter: send {media_type} alone"
             )
         if match[1] == "charset" and match[3] not in _CHARSETS:
             raise UnsupportedMedia(f"charset {match[3]!r}: send UTF-8")
@@ -190,7 +204,8 @@ def expand(body: bytes, content_encoding: str | None, limits: Limits) -> bytes:
     elif encoding in _CODECS:
         codec = _CODECS[encoding]
         try:
-            # Reads all members or frames, but never more than the limit: a compression bomb stops there.
+            # Decompresses all members (gzip) or frames (zstd), but stops one byte after the limit, so that a small body
+            # which expands to gigabytes (a compression bomb) cannot use up the memory.
             with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
                 expanded = stream.read(limits.expanded_bytes + 1)
         except OSError as error:

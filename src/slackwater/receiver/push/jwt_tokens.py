@@ -1,8 +1,8 @@
-"""JSON Web Tokens of an OIDC issuer, verified with the issuer's public keys; none of them is stored.
+"""JSON Web Tokens of an OIDC issuer, verified with the issuer's public keys. They are not stored.
 
-The claim `slackwater_sources`, an array of names or `*`, says which sources a token is for; the claim
-`slackwater_partner`, or else `sub`, names the partner. We cannot revoke such a token, so it works until it expires;
-issuers let theirs expire after minutes or hours.
+The claim `slackwater_sources`, an array of names or `*`, says which sources a token is for. The claim
+`slackwater_partner`, or else `sub`, names the partner. Such a token cannot be revoked here: it works until it expires,
+usually minutes or hours after the issuer issued it.
 """
 
 from __future__ import annotations
@@ -20,35 +20,40 @@ import jwt
 from slackwater.errors import PartnerError
 from slackwater.receiver.push.tokens import ALL_SOURCES, Grant, Tokens
 
-# Signatures with a private key that only the issuer has. `none` and every shared-secret algorithm are refused.
+# Algorithms that sign with a private key of the issuer. `none` and all algorithms with a shared secret are refused:
+# with them, anyone who knows the public key could sign a token.
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
 # How far the issuer's clock may differ from ours.
 LEEWAY_SECONDS = 30
+# How long keys stay in memory, so also how long a key that the issuer has withdrawn still works.
 _CACHE_SECONDS = 600.0
-# Between two requests because of unknown key ids: invented key ids cannot make us hammer the issuer.
+# Shortest time between two requests because of unknown key ids, so that invented key ids cannot flood the issuer.
 _UNKNOWN_KEY_SECONDS = 60.0
-# Between two requests while the issuer does not answer.
+# Shortest time between two requests while the issuer does not answer.
 _FAILURE_SECONDS = 10.0
 _TIMEOUT = httpx.Timeout(5.0)
-# Three parts, separated by dots, make a JSON Web Token.
+# A JSON Web Token has three parts separated by dots: header, claims and signature (RFC 7519).
 _JWT_DOTS = 2
-# A subject as OpenID Connect defines it: at most 255 ASCII characters.
+# OpenID Connect limits a subject (`sub`) to 255 ASCII characters; of these, control characters are refused.
 _PARTNER = re.compile(r"[ -~]{1,255}")
 
 
 class JwtTokens:
     """Finds the grants of an issuer's tokens."""
 
-    def __init__(self, keys: IssuerKeys, *, audience: str, refused: Callable[[str], None]) -> None:
-        """Accept tokens for `audience`; `refused` is called with the reason, without the token, for each other one."""
+    def __init__(self, keys: IssuerKeys, *, audience: str, on_refused: Callable[[str], None]) -> None:
+        """Accept tokens for `audience`; `on_refused` is called with the reason for each token that is not accepted.
+
+        The reason does not contain the token.
+        """
         self._keys = keys
         self._audience = audience
-        self._refused = refused
+        self._on_refused = on_refused
 
     def find(self, token: str) -> Grant | None:
-        """Return the grant of the token; None when anything is wrong with it.
+        """Return the grant of the token; None when the token is not valid.
 
-        Raises `PartnerError` when the issuer does not answer, so that nothing can be said about the token.
+        Raises `PartnerError` when the issuer does not answer, so that the token cannot be checked.
         """
         try:
             key_id = jwt.get_unverified_header(token).get("kid")
@@ -66,15 +71,16 @@ class JwtTokens:
                 leeway=LEEWAY_SECONDS,
                 options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
             )
-            return grant_of(claims)
+            return grant_from_claims(claims)
         except jwt.PyJWTError as error:
-            self._refused(str(error))
+            self._on_refused(str(error))
             return None
 
 
-def grant_of(claims: Mapping[str, Any]) -> Grant:
-    """Return the grant that verified claims describe. Raises `jwt.InvalidTokenError`."""
+def grant_from_claims(claims: Mapping[str, Any]) -> Grant:
+    """Return the grant that verified claims describe. Raises `jwt.InvalidTokenError` when a claim is not valid."""
     try:
+        # `Grant.valid` must not refuse what `jwt.decode` accepts with the same leeway.
         expires_at = datetime.fromtimestamp(int(claims["exp"]) + LEEWAY_SECONDS, UTC)
     except (OverflowError, ValueError, OSError) as error:
         raise jwt.InvalidTokenError("its claim exp is not a time") from error
@@ -104,9 +110,11 @@ class IssuerKeys:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Read the keys of `issuer`, a URL without a trailing slash, through `transport`."""
+        self._issuer = issuer
         self.names = (issuer, f"{issuer}/")
-        """The names that the issuer may give itself: some end with a slash."""
-        # No connection stays open: it would have to outlast the hours for which a Lambda function may be frozen.
+        """Accepted values of the claim `iss`: some issuers end theirs with a slash."""
+        # Connections are closed after each request: Lambda freezes the process between requests, often for longer than
+        # the issuer keeps an idle connection open.
         headers = {"accept": "application/json", "connection": "close"}
         self._http = httpx.Client(transport=transport, timeout=_TIMEOUT, headers=headers)
         self._clock = clock
@@ -115,11 +123,12 @@ class IssuerKeys:
         self._failure: PartnerError | None = None
 
     def find(self, key_id: str) -> jwt.PyJWK | None:
-        """Return the key of that id; None when the issuer has none. Raises `PartnerError` if it does not answer."""
+        """Return the key with that id; None when the issuer has none. Raises `PartnerError` when it does not answer."""
         now = self._clock()
         is_expired = now >= self._fetched_at + _CACHE_SECONDS
         if is_expired:
             self._keys = {}
+        # Expired keys stop every partner, so they are requested again soon; an unknown key id stops one token.
         pause = _FAILURE_SECONDS if is_expired else _UNKNOWN_KEY_SECONDS
         if key_id not in self._keys and now >= self._attempted_at + pause:
             self._attempted_at = now
@@ -130,14 +139,14 @@ class IssuerKeys:
             else:
                 self._fetched_at, self._failure = now, None
         if key_id not in self._keys and self._failure:
-            raise PartnerError(f"the keys of {self.names[0]} cannot be read: {self._failure}") from self._failure
+            raise PartnerError(f"the keys of {self._issuer} cannot be read: {self._failure}") from self._failure
         return self._keys.get(key_id)
 
     def _fetch(self) -> dict[str, jwt.PyJWK]:
-        discovery_url = f"{self.names[0]}/.well-known/openid-configuration"
+        discovery_url = f"{self._issuer}/.well-known/openid-configuration"
         document = self._get_json(discovery_url)
         if document.get("issuer") not in self.names:
-            raise PartnerError(f"{discovery_url}: `issuer` is not {self.names[0]}")
+            raise PartnerError(f"{discovery_url}: `issuer` is not {self._issuer}")
         keys_url = document.get("jwks_uri")
         # Only an issuer that is itself read by http, as in tests, may publish its keys by http.
         is_https = isinstance(keys_url, str) and keys_url.startswith("https://")
@@ -147,7 +156,7 @@ class IssuerKeys:
             key_set = jwt.PyJWKSet.from_dict(self._get_json(keys_url))
         except jwt.PyJWTError as error:
             raise PartnerError(f"{keys_url}: not a set of keys: {error}") from error
-        # The algorithms leave out an `oct` key: if an issuer published one, it would be a secret that everyone knows.
+        # Filtering by algorithm also drops `oct` keys, which are shared secrets: a published one protects nothing.
         return {
             key.key_id: key
             for key in key_set
@@ -169,7 +178,7 @@ class IssuerKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class TokensByFormat:
-    """Finds the grants of our own tokens and of an issuer's tokens, which have different formats."""
+    """Finds the grants of our own tokens and of an issuer's tokens; only the latter contain dots."""
 
     own: Tokens
     issued: Tokens

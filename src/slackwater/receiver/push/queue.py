@@ -1,7 +1,7 @@
-"""Receive through a queue, for sources with `buffer: queue`: answer once the queue has the body, store it afterwards.
+"""Receive through a queue, for sources with `buffer: queue`: respond once the queue has the body, store it afterwards.
 
-A queue may deliver a message twice, and joined with other messages. Each event has an id (`Source.id_column`), by which
-it counts once.
+The queue may deliver a message twice, each time joined with other messages, so the names of the objects do not show
+which events are stored already. Readers recognize duplicates by the id that each event has (`Source.id_column`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from slackwater.receiver.push.receive import BatchResult, Receiver
 from slackwater.receiver.writing.raw_writer import EventBatch
 from slackwater.sources.definition import Source
 
-# SQS takes messages of up to 256 KiB. A body whose message is larger is a batch already, and is stored at once.
+# SQS accepts messages of at least 256 KiB; this leaves a margin. A body whose message would be larger is stored
+# immediately: it is large enough for objects of its own.
 MAX_MESSAGE_BYTES = 200_000
-# Expanded bodies and their tables that are stored together: as much as one body may expand to.
+# Most memory for batches that are written together, expanded bodies and tables: as much as one body may expand to.
 JOINED_BYTES = 32 * 2**20
 
 
 class BufferedBatch(BaseModel):
-    """A message of the queue: a body that was checked and answered, with everything that storing it needs."""
+    """A message of the queue: a body whose events are checked, with everything that is needed to store them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -38,30 +39,43 @@ class BufferedBatch(BaseModel):
     origin: str
     """`push:<partner>`."""
     received_at: AwareDatetime
-    """The time by which the ages of the events were checked, and are checked again."""
+    """The first time of receipt: the ages of the events are checked against it, now and when they are stored."""
     accepted: Annotated[int, Field(gt=0)]
-    """Number of events that the answer said are accepted."""
+    """Number of accepted events in the response to the partner."""
     rejected: bytes
-    """One bit for each event, 1 if it was rejected; the lowest bit of the first byte is event 0. Base64 in JSON."""
+    """One bit for each event, 1 if it was rejected; the lowest bit of the first byte is event 0. Base64 in JSON.
+
+    10,000 events take 1.7 kB; a list of their indexes would take up to 49 kB of the message.
+    """
     correlation_id: str
+    """That of the request, for the logs."""
+
+    @property
+    def rejected_indexes(self) -> frozenset[int]:
+        """Indexes of the events whose bit is set in `rejected`."""
+        bits = int.from_bytes(self.rejected, "little")
+        return frozenset(index for index in range(bits.bit_length()) if bits >> index & 1)
 
 
 class EventQueue(Protocol):
-    """The queue, as far as the receiver needs it."""
+    """The operations of the queue that the receiver uses."""
 
     def send(self, message: str) -> None:
-        """Return once the message is durable. Raises `CloudError`; the queue may have the message nevertheless."""
+        """Return once the message is durable. Raises `CloudError`; the queue may have stored the message even then."""
 
 
 def receive_buffered(
     pushed: PushedBody, source: Source, *, receiver: Receiver, queue: EventQueue, correlation_id: str
 ) -> BatchResult:
-    """Return once every event is durable: the accepted ones in the queue, the rejected ones under `sideline/`.
+    """Send the accepted events of the body to the queue, and store the rejected ones under `sideline/`.
 
-    Duplicates are not known yet and count as accepted. Raises what `Receiver.receive` raises.
+    Returns only when all events are durable. Duplicates are not known yet and count as accepted.
+    Raises `slackwater.receiver.push.batch.BatchRefused` when the body cannot be read, and `CloudError`.
     """
     checked = receiver.check(pushed, source)
     events = checked.events
+    # The rejected events are written before the message is sent: `store_batches` relies on them and does not write them
+    # again. If `send` fails, the partner sends the body again, and this object is found instead of written twice.
     receiver.raw_writer.write_rejects(source, checked.rejects, received_at=events.received_at, batch_id=events.batch_id)
     accepted = events.table.num_rows
     if not accepted:
@@ -86,23 +100,24 @@ def receive_buffered(
 
 @dataclass(frozen=True, kw_only=True)
 class MessageResult:
-    """The outcome of one message."""
+    """The result of storing one message."""
 
     message_id: str
     batch: BufferedBatch | None
-    """None when the message could not be read."""
+    """None when the message is not a `BufferedBatch`."""
     failure: str = ""
-    """Why the batch was not stored; empty when it was."""
+    """Why the batch was not stored; empty when it was stored."""
 
 
 def store_messages(
     messages: Mapping[str, str], *, source: Callable[[str], Source], receiver: Receiver
 ) -> Iterator[MessageResult]:
-    """Store the batches of messages, and yield the result of each, in any order.
+    """Store the batches of messages, and yield the result of each message, in any order.
 
-    `messages` are bodies of messages by their ids; `source` returns a source by its name, or raises `UnknownName`.
-    Batches of one source are joined. A message that cannot be used fails alone; when writing fails, all batches that
-    were joined fail. A failed batch may be stored in part: it can be delivered again, joined with any others.
+    `messages` are the bodies of messages by message id; `source` returns a source by its name, or raises `UnknownName`.
+    Batches of one source are written together. A message that is not valid fails alone; when writing fails, all batches
+    that are written together fail. A failed batch may be stored in part; storing it again, together with any other
+    batches, is safe.
     """
     by_source: dict[str, dict[str, BufferedBatch]] = defaultdict(dict)
     for message_id, message in messages.items():
@@ -124,11 +139,9 @@ def store_messages(
 
 
 def store_batches(batches: Mapping[str, BufferedBatch], source: Source, receiver: Receiver) -> Iterator[MessageResult]:
-    """Store batches of one source, by their message ids; as many are joined as fit in memory."""
-    joined: dict[str, EventBatch] = {}
-    size = 0
+    """Store batches of one source, by message id, and yield their results; writes up to `JOINED_BYTES` together."""
 
-    def write() -> Iterator[MessageResult]:
+    def write(joined: Mapping[str, EventBatch]) -> Iterator[MessageResult]:
         failure = ""
         try:
             receiver.raw_writer.write_events(source, list(joined.values()))
@@ -137,6 +150,8 @@ def store_batches(batches: Mapping[str, BufferedBatch], source: Source, receiver
         for message_id in joined:
             yield MessageResult(message_id=message_id, batch=batches[message_id], failure=failure)
 
+    joined: dict[str, EventBatch] = {}
+    size = 0
     for message_id, batch in batches.items():
         pushed = PushedBody(
             content=batch.body,
@@ -144,12 +159,11 @@ def store_batches(batches: Mapping[str, BufferedBatch], source: Source, receiver
             content_encoding=batch.content_encoding,
             origin=batch.origin,
         )
-        # An event that was rejected stays so: the partner knows, and it is stored under `sideline/`.
-        rejected = frozenset(
-            8 * position + bit for position, byte in enumerate(batch.rejected) for bit in range(8) if byte >> bit & 1
-        )
+        rejected = batch.rejected_indexes
         try:
             checked = receiver.check(pushed, source, received_at=batch.received_at, rejected=rejected)
+            # The response reported these events as accepted, so they must not be rejected now: the message fails, ends
+            # in the dead-letter queue, and waits there for a definition that accepts them.
             lost = [record for record in checked.rejects if record.index not in rejected]
             if lost:
                 raise DataError(
@@ -161,10 +175,10 @@ def store_batches(batches: Mapping[str, BufferedBatch], source: Source, receiver
             continue
         joined[message_id] = checked.events
         size += checked.body_bytes + checked.events.table.nbytes
-        # Without ids (the source is not buffered any more) only the objects of its own batch show that an event is a
-        # duplicate, so batches are not joined.
+        # A source that is no longer buffered may have no ids. Then only an object of the same single batch shows that
+        # its events are stored already, so each batch is written alone.
         if size >= JOINED_BYTES or source.id_column is None:
-            yield from write()
+            yield from write(joined)
             joined, size = {}, 0
     if joined:
-        yield from write()
+        yield from write(joined)

@@ -1,7 +1,8 @@
-"""Receive a pushed body: decode it, check its events, store them, and only then answer.
+"""Receive a pushed body: decode it, check its events and store them, before the partner gets a response.
 
-In the order of the data: `push.batch` decodes the body, `parsing.event_checks` checks its events, `writing.raw_writer`
-writes them. Events of a source with `buffer: queue` take the same way through `push.queue`.
+Data flows through `push.batch`, which decodes the body, `parsing.event_checks`, which checks its events, and
+`writing.raw_writer`, which writes them. For a source with `buffer: queue`, `push.queue` calls `check` twice: before the
+body is sent to the queue, and before the queue's messages are written.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from slackwater.sources.event_schema import partner_schema
 
 
 class RejectedEventAnswer(BaseModel):
-    """A rejected event in the answer to the partner."""
+    """A rejected event in the response to the partner."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     index: int
+    """Position in the batch, from 0."""
     reason: str
 
 
@@ -41,12 +43,12 @@ class BatchResult(BaseModel):
     batch_id: str
     accepted: Annotated[int, Field(ge=0)]
     duplicates: Annotated[int, Field(ge=0)]
-    """Events that are stored already because the batch was sent before, or that repeat an id of the batch."""
+    """Events that are stored already because the batch was sent before, or that repeat an id of their own batch."""
     rejected: tuple[RejectedEventAnswer, ...]
 
 
 class Receipt(BaseModel):
-    """The time at which a batch was received first."""
+    """The stored time at which a batch was received first, for retries of the same batch."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -58,12 +60,14 @@ class CheckedBatch:
     """A body that is decoded and checked; none of its events is stored yet."""
 
     events: EventBatch
+    """The accepted events."""
     rejects: list[RejectRecord]
+    """The rejected events."""
     body_bytes: int
     """Size of the body, expanded."""
 
     def result(self, accepted: int) -> BatchResult:
-        """Return the result if `accepted` of the usable events are new; the others count as duplicates."""
+        """Return the result of the batch: `accepted` of the events in `events` are new, the others are duplicates."""
         return BatchResult(
             batch_id=self.events.batch_id,
             accepted=accepted,
@@ -78,17 +82,20 @@ class Receiver:
 
     raw_writer: RawWriter
     now: Callable[[], datetime]
+    """Returns the current time, with a time zone."""
     limits: Limits = field(default_factory=Limits)
 
     def receive(self, pushed: PushedBody, source: Source) -> BatchResult:
-        """Return once every event of the body is durable: in its partition, or rejected under `sideline/`.
+        """Store every event of the body: in its partition, or under `sideline/` if it is rejected.
 
-        A body that was sent before, also one whose first attempt failed half-way, writes only what is missing.
+        Returns only when all events are durable. When the same body was sent before, even if that attempt failed
+        half-way, only the missing objects are written.
         Raises `slackwater.receiver.push.batch.BatchRefused` when the body cannot be read, and `CloudError`.
         """
         checked = self.check(pushed, source)
-        # `check` has written the receipt. The rejected events, the accepted events and the catalogue follow. After a
-        # crash between any two of these writes, a retry decides by the same receipt and writes the rest.
+        # The order is: receipt (in `check`), rejected events, accepted events, catalogue. After a crash between any two
+        # of these writes, the partner's retry reads the same receipt, so it rejects the same events and writes objects
+        # with the same names: it adds what is missing and duplicates nothing.
         self.raw_writer.write_rejects(
             source, checked.rejects, received_at=checked.events.received_at, batch_id=checked.events.batch_id
         )
@@ -103,11 +110,12 @@ class Receiver:
         received_at: datetime | None = None,
         rejected: Collection[int] = (),
     ) -> CheckedBatch:
-        """Decode a body and check its events. Raises `slackwater.receiver.push.batch.BatchRefused`, and `CloudError`.
+        """Decode a body and check its events; write nothing but a receipt.
 
-        A body that is checked again comes with the time at which it was `received_at` first, and the indexes of the
-        events that were `rejected` then and stay so. For a new body the current time counts; it is kept as a receipt
-        when a retry has to know it.
+        For a new body, leave out `received_at` and `rejected`: its time of receipt is the current time, or the time in
+        the receipt of an earlier attempt. For a body that was checked before, `received_at` is its first time of
+        receipt, and `rejected` are the indexes of the events that were rejected then; they stay rejected.
+        Raises `slackwater.receiver.push.batch.BatchRefused` when the body cannot be read, and `CloudError`.
         """
         is_new = received_at is None
         received_at = received_at or self.now()
@@ -119,7 +127,8 @@ class Receiver:
             limits=limits,
             schema=partner_schema(source),
         )
-        # The time of receipt decides whether an event is too old, and the day under which rejected events are stored.
+        # Retries must use the first time of receipt where it matters: it decides whether an event is too old, and the
+        # day under which rejected events are stored. Other batches need no receipt, which saves a write.
         if is_new and source.timestamp.is_limited:
             received_at = self.first_received(source.source, batch.batch_id, received_at)
         checked = check_events(batch.events, source, received_at=received_at)
@@ -128,6 +137,8 @@ class Receiver:
         if is_new and checked.rejected and not source.timestamp.is_limited:
             received_at = self.first_received(source.source, batch.batch_id, received_at)
         table, all_rejected = checked.table, frozenset(event.index for event in checked.rejected)
+        # The definition may have changed since the first check. Remove events that it accepts only now: the response
+        # reported them as rejected, and they are stored under `sideline/`.
         if not all_rejected.issuperset(rejected):
             accepted = (index for index in range(len(batch.events)) if index not in all_rejected)
             table = table.filter(pa.array([index not in rejected for index in accepted], pa.bool_()))
@@ -139,16 +150,20 @@ class Receiver:
         )
 
     def first_received(self, source: str, batch_id: str, now: datetime) -> datetime:
-        """Return the time of a batch's receipt; a batch without a receipt gets one with the time `now`."""
+        """Return the time of a batch's receipt; a batch without a receipt gets one with the time `now`.
+
+        Raises `CloudError`.
+        """
         uri, store = receipt_uri(self.raw_writer.raw_bucket, source, batch_id), self.raw_writer.store
+        # Of two attempts at the same time only one writes the receipt; the other one reads it, so both use one time.
         if store.put_new(uri, Receipt(received_at=now).model_dump_json().encode()):
             return now
         return Receipt.model_validate_json(store.get(uri)).received_at.astimezone(UTC)
 
 
 def reject_records(batch: Batch, rejected: Sequence[RejectedEvent], *, origin: str) -> list[RejectRecord]:
-    """Return what is stored of the rejected events of a batch."""
-    texts = batch.original_json([event.index for event in rejected])
+    """Return the records of a batch's rejected events, which are in order of index."""
+    originals = batch.original_json([event.index for event in rejected])
     return [
         RejectRecord(
             index=event.index,
@@ -157,12 +172,12 @@ def reject_records(batch: Batch, rejected: Sequence[RejectedEvent], *, origin: s
             rule=event.rule,
             batch_id=batch.batch_id,
             origin=origin,
-            text=text,
+            text=original,
         )
-        for event, text in zip(rejected, texts, strict=True)
+        for event, original in zip(rejected, originals, strict=True)
     ]
 
 
 def receipt_uri(bucket: str, source: str, batch_id: str) -> str:
-    """Return the URI of a batch's receipt."""
+    """Return the URI of a batch's receipt; `bucket` is the raw bucket."""
     return f"s3://{bucket}/receipts/source={source}/{batch_id}.json"

@@ -1,4 +1,4 @@
-"""Answer `POST /v1/sources/{source}/events`: check the token, receive the body, report every event."""
+"""Answer `POST /v1/sources/{source}/events`: check the token, receive the body, report the result of every event."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.push.tokens import Grant, Tokens
 from slackwater.sources.definition import Source
 
-# The same answer for every fault of a token, so that guessing reveals nothing.
+# One message for missing, malformed, unknown, expired and revoked tokens, so that guessing reveals nothing.
 _UNAUTHORIZED = (
     "send a valid token: `Authorization: Bearer <token>`; if yours has expired or was revoked, ask for a new one"
 )
-# Characters of a reason in the answer, as JSON escapes them; `sideline/` has the whole reason. A Lambda function may
-# return 6 MB; it returns the body as a JSON string, whose escaping may double its size, with up to 10,000 reasons.
+# Longest reason in a response, in ASCII characters of its JSON form; `sideline/` has the whole reason. A Lambda
+# function may return 6 MB. 10,000 reasons (the largest batch) of this length are 2.4 MB, and up to twice as much
+# because the function returns its body as a string inside JSON, which escapes quotes and backslashes a second time.
 _REASON_LENGTH = 240
 
 
@@ -31,32 +32,37 @@ class PushRequest:
     """A request of a partner."""
 
     source: str
+    """Name of the source in the path; not yet known to exist."""
     headers: Mapping[str, str]
     """Names in lower case."""
     body: bytes
+    """As sent: not decompressed."""
     correlation_id: str = ""
-    """Identifies the batch in all logs, also in those written after the answer."""
+    """Identifies the batch in all logs, also in those that are written after the response."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApiResponse:
-    """The answer to a request; its body is sent as JSON."""
+    """The response to a request; its body is sent as JSON."""
 
     status: int
     body: Mapping[str, Any]
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Headers that the status requires."""
+        """Headers that the status requires, beside those that every response has."""
         return {"www-authenticate": "Bearer"} if self.status == HTTPStatus.UNAUTHORIZED else {}
 
     def json_body(self) -> str:
-        """Return the body as it is sent."""
+        """Return the body as a JSON string."""
         return json.dumps(self.body, ensure_ascii=False)
 
 
 def error_response(status: int, code: str, message: str, **more: object) -> ApiResponse:
-    """Return the answer to a request that failed; `more` are further keys of the body."""
+    """Return the response to a request that failed.
+
+    `code` is for programs and never changes, `message` is for people, and `more` are further keys of the body.
+    """
     return ApiResponse(status=status, body={"error": {"code": code, "message": message}, **more})
 
 
@@ -71,11 +77,12 @@ class EventsApi:
     queue: EventQueue
     now: Callable[[], datetime]
 
-    def post(self, request: PushRequest) -> ApiResponse:  # noqa: PLR0911 - one for each status
-        """Answer one request.
+    def post(self, request: PushRequest) -> ApiResponse:  # noqa: PLR0911 - one return for each status
+        """Check the request, receive its body and return the response.
 
-        Raises `CloudError` or `PartnerError` when the cloud or the issuer of a token fails; then the partner has to
-        send the same body again.
+        The status is 202 when an event is accepted or a duplicate, 422 when all are rejected, and another 4xx when the
+        request is refused as a whole. Raises `CloudError` or `PartnerError` when the cloud or the issuer of a token
+        fails; then the partner has to send the same body again.
         """
         grant = self.authenticate(request)
         if grant is None:
@@ -106,17 +113,17 @@ class EventsApi:
                 result = self.receiver.receive(pushed, source)
         except BatchRefused as refused:
             return error_response(refused.status, refused.code, str(refused))
-        answer = result.model_dump(mode="json")
-        for event in answer["rejected"]:
+        body = result.model_dump(mode="json")
+        for event in body["rejected"]:
             event["reason"] = truncate(event["reason"], _REASON_LENGTH)
         if result.rejected and not result.accepted and not result.duplicates:
-            first = answer["rejected"][0]
+            first = body["rejected"][0]
             message = f"every event was rejected; the first one (index {first['index']}): {first['reason']}"
-            return error_response(422, "all_rejected", message, **answer)
-        return ApiResponse(status=202, body=answer)
+            return error_response(422, "all_rejected", message, **body)
+        return ApiResponse(status=202, body=body)
 
     def authenticate(self, request: PushRequest) -> Grant | None:
-        """Return the grant of the request's bearer token; None without a valid one."""
+        """Return the grant of the request's bearer token; None without a valid one. Raises as `Tokens.find` does."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token or not token.isascii():

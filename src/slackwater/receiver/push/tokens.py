@@ -20,9 +20,11 @@ ALL_SOURCES = "*"
 """Instead of a source's name: all sources that accept pushes, also those added later."""
 MAX_VALID = 2
 """Valid tokens of one partner: the one in use and, while a partner changes over, the next."""
+# Starts with a letter or a digit, because the command line reads a name with a leading "-" as an option.
 _PARTNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-# A revoked token works for this long at most.
+# How long a grant stays in memory, so also how long a revoked token works at most.
 _CACHE_SECONDS = 30.0
+# Bounds the memory of a process.
 _CACHE_TOKENS = 1000
 
 
@@ -35,6 +37,7 @@ class Grant(BaseModel):
     sources: frozenset[str]
     """Names of sources, or `*` for all sources."""
     expires_at: datetime | None = None
+    """None: the token never expires."""
 
     def valid(self, now: datetime) -> bool:
         """Return whether the token is valid at the time `now`."""
@@ -57,12 +60,13 @@ class Token(Grant):
     """What is stored of one of our own tokens: everything but the token itself."""
 
     token_hash: str
+    """See `token_hash`."""
     created_at: datetime
     revoked: bool = False
 
     @property
     def id(self) -> str:
-        """A name for the token; it cannot be used to push."""
+        """A name for the token, for operators: the first 12 digits of its hash, with which nobody can push."""
         return self.token_hash[:12]
 
     def valid(self, now: datetime) -> bool:
@@ -78,7 +82,7 @@ class Token(Grant):
 
 @dataclass(frozen=True, kw_only=True)
 class NewToken:
-    """A token as it is given to a partner."""
+    """A new token, with the plain string that a partner gets once."""
 
     plain: str = field(repr=False)
     """What the partner sends; it is never stored."""
@@ -89,28 +93,30 @@ class Tokens(Protocol):
     """Finds the grants of tokens."""
 
     def find(self, token: str) -> Grant | None:
-        """Return the grant of the plain `token`, which may have expired or be revoked; None for an unknown token.
+        """Return the grant of the plain `token`; None for an unknown token. The grant may be expired or revoked.
 
         Raises `CloudError` or `PartnerError` when the table or the issuer of tokens does not answer.
         """
 
 
 class CachedTokens:
-    """Keeps grants in memory for half a minute."""
+    """Looks tokens up in `tokens`, and keeps their grants in memory for half a minute."""
 
     def __init__(self, tokens: Tokens, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Use `clock` as the time in seconds; only differences matter."""
         self._tokens = tokens
         self._clock = clock
+        # Time at which the entry expires, and grant, by the token's hash: memory holds no plain tokens.
         self._entries: dict[str, tuple[float, Grant]] = {}
-        """Expiry and grant, by the token's hash."""
 
     def find(self, token: str) -> Grant | None:
-        """Return the grant of the plain `token`; an unknown token is looked up each time."""
+        """Return the grant of the plain `token`. Raises as `Tokens.find` does."""
         key = token_hash(token)
         expiry, grant = self._entries.get(key, (0.0, None))
         if grant and self._clock() < expiry:
             return grant
         grant = self._tokens.find(token)
+        # Unknown tokens are not kept: a new token works immediately, and invented tokens cannot fill the memory.
         if grant is None:
             return None
         if len(self._entries) >= _CACHE_TOKENS:
@@ -121,13 +127,17 @@ class CachedTokens:
 
 def token_hash(token: str) -> str:
     """Return the hash under which a plain token is stored: its SHA-256 in hex."""
-    # The hash is looked up as a key and never compared, so the time it takes reveals nothing about other tokens. Tokens
-    # are long and random, so their hashes need no salt and no slow function.
+    # A plain SHA-256 is enough: tokens have 256 random bits, so nobody can guess them from their hashes, and salt or a
+    # slow hash function would add nothing. The hash is looked up as a key and never compared digit by digit, so the
+    # response time reveals nothing about other tokens.
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def new_token(partner: str, sources: Iterable[str], *, now: datetime, expires_at: datetime | None = None) -> NewToken:
-    """Return a token of 256 random bits. Unlike a JSON Web Token it contains no dots."""
+    """Return a new token of 256 random bits for a partner; the caller stores `NewToken.token`.
+
+    `sources` are names of sources, or `*`. Unlike a JSON Web Token, the plain token contains no dots.
+    """
     plain = secrets.token_urlsafe(32)
     token = Token(
         token_hash=token_hash(plain),

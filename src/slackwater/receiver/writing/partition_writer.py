@@ -1,8 +1,9 @@
 """Write the events of a file, block by block, to one Parquet file for each partition on local disk.
 
-Memory holds at most `BUDGET` bytes of events, whatever the size of the file and the order of its hours. Beyond that
-all buffered events go to disk. An hour with enough events becomes a row group of its partition's file; fewer events
-wait in a spill file for more of their hour, because many small row groups are slow to write and to read.
+At most `BUDGET` bytes of events are in memory, whatever the size of the file and the order of its hours. When the
+buffer exceeds that, all buffered events are written to disk. An hour with at least `ROW_GROUP` buffered events becomes
+a row group of its partition's file. The events of all other hours go to a spill file; at the end they are joined with
+later events of their hour, because many small row groups are slow to write and to read.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from slackwater.errors import DataError
 from slackwater.receiver.writing.partitioning import PARQUET, HourPart, first_rows, row_indexes, split_by_hour
 from slackwater.sources.partitions import Partition
 
-# Hours of one file: more would not fit its item in the file cache.
+# Hours of one file. The file cache lists the objects of a file in one item, and DynamoDB limits an item to 400 KB.
 MAX_PARTITIONS = 4_000
 # Bytes of events in memory before they are written to disk.
 BUDGET = 64 * 2**20
-# Events of a good row group.
+# Smallest number of events that is written as a row group of its own, except for the last one of an hour.
 ROW_GROUP = 2**13
 
 
@@ -39,18 +40,19 @@ class PartitionFile(NamedTuple):
 
 
 class PartitionWriter:
-    """Writes events of any hours to files in a folder; each partition's events keep their order.
+    """Writes events of any hours to one file per partition; each partition's events keep their order.
 
-    Use it as a context manager, which closes all files.
+    Use it as a context manager, which closes all files; call `add` for each block of events, then `finish` once.
     """
 
     def __init__(
         self, folder: Path, transform: Callable[[pa.Table], pa.Table], *, name: str, id_column: str | None = None
     ) -> None:
-        """Write to `folder` what `transform` returns for a table of events.
+        """Write to `folder`, a local folder that exists.
 
-        With `id_column`, a partition keeps only the first event of each id. `name` is the partner's name for the file,
-        for error messages.
+        `transform` is applied to each table of events before it is written, for example to add metadata. With
+        `id_column`, a partition keeps only the first event of each id. `name` is the partner's name for the file, for
+        error messages.
         """
         self._folder, self._transform, self._name, self._id_column = folder, transform, name, id_column
         self._buffer: list[pa.Table] = []
@@ -74,6 +76,7 @@ class PartitionWriter:
         if self._buffered_bytes <= BUDGET:
             return
         for partition, part in self._take_buffer():
+            # Once an hour has spilled events, its later ones are spilled, too, so that they keep their order.
             if part.num_rows < ROW_GROUP or partition in self._spill:
                 self._spill.add(partition, part)
             else:
@@ -81,7 +84,10 @@ class PartitionWriter:
                 self._files[partition].suspend()
 
     def finish(self) -> list[PartitionFile]:
-        """Write the remaining events and return all files, oldest hour first. Raises `DataError` as `add` does."""
+        """Write the remaining events, close all files, and return them, oldest hour first.
+
+        Raises `DataError` as `add` does.
+        """
         buffered = {part.partition: [part.table] for part in self._take_buffer()}
         files = []
         for partition in sorted(self._rows):
@@ -95,19 +101,21 @@ class PartitionWriter:
         return files
 
     def _take_buffer(self) -> Iterator[HourPart]:
-        """Empty the buffer and return its events by partition."""
+        """Empty the buffer and return its events by partition. Raises `DataError` for too many partitions."""
         if not self._buffer:
             return
-        # All parts are slices of this table and share its memory, so the buffer can only be emptied as a whole.
+        # All parts are slices of one table and share its memory: writing only the large parts would free nothing, so
+        # the whole buffer is emptied.
         split = split_by_hour(pa.concat_tables(self._buffer))
         self._buffer, self._buffered_bytes = [], 0
         for part in split.parts():
             self._rows[part.partition] += part.table.num_rows
         if len(self._rows) > MAX_PARTITIONS:
-            raise DataError(f"{self._name}: its rows are of more than {MAX_PARTITIONS:,} hours: send it in parts")
+            raise DataError(f"{self._name}: its rows are from more than {MAX_PARTITIONS:,} hours: send it in parts")
         yield from split.parts()
 
     def _write(self, partition: Partition, table: pa.Table) -> None:
+        """Transform the events and append them to the file of their partition as one row group."""
         table = self._transform(table)
         if partition not in self._files:
             self._files[partition] = _PartitionParquet(self._path(partition), table.schema)
@@ -118,7 +126,7 @@ class PartitionWriter:
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join tables to good row groups; the last one may be small."""
+    """Join consecutive tables until they have `ROW_GROUP` rows; the last result may have fewer."""
     pending: list[pa.Table] = []
     for table in tables:
         pending.append(table)
@@ -148,19 +156,22 @@ def _drop_duplicates(path: Path, id_column: str) -> int:
 
 
 class _SpillFile:
-    """Small parts of partitions in one Arrow file: all are added before the first one is read."""
+    """Small parts of partitions, in one Arrow file on disk. All parts must be added before the first one is read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # Arrow's file format gives access to single record batches by index, so a partition's parts can be anywhere.
         self._batch_indexes: dict[Partition, list[int]] = defaultdict(list)
         self._batches = 0
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self._reader: pa.ipc.RecordBatchFileReader | None = None
 
     def __contains__(self, partition: Partition) -> bool:
+        """Return whether the file has events of the partition."""
         return partition in self._batch_indexes
 
     def add(self, partition: Partition, table: pa.Table) -> None:
+        """Append events of the partition."""
         if self._writer is None:
             self._writer = pa.ipc.new_file(self._path, table.schema)
         for batch in table.combine_chunks().to_batches():
@@ -169,6 +180,7 @@ class _SpillFile:
             self._batches += 1
 
     def tables(self, partition: Partition) -> Iterator[pa.Table]:
+        """Yield the events of the partition in the order in which they were added."""
         for index in self._batch_indexes.get(partition, ()):
             if self._reader is None:
                 self.close()
@@ -181,14 +193,18 @@ class _SpillFile:
 
 
 class _PartitionParquet:
-    """A partition's Parquet file. It can be suspended: a process may open fewer files than a pulled file has hours."""
+    """A partition's Parquet file, which can be suspended between writes.
+
+    Otherwise a pulled file of thousands of hours would exceed the number of files that a process may have open: 1,024
+    in AWS Lambda.
+    """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._sink = _AppendOnlyFile(path)
         self._writer = pq.ParquetWriter(self._sink, schema, **PARQUET)
 
     def write(self, table: pa.Table) -> None:
-        """Append the events as one row group."""
+        """Append the events as one row group. Reopens a suspended file."""
         self._writer.write_table(table, row_group_size=table.num_rows)
 
     def suspend(self) -> None:
@@ -201,7 +217,10 @@ class _PartitionParquet:
 
 
 class _AppendOnlyFile(io.RawIOBase):
-    """A file that each write opens if it is closed."""
+    """A file that is opened by a write and can be closed between writes; `tell` counts what was written in all.
+
+    pyarrow writes to it as to any Python file object.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._size = path, 0

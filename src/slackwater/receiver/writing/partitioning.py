@@ -15,31 +15,31 @@ from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import BATCH_ID, EVENT_TIME, RECEIVED_AT, TIMESTAMP, raw_schema
 from slackwater.sources.partitions import Partition
 
-# Dictionaries and statistics of all columns would take a third longer to write. An hour has too few events to gain from
-# them, and readers read all of its columns.
+# Dictionary encoding and statistics of all columns would make writing a third slower. An hour has too few events to
+# gain from them, and readers read all of its columns. `store_schema` would add Arrow's own schema to every object.
 PARQUET: Mapping[str, Any] = {
     "compression": "snappy",
     "use_dictionary": False,
     "write_statistics": [EVENT_TIME],
     "store_schema": False,
 }
-"""Options of `pyarrow.parquet` with which all raw objects are written."""
+"""Options of `pyarrow.parquet` for writing raw objects."""
 
 
 class HourPart(NamedTuple):
-    """The events of one partition, in the order in which they were received."""
+    """The events of one partition, in the order of the table that was split."""
 
     partition: Partition
     table: pa.Table
 
 
 class HourSplit(NamedTuple):
-    """A table sorted by hour, and the partitions that it holds."""
+    """A table sorted by hour, and the partitions of its rows."""
 
     table: pa.Table
     partitions: Sequence[Partition]
     bounds: Sequence[int]
-    """Partition `n` is the rows from `bounds[n]` to `bounds[n + 1]`."""
+    """Partition `n` has the rows from `bounds[n]` up to, but not including, `bounds[n + 1]`."""
 
     def parts(self) -> Iterator[HourPart]:
         """Yield the events of each partition, oldest hour first."""
@@ -50,9 +50,10 @@ class HourSplit(NamedTuple):
 def add_metadata(
     table: pa.Table, source: Source, *, received_at: datetime, batch_id: str, rejected: Collection[int] = ()
 ) -> pa.Table:
-    """Add the time of receipt, the batch id and, where the source needs it, an event id; the result has `raw_schema`.
+    """Add the time of receipt, the batch id and, if the source needs one, an event id. The result has `raw_schema`.
 
-    `rejected` are the indexes of the batch's events that are not in the table. A table that has event ids keeps them.
+    `rejected` are the indexes in the batch of the events that are not in the table. A table that already has generated
+    event ids keeps them.
     """
     if GENERATED_ID not in table.column_names:
         table = assign_event_ids(table, source, batch_id=batch_id, rejected=rejected)
@@ -64,10 +65,10 @@ def add_metadata(
 def assign_event_ids(
     table: pa.Table, source: Source, *, batch_id: str, rejected: Collection[int] = (), first_index: int = 0
 ) -> pa.Table:
-    """Add the column of generated ids, `<batch id>-<index in the batch>`, if the source needs it.
+    """Add the column of generated ids, `<batch id>-<index in the batch>`, if the source needs generated ids.
 
-    `rejected` are the indexes in the batch of the events that are not in the table. A table that is one block of a
-    batch starts at `first_index`.
+    `rejected` are the indexes in the batch of the events that are not in the table. `first_index` is the index of the
+    first event of the block, rejected or not, if the table is only one block of the batch.
     """
     if source.id_column != GENERATED_ID:
         return table
@@ -79,6 +80,7 @@ def assign_event_ids(
 def split_by_hour(table: pa.Table) -> HourSplit:
     """Split events by the UTC hour of their own timestamp; within an hour they keep their order."""
     hours = event_hours(table)
+    # Events whose hours are in order already need neither a sort nor a copy. `sort_indices` is a stable sort.
     if pc.any(pc.greater(hours[:-1], hours[1:])).as_py():
         order = pc.sort_indices(hours)
         table, hours = table.take(order), hours.take(order)
@@ -88,14 +90,15 @@ def split_by_hour(table: pa.Table) -> HourSplit:
 
 
 def event_hours(table: pa.Table) -> pa.Array:
-    """Return the UTC hour of each event, as timestamps without a timezone."""
-    # With a timezone, Arrow would look for a timezone database, which Lambda's image does not have.
+    """Return the UTC hour of each event, as timestamps without a time zone."""
+    # With a time zone, Arrow would read the system's time zone files, which Lambda's image does not have.
     timestamps = table[EVENT_TIME].cast(pa.int64()).cast(pa.timestamp("us"))
     return pc.floor_temporal(timestamps, unit="hour").combine_chunks()
 
 
 def drop_duplicates(split: HourSplit, id_column: str) -> HourSplit:
     """Keep the first event of each id in each partition."""
+    # Usually no id repeats, and counting the distinct ids is much faster than finding the first row of each.
     ids = split.table[id_column]
     if pc.count_distinct(ids).as_py() == len(ids):
         return split
@@ -110,7 +113,7 @@ def drop_duplicates(split: HourSplit, id_column: str) -> HourSplit:
 def first_rows(keys: pa.Table) -> pa.Array:
     """Return the indexes, in order, of the rows whose key no earlier row has.
 
-    A key is all columns of a row; null equals null. This is the rule "an event id counts once".
+    The values of all columns of a row are its key; null equals null. This is the rule "an event id counts once".
     """
     indexed = keys.append_column("index", row_indexes(keys.num_rows))
     first = indexed.group_by(keys.column_names, use_threads=False).aggregate([("index", "min")])["index_min"]
@@ -123,7 +126,7 @@ def row_indexes(rows: int) -> pa.Array:
 
 
 def encode_parquet(table: pa.Table) -> bytes:
-    """Return the table as one Parquet file; equal tables give equal bytes."""
+    """Return the table as a Parquet file with one row group; equal tables give equal bytes."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, row_group_size=table.num_rows, **PARQUET)
     encoded: bytes = sink.getvalue().to_pybytes()

@@ -1,7 +1,7 @@
 """Write events to their partitions and rejected events to `sideline/`: the last step of a push and of a pull.
 
-Every object is written with `If-None-Match: *` under a name that its content determines, so a retry after a crash
-writes only what is missing.
+Every object is written with `If-None-Match: *` under a name that depends only on its batch or file, so a retry after a
+crash writes only what is missing.
 """
 
 from __future__ import annotations
@@ -31,29 +31,30 @@ from slackwater.sources.partitions import Partition, object_uri
 from slackwater.storage import ObjectStore
 
 ROWS, FILE = "rows", "file"
-"""Metadata of a raw object: its number of events, and the path of the partner's file that held them."""
+"""Keys of a raw object's metadata: its number of events, and the path of the partner's file that contained them."""
 
-# Most of a write is waiting for the store.
+# Objects that are written at the same time. A write mostly waits for S3.
 _PARALLEL_WRITES = 8
 
 
 class PartitionCatalog(Protocol):
-    """The catalogue of partitions, as far as the receiver needs it."""
+    """The operations of the catalogue of partitions that the receiver uses."""
 
     def register(self, source: str, partitions: Iterable[Partition]) -> None:
-        """Add the partitions to the catalogue; a partition that it already has is no error."""
+        """Add the partitions to the catalogue; one that it already has is no error. Raises `CloudError`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventBatch:
-    """The accepted events of one pushed body, without the body itself, so that many fit in memory."""
+    """The accepted events of one pushed body. It does not refer to the body, so that many batches fit in memory."""
 
     table: pa.Table
-    """By `event_schema`."""
+    """With the columns of `event_schema`."""
     rejected: Collection[int]
-    """Indexes of the other events of the body."""
+    """Indexes of the rejected events in the body; generated event ids skip them."""
     batch_id: str
     received_at: datetime
+    """When the body was received first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +66,12 @@ class RawWriter:
     raw_bucket: str
 
     def write_events(self, source: Source, batches: Sequence[EventBatch]) -> int:
-        """Write the events of pushed batches of one source, joined, and register their partitions.
+        """Write the events of pushed batches of one source, one object per partition, and register the partitions.
 
-        Returns the number of events written. A partition for which these batches already have an object adds none. Of
-        the events with one id in one partition only the first is written, by time of receipt.
-        After an error some objects may be written; the same call again writes the others.
+        Of the events with one id in one partition, only the first received is written. An object that the same batches
+        have written before is left unchanged.
+        Returns the number of events in the objects that are new. Raises `CloudError`; then some objects may be written,
+        and the same call again writes the others.
         """
         earliest_first = sorted(batches, key=lambda batch: (batch.received_at, batch.batch_id))
         tables = (
@@ -84,27 +86,30 @@ class RawWriter:
         batch_ids = sorted({batch.batch_id for batch in batches})
 
         def put(part: HourPart, body: bytes) -> int:
-            # The name does not depend on the events: after the definition has changed, a retry still finds the objects.
+            # The name depends on the batches, not on the events: a retry finds the objects of the first attempt even if
+            # the source's definition has changed in between.
             name = hashlib.sha256("\n".join([*batch_ids, "/".join(part.partition)]).encode()).hexdigest()[:32]
             uri = object_uri(self.raw_bucket, source.source, part.partition, name)
             rows: int = part.table.num_rows
             return rows if self.store.put_new(uri, body, metadata={ROWS: str(rows)}) else 0
 
         parts = list(split.parts())
-        # Encode before any thread starts: encoding needs the processor, and the threads only wait.
+        # Encode before the threads start: encoding needs the processor, and the threads are only for waiting for S3.
         encoded = [encode_parquet(part.table) for part in parts]
         with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
             written = sum(pool.map(put, parts, encoded))
+        # The catalogue comes last, also for objects that existed: a crash after the writes leaves objects without a
+        # registered partition, and the retry must register it.
         self.partitions.register(source.source, split.partitions)
         return written
 
     def write_files(
         self, source: Source, files: Sequence[PartitionFile], *, object_names: Sequence[str], origin: str
     ) -> None:
-        """Write the file of each partition under its object name, and register the partitions.
+        """Write the local file of each partition as an object, and register the partitions.
 
-        `origin` is the path of the partner's file that holds the events.
-        After an error some objects may be written; the same call again writes the others.
+        `object_names` has one name for each of `files`. `origin` is the path of the partner's file that contains the
+        events. Raises `CloudError`; then some objects may be written, and the same call again writes the others.
         """
 
         def put(file: PartitionFile, name: str) -> None:
@@ -112,19 +117,25 @@ class RawWriter:
             self.store.put_new_file(uri, file.path, metadata={ROWS: str(file.rows), FILE: quote(origin)})
 
         with ThreadPoolExecutor(max_workers=_PARALLEL_WRITES) as pool:
-            list(pool.map(put, files, object_names))
+            list(pool.map(put, files, object_names))  # `list` raises the first error of the threads
         self.partitions.register(source.source, [file.partition for file in files])
 
     def write_rejects(
         self, source: Source, records: Sequence[RejectRecord], *, received_at: datetime, batch_id: str
     ) -> None:
-        """Write the rejected events of a batch, once; without any, no object."""
+        """Write the rejected events of a batch as one object, unless it exists or there are none.
+
+        Raises `CloudError`.
+        """
         if records:
             uri = rejects_uri(self.raw_bucket, source.source, received_at=received_at, batch_id=batch_id)
             self.store.put_new(uri, to_jsonl(records))
 
     def write_rejects_file(self, source: Source, path: Path, *, received_at: datetime, batch_id: str) -> None:
-        """Write the rejected events of a file, which `path` holds as JSON lines; if it is empty, no object."""
+        """Write the local file at `path`, rejected events as JSON lines, as one object, unless it exists or is empty.
+
+        Raises `CloudError`.
+        """
         if path.stat().st_size:
             uri = rejects_uri(self.raw_bucket, source.source, received_at=received_at, batch_id=batch_id)
             self.store.put_new_file(uri, path)

@@ -1,4 +1,4 @@
-"""Rejected events as they are stored under `sideline/`: as they were sent, with the rule and the reason."""
+"""The format of rejected events under `sideline/`: the event as the partner sent it, with the rule and the reason."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ class RejectRecord(BaseModel):
     index: Annotated[int, Field(ge=0)]
     """Position among the events of its batch or file, from 0."""
     line: int | None = None
-    """Line on which it starts, from 1, or row number in a sheet; None in a JSON array or in Parquet."""
+    """Line on which it starts, from 1, or row number in an Excel sheet; None in a JSON array or in Parquet."""
     reason: str
     rule: RejectionRule
     batch_id: str
     origin: str
-    """`push:<partner>`, or `pull:<path>`."""
+    """`push:<partner>`, or `pull:<path of the partner's file>`."""
     text: str
-    """As it was sent."""
+    """The event as the partner sent it."""
 
 
 def rejects_uri(bucket: str, source: str, *, received_at: datetime, batch_id: str) -> str:
-    """Return the URI of a batch's rejected events, under the UTC day on which the batch was received first."""
+    """Return the URI of a batch's rejected events: `received_at`, the first time of receipt, decides its UTC day."""
     date = received_at.astimezone(UTC).date().isoformat()
     return f"{rejects_prefix(bucket, source, date)}{batch_id}.jsonl"
 
 
 def rejects_prefix(bucket: str, source: str, date: str = "") -> str:
-    """Return the prefix of a source's rejected events: those of one day, or of all days without a date."""
+    """Return the URI prefix of a source's rejected events of one day (`2013-03-10`), or of all days without a date."""
     return f"s3://{bucket}/sideline/source={source}/{f'date={date}/' if date else ''}"
 
 
 def to_jsonl(records: Iterable[RejectRecord]) -> bytes:
-    """Return the records as JSON lines."""
+    """Return the records as JSON lines; fields without a value are left out."""
     return b"".join(record.model_dump_json(exclude_none=True).encode() + b"\n" for record in records)

@@ -1,4 +1,4 @@
-"""Read the rejected events under `sideline/`: how many there are by day and rule, and the events themselves."""
+"""Read the rejected events under `sideline/`: their number by day and rule, or the events themselves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from slackwater.receiver.writing.rejects import rejects_prefix
 from slackwater.storage import ObjectStore, StoredObject
 
 UNKNOWN = "unknown"
-"""The rule of a stored event that names none."""
-# Most of a read is waiting for the store.
+"""The rule of a stored event without a rule."""
+# Objects that are read at the same time. A read mostly waits for S3.
 _PARALLEL_READS = 16
 
 
 class StoredReject(BaseModel):
-    """A `RejectRecord` as it is read: other releases may have written it with other fields and rules."""
+    """A stored `RejectRecord`. Another release may have written it, so more fields and unknown rules are accepted."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -40,10 +40,10 @@ class RejectedDay:
 
     source: str
     date: str
-    """The day on which their batches were received."""
+    """The UTC day on which their batches were received first."""
     events: int
     batches: int
-    """Batches and files with rejected events."""
+    """Number of batches and files that have rejected events."""
     rules: Counter[str]
     """Events by rule."""
 
@@ -57,13 +57,16 @@ class RejectedEventOnDay(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RejectsReader:
-    """Reads rejected events. Raises `CloudError`, and `DataError` for an object that holds something else."""
+    """Reads rejected events. All methods raise `CloudError`, and `DataError` when an object has another format.
+
+    `dates` are UTC days such as `2013-03-10`.
+    """
 
     store: ObjectStore
     raw_bucket: str
 
     def days(self, source: str, dates: Iterable[str]) -> Iterator[RejectedDay]:
-        """Count the rejected events of each of the days; days without any are left out."""
+        """Yield the number of rejected events of each day; days without rejected events are left out."""
 
         def count_rules(uri: str) -> Counter[str]:
             return Counter(record.rule for record in self._records(uri))
@@ -76,12 +79,12 @@ class RejectsReader:
                     yield RejectedDay(source=source, date=date, events=rules.total(), batches=len(uris), rules=rules)
 
     def events(self, source: str, dates: Iterable[str]) -> Iterator[RejectedEventOnDay]:
-        """Read the rejected events of the days: the latest batch of a day first, each batch in its order."""
+        """Yield the rejected events of the days: the latest batch of a day first, each batch in its own order."""
         for date in dates:
             yield from self._events(self.store.list(rejects_prefix(self.raw_bucket, source, date)))
 
     def events_of_batch(self, source: str, batch_id: str) -> Iterator[RejectedEventOnDay]:
-        """Read the rejected events of one batch, whatever its day."""
+        """Yield the rejected events of one batch. Lists the objects of all days, because the day is not known."""
         objects = self.store.list(rejects_prefix(self.raw_bucket, source))
         return self._events(item for item in objects if item.uri.endswith(f"/{batch_id}.jsonl"))
 

@@ -38,26 +38,26 @@ from slackwater.steps.spark.paired import PairedVersions, differing_rows, exampl
 from slackwater.steps.spark.table import quoted_table
 from slackwater.storage import ObjectStore
 
-# All rows of a day have the same date: it does not identify a row.
+# All rows of a day have the same date, so this column of the key is not shown.
 _DAY = "date"
 
 
 class ComparisonJob(Record):
-    """What one comparison job has to do, as the state machine passes it: identifiers and a URI."""
+    """The argument of a comparison job, as the state machine passes it: identifiers and a URI."""
 
     pipeline: str
     date: IsoDate
     prefix: str
-    """Where pair.json names the two versions, and where the comparison is stored."""
+    """URI prefix of pair.json, which names the two versions, and of everything that the job writes."""
     job: str
-    """The name under which the job stores its failure."""
+    """The name of the job, which is part of the URI at which it stores a failure."""
     correlation_id: str
 
 
 def compare_versions(
     spark: SparkSession, job: ComparisonJob, *, project: str, catalog_table: str, stores: StoreFactory
 ) -> Comparison:
-    """Compare the two versions of the job's day, and return the comparison, which is stored last, by one PUT.
+    """Compare two versions of the job's day, store the comparison, and return it. It is stored last, by one PUT.
 
     `project` is the URI of project.json, `catalog_table` is `catalog.database.table`. Only totals and a bounded number
     of rows reach the driver. Raises `CloudError` if a version no longer exists, `InputError` if pair.json is of another
@@ -72,7 +72,7 @@ def compare_versions(
     totals = _totals(paired, pair)
     rows = RowCounts(**{name: totals[name] for name in RowCounts.model_fields})
     differing = paired.differing()
-    # Several actions read these rows: the executors keep them, in memory or on disk.
+    # Several Spark actions read these rows, so the executors keep them, in memory or on disk.
     differing.frame.persist()
     try:
         any_differs = rows.differing > 0
@@ -111,6 +111,7 @@ def read_version(spark: SparkSession, table: str, version: PublishedVersion, day
 
 
 def _at_version(spark: SparkSession, table: str, version: PublishedVersion) -> DataFrame:
+    """Return the table, or one of its metadata tables, at a version."""
     return spark.sql(f"SELECT * FROM {table} VERSION AS OF '{version.tag}'")  # noqa: S608 - we choose the names of tags
 
 
@@ -124,10 +125,12 @@ def read_pair(job: ComparisonJob, *, store: ObjectStore) -> VersionPair:
 
 
 def _totals(paired: PairedVersions, pair: VersionPair) -> Row:
+    """Compute the totals of `total_row`. Raises `DataError` if a version has several rows with one key."""
     totals = total_row(paired).first()
     if totals is None:
         raise CloudError(f"comparing the versions of {pair.date} returned no result")
     for side, version in (("before", pair.before), ("after", pair.after)):
+        # The largest number is null for a version without rows.
         if (totals[f"{side}_times"] or 1) > 1:
             raise DataError(
                 f"attempt {version.attempt} has keys ({', '.join(field.name for field in paired.key)}) that occur more "
@@ -137,7 +140,10 @@ def _totals(paired: PairedVersions, pair: VersionPair) -> Row:
 
 
 def metric_changes(paired: PairedVersions, totals: Row, differing: PairedVersions | None) -> tuple[MetricChange, ...]:
-    """Return the change of every numeric column, with the rows of `differing` that moved it the most."""
+    """Return the change of every numeric column, with the rows of `differing` that changed it the most.
+
+    `totals` is the result of `total_row`; `differing` is None if no row differs.
+    """
     by_metric: dict[int, list[Mover]] = {}
     if differing is not None and differing.numeric:
         for row in movers(differing, limit=MAX_MOVERS, max_length=MAX_STRING_LENGTH).collect():
@@ -171,6 +177,7 @@ def example_changes(differing: PairedVersions) -> tuple[RowChange, ...]:
 
 
 def _key(paired: PairedVersions, row: Row) -> dict[str, Value]:
+    """Return the key of a row by column, without the date."""
     return {
         field.name: _json_value(row[f"key_{index}"])
         for index, field in enumerate(paired.key)
@@ -179,7 +186,7 @@ def _key(paired: PairedVersions, row: Row) -> dict[str, Value]:
 
 
 def _json_value(cell: Any) -> Value:
-    """Return a cell as JSON can hold it. NaN and the infinities, which are not null, become strings."""
+    """Return a cell as a value of JSON. NaN and the infinities, which JSON lacks, become strings: null is null."""
     if isinstance(cell, float) and not math.isfinite(cell):
         return "NaN" if math.isnan(cell) else f"{'-' if cell < 0 else ''}Infinity"
     value: Value = cell
@@ -187,6 +194,7 @@ def _json_value(cell: Any) -> Value:
 
 
 def _finite(value: float | None) -> float | None:
+    """Return the value, or None for NaN and the infinities."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -210,6 +218,7 @@ def store_differing_rows(
 def _bytes_of_day(spark: SparkSession, table: str, pair: VersionPair) -> int:
     """Return the size of the day's files in both versions together."""
     day = sf.col(f"partition.{_DAY}") == sf.lit(pair.date).cast("date")
+    # From Iceberg's metadata: no data file is read.
     before, after = (
         _at_version(spark, f"{table}.files", version).where(day).select("file_size_in_bytes")
         for version in (pair.before, pair.after)
@@ -219,12 +228,16 @@ def _bytes_of_day(spark: SparkSession, table: str, pair: VersionPair) -> int:
 
 
 def input_differences(pair: VersionPair, sources: Sequence[str], *, store: ObjectStore) -> tuple[SourceDifference, ...]:
-    """Return how the day's inputs differ between the versions; nothing if an input manifest no longer exists."""
+    """Return how the day's inputs differ between the versions; empty if an input manifest no longer exists.
+
+    `sources` are the sources of the pipeline.
+    """
     try:
         before, after = (
             InputManifest.model_validate_json(store.get(version.manifest)) for version in (pair.before, pair.after)
         )
-    except (ObjectMissing, AccessDenied) as error:  # S3 answers either for an object that does not exist
+    except (ObjectMissing, AccessDenied) as error:
+        # Without the permission to list the bucket, S3 answers 403 instead of 404 for a missing object.
         log("the inputs cannot be compared", reason=str(error))
         return ()
     return difference(before, after, sources=sources)

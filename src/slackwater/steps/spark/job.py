@@ -30,12 +30,13 @@ def run_job(
 ) -> int:
     """Start Spark, call `work`, stop Spark, and return the exit code of the process: 0, or 1 after an error.
 
-    Every line that is logged to standard output contains `context`. After an error, the last line on standard error is
-    `ErrorType: message`, and `report_failure` gets the same line: EMR passes on only 256 characters of standard error.
+    Every line that is logged to standard output contains `context`. After an error, `report_failure` is called with the
+    line `ErrorType: message`, which is also the last line on standard error: EMR passes on only 256 characters of it.
     """
     _log_as_json({"job": name, **context})
     try:
-        # Only settings that change results are made here. All others are made where the job is submitted.
+        # Only settings that change results are made here. All others, such as memory and catalogs, are made where the
+        # job is submitted.
         spark = (
             SparkSession.builder.appName(f"slackwater {name}")
             .config("spark.sql.session.timeZone", "UTC")
@@ -49,12 +50,13 @@ def run_job(
             log("done", work_seconds=round(time.monotonic() - began, 3))
         finally:
             spark.stop()
-    except Exception as error:  # noqa: BLE001 - the edge of the process: every error becomes its exit code
+    except Exception as error:  # noqa: BLE001 - the outermost function: every error becomes the exit code
         error_type, message = explain(error)
         _LOG.error("failed", exc_info=error, extra={"fields": {"error": error_type, "reason": message}})
         try:
             report_failure(f"{error_type}: {message}")
         except errors.SlackwaterError as unreported:
+            # The job's own error is the one that matters; the run table then gets the shorter message from EMR.
             _LOG.warning("the failure could not be reported", extra={"fields": {"reason": str(unreported)}})
         sys.stderr.write(f"{error_type}: {message}\n")
         return 1
@@ -62,7 +64,7 @@ def run_job(
 
 
 def json_argument(model: type[_Argument]) -> Callable[[str], _Argument]:
-    """Return the `type` of a command line argument that is a JSON object of `model`.
+    """Return a function that parses a command line argument as JSON of `model`, for argparse's `type`.
 
     For a malformed value argparse prints every fault with its field, and exits with 2.
     """
@@ -92,13 +94,13 @@ def explain(error: BaseException) -> tuple[str, str]:
         raised = _raised_in_query(message) or _raised_in_worker(message)
         if raised:
             return raised
-        # Spark appends the stack of the JVM in one of two ways, with thousands of characters.
+        # Spark appends the JVM's stack trace of thousands of characters, in one of these two ways.
         message = message.partition("JVM stacktrace")[0].partition("\n\tat ")[0]
     return type(error).__name__, " ".join(message.split())
 
 
 def _raised_in_query(message: str) -> tuple[str, str] | None:
-    """Return what a step raised with `raise_error`."""
+    """Return the error that a query raised with Spark's function `raise_error`, or None."""
     _, mark, rest = message.partition("[USER_RAISED_EXCEPTION] ")
     if not mark:
         return None
@@ -106,7 +108,7 @@ def _raised_in_query(message: str) -> tuple[str, str] | None:
 
 
 def _raised_in_worker(message: str) -> tuple[str, str] | None:
-    """Return what this library raised in a Python worker: the last line of its traceback."""
+    """Return the error of this library that a Python worker raised, or None. It is a line of the worker's traceback."""
     for line in message.splitlines():
         qualified, _, reason = line.partition(": ")
         module, _, name = qualified.rpartition(".")
@@ -116,12 +118,15 @@ def _raised_in_worker(message: str) -> tuple[str, str] | None:
 
 
 def _seconds_since_start(spark: SparkSession) -> float:
+    """Return the seconds since the driver's JVM started."""
     jvm: Any = spark._jvm
     started: int = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getStartTime()
     return round(time.time() - started / 1000, 3)
 
 
 class _JsonFormatter(logging.Formatter):
+    """Formats a record as one line of JSON: the context of the job, and the record's own `fields`."""
+
     def __init__(self, context: dict[str, str]) -> None:
         super().__init__()
         self._context = context
@@ -140,6 +145,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def _log_as_json(context: dict[str, str]) -> None:
+    """Send the job's log to standard output as JSON, one line for each record."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(_JsonFormatter(context))
     # Spark's own loggers write to standard error; standard output carries these lines only.

@@ -20,10 +20,10 @@ ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
 @dataclass(frozen=True)
 class PairedVersions:
-    """Two versions joined by their key; each key occurs once."""
+    """Two versions of a day's rows, joined by their key."""
 
     frame: DataFrame
-    """One row for each key, with these columns:
+    """One row for each key, if no version has a key twice, with these columns:
 
     - `key_N`, `before_N` and `after_N`, where N is the index in `key` or `values`,
     - `change`: `added`, `removed`, `changed`, or null for an equal row,
@@ -31,8 +31,11 @@ class PairedVersions:
     - `before_times` and `after_times`: how many rows of the version have the key.
     """
     key: tuple[StructField, ...]
+    """The columns of the key."""
     values: tuple[StructField, ...]
+    """All other columns of both versions."""
     tolerance: float
+    """The largest relative difference of equal floating-point values."""
 
     @property
     def numeric(self) -> tuple[int, ...]:
@@ -49,7 +52,7 @@ class PairedVersions:
         return ~equal(sf.col(f"before_{index}"), sf.col(f"after_{index}"), data_type, self.tolerance)
 
     def differing(self) -> PairedVersions:
-        """Return the rows that are not equal."""
+        """Return the rows that were added, removed or changed."""
         return replace(self, frame=self.frame.where(sf.col("change").isNotNull()))
 
 
@@ -60,7 +63,8 @@ def pair_versions(before: DataFrame, after: DataFrame, *, key: Sequence[str], to
     the larger one; NaN equals NaN. All other values are compared exactly. Raises `DataError` for a key column that
     neither version has.
     """
-    # Spark matches names without regard to case. For a column of both versions the later type is the wider one.
+    # Spark matches names without regard to case. A column's type only ever becomes wider, so that the type in `after`
+    # holds the values of both versions.
     fields = {field.name.lower(): field for field in after.schema}
     fields |= {field.name.lower(): field for field in before.schema if field.name.lower() not in fields}
     missing = [name for name in key if name.lower() not in fields]
@@ -80,6 +84,7 @@ def pair_versions(before: DataFrame, after: DataFrame, *, key: Sequence[str], to
 
 
 def _side(frame: DataFrame, side: str, keys: Sequence[StructField], values: Sequence[StructField]) -> DataFrame:
+    """Return one version with the column names of `PairedVersions.frame`; `side` is `before` or `after`."""
     existing = {name.lower() for name in frame.columns}
 
     def column(field: StructField) -> Column:
@@ -92,7 +97,7 @@ def _side(frame: DataFrame, side: str, keys: Sequence[StructField], values: Sequ
         *(column(field).alias(f"{side}_{index}") for index, field in enumerate(values)),
         sf.lit(True).alias(side),
     )
-    # The join sorts by the key in any case, so that this count needs no further shuffle.
+    # The join shuffles and sorts by the key in any case, so this count costs no shuffle of its own.
     return selected.withColumn(f"{side}_times", sf.count(sf.lit(1)).over(Window.partitionBy(*names)))
 
 
@@ -117,10 +122,11 @@ def total_row(paired: PairedVersions) -> DataFrame:
 
 
 def movers(differing: PairedVersions, *, limit: int, max_length: int) -> DataFrame:
-    """Return the rows that moved each numeric value the most, at most `limit` per value, ordered by value and size.
+    """Return the rows that changed the total of each numeric value the most, ordered by value and size of the change.
 
-    `metric` is the index of the value; `before` and `after` are numbers, or null where there is none. A row that was
-    added or removed moves a sum by its whole value. It moves a mean by no known amount, and is left out.
+    At most `limit` rows for each value; strings have at most `max_length` characters. `metric` is the index of the
+    value; `before` and `after` are numbers, or null where a version has none. A row that was added or removed changes a
+    sum by its whole value. By how much it changes a mean is not known, so it is left out there.
     """
     keys = [sf.col(f"key_{index}") for index in range(len(differing.key))]
     movements = sf.array(*(_movement(differing, index) for index in differing.numeric))
@@ -147,7 +153,8 @@ def examples(differing: PairedVersions, *, limit: int, max_length: int) -> DataF
     ]
     order = [sf.col(f"key_{index}").alias(f"order_{index}") for index in range(len(differing.key))]
     differs = {f"differs_{index}": differing.differs(index) for index in range(len(differing.values))}
-    # In a select of their own: inside of maps and arrays Spark would resolve a name to the cut cell of the same name.
+    # Computed before the `select`: there, Spark would resolve a name inside of a map or array to the cut cell of the
+    # same name.
     rows = differing.frame.withColumns(differs) if differs else differing.frame
     rows = rows.select("change", *_readable_key(differing, max_length), *cells, *differs, *order)
     names = [f"order_{index}" for index in range(len(order))]
@@ -177,11 +184,12 @@ def differing_rows(differing: PairedVersions) -> DataFrame:
 
 def _as_decimal(column: Column, data_type: DataType) -> Column:
     """Return an integer or decimal as a decimal, whose sum neither overflows nor rounds."""
+    # 20 digits hold every 64-bit integer; Spark adds 10 digits for a sum.
     return column if isinstance(data_type, DecimalType) else column.cast(DecimalType(20, 0))
 
 
 def _movement(differing: PairedVersions, index: int) -> Column:
-    """Return by how much a row has moved one value; `size` is null if it has not."""
+    """Return by how much a row has changed the total of one value, as a struct; `size` is null if it has not."""
     data_type = differing.values[index].dataType
     old, new = sf.col(f"before_{index}"), sf.col(f"after_{index}")
     before, after = finite(old), finite(new)
@@ -200,6 +208,7 @@ def _movement(differing: PairedVersions, index: int) -> Column:
 
 
 def _readable_key(paired: PairedVersions, max_length: int) -> list[Column]:
+    """Return the columns of the key with cells as `examples` describes them."""
     return [
         readable(sf.col(f"key_{index}"), field.dataType, max_length).alias(f"key_{index}")
         for index, field in enumerate(paired.key)

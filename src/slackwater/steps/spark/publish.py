@@ -37,14 +37,13 @@ def publish_day(
     allow_fewer: bool,
     stores: StoreFactory,
 ) -> Publication:
-    """Publish the staged rows of a run, and return the publication.
+    """Publish the staged rows of a run, and return the publication, which is written last.
 
     `rows` is the URI of the Arrow manifest of the last stage, `key` the pipeline's `publish.key`, and `catalog_table`
-    is `catalog.database.table`. `allow_fewer` permits fewer rows than the day has now. The reference of the publication
-    is written last. If this run and attempt has committed before, and its job died before it wrote the reference, that
-    commit is used: a repeated job does not commit twice.
+    is `catalog.database.table`. `allow_fewer` permits fewer rows than the day has now. A repeated job does not commit
+    twice: if an earlier job of this attempt has committed but not written the publication, its commit is used.
 
-    Raises `AuditFailed`, and leaves the table as it is, if the rows are not fit to be published.
+    Raises `AuditFailed` if the rows fail the audit; then no row of the table has changed.
     """
     began, store = time.monotonic(), stores()
     table, identity = quoted_table(catalog_table), snapshot_identity(run)
@@ -54,7 +53,7 @@ def publish_day(
         frame = with_date(staged, date.fromisoformat(run.date))
         commit = commit_day(spark, frame, table, identity, key=key, allow_fewer=allow_fewer)
     else:
-        log("this attempt has committed before", snapshot_id=commit.snapshot_id)
+        log("an earlier job of this attempt has committed", snapshot_id=commit.snapshot_id)
     create_tag(spark, table, run.tag, commit.snapshot_id)
     publication = Publication(
         table=catalog_table,
@@ -63,7 +62,7 @@ def publish_day(
         replaced=commit.replaced,
         seconds=round(time.monotonic() - began, 3),
     )
-    # Written after commit and tag: whoever finds the reference can rely on both.
+    # Written after the commit and the tag, so that both exist whenever the publication does.
     store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
     log("day published", **publication.model_dump())
     return publication
@@ -78,15 +77,19 @@ def commit_day(
     key: Sequence[str],
     allow_fewer: bool,
 ) -> Commit:
-    """Audit the rows, replace the day in the table by one commit, and return the commit. Raises `AuditFailed`."""
+    """Audit the rows, replace the day in the table by one commit, and return the commit.
+
+    `identity` are the snapshot properties of the commit. Raises `AuditFailed`.
+    """
     day = date.fromisoformat(identity["slackwater.date"])
-    # The audit comes before anything that changes the table: rows that fail it leave no new table and no new column.
+    # The audit of the rows comes before anything that changes the table: a failed one creates no table and no column.
     rows = audit(frame, key)
     prepare_table(spark, table, frame)
     refuse_if_overtaken(spark, table, identity)
     if not allow_fewer:
         refuse_if_fewer(spark, table, day, rows=rows)
     overwrite_day(frame, table, day, identity)
+    # Spark's writer does not return the snapshot that it has committed.
     commit = find_commit(spark, table, identity)
     if commit is None:
         raise AuditFailed(f"{table} does not show the snapshot that was just committed for {day}")
@@ -111,14 +114,14 @@ def with_date(frame: DataFrame, day: date) -> DataFrame:
         raise AuditFailed(
             f"the rows to publish have a column {clashing[0]!r}; publishing adds `date` itself: rename the column"
         )
-    # Iceberg's smallest integer type has 32 bits.
+    # Iceberg's smallest integer type has 32 bits. `date` comes first and has the type of the partition column.
     narrow = {field.name for field in frame.schema if isinstance(field.dataType, (ByteType, ShortType))}
     columns = [sf.col(quoted(n)).cast(IntegerType()) if n in narrow else sf.col(quoted(n)) for n in frame.columns]
     return frame.select(sf.lit(day).alias("date"), *(c.alias(n) for c, n in zip(columns, frame.columns, strict=True)))
 
 
 def audit(frame: DataFrame, key: Sequence[str]) -> int:
-    """Return the number of rows, counted in one pass.
+    """Check the key of the rows, and return the number of rows.
 
     Raises `AuditFailed` if a column of the key is missing or null, or if two rows have the same key.
     """
@@ -133,7 +136,7 @@ def audit(frame: DataFrame, key: Sequence[str]) -> int:
     any_null = sf.lit(False)
     for column in columns:
         any_null = any_null | column.isNull()
-    # One pass over the rows: counting keys per group gives rows, nulls and repeated keys together.
+    # Grouping by the key once gives the number of rows, of nulls and of repeated keys with one shuffle.
     groups = frame.groupBy(*columns).agg(sf.count(sf.lit(1)).alias("times"))
     totals = groups.agg(
         sf.coalesce(sf.sum(times), sf.lit(0)).alias("rows"),

@@ -1,4 +1,4 @@
-"""Run a user's query on its inputs only. Spark's own parser checks that it reaches nothing else."""
+"""Run a user's query on its inputs only. Spark's own parser checks that it reads nothing else."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from pyspark.sql import DataFrame, SparkSession
 from slackwater.arrow.session import temporary_settings
 from slackwater.errors import DefinitionError
 
+# Settings while a query is parsed and resolved.
 _CONFINED = {
+    # Spark would read FROM parquet.`s3://...` as a file.
     "spark.sql.runSQLOnFiles": "false",
     # Spark would replace ${env:...} in a query by the job's environment, which holds credentials.
     "spark.sql.variable.substitute": "false",
 }
 
-# The packages of Spark's plan nodes, commands among them.
+# The packages of Spark's plan nodes, including commands. Expressions are in other packages.
 _PLAN_PACKAGES = ("org.apache.spark.sql.catalyst.plans.logical", "org.apache.spark.sql.execution")
 # fmt: off
-# The plan nodes that a query may contain: a node of a later Spark version is refused until it is known to be harmless.
+# The plan nodes that a query may contain. All others are refused, so that a new node of a later Spark version is not
+# allowed before someone has checked it.
 _ALLOWED_NODES = frozenset({
     "Aggregate", "Deduplicate", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "Intersect", "Join",
     "LateralJoin", "LocalLimit", "LocalRelation", "Offset", "OneRowRelation", "Pivot", "Project",
@@ -30,7 +33,8 @@ _ALLOWED_NODES = frozenset({
     "UnresolvedHint", "UnresolvedWith", "Unpivot", "Window", "WithWindowDefinition",
 })
 # fmt: on
-# Nodes whose table or column is only known later, so it cannot be checked here: older versions, `identifier(...)`.
+# Nodes whose table or column Spark resolves only later, so that it cannot be checked here: time travel to an older
+# version of a table, and `identifier(...)`.
 _INDIRECT_NODES = frozenset(
     {"RelationTimeTravel", "PlanWithUnresolvedIdentifier", "ExpressionWithUnresolvedIdentifier"}
 )
@@ -56,6 +60,7 @@ def run_query(
 
 @contextmanager
 def _temporary_views(frames: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Make the frames readable by their names in SQL inside the `with` block."""
     try:
         for name, frame in frames.items():
             frame.createOrReplaceTempView(name)
@@ -68,7 +73,11 @@ def _temporary_views(frames: Mapping[str, DataFrame]) -> Iterator[None]:
 def _check(
     spark: SparkSession, query: str, *, tables: Collection[str], functions: Collection[str], forbidden: Collection[str]
 ) -> None:
-    """Raise `DefinitionError` if Spark's parser finds anything but a query over `tables`."""
+    """Raise `DefinitionError` if the query is anything but a query over `tables`.
+
+    The other arguments are those of `run_query`.
+    """
+    # PySpark has no interface to the parser. With the plan as JSON, one call to the JVM is enough for all nodes.
     session: Any = spark._jsparkSession
     plan: Any = json.loads(session.sessionState().sqlParser().parsePlan(query).toJSON())
     nodes = list(_plan_nodes(plan))
@@ -90,7 +99,7 @@ def _check(
 
 
 def _plan_nodes(plan: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every plan and expression of a plan in Spark's JSON, with its class name; also those of subqueries."""
+    """Yield the class name and the JSON of every node in a plan: plans and expressions, also those of subqueries."""
     if isinstance(plan, dict):
         if "class" in plan:
             yield plan["class"], plan
@@ -102,5 +111,5 @@ def _plan_nodes(plan: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _dotted(parts: str) -> str:
-    """Convert Spark's `[a, b]` to `a.b`. A name with several parts is never the name of an input."""
+    """Convert a name from Spark's `[a, b]` to `a.b` in lower case. No input has a name with several parts."""
     return parts.removeprefix("[").removesuffix("]").replace(", ", ".").lower()

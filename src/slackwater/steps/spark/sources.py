@@ -38,7 +38,10 @@ _TYPES: dict[FieldType, DataType] = {
 
 
 def source_schema(source: Source) -> StructType:
-    """Return the source's columns in order. Every column is nullable, because older objects may lack it."""
+    """Return the Spark schema of the source's columns, in order.
+
+    Every column is nullable, because objects that were written before it was defined lack it.
+    """
     schema = StructType()
     for name, data_type in source.columns.items():
         schema.add(name, _TYPES[data_type])
@@ -48,7 +51,7 @@ def source_schema(source: Source) -> StructType:
 def read_source(
     spark: SparkSession, source: Source, uris: Sequence[str], *, start: datetime, end: datetime
 ) -> DataFrame:
-    """Return the events of exactly these objects with an event time in `[start, end)`.
+    """Return the events of exactly the objects at `uris` with an event time in `[start, end)`.
 
     The columns are the source's own, in order: the receiver's columns (`_event_time`, `_received_at`, ...) are dropped.
     If the source has an id column, each id counts once in its partition. Without objects the frame is empty.
@@ -60,7 +63,7 @@ def read_source(
     stored = StructType(schema.fields).add(EVENT_TIME, TimestampType()).add(RECEIVED_AT, TimestampType())
     if source.id_column == GENERATED_ID:
         stored.add(GENERATED_ID, StringType())
-    # The schema is given, not read from the files: the columns are the same whatever objects a day has.
+    # With a schema Spark reads no file to infer one, and the columns are the same for every day.
     try:
         events = spark.read.schema(stored).parquet(*uris)
     except AnalysisException as error:
@@ -69,8 +72,8 @@ def read_source(
         missing = (error.getMessageParameters() or {}).get("path", "an object")
         raise ObjectMissing(f"{missing} is in the input manifest of this run, but no longer exists") from error
     if source.id_column:
-        # Duplicates are dropped before other days' hours: where a day ends within an hour, the first event of an id
-        # may belong to the other day.
+        # Duplicates are dropped before the events of other days: where a day begins or ends within an hour, the first
+        # event of an id may belong to the other day, and then its duplicates do not count in this one.
         events = drop_duplicates(events, source.id_column)
     event_time = sf.col(EVENT_TIME)
     return events.where((event_time >= sf.lit(start)) & (event_time < sf.lit(end))).select(*schema.names)
@@ -78,7 +81,7 @@ def read_source(
 
 def drop_duplicates(events: DataFrame, id_column: str) -> DataFrame:
     """Return the first received event of each id and partition, and all events without an id."""
-    # date_trunc would use the session's time zone, and partitions are UTC hours.
+    # `date_trunc` would use the timezone of the session, but partitions are UTC hours.
     hour = f"floor(unix_seconds({EVENT_TIME}) / 3600)"
     located = events.select(
         "*", sf.col("_metadata.file_name").alias("_object"), sf.col("_metadata.row_index").alias("_row")

@@ -31,7 +31,7 @@ class StageJob:
 
     run: Run
     stage: str
-    """The name of the stage, which is that of its last step."""
+    """The name of the stage, which is the name of its last step."""
     project: str
     """URI of project.json."""
     catalog_table: str
@@ -51,7 +51,7 @@ def run_stage_job(spark: SparkSession, job: StageJob, *, stores: StoreFactory) -
     reference = run_stage(spark, job, project, stores=stores)
     publish = project.pipeline(job.run.pipeline).publish
     if job.stage == publish.step:
-        # The audit reads the staged files back: what it has checked is what the reference names and the commit holds.
+        # Reads the files of the stage back: the rows that are audited and committed are those that the reference names.
         publish_day(
             spark,
             job.run,
@@ -65,33 +65,37 @@ def run_stage_job(spark: SparkSession, job: StageJob, *, stores: StoreFactory) -
 
 
 def run_stage(spark: SparkSession, job: StageJob, project: Project, *, stores: StoreFactory) -> ArrowReference:
-    """Run the stage and return its reference, which is written last, after the manifest that it names.
+    """Run the stage, and return its reference, which is written last, after the manifest that it names.
 
-    A repeated job returns the reference that this attempt has left before. Raises `UnknownName` for a stage that the
-    pipeline does not have, and `InputError` for an input manifest of another day or for wrong upstream stages.
+    If an earlier job of this attempt has finished the stage, its reference is returned. Raises `UnknownName` for a
+    stage that the pipeline does not have, `InputError` for an input manifest of another day or for wrong upstream
+    stages, `DefinitionError` for a step that does not fit its inputs, and `ObjectMissing` for an input that no longer
+    exists.
     """
     began, store, run = time.monotonic(), stores(), job.run
     pipeline = project.pipeline(run.pipeline)
     stage = stage_of(pipeline, job.stage)
-    prefix = f"{run.prefix}{stage.name}/"
+    prefix = run.stage_prefix(stage.name)
+    # EMR Serverless may run the job more than once. The reference exists only if all files of the stage do.
     finished = finished_stage(prefix, store=store)
     if finished is not None:
-        log("this attempt has written the stage before", **finished.model_dump())
+        log("an earlier job of this attempt has written the stage", **finished.model_dump())
         return finished
-    inputs = read_inputs(run, store=store)
+    inputs = read_input_manifest(run, store=store)
     if set(job.upstream) != set(stage.reads_stages):
         expected, received = (", ".join(sorted(names)) or "none" for names in (stage.reads_stages, job.upstream))
         raise InputError(f"stage {stage.name} reads these stages: {expected}; --upstream names: {received}")
     upstream = {name: load_manifest(uri, store=store) for name, uri in job.upstream.items()}
-    hours = day_of(date.fromisoformat(run.date), pipeline.timezone)
+    day = day_of(date.fromisoformat(run.date), pipeline.timezone)
     frames = {
         name: read_source(
-            spark, project.source(name), [item.uri for item in inputs.of_source(name)], start=hours.start, end=hours.end
+            spark, project.source(name), [item.uri for item in inputs.of_source(name)], start=day.start, end=day.end
         )
         for name in stage.reads_sources
     }
     frames |= {name: read_frame(spark, upstream[name], stores=stores) for name in stage.reads_stages}
     results = apply_stage(pipeline, stage, frames)
+    # The lineage: what the stages before have read comes before their own results.
     earlier = [uri for name, last in job.upstream.items() for uri in (*upstream[name].earlier, last)]
     input_bytes = sum(item.bytes for name in stage.reads_sources for item in inputs.of_source(name))
     written = write_frame(
@@ -118,10 +122,10 @@ def stage_of(pipeline: Pipeline, name: str) -> Stage:
 
 
 def apply_stage(pipeline: Pipeline, stage: Stage, inputs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-    """Return the result of every step of the stage by name, in order. The last one is the stage's result.
+    """Apply the steps of the stage, and return their results by name, in order. The last one is the stage's result.
 
-    `inputs` are the sources and stages that the stage reads, by name. Spark computes nothing yet; the rows of each step
-    will be counted as they pass. Raises `DefinitionError` naming the step.
+    `inputs` are the sources and stages that the stage reads, by name. Spark computes nothing yet; it counts the rows of
+    each step when it computes them. Raises `DefinitionError` naming the step.
     """
     frames: dict[str, DataFrame] = dict(inputs)
     results: dict[str, DataFrame] = {}
@@ -137,30 +141,33 @@ def apply_stage(pipeline: Pipeline, stage: Stage, inputs: Mapping[str, DataFrame
 
 
 def step_counts(results: Mapping[str, DataFrame], observed: Iterable[StepCount], *, rows: int) -> tuple[StepCount, ...]:
-    """Return the rows of every step, in order. `rows` is the number of rows of the last step.
+    """Return the number of rows of every step, in order. `rows` is the number of rows of the last step.
 
-    Spark does not compute a step whose rows a later step drops entirely. Such a step is missing from `observed`, and
-    its rows are counted now.
+    Spark does not compute a step whose rows no later step needs. Such a step is missing from `observed`, and its rows
+    are counted now, by a Spark action.
     """
     known = {count.step: count.rows_out for count in observed}
     *earlier, last = results
     counts = [
         StepCount(step=name, rows_out=known[name] if name in known else results[name].count()) for name in earlier
     ]
-    # The files hold the last step's rows: their number needs no observation.
+    # The number of rows in the files is known, so the last step needs no observation.
     return (*counts, StepCount(step=last, rows_out=rows))
 
 
 def finished_stage(prefix: str, *, store: ObjectStore) -> ArrowReference | None:
-    """Return the reference under `prefix`; None if the stage was not finished."""
+    """Return the reference of the stage whose dataset is under `prefix`, or None if the stage is not finished."""
     try:
         return ArrowReference.model_validate_json(store.get(reference_uri(prefix)))
     except ObjectMissing:
         return None
 
 
-def read_inputs(run: Run, *, store: ObjectStore) -> InputManifest:
-    """Return the input manifest of the run. Raises `InputError` if it is of another pipeline or day."""
+def read_input_manifest(run: Run, *, store: ObjectStore) -> InputManifest:
+    """Return the input manifest of the run.
+
+    Raises `InputError` if it is of another pipeline or day, and `ObjectMissing` if it does not exist.
+    """
     manifest = InputManifest.model_validate_json(store.get(run.manifest))
     if (manifest.pipeline, manifest.date) != (run.pipeline, run.date):
         raise InputError(

@@ -23,17 +23,22 @@ TABLE_PROPERTIES = {
     "commit.retry.num-retries": "30",
     "commit.retry.max-wait-ms": "5000",
 }
+# Attempts of a metadata change, with pauses of at most 4 seconds.
 CONFLICT_ATTEMPTS = 20
+# Parts of the messages with which catalogs report that another job has changed the table first. The types of these
+# errors differ between catalogs.
 CONFLICT_MESSAGES = ("CommitFailedException", "FIELD_ALREADY_EXISTS", "name already exists")
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What one commit did, as the table's snapshot records it."""
+    """The commit of a day, as the table's snapshot records it."""
 
     snapshot_id: str
     rows: int
+    """Rows that it has added."""
     replaced: int
+    """Rows that it has deleted."""
 
 
 def quoted_table(catalog_table: str) -> str:
@@ -78,7 +83,7 @@ def retry_on_conflict(change: Callable[[], object]) -> None:
 
     Raises the error of `change` if it is not a conflict, or after `CONFLICT_ATTEMPTS` attempts.
     """
-    # Iceberg itself retries commits of rows. It does not retry new columns and tags.
+    # Iceberg retries commits of rows itself (`commit.retry.num-retries`), but not new columns and tags.
     for attempt in range(1, CONFLICT_ATTEMPTS + 1):
         try:
             change()
@@ -91,6 +96,7 @@ def retry_on_conflict(change: Callable[[], object]) -> None:
 
 
 def _current_schema(spark: SparkSession, table: str) -> StructType:
+    """Return the table's schema after the latest commit of any job."""
     # The session caches the table: without a refresh it does not see other jobs' commits.
     spark.catalog.refreshTable(table)
     return spark.table(table).schema
@@ -109,12 +115,16 @@ def create_table(spark: SparkSession, table: str, schema: StructType) -> None:
 
 
 def _column_list(schema: StructType) -> str:
-    """Return the columns as SQL, all nullable: a later run may leave one empty."""
+    """Return the columns as SQL for CREATE or ALTER TABLE, all nullable: a later run may have nulls in any of them."""
     return StructType([StructField(field.name, field.dataType) for field in schema]).toDDL()
 
 
 def refuse_if_overtaken(spark: SparkSession, table: str, identity: Mapping[str, str]) -> None:
-    """Raise `AuditFailed` if a later attempt has published the day: this job's inputs are older than the table."""
+    """Raise `AuditFailed` if a later attempt has published the day: its inputs are newer than those of this job.
+
+    `identity` are the snapshot properties of this job's commit.
+    """
+    # This happens when a job outlives its execution: the next execution takes over the day with a later attempt.
     snapshots = _snapshots_of(spark, table, identity, ("slackwater.pipeline", "slackwater.date"))
     latest = snapshots.select(sf.max(sf.col("summary")["slackwater.attempt"].cast("int"))).first()
     if latest is not None and latest[0] is not None and latest[0] > int(identity["slackwater.attempt"]):
@@ -130,12 +140,13 @@ def refuse_if_fewer(spark: SparkSession, table: str, day: date, *, rows: int) ->
     published = spark.table(table).where(sf.col("date") == sf.lit(day)).count()
     if rows < published:
         raise AuditFailed(
-            f"{rows} rows would replace the {published} rows that are published for {day}: if that is right, "
+            f"{rows} rows would replace the {published} rows that are published for {day}: if fewer rows are expected, "
             f"run the day with --allow-fewer"
         )
 
 
 def _snapshots_of(spark: SparkSession, table: str, identity: Mapping[str, str], names: Sequence[str]) -> DataFrame:
+    """Return the table's snapshots whose properties `names` have the values of `identity`."""
     spark.catalog.refreshTable(table)
     snapshots = spark.table(f"{table}.snapshots")
     for name in names:
@@ -148,12 +159,12 @@ def overwrite_day(frame: DataFrame, table: str, day: date, identity: Mapping[str
     writer = frame.writeTo(table)
     for name, value in identity.items():
         writer = writer.option(f"snapshot-property.{name}", value)
-    # By a filter: dynamic overwrite would leave the old rows of a day whose new result is empty.
+    # With a filter, because a dynamic overwrite would keep the old rows of a day whose new result is empty.
     writer.overwrite(sf.col("date") == sf.lit(day))
 
 
 def find_commit(spark: SparkSession, table: str, identity: Mapping[str, str]) -> Commit | None:
-    """Return the commit of this run and attempt, or None if it has not committed."""
+    """Return the commit of the run and attempt that `identity` names, or None if it has not committed."""
     if not spark.catalog.tableExists(table):
         return None
     names = ("slackwater.pipeline", "slackwater.date", "slackwater.run-id", "slackwater.attempt")
@@ -169,7 +180,10 @@ def find_commit(spark: SparkSession, table: str, identity: Mapping[str, str]) ->
 
 
 def create_tag(spark: SparkSession, table: str, name: str, snapshot_id: str) -> None:
-    """Tag the published version, so that it stays readable when old snapshots are expired."""
+    """Tag a snapshot, so that this version stays readable when old snapshots are expired.
+
+    A tag of that name that exists is kept: a repeated job creates the same one.
+    """
     statement = f"ALTER TABLE {table} CREATE TAG IF NOT EXISTS {quoted(name)} AS OF VERSION {int(snapshot_id)}"
 
     def create() -> None:

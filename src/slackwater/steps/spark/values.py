@@ -24,10 +24,11 @@ from pyspark.sql.types import (
 
 
 def equal(before: Column, after: Column, data_type: DataType, tolerance: float) -> Column:
-    """Whether two values are equal; never null.
+    """Return whether two values are equal; never null.
 
-    Floating-point values, also inside of other values, are equal if they differ by at most `tolerance` of the larger
-    one. NaN equals NaN, and null equals null. All other values are compared exactly; the order of a map is ignored.
+    Floating-point values, also inside of other values, are equal if they differ by at most `tolerance` times the larger
+    one. NaN equals NaN, and null equals null. All other values are compared exactly; the order of a map's entries is
+    ignored.
     """
     if not _needs_own_comparison(data_type):
         return before.eqNullSafe(after)
@@ -51,14 +52,15 @@ def equal(before: Column, after: Column, data_type: DataType, tolerance: float) 
 
 
 def _close(before: Column, after: Column, tolerance: float) -> Column:
+    """Return whether two doubles differ by at most `tolerance` times the larger one."""
     difference = sf.abs(before - after)
-    # For Spark NaN is larger than infinity and equal to itself: only finite differences are close.
+    # Spark orders NaN after infinity, so this is true for finite differences only.
     is_finite = difference < sf.lit(float("inf"))
     return is_finite & (difference <= sf.greatest(sf.abs(before), sf.abs(after)) * tolerance)
 
 
 def _needs_own_comparison(data_type: DataType) -> bool:
-    """Whether Spark's equality is not enough: floating-point values and maps, and types that contain them."""
+    """Return whether Spark's equality is not enough: floating-point values and maps, and types that contain them."""
     match data_type:
         case StructType():
             return any(_needs_own_comparison(field.dataType) for field in data_type.fields)
@@ -84,6 +86,7 @@ def readable(column: Column, data_type: DataType, max_length: int) -> Column:
         case StringType():
             string = column
         case TimestampType():
+            # As in ISO 8601; the session's timezone is UTC.
             string = sf.concat(sf.translate(column.cast("string"), " ", "T"), sf.lit("Z"))
         case TimestampNTZType():
             string = sf.translate(column.cast("string"), " ", "T")

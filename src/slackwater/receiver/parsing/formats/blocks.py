@@ -1,4 +1,4 @@
-"""Cuts text files into blocks of whole records, so that each block can be parsed by itself."""
+"""Splits text files into blocks of whole records, so that each block can be parsed on its own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple, Protocol
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.formats.compression import ByteStream
 
-# Largest size of one record.
+# Bytes of one record. A longer one is an error: it usually is a quote that is not closed, and would fill the memory.
 MAX_RECORD_BYTES = 16 * 2**20
-# A block that fits into the processor's cache is parsed fastest.
+# Bytes of a block. One that fits into the processor's cache is parsed fastest.
 BLOCK_BYTES = 2 * 2**20
 
 
 class RecordFormat(Protocol):
-    """Knows where records and lines of a text format end."""
+    """Finds the ends of records and lines in a text format."""
 
     @property
     def remedy(self) -> str:
@@ -41,7 +41,7 @@ class BlockReader:
     """Reads a text file in UTF-8 block by block; a byte order mark is skipped."""
 
     def __init__(self, stream: ByteStream, record_format: RecordFormat, *, name: str) -> None:
-        """Errors call the file `name`."""
+        """Start at the first byte of `stream`. `name` is the name of the file in errors."""
         self._stream, self._format, self._name = stream, record_format, name
         self._rest, self._line = b"", 1
         while len(self._rest) < len(codecs.BOM_UTF8) and self._read(BLOCK_BYTES):
@@ -49,12 +49,12 @@ class BlockReader:
         self._rest = self._rest.removeprefix(codecs.BOM_UTF8)
 
     def __iter__(self) -> Iterator[Block]:
-        """Generate the remaining blocks. Raises `DataError` when a record exceeds `MAX_RECORD_BYTES`."""
+        """Yield the remaining blocks. Raises `DataError` when a record exceeds `MAX_RECORD_BYTES`."""
         size = BLOCK_BYTES
         while self._read(size):
             if length := self._format.complete_length(self._rest):
                 yield self._take(length)
-            # An incomplete record is looked at again when twice as much is there: the time stays linear.
+            # An incomplete record is searched again only after the data has doubled, so the total time stays linear.
             size = max(BLOCK_BYTES, len(self._rest))
         if self._rest:
             yield self._take(len(self._rest))
@@ -68,12 +68,13 @@ class BlockReader:
             )
         before = len(self._rest)
         self._rest += self._stream.read(size)
-        # A CR may be the first half of a CRLF.
+        # A CR may be the first half of a CRLF, which must not be split between two blocks.
         while self._rest.endswith(b"\r") and (more := self._stream.read(1)):
             self._rest += more
         return len(self._rest) > before
 
     def _take(self, length: int) -> Block:
+        """Remove the first `length` bytes of `_rest` and return them as a block."""
         block = Block(self._rest[:length], self._line)
         self._rest, self._line = self._rest[length:], self._line + self._format.count_line_ends(block.data)
         return block

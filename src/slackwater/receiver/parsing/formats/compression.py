@@ -1,6 +1,6 @@
-"""Decompresses files while they are read, so that their content is never in memory as a whole.
+"""Decompresses files while they are read, so that the content is never in memory as a whole.
 
-The first bytes of a file tell how it is compressed; its name does not count.
+The first bytes of a file determine its compression; its name is ignored.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ from slackwater.errors import DataError
 MAX_BYTES = 50 * 2**30
 _MAX_RATIO = 1000
 _ALWAYS_ALLOWED_BYTES = 256 * 2**20
+# For bz2 and zip the expressions cover more than the magic number, because a CSV file may start with `BZh1` or `PK`.
 _MAGIC = re.compile(
     rb"(?P<gzip>\x1f\x8b)"
     rb"|(?P<zstd>\x28\xb5\x2f\xfd)"
-    # After the block size follows the magic number of a block, or of the end of an empty stream.
+    # The block size, then the magic number of a block or of the end of an empty stream.
     rb"|(?P<bz2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))"
-    # After "PK" follows a member, or the end of an empty archive.
+    # A member, or the end of an empty archive.
     rb"|(?P<zip>PK(?:\x03\x04|\x05\x06))"
 )
+# Bit 0 of a member's flags, by the specification of zip (APPNOTE 4.4.4).
 _ZIP_FLAG_ENCRYPTED = 0x1
 _CHUNK = 2**20
-# What the standard library and Arrow raise for broken compressed data.
+# The errors that the standard library and Arrow raise for broken compressed data.
 _BROKEN_DATA_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, zipfile.BadZipFile, NotImplementedError)
 
 
 class ByteStream(Protocol):
-    """A source of bytes."""
+    """A stream of bytes, such as a binary file."""
 
     def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes; none at the end. Raises `DataError` when compressed data is broken."""
+        """Return up to `size` bytes; b"" at the end. Raises `DataError` when compressed data is broken."""
 
 
 def detect_compression(path: Path) -> str | None:
@@ -52,7 +54,7 @@ def detect_compression(path: Path) -> str | None:
 
 @contextmanager
 def open_decompressed(path: Path, *, name: str) -> Iterator[ByteStream]:
-    """Open the decompressed content of a file. Errors call the file `name`.
+    """Open the decompressed content of a file. `name` is the name of the file in errors.
 
     Raises `DataError` when the compressed data is broken or too large, or a zip archive does not hold exactly one file.
     """
@@ -88,7 +90,7 @@ def decompressed_file(path: Path, *, name: str) -> Iterator[Path]:
 
 
 class _LimitedStream:
-    """Reads decompressed data up to the limits."""
+    """Reads decompressed data, and raises `DataError` beyond the limits for compression bombs."""
 
     def __init__(self, stream: ByteStream, path: Path, name: str) -> None:
         self._stream, self._name = stream, name
@@ -106,7 +108,10 @@ class _LimitedStream:
 
 @contextmanager
 def open_zip_member(path: Path, name: str) -> Iterator[ByteStream]:
-    """Open the only data file of a zip archive. Raises `DataError` when it is encrypted, or not the only one."""
+    """Open the only data file of a zip archive.
+
+    Raises `DataError` when the archive is broken, holds no file or several files, or its file is encrypted.
+    """
     with _translated_errors(name):
         archive = zipfile.ZipFile(path)
     with archive:

@@ -1,4 +1,4 @@
-"""Reads and checks a CSV file: columns are named by the header, and cells are strings until their field reads them."""
+"""Reads and checks a CSV file: the header names the columns, and cells are strings until a field converts them."""
 
 from __future__ import annotations
 
@@ -31,42 +31,44 @@ from slackwater.sources.event_schema import ARROW_TYPES
 from slackwater.sources.fields import FieldDefinition, FieldType
 from slackwater.sources.file_format import Csv
 
-# What `surrogateescape` decodes a byte to that is not UTF-8.
+# The characters to which `surrogateescape` decodes bytes that are not UTF-8.
 _INVALID_UTF8 = re.compile("[\udc80-\udcff]")
-# Strings of these characters only are read by Arrow as by `read_value`, or refused: they exclude spaces, 0x1F and nan.
+# Numbers of these characters only: Arrow reads them like `read_value`, or refuses them. Excludes for example spaces,
+# `0x1F` and `nan`, which Arrow reads differently.
 _PLAIN_CHARACTERS = {FieldType.INT64: b"0123456789-", FieldType.DOUBLE: b"0123456789-.eE"}
-# One exception: `read_value` refuses very long integers, and Arrow reads them if they start with that many zeros.
+# One exception: `read_value` refuses very long integers, and Arrow reads those that start with this many zeros.
 _LEADING_ZEROS = b"0" * (MAX_INTEGER_STRING - 20)
 
 
 class _Rows(NamedTuple):
-    """A parsed block. "Record" counts all records of the block, "row" those in the table."""
+    """A parsed block. A record is any record of the block, and a row is a record that is in the table."""
 
     table: pa.Table
-    """The records with the right number of cells; all columns are strings."""
+    """The records with the right number of cells. Columns are strings, and numbers where Arrow could read all cells."""
     records: Sequence[int]
     """The position of each row among the records."""
     wrong_width: Mapping[int, str]
-    """By record: why it is not in the table."""
+    """Why a record is not in the table, by its position among the records."""
     not_utf8: Mapping[int, Rejection]
-    """By row."""
+    """Why a row is rejected, by its position in the table."""
 
 
 def read_csv(
     stream: ByteStream, csv_format: Csv, source: Source, *, name: str, received_at: datetime
 ) -> Iterator[CheckedEvents]:
-    """Read and check a CSV file, block by block. Errors call the file `name`.
+    """Read and check a CSV file, block by block. `name` is the name of the file in errors.
 
     Raises `DataError` when no row can be read: the file has no header, two columns have the same name, a required
     column is missing, or a row has no end.
     """
-    text, record_format = Utf8Stream(stream, csv_format.encoding), CsvRecordFormat(csv_format)
-    blocks = CsvBlockReader(text, record_format, name=name)
+    utf8_stream, record_format = Utf8Stream(stream, csv_format.encoding), CsvRecordFormat(csv_format)
+    blocks = CsvBlockReader(utf8_stream, record_format, name=name)
     blocks.skip_lines(csv_format.skip_lines)
     columns = csv_format.columns or parse_header(blocks.take_record(), csv_format, source, name)
     check_columns(columns, source, name=name, part="definition" if csv_format.columns else "header")
-    parser = _BlockParser(csv_format, source, columns, text=text, record_format=record_format)
+    parser = _BlockParser(csv_format, source, columns, utf8_stream=utf8_stream, record_format=record_format)
     first_index = 0
+    # Positions go through three counts: row in the table, record in the block, and record in the file.
     for block in blocks:
         rows = parser.parse(block.data)
         checked = check_table(rows.table, source, received_at=received_at, rejections=rows.not_utf8)
@@ -74,31 +76,13 @@ def read_csv(
             *(replace(event, index=rows.records[event.index]) for event in checked.rejected),
             *(RejectedEvent(record, reason, RejectionRule.WRONG_WIDTH) for record, reason in rows.wrong_width.items()),
         ]
-        located = locate_rejected(rejected, block, record_format, text, first_index=first_index)
+        located = locate_rejected(rejected, block, record_format, utf8_stream, first_index=first_index)
         yield CheckedEvents(checked.table, list(located))
         first_index += rows.table.num_rows + len(rows.wrong_width)
 
 
-def cast_plain_numbers(strings: pa.Array, field: FieldDefinition) -> pa.Array:
-    """Cast a column of numbers at once if Arrow reads all of them as `field` does, else return it unchanged.
-
-    This check of the characters is faster than a regular expression per cell. `field` must not have separators.
-    """
-    data = strings.buffers()[2]
-    characters = data.to_pybytes() if data else b""
-    if characters.translate(None, _PLAIN_CHARACTERS[field.type]) or _LEADING_ZEROS in characters:
-        return strings
-    try:
-        numbers = strings.cast(ARROW_TYPES[field.type])
-    except pa.ArrowInvalid:
-        return strings
-    if field.type is FieldType.DOUBLE and pc.all(pc.is_finite(numbers)).as_py() is False:
-        return strings
-    return numbers
-
-
 def parse_header(record: bytes, csv_format: Csv, source: Source, name: str) -> list[str]:
-    """Return the names of the columns. Raises `DataError` when there is no header, or it is not UTF-8."""
+    """Return the names of the columns in the header. Raises `DataError` when it is empty or not UTF-8."""
     if not record:
         raise DataError(f"{name}: empty: a header with the names of its columns is expected")
     try:
@@ -110,13 +94,14 @@ def parse_header(record: bytes, csv_format: Csv, source: Source, name: str) -> l
 
 def parse_record(record: str, csv_format: Csv) -> list[str]:
     """Return the cells of one record."""
+    # By default Python refuses cells of more than 131,072 characters; `MAX_RECORD_BYTES` already limits a record.
     csv.field_size_limit(sys.maxsize)
     quoting = {"quotechar": csv_format.quote} if csv_format.quote else {"quoting": csv.QUOTE_NONE}
     return next(csv.reader(io.StringIO(record, newline=""), delimiter=csv_format.delimiter, **quoting))
 
 
 class _BlockParser:
-    """Parses the blocks of one file."""
+    """Parses the blocks of one file to tables of strings and plain numbers."""
 
     def __init__(
         self,
@@ -124,20 +109,21 @@ class _BlockParser:
         source: Source,
         columns: Sequence[str],
         *,
-        text: Utf8Stream,
+        utf8_stream: Utf8Stream,
         record_format: CsvRecordFormat,
     ) -> None:
         self._csv_format, self._source, self._columns = csv_format, source, columns
-        self._text, self._record_format = text, record_format
+        self._utf8_stream, self._record_format = utf8_stream, record_format
         self._fields = source.partner_fields
 
     def parse(self, data: bytes) -> _Rows:
-        """Parse complete records."""
+        """Parse a block of complete records."""
         rows = self._parse_utf8(data) if _is_utf8(data) else self._parse_with_invalid_utf8(data)
         columns = [self._cast_numbers(rows.table[name].chunk(0), name) for name in self._columns]
         return rows._replace(table=pa.table(columns, names=self._columns))
 
     def _parse_utf8(self, data: bytes) -> _Rows:
+        """Parse records in UTF-8 to strings."""
         wrong_width: dict[int, str] = {}
 
         def skip_row(row: arrow_csv.InvalidRow) -> str:
@@ -148,6 +134,7 @@ class _BlockParser:
 
         table = arrow_csv.read_csv(
             pa.BufferReader(data),
+            # One block for Arrow, so that its row numbers count from the start of `data`.
             read_options=arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=self._columns),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=self._csv_format.delimiter,
@@ -155,6 +142,7 @@ class _BlockParser:
                 newlines_in_values=self._record_format.has_quotes(data),
                 invalid_row_handler=skip_row,
             ),
+            # Arrow would check UTF-8 once more: the caller has done so.
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(self._columns, pa.string()),
                 null_values=self._source.null_values,
@@ -167,7 +155,9 @@ class _BlockParser:
         return _Rows(table, records, wrong_width, {})
 
     def _parse_with_invalid_utf8(self, data: bytes) -> _Rows:
-        """Parse records of which some are not UTF-8: those are rejected, and the others are read as usual."""
+        """Parse records, and reject those that are not UTF-8."""
+        # Arrow gets replacement characters for the invalid bytes. They are neither delimiters nor line ends, so records
+        # and cells stay the same.
         rows = self._parse_utf8(data.decode(errors="replace").encode())
         spans = self._record_format.spans(data)
         records = [data[start:end].decode(errors="surrogateescape") for start, end in spans]
@@ -176,15 +166,15 @@ class _BlockParser:
             if _INVALID_UTF8.search(records[record]):
                 cells = zip(self._columns, parse_record(records[record], self._csv_format), strict=True)
                 column = next(column for column, cell in cells if _INVALID_UTF8.search(cell))
-                not_utf8[row] = Rejection(RejectionRule.NOT_UTF8, f"{column}: {self._text.encoding_error}")
+                not_utf8[row] = Rejection(RejectionRule.NOT_UTF8, f"{column}: {self._utf8_stream.encoding_error}")
         return rows._replace(not_utf8=not_utf8)
 
     @cached_property
     def _arrow_reads_nulls(self) -> bool:
         """Whether Arrow may turn null values into nulls while it parses.
 
-        It does so in all columns. But in unknown columns they are ordinary strings, and with `trim` they may have
-        whitespace around them.
+        Arrow would do so in all columns. But null values are ordinary strings in columns without a field, and with
+        `trim` they may be surrounded by whitespace, which Arrow would not remove.
         """
         return not self._source.trim and self._fields.keys() >= set(self._columns)
 
@@ -199,7 +189,27 @@ class _BlockParser:
         return cast_plain_numbers(strings, field)
 
 
+def cast_plain_numbers(strings: pa.Array, field: FieldDefinition) -> pa.Array:
+    """Cast a column of numbers if Arrow reads all of them like `field`; otherwise return it unchanged.
+
+    `field` must not have separators.
+    """
+    # One pass over the characters of all cells is faster than a regular expression for each cell.
+    data = strings.buffers()[2]
+    characters = data.to_pybytes() if data else b""
+    if characters.translate(None, _PLAIN_CHARACTERS[field.type]) or _LEADING_ZEROS in characters:
+        return strings
+    try:
+        numbers = strings.cast(ARROW_TYPES[field.type])
+    except pa.ArrowInvalid:
+        return strings
+    if field.type is FieldType.DOUBLE and pc.all(pc.is_finite(numbers)).as_py() is False:
+        return strings
+    return numbers
+
+
 def _is_utf8(data: bytes) -> bool:
+    # `isascii` is faster than decoding, and most files are ASCII.
     try:
         return data.isascii() or bool(data.decode())
     except UnicodeDecodeError:
@@ -210,14 +220,19 @@ def locate_rejected(
     rejected: Sequence[RejectedEvent],
     block: Block,
     record_format: CsvRecordFormat,
-    text: Utf8Stream,
+    utf8_stream: Utf8Stream,
     *,
     first_index: int,
 ) -> Iterator[RejectedEvent]:
-    """Add line and text to rejected rows, and turn their index from that in the block to that in the file."""
+    """Yield rejected rows, in order, with their line, their text and their index in the file.
+
+    `first_index` is the index in the file of the first record of `block`.
+    """
     spans, line, offset = enumerate(record_format.spans(block.data)), block.line, 0
     for event in sorted(rejected, key=attrgetter("index")):
         start, end = next(span for record, span in spans if record == event.index)
-        # Line ends are counted from the previous rejected row on, not from the start of the block.
+        # Counting starts at the previous rejected row: from the start of the block, many rejected rows would take
+        # quadratic time.
         line, offset = line + record_format.count_line_ends(block.data[offset:start]), start
-        yield replace(event, index=first_index + event.index, line=line, text=text.decode(block.data[start:end]))
+        text = utf8_stream.decode(block.data[start:end])
+        yield replace(event, index=first_index + event.index, line=line, text=text)

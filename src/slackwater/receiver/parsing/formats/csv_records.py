@@ -1,7 +1,7 @@
 """The records of a CSV file: its text in UTF-8, and where each record starts and ends.
 
-Records end where CSV readers see their end: a quote opens a cell only at the cell's start, a doubled quote in a quoted
-cell is a character, and a line ends with LF, CR or CRLF.
+Records end where Arrow's and Python's CSV readers end them: a quote opens a cell only at the start of the cell, a
+doubled quote in a quoted cell is a character, and a line ends with LF, CR or CRLF.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from slackwater.receiver.parsing.formats.blocks import BLOCK_BYTES, BlockReader
 from slackwater.receiver.parsing.formats.compression import ByteStream
 from slackwater.sources.file_format import Csv
 
+# CRLF comes first, so that it counts as one line end.
 _LINE_END_EXPRESSION = rb"(?:\r\n|\r|\n)"
 _LINE_END, _LINE = re.compile(_LINE_END_EXPRESSION), re.compile(rb"[^\r\n]+")
 
@@ -24,6 +25,7 @@ _SURROGATE = re.compile("[\udc00-\udcff]")
 
 
 def _replace_with_surrogates(error: UnicodeError) -> tuple[str, int]:
+    """Decode invalid bytes to surrogates; the signature is that of an error handler of `codecs`."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     invalid = error.object[error.start : error.end]
@@ -43,16 +45,17 @@ class Utf8Stream:
             self._decoder = codecs.getincrementaldecoder(encoding)("slackwater.surrogates")
 
     def read(self, size: int, /) -> bytes:
-        """Return about `size` bytes of UTF-8; none at the end."""
+        """Return about `size` bytes of UTF-8; b"" at the end."""
         if self._decoder is None:
             return self._stream.read(size)
         while chunk := self._stream.read(size):
+            # A chunk may end inside its only character. An empty result would mean the end of the stream.
             if string := self._decoder.decode(chunk):
                 return string.encode(errors="surrogatepass")
         return self._decoder.decode(b"", final=True).encode(errors="surrogatepass")
 
     def decode(self, data: bytes) -> str:
-        """Decode a part of what was read; invalid bytes are escaped with backslashes."""
+        """Decode bytes that `read` returned; invalid bytes are escaped with backslashes."""
         if self._decoder is None:
             return data.decode(errors="backslashreplace")
         string = data.decode(errors="surrogatepass")
@@ -84,11 +87,12 @@ class CsvRecordFormat:
         return "is a quote not closed? If cells are not quoted, write `quote: null`"
 
     def has_quotes(self, data: bytes) -> bool:
-        """Whether cells in `data` may contain line ends."""
+        """Whether `data` contains a quote, so that cells may contain line ends."""
         return self._quote is not None and self._quote in data
 
     def complete_length(self, data: bytes) -> int:
         """Return the length of the complete records at the start of `data`, with their line ends."""
+        # Without quotes each line is a record, and searching from the end is much faster than the expression.
         if not self.has_quotes(data):
             return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         match = self._complete_records.match(data)
@@ -100,28 +104,28 @@ class CsvRecordFormat:
         return line_feeds + data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else line_feeds
 
     def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Generate start and end of each record in `data`. Empty lines are not records."""
+        """Yield the start and end of each record in `data`, without its line end. Empty lines are not records."""
         expression = self._record if self.has_quotes(data) else _LINE
         return (match.span() for match in expression.finditer(data))
 
 
 class CsvBlockReader(BlockReader):
-    """Reads a CSV file block by block, after the lines and the header before its rows."""
+    """Reads a CSV file block by block; the lines and the header before the rows are read separately."""
 
     def __init__(self, stream: ByteStream, record_format: CsvRecordFormat, *, name: str) -> None:
-        """Errors call the file `name`."""
+        """Start at the first byte of `stream`. `name` is the name of the file in errors."""
         super().__init__(stream, record_format, name=name)
         self._records = record_format
 
     def skip_lines(self, count: int) -> None:
-        """Skip lines, whatever they contain."""
+        """Skip `count` lines. They need not be CSV, so quotes in them have no meaning."""
         for _ in range(count):
             while not (match := _LINE_END.search(self._rest)) and self._read(BLOCK_BYTES):
                 pass
             self._take(match.end() if match else len(self._rest))
 
     def take_record(self) -> bytes:
-        """Take the next record; empty at the end of the file."""
+        """Return the next record without its line end, and skip empty lines before it; b"" at the end of the file."""
         while True:
             start, end = next(self._records.spans(self._rest), (len(self._rest),) * 2)
             if end < len(self._rest) or not self._read(BLOCK_BYTES):

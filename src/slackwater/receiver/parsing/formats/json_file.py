@@ -1,7 +1,7 @@
-"""Reads and checks a JSON file: the elements of one array, parsed one after the other while the file is read.
+"""Reads and checks a JSON file: one array, whose elements are parsed one by one while the file is read.
 
-ijson is not used: it replaces lone surrogates, refuses NaN and numbers that Python reads, gives either integers of any
-size or floats, and does not give the text of an element, which a rejected event needs.
+ijson is not used: it replaces lone surrogates, refuses NaN and some numbers that Python reads, returns either integers
+of any size or floats, and does not return the text of an element, which a rejected event needs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ _DECODER = json.JSONDecoder()
 
 class _Element(NamedTuple):
     value: object
+    """The parsed value."""
     text: str
-    """As it is in the file."""
+    """The JSON in the file, unchanged."""
 
 
 def read_json(stream: ByteStream, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
-    """Read and check a JSON file, a block of elements at a time. Errors call the file `name`.
+    """Read and check a JSON file, a block of elements at a time. `name` is the name of the file in errors.
 
     Raises `DataError` when the file is not a JSON array.
     """
@@ -47,6 +48,7 @@ def read_json(stream: ByteStream, source: Source, *, name: str, received_at: dat
 
 
 def _blocks(elements: Iterator[_Element]) -> Iterator[list[_Element]]:
+    """Group elements to blocks of about `BLOCK_BYTES` characters."""
     block: list[_Element] = []
     length = 0
     for element in elements:
@@ -69,7 +71,7 @@ class _ArrayReader:
         self._text, self._position, self._discarded = "", 0, 0
 
     def elements(self) -> Iterator[_Element]:
-        """Generate the elements. Raises `DataError` when the file is not a JSON array."""
+        """Yield the elements. Raises `DataError` when the file is not a JSON array."""
         if self._take() != "[":
             raise self._error("a JSON array is expected: enclose the events in [ ], or set the format to ndjson")
         character = self._peek()
@@ -86,6 +88,7 @@ class _ArrayReader:
             )
 
     def _element(self) -> _Element:
+        """Take the next element. Raises `DataError` when it is not JSON or too long."""
         self._peek()
         while True:
             try:
@@ -101,7 +104,8 @@ class _ArrayReader:
                 raise self._error(f"JSON that cannot be read: {error}") from error
             else:
                 length = end - self._position
-                # A number at the end of the text may continue in the rest of the file, for example with "e+5".
+                # A number near the end of the text may continue in the rest of the file: with a digit, or with an
+                # exponent such as "e+5", whose "e+" may already be in the text.
                 if len(self._text) > end + 2 or not self._read():
                     text = self._text[self._position : self._position + length]
                     self._position += length
@@ -125,7 +129,7 @@ class _ArrayReader:
     def _read(self) -> bool:
         """Discard the text before the position and read more. Returns False at the end of the file."""
         rest = self._text[self._position :]
-        # At least as much as is there: otherwise a long element would take quadratic time.
+        # Reads at least as much as is in memory: otherwise a long element would take quadratic time.
         chunk = self._stream.read(max(BLOCK_BYTES, len(rest)))
         try:
             more = self._decoder.decode(chunk, final=not chunk)
@@ -136,5 +140,6 @@ class _ArrayReader:
         return bool(chunk)
 
     def _error(self, problem: str, *, offset: int = 0) -> DataError:
+        """Return the error for the character `offset` after the position."""
         character = self._discarded + self._position + offset
         return DataError(f"{self._name}: {problem} (about character {character:,})")

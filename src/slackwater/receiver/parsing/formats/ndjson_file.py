@@ -13,7 +13,7 @@ from slackwater.receiver.parsing.json_lines import decode_lines, read_json_lines
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import partner_schema
 
-# More events than a block has bytes.
+# `read_json_lines` requires a limit, which pushed bodies need. This one exceeds the bytes of any block.
 _NO_LIMIT = 4 * MAX_RECORD_BYTES
 
 
@@ -30,9 +30,9 @@ class _LineFormat:
 
 
 def read_ndjson(stream: ByteStream, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
-    """Read and check an NDJSON file, block by block. Errors call the file `name`.
+    """Read and check an NDJSON file, block by block. `name` is the name of the file in errors.
 
-    Blank lines count as lines, but not as events. Raises `DataError` when a line is too long.
+    Blank lines count in line numbers, but not as events. Raises `DataError` for a line of more than `MAX_RECORD_BYTES`.
     """
     schema, first_index = partner_schema(source), 0
     for block in BlockReader(stream, _LineFormat(), name=name):

@@ -1,4 +1,4 @@
-"""Reads and checks a Parquet file, whose columns have types of their own."""
+"""Reads and checks a Parquet file, whose columns have their own types."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from slackwater.receiver.parsing.event_checks import CheckedEvents, check_table
 from slackwater.receiver.parsing.formats.tables import check_columns, rows_as_json
 from slackwater.sources.definition import Source
 
-# Approximate bytes of a batch, and its largest number of rows.
+# Approximate uncompressed bytes of a batch, and its largest number of rows: they bound the memory for any file.
 _BATCH_BYTES = 8 * 2**20
 _BATCH_ROWS = 2**16
 
 
 def read_parquet(path: Path, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
-    """Read and check a Parquet file, batch by batch. Errors call the file `name`.
+    """Read and check a Parquet file, batch by batch. `name` is the name of the file in errors.
 
     Raises `DataError` when the file is not Parquet, or lacks a required column.
     """
     with _translated_errors(name):
-        # INT96 timestamps in nanoseconds would overflow outside the years 1677 to 2262, without an error.
+        # As nanoseconds, INT96 timestamps outside the years 1677 to 2262 would overflow without an error. With
+        # `pre_buffer`, Arrow would hold whole row groups in memory; with `buffer_size`, it reads them in parts.
         opened = pq.ParquetFile(path, pre_buffer=False, buffer_size=2**20, coerce_int96_timestamp_unit="us")
     with opened as file:
         check_columns(file.schema_arrow.names, source, name=name, part="schema")
@@ -45,7 +46,7 @@ def read_parquet(path: Path, source: Source, *, name: str, received_at: datetime
 
 
 def read_batches(file: pq.ParquetFile, name: str) -> Iterator[pa.Table]:
-    """Generate the file's rows in tables of about `_BATCH_BYTES`, with types that compute functions support."""
+    """Yield the file's rows in tables of about `_BATCH_BYTES`, with types that compute functions support."""
     metadata = file.metadata
     file_bytes = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
     rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * metadata.num_rows // max(file_bytes, 1)))
@@ -65,7 +66,7 @@ def simplify(column: pa.Array) -> pa.Array:
 
 
 def simple_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type that `simplify` converts a type to: views, and bytes or lists of a fixed size, become plain."""
+    """Return the type to which `simplify` converts: views and bytes of a fixed size become plain strings and bytes."""
     if types.is_string_view(data_type):
         return pa.string()
     if types.is_binary_view(data_type) or types.is_fixed_size_binary(data_type):
@@ -82,7 +83,7 @@ def simple_type(data_type: pa.DataType) -> pa.DataType:
 def _simple_nested_field(field: pa.Field) -> pa.Field:
     """Return a field of a nested column with a type that converts to Python values.
 
-    Python has no nanoseconds, and time zones other than UTC need time zone files, which Lambda's image does not have.
+    Python has no nanoseconds, and timezones other than UTC need a timezone database, which Lambda's image lacks.
     """
     data_type = field.type
     if types.is_timestamp(data_type):

@@ -1,4 +1,4 @@
-"""Reads and checks a pulled file in the format of its source, block by block."""
+"""Reads and checks a pulled file with the reader of its source's format, block by block."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from slackwater.sources.file_format import Csv, Json, Ndjson, Parquet, Xlsx
 def read_file(path: Path, source: Source, *, name: str, received_at: datetime) -> Iterator[CheckedEvents]:
     """Read and check a file, block by block; each block fits into memory.
 
-    Errors call the file `name`. Ages of events are measured at `received_at`. The index of a rejected row is its
-    position in the file. Raises `DataError` when no row can be read.
+    `name` is the name of the file in errors. The ages of events are relative to `received_at`. The index of a rejected
+    row is its position among all rows of the file, from 0. Raises `DataError` when no row can be read.
     """
     match file_format := source.require_pull().format:
         case Csv():

@@ -1,4 +1,4 @@
-"""What formats with columns share: the check of a file's columns, and rejected rows as JSON."""
+"""Shared by the readers of formats with columns: checks the columns of a file, and shows rejected rows as JSON."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from slackwater.sources.definition import Source
 
 
 def check_columns(columns: Sequence[str], source: Source, *, name: str, part: str) -> None:
-    """Raise `DataError` when two columns have the same name, or a column is missing that every event needs.
+    """Raise `DataError` when two columns have the same name, or a required column is missing.
 
-    `name` is the file's name in errors, and `part` the part of it that names the columns, such as "header".
+    `name` is the name of the file in errors, and `part` its part that names the columns, such as "header".
     """
     duplicates = sorted({column for column in columns if columns.count(column) > 1})
     if duplicates:
@@ -40,12 +40,12 @@ def rows_as_json(table: pa.Table, indices: Sequence[int]) -> list[str]:
 
 
 def row_as_json(row: Mapping[str, object]) -> str:
-    """Return a row as a JSON object; values that JSON does not have become strings."""
+    """Return a row as a JSON object; values without a JSON type become strings."""
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 def _show(array: pa.Array) -> object:
-    """Return the only value of an array as a string, though Python cannot represent it."""
+    """Return the only value of an array as a string, for a value that has no Python type."""
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if is_string_type(array.type):

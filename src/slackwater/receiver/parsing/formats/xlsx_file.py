@@ -1,4 +1,4 @@
-"""Reads and checks a sheet of an Excel workbook: cells have types of their own, formulas their last results."""
+"""Reads and checks a sheet of an Excel workbook: cells have their own types, and formulas their last results."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from slackwater.sources.definition import Source
 from slackwater.sources.fields import FieldType
 from slackwater.sources.file_format import Xlsx
 
-# Bytes of all parts of a workbook, and of the strings that its cells share, which openpyxl keeps in memory.
+# Uncompressed bytes of all parts of a workbook, and of the strings that its cells share: openpyxl keeps them in memory.
 _MAX_BYTES = 2 * 2**30
 _MAX_SHARED_STRINGS_BYTES = 128 * 2**20
 # Excel's limit of rows in a sheet.
 _MAX_ROWS = 2**20
-# Rows that are checked at once.
+# Rows that are checked together.
 _BLOCK_ROWS = 10_000
 # Excel stores integers as doubles, which are exact up to here.
 _MAX_EXACT_INTEGER = 2**53
 
 
 class SheetRow(NamedTuple):
-    """A row that is not empty."""
+    """A row of a sheet with at least one value."""
 
     number: int
     """Row number in the sheet, from 1."""
@@ -47,11 +47,11 @@ class SheetRow(NamedTuple):
 def read_xlsx(
     path: Path, xlsx_format: Xlsx, source: Source, *, name: str, received_at: datetime
 ) -> Iterator[CheckedEvents]:
-    """Read and check a sheet, a block of rows at a time. Errors call the file `name`.
+    """Read and check a sheet, a block of rows at a time. `name` is the name of the file in errors.
 
-    The first row that is not empty is the header. Empty rows count as lines, but not as rows. A value in a column
-    without a name rejects its row. Raises `DataError` when the file is not a workbook, has no such sheet, or lacks a
-    required column.
+    The first row that is not empty is the header. Empty rows count in row numbers, but not as events. A value in a
+    column without a name rejects its row. Raises `DataError` when the file is not a workbook, has no such sheet, or
+    lacks a required column.
     """
     with open_workbook(path, name) as workbook:
         rows = read_rows(find_sheet(workbook, xlsx_format.sheet, name))
@@ -82,7 +82,7 @@ class SheetColumns:
         self._named = [(index, column, column in temporal) for index, column in enumerate(self.names) if column]
 
     def to_event(self, row: SheetRow) -> dict[str, object]:
-        """Return the row's values by column. Dates stay dates for timestamp and date fields, else become strings."""
+        """Return the row's values by column. Dates outside timestamp and date fields become strings."""
         cells = (*row.cells, *[None] * (len(self.names) - len(row.cells)))
         return {
             column: cells[index] if is_temporal and isinstance(cells[index], date) else to_json_value(cells[index])
@@ -112,7 +112,7 @@ class SheetColumns:
 def check_block(
     rows: Sequence[SheetRow], columns: SheetColumns, source: Source, *, received_at: datetime, first_index: int
 ) -> CheckedEvents:
-    """Check a block of rows; `first_index` is the position of its first row among all rows of the sheet."""
+    """Check a block of rows. `first_index` is the index of its first row among all non-empty rows after the header."""
     wrong_width = {index: reason for index, row in enumerate(rows) if (reason := columns.find_unnamed_value(row))}
     remaining = [index for index in range(len(rows)) if index not in wrong_width]
     checked = check_events([columns.to_event(rows[index]) for index in remaining], source, received_at=received_at)
@@ -128,7 +128,7 @@ def check_block(
 
 
 def to_json_value(cell: object) -> object:
-    """Convert a cell to a value that JSON has: whole floats to integers, dates and times to strings."""
+    """Convert a cell to a value with a JSON type: whole floats to integers, dates, times and durations to strings."""
     match cell:
         case float() if cell.is_integer() and abs(cell) < _MAX_EXACT_INTEGER:
             return int(cell)
@@ -146,15 +146,16 @@ def _is_empty(cell: object) -> bool:
 
 
 def read_rows(sheet: Any) -> Iterator[SheetRow]:
-    """Generate the rows of a sheet that are not empty."""
-    sheet.reset_dimensions()  # Some programs write smaller dimensions into the file than the sheet has.
+    """Yield the rows of a sheet that are not empty."""
+    # Some programs write smaller dimensions into the file than the sheet has, and openpyxl would skip the other cells.
+    sheet.reset_dimensions()
     for number, cells in enumerate(sheet.iter_rows(max_row=_MAX_ROWS, values_only=True), start=1):
         if not all(map(_is_empty, cells)):
             yield SheetRow(number, cells)
 
 
 def find_sheet(workbook: Any, title: str | None, name: str) -> Any:
-    """Return the sheet with this title; the first visible sheet when `title` is None."""
+    """Return the sheet with this title, or the first visible sheet when `title` is None. Raises `DataError`."""
     for sheet in workbook.worksheets:
         if sheet.title == title or (title is None and sheet.sheet_state == "visible"):
             return sheet
@@ -165,8 +166,8 @@ def find_sheet(workbook: Any, title: str | None, name: str) -> Any:
 
 @contextmanager
 def open_workbook(path: Path, name: str) -> Iterator[Any]:
-    """Open a workbook that may be compressed. Raises `DataError`."""
-    # openpyxl gets an open file, because it checks the extension of a path.
+    """Open a workbook, which may also be compressed as a whole. Raises `DataError`."""
+    # openpyxl gets an open file, because it would refuse a path without the extension .xlsx.
     with _decompressed_workbook(path, name) as decompressed, decompressed.open("rb") as file:
         with _translated_errors(name):
             check_size(decompressed, name)
@@ -177,7 +178,7 @@ def open_workbook(path: Path, name: str) -> Iterator[Any]:
 
 @contextmanager
 def _decompressed_workbook(path: Path, name: str) -> Iterator[Path]:
-    """Yield the workbook's file. A workbook is a zip archive itself: only another compression is removed."""
+    """Yield the workbook's file, decompressed if needed. A workbook is a zip archive itself and is not unpacked."""
     is_workbook = False
     if detect_compression(path) == "zip":
         with _translated_errors(name), zipfile.ZipFile(path) as archive:
@@ -192,7 +193,7 @@ def _decompressed_workbook(path: Path, name: str) -> Iterator[Path]:
 def check_size(path: Path, name: str) -> None:
     """Raise `DataError` when the workbook is too large for openpyxl.
 
-    The sizes in the archive's directory can be trusted: `zipfile` reads no more than they say.
+    The sizes in the directory of the archive are reliable, because `zipfile` reads no more bytes than they state.
     """
     with zipfile.ZipFile(path) as archive:
         sizes = {member.filename: member.file_size for member in archive.infolist()}
@@ -204,13 +205,13 @@ def check_size(path: Path, name: str) -> None:
 @contextmanager
 def _translated_errors(name: str) -> Iterator[None]:
     try:
-        with warnings.catch_warnings(
-            action="ignore"
-        ):  # openpyxl warns of styles and extensions that are not read here.
+        # openpyxl warns of styles and extensions, which are not read here.
+        with warnings.catch_warnings(action="ignore"):
             yield
     except SlackwaterError:
         raise
-    except Exception as error:  # openpyxl raises many types of errors for broken workbooks.
+    except Exception as error:
+        # openpyxl raises errors of many types for broken workbooks, so no narrower list would be complete.
         cause = error.__cause__ or error
         raise DataError(
             f"{name}: not readable as an Excel workbook ({cause}): save it as .xlsx, without a password, and send that"

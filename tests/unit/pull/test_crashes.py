@@ -1,7 +1,7 @@
-"""Pulls that meet with trouble at any of their writes, or with one another at any of their calls.
+"""Pulls that fail at any of their writes, or run concurrently with each other, one call at a time.
 
-At every moment the objects of each file's version are there. After the last undisturbed pull each file's current
-content is in the partitions exactly once, and nothing else is.
+The objects of each file's version exist at all times. After a last pull without failures, each file's current content
+is in the partitions exactly once, and nothing else is.
 """
 
 from __future__ import annotations
