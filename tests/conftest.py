@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -46,8 +47,8 @@ publish: {step: wrong, key: [date]}
 """
 
 
-GROUPS = ("cloud", "airflow", "recovery", "spark", "infra")
-"""Groups of tests that share a cloud, a Spark session or templates, the slowest first."""
+GROUPS = ("cloud", "spark", "airflow", "recovery", "infra")
+"""Groups of tests that share a cloud, a Spark session or templates, in the order in which processes start them."""
 
 
 def group_of(file: str) -> str:
@@ -61,7 +62,7 @@ def group_of(file: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the slowest groups first, one per process; the short files fill up the rest."""
+    """Start the slow groups first; the short files keep both processes busy until the end."""
     order = {group: index for index, group in enumerate(GROUPS)}
     items.sort(key=lambda item: order.get(group_of(item.nodeid.partition("::")[0]), len(order)))
 
@@ -191,7 +192,9 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
     environment = {**inherited, **started.environment()}
     deployed = Cloud(root=root, project=project, endpoint=started.endpoint, environment=environment)
     try:
-        deployed.slackwater("deploy")
+        with (ROOT / ".slackwater" / "deploy.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two deployments at once would share `cdk.out` and build twice
+            deployed.slackwater("deploy")
         token = deployed.json("token", "create", "tests", "--source", "weather")["token"]
         environment["SLACKWATER_TOKEN"] = token
         yield deployed
