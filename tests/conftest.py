@@ -17,12 +17,17 @@ from typing import Any
 
 import boto3
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import PartnerServer
 from slackwater.local import cloud as local_cloud
 from tests.sftp_server import SftpServer
+
+# No test depends on a duration: a busy machine would exceed the default of 200 ms for each example.
+settings.register_profile("slackwater", deadline=None)
+settings.load_profile("slackwater")
 
 ROOT = Path(__file__).resolve().parents[1]
 DATES = ("2013-03-08", "2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12")
@@ -101,10 +106,10 @@ class Cloud:
     endpoint: str
     environment: dict[str, str]
 
-    def slackwater(self, *words: str, code: int | None = 0) -> CommandResult:
+    def slackwater(self, *arguments: str, code: int | None = 0) -> CommandResult:
         """Run a command and assert its exit code, unless `code` is None."""
         run = subprocess.run(
-            [sys.executable, "-m", "slackwater.cli", *words, "--project", str(self.project)],
+            [sys.executable, "-m", "slackwater.cli", *arguments, "--project", str(self.project)],
             cwd=ROOT,
             env=self.environment,
             capture_output=True,
@@ -112,12 +117,12 @@ class Cloud:
             timeout=540,
             check=False,
         )
-        assert code is None or run.returncode == code, f"{words}: exit {run.returncode}\n{run.stdout}\n{run.stderr}"
+        assert code is None or run.returncode == code, f"{arguments}: exit {run.returncode}\n{run.stdout}\n{run.stderr}"
         return CommandResult(run.returncode, run.stdout, run.stderr)
 
-    def json(self, *words: str, code: int | None = 0) -> Any:
+    def json(self, *arguments: str, code: int | None = 0) -> Any:
         """Run a command with `--json`; return its document."""
-        return self.slackwater(*words, "--json", code=code).json
+        return self.slackwater(*arguments, "--json", code=code).json
 
     def query(self, sql: str) -> list[list[Any]]:
         return self.json("query", sql)["rows"]
@@ -193,7 +198,7 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
     deployed = Cloud(root=root, project=project, endpoint=started.endpoint, environment=environment)
     try:
         with (ROOT / ".slackwater" / "deploy.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # two deployments at once would share `cdk.out` and build twice
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two concurrent deployments would share `cdk.out` and build twice
             deployed.slackwater("deploy")
         token = deployed.json("token", "create", "tests", "--source", "weather")["token"]
         environment["SLACKWATER_TOKEN"] = token

@@ -33,7 +33,7 @@ class Files:
 
 
 class World:
-    """A pipeline in New York, whose days can be run; its clock stands still unless a test changes it."""
+    """A pipeline in New York, whose days can be run; its time changes only when a test sets it."""
 
     def __init__(self) -> None:
         project = load_project(Path("examples/nyc_flights"))

@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 
 
 class Pages:
-    """A paginator of given pages."""
+    """A paginator over pages in memory."""
 
     def __init__(self, pages):
         self._pages = pages
@@ -85,7 +85,7 @@ class FakeStates:
 
 
 class FakeEmr:
-    """EMR Serverless with given job runs."""
+    """EMR Serverless with job runs in memory."""
 
     def __init__(self, jobs):
         self._jobs = jobs

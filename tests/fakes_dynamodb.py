@@ -36,14 +36,14 @@ class LocalDynamoDB:
         self.client.meta.events.register("before-send.dynamodb", self._answer)
         self.calls: list[str] = []
         self.before: Callable[[str], None] = lambda _: None
-        """Called before each call with the operation's name; what it raises ends the call before it is carried out."""
+        """Called before each call with the operation's name; an exception from it prevents the call."""
         self.after: Callable[[str], None] = lambda _: None
-        """Called after each call; what it raises loses the answer."""
+        """Called after each call; an exception from it loses the response."""
         self._lock = threading.RLock()
 
     @contextmanager
     def table(self, name: str, partition_key: str) -> Iterator[str]:
-        """Make a table for as long as the block lasts."""
+        """Create a table that exists until the block ends."""
         self.client.create_table(
             TableName=name,
             KeySchema=[{"AttributeName": partition_key, "KeyType": "HASH"}],

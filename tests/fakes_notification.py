@@ -20,11 +20,11 @@ class Crashed(Exception):
     """The process ends here; its later calls have no effect."""
 
 
-class Points:
-    """Counts the writes of a process: before one of them it calls `do`, or crashes for good without `do`."""
+class WriteHook:
+    """Counts the writes of a process: before write number `at` it calls `action`, or crashes for good without one."""
 
-    def __init__(self, *, at: int | None = None, do: Callable[[], object] | None = None) -> None:
-        self.writes, self.at, self.do = 0, at, do
+    def __init__(self, *, at: int | None = None, action: Callable[[], object] | None = None) -> None:
+        self.writes, self.at, self.action = 0, at, action
         self.crashed = False
 
     def before_write(self) -> None:
@@ -32,41 +32,41 @@ class Points:
             raise Crashed
         index, self.writes = self.writes, self.writes + 1
         if index == self.at:
-            if self.do is None:
+            if self.action is None:
                 self.crashed = True
                 raise Crashed
-            self.do()
+            self.action()
 
 
-class PointedStore:
-    """A store that reports its writes to `points` and passes all calls on."""
+class HookedStore:
+    """A store that reports its writes to `hook` and passes all calls on."""
 
-    def __init__(self, store: DictStore, points: Points) -> None:
-        self.store, self.points = store, points
+    def __init__(self, store: DictStore, hook: WriteHook) -> None:
+        self.store, self.hook = store, hook
 
     def put(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> None:
-        self.points.before_write()
+        self.hook.before_write()
         self.store.put(uri, body, metadata=metadata)
 
     def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
-        self.points.before_write()
+        self.hook.before_write()
         return self.store.put_new(uri, body, metadata=metadata)
 
     def get(self, uri: str) -> bytes:
         return self.store.get(uri)
 
 
-class PointedTable:
-    """A run table that reports its writes to `points` and passes all calls on."""
+class HookedTable:
+    """A run table that reports its writes to `hook` and passes all calls on."""
 
-    def __init__(self, table: DictRunTable, points: Points) -> None:
-        self.table, self.points = table, points
+    def __init__(self, table: DictRunTable, hook: WriteHook) -> None:
+        self.table, self.hook = table, hook
 
     def day(self, pipeline: str, date: str) -> DayRecord:
         return self.table.day(pipeline, date)
 
     def save_day(self, day: DayRecord) -> None:
-        self.points.before_write()
+        self.hook.before_write()
         self.table.save_day(day)
 
 
@@ -87,14 +87,14 @@ class Outbox:
         return f"message-{len(self.sent)}"
 
 
-class PointedOutbox:
-    """A topic that reports its messages to `points` and passes them on."""
+class HookedOutbox:
+    """A topic that reports its messages to `hook` and passes them on."""
 
-    def __init__(self, outbox: Outbox, points: Points) -> None:
-        self.outbox, self.points = outbox, points
+    def __init__(self, outbox: Outbox, hook: WriteHook) -> None:
+        self.outbox, self.hook = outbox, hook
 
     def publish(self, *, subject: str, body: str, attributes: Mapping[str, str]) -> str:
-        self.points.before_write()
+        self.hook.before_write()
         return self.outbox.publish(subject=subject, body=body, attributes=attributes)
 
 

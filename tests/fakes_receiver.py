@@ -102,7 +102,7 @@ class MemoryPartitions:
 
 
 class MemoryBuffer:
-    """A queue that keeps its messages."""
+    """A queue that stores its messages in a list."""
 
     def __init__(self, fuse: Fuse | None = None) -> None:
         self.messages: list[str] = []
@@ -114,7 +114,7 @@ class MemoryBuffer:
 
 
 class MemoryTokens:
-    """Tokens by their plain text."""
+    """Tokens in memory, by their secret."""
 
     def __init__(self, tokens: Mapping[str, Sequence[str]], **more: object) -> None:
         self.tokens = {
@@ -132,19 +132,19 @@ class MemoryFileCache:
     """A `FileCache` in a dictionary, with the same optimistic lock."""
 
     def __init__(self, fuse: Fuse | None = None) -> None:
-        self.kept: dict[tuple[str, str], FileEntry] = {}
+        self.saved_entries: dict[tuple[str, str], FileEntry] = {}
         self.contents: dict[tuple[str, str], Content] = {}
         self.fuse = fuse or Fuse()
         self._lock = threading.Lock()
 
     def entries(self, source: str) -> list[FileEntry]:
-        return [entry for (owner, _), entry in sorted(self.kept.items()) if owner == source]
+        return [entry for (owner, _), entry in sorted(self.saved_entries.items()) if owner == source]
 
     def get(self, source: str, path: str) -> FileEntry | None:
-        return self.kept.get((source, path))
+        return self.saved_entries.get((source, path))
 
     def save(self, entry: FileEntry) -> FileEntry:
-        return self._save(self.kept, (entry.source, entry.path), entry)
+        return self._save(self.saved_entries, (entry.source, entry.path), entry)
 
     def content(self, source: str, content_sha256: str) -> Content | None:
         return self.contents.get((source, content_sha256))
@@ -152,14 +152,14 @@ class MemoryFileCache:
     def save_content(self, content: Content) -> Content:
         return self._save(self.contents, (content.source, content.content_sha256), content)
 
-    def _save(self, kept: dict, key: tuple[str, str], record):
+    def _save(self, records: dict, key: tuple[str, str], record):
         with self._lock:
             self.fuse.burn(f"save {key[1]}")
-            seen = kept[key].revision if key in kept else 0
-            if seen != record.revision:
+            saved_revision = records[key].revision if key in records else 0
+            if saved_revision != record.revision:
                 raise EntryChanged(key[1])
             written = record.model_copy(update={"revision": record.revision + 1})
-            kept[key] = type(record).model_validate_json(written.model_dump_json())
+            records[key] = type(record).model_validate_json(written.model_dump_json())
             return written
 
 

@@ -81,8 +81,8 @@ class Web:
 
     def reply(self, request: RecordedRequest) -> Reply:
         self.requests.append(request)
-        left = self._replies.get(request.path, [Reply(self.heads if request.method == "HEAD" else 404)])
-        return left.pop(0) if len(left) > 1 else left[0]
+        replies = self._replies.get(request.path, [Reply(self.heads if request.method == "HEAD" else 404)])
+        return replies.pop(0) if len(replies) > 1 else replies[0]
 
     def __enter__(self) -> Web:
         self._thread.start()
@@ -157,5 +157,5 @@ def fetched(partner: HttpPartner, name: str = "flights-2013-03-08.csv") -> bytes
 def rest(content: bytes, start: int, end: int | None = None, **headers: str) -> Reply:
     """Return the response to a range request for a file with the ETag "one"."""
     part = content[start:end]
-    there = f"bytes {start}-{start + len(part) - 1}/{len(content)}"
-    return Reply(206, part, {"Accept-Ranges": "bytes", "ETag": '"one"', "Content-Range": there, **headers})
+    content_range = f"bytes {start}-{start + len(part) - 1}/{len(content)}"
+    return Reply(206, part, {"Accept-Ranges": "bytes", "ETag": '"one"', "Content-Range": content_range, **headers})

@@ -30,7 +30,7 @@ def public_jwk(algorithm: str, key: Any, kid: str) -> dict[str, Any]:
 
 
 class Issuer:
-    """Use it as a context manager. It records the requested paths; `answers` overrides the answer to a path."""
+    """A context manager. It records the requested paths; `answers` overrides the response to a path."""
 
     def __init__(self) -> None:
         self.keys: list[dict[str, Any]] = []

@@ -79,6 +79,6 @@ class Setup:
         assert entry is not None
         return entry
 
-    def sidelined(self) -> list[dict[str, object]]:
+    def reject_records(self) -> list[dict[str, object]]:
         bodies = [self.store.get(uri).decode() for uri in self.store.uris("/sideline/")]
         return [json.loads(line) for body in bodies for line in body.split("\n") if line]

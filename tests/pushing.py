@@ -49,7 +49,7 @@ class Setup:
         ]
         return pa.concat_tables(tables).to_pylist() if tables else []
 
-    def sidelined(self) -> list[dict[str, object]]:
+    def reject_records(self) -> list[dict[str, object]]:
         return [
             json.loads(line)
             for uri in self.store.uris("/sideline/")

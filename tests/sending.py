@@ -1,4 +1,4 @@
-"""Events that partners send, and where they must be stored: computed without the receiver."""
+"""Events that partners send, and the partitions that must contain them: computed without the receiver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVENT_TIMES = [
 ]
 """Times of events: some pass an age limit while the clock of a test advances."""
 VALID = object()
-"""Stands for an event without a fault."""
+"""Marks an event without a fault."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,21 @@ def make_event(number: int, name: str, at: datetime, *, offset: float = 0, fault
 
 
 def expected_events(
-    events: Sequence[Event], *, limited: bool, tried: Sequence[datetime], rejected: Sequence[int], by_id: bool
+    events: Sequence[Event],
+    *,
+    limited: bool,
+    received_at_candidates: Sequence[datetime],
+    rejected: Sequence[int],
+    by_id: bool,
 ) -> dict[EventKey, set[int]]:
     """Return the numbers of the events that may be read for each key; exactly the others must be `rejected`.
 
-    The age of an event is measured when its batch was received first, which is one of the times in `tried`.
+    The age of an event is measured when its batch was received first, which is one of `received_at_candidates`.
     """
-    partitions = [[event.partition(at, limited=limited) for event in events] for at in tried]
-    possible = [[index for index, partition in enumerate(one) if partition is None] for one in partitions]
+    partitions = [[event.partition(at, limited=limited) for event in events] for at in received_at_candidates]
+    possible = [
+        [index for index, partition in enumerate(one_attempt) if partition is None] for one_attempt in partitions
+    ]
     assert list(rejected) in possible
     expected = defaultdict[EventKey, set[int]](set)
     for event, partition in zip(events, partitions[possible.index(list(rejected))], strict=True):

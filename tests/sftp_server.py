@@ -1,4 +1,4 @@
-"""A partner's SFTP server on this machine: another implementation than our client's, over real files."""
+"""A partner's SFTP server on this machine: another implementation than our client's, serving real files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class SftpServer:
     def __init__(self, folder: Path, *, host_key: str = "ssh-ed25519", client_key: str = "ssh-ed25519") -> None:
         self.folder = folder
         self.client_key = asyncssh.generate_private_key(client_key)
-        self.before: Callable[[str, object], None] = lambda request, about: None
+        self.before: Callable[[str, object], None] = lambda request, target: None
         """Called with each request that is served, `read`, `scandir` or `lstat`, and with its offset or path."""
         self.reads: list[int] = []
-        """Offsets."""
+        """Offsets of the read requests."""
         self.listed: list[str] = []
-        """Folders."""
+        """Folders that were listed."""
         self.hidden: set[str] = set()
         """Attributes of files that it does not send: `size`, or `permissions` (which hold the file type)."""
         self.logins = 0

@@ -43,8 +43,8 @@ class Home:
         request = json.dumps({"schedules": [str(path) for path in schedules], "instants": list(instants)})
         completed = self.python(str(Path(__file__).with_name("inspect_dags.py")), stdin=request)
         assert completed.returncode == 0, completed.stderr
-        answers: list[dict[str, Any]] = json.loads(completed.stdout.splitlines()[-1])
-        return answers
+        results: list[dict[str, Any]] = json.loads(completed.stdout.splitlines()[-1])
+        return results
 
     def _run(self, command: list[str], stdin: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

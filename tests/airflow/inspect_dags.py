@@ -82,11 +82,11 @@ def described(dag: DAG, instants: list[str | None]) -> dict[str, Any]:
 def main() -> None:
     request = json.load(sys.stdin)
     sys.addaudithook(no_network)
-    answers = []
+    results = []
     for schedule in request["schedules"]:
         os.environ["AIRFLOW__SLACKWATER__SCHEDULE"] = schedule
         bag = DagBag(Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]), include_examples=False)
-        answers.append(
+        results.append(
             {
                 "errors": list(bag.import_errors.values()),
                 "warnings": [str(warning) for warnings in bag.captured_warnings.values() for warning in warnings],
@@ -94,7 +94,7 @@ def main() -> None:
                 "dags": {dag_id: described(dag, request["instants"]) for dag_id, dag in bag.dags.items()},
             }
         )
-    sys.__stdout__.write(json.dumps(answers))
+    sys.__stdout__.write(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -26,24 +26,24 @@ class Running:
         self._http = http
 
     def sign_in(self) -> bool:
-        """Whether it is up, and knows its DAGs."""
+        """Sign in; return whether Airflow is up and has loaded its DAGs."""
         try:
             token = self._http.get("/auth/token")
         except httpx.TransportError:
             return False
         if token.is_success:
             self._http.headers["Authorization"] = f"Bearer {token.json()['access_token']}"
-        return token.is_success and bool(self.ask("GET", "/dags")["dags"])
+        return token.is_success and bool(self.request("GET", "/dags")["dags"])
 
-    def ask(self, method: str, path: str, **body: Any) -> dict[str, Any]:
-        answer = self._http.request(method, f"/api/v2{path}", json=body or None)
-        assert answer.is_success, answer.text
-        body_of_answer: dict[str, Any] = answer.json()
-        return body_of_answer
+    def request(self, method: str, path: str, **body: Any) -> dict[str, Any]:
+        response = self._http.request(method, f"/api/v2{path}", json=body or None)
+        assert response.is_success, response.text
+        document: dict[str, Any] = response.json()
+        return document
 
     def start(self, dag_id: str, instant: str) -> str:
         """Trigger a DAG for an instant; return the run's id."""
-        return str(self.ask("POST", f"/dags/{dag_id}/dagRuns", logical_date=instant)["dag_run_id"])
+        return str(self.request("POST", f"/dags/{dag_id}/dagRuns", logical_date=instant)["dag_run_id"])
 
     def end(self, dag_id: str, run: str) -> str:
         """Wait for the end of a run; return its final state."""
@@ -51,15 +51,15 @@ class Running:
         return self._state(dag_id, run)
 
     def _state(self, dag_id: str, run: str) -> str:
-        return str(self.ask("GET", f"/dags/{dag_id}/dagRuns/{run}")["state"])
+        return str(self.request("GET", f"/dags/{dag_id}/dagRuns/{run}")["state"])
 
     def log(self, dag_id: str, run: str, task: str, attempt: int) -> str:
-        """Return what the user interface shows of one try."""
-        return str(self.ask("GET", f"/dags/{dag_id}/dagRuns/{run}/taskInstances/{task}/logs/{attempt}"))
+        """Return the log of one attempt, as the user interface shows it."""
+        return str(self.request("GET", f"/dags/{dag_id}/dagRuns/{run}/taskInstances/{task}/logs/{attempt}"))
 
     def clear(self, dag_id: str, run: str) -> None:
         """Run the failed tasks of a run again."""
-        self.ask("POST", f"/dags/{dag_id}/clearTaskInstances", dag_run_id=run, dry_run=False, only_failed=True)
+        self.request("POST", f"/dags/{dag_id}/clearTaskInstances", dag_run_id=run, dry_run=False, only_failed=True)
 
 
 @contextmanager

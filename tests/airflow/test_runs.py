@@ -33,7 +33,7 @@ def runs_of_the_day(cloud):
 
 @pytest.fixture(scope="module")
 def weather_of_the_day():
-    """The observations of the day, and those of the hour that comes late."""
+    """The observations of the day, and those of the hour that arrives late."""
     events = list(weather_of_day(DAY))
     late = [event for event in events if datetime.fromisoformat(event["time_hour"]) == LATE_HOUR]
     assert late
@@ -43,14 +43,14 @@ def weather_of_the_day():
 @pytest.fixture(scope="module")
 def pulled(cloud, home, partner):
     """The day's flights, pulled by their DAG."""
-    for name, text in flights_files(DAY).items():
-        partner.put(name, text)
+    for name, content in flights_files(DAY).items():
+        partner.put(name, content)
     return home.test("pull_flights", PULL)
 
 
 @pytest.fixture(scope="module")
 def processed(cloud, home, pulled, weather_of_the_day, tmp_path_factory):
-    """The day, processed by its DAG without the weather of the hour that comes late."""
+    """The day, processed by its DAG without the weather of the hour that arrives late."""
     file = tmp_path_factory.mktemp("weather") / "weather.ndjson"
     file.write_text(to_ndjson(weather_of_the_day[0]))
     cloud.json("push", "weather", str(file))
@@ -59,7 +59,7 @@ def processed(cloud, home, pulled, weather_of_the_day, tmp_path_factory):
 
 def test_the_pull_dag_fetches_the_days_files(cloud, pulled):
     assert pulled.returncode == 0, pulled.stdout
-    lines = sum(text.count("\n") - 1 for text in flights_files(DAY).values())
+    lines = sum(content.count("\n") - 1 for content in flights_files(DAY).values())
     assert cloud.query("SELECT count(*) FROM raw.flights WHERE month = 6 AND day = 11") == [[lines]]
 
 
@@ -73,7 +73,7 @@ def test_the_process_dag_publishes_the_day_before(cloud, processed):
     assert executions(cloud, "daily_delays", PROCESS) == ["SUCCEEDED"]
 
 
-def test_a_failed_execution_fails_its_task_says_why_and_is_started_again_when_the_task_is_cleared(cloud, home):
+def test_a_failed_execution_fails_its_task_with_the_error_and_starts_again_when_the_task_is_cleared(cloud, home):
     instant = f"{DAY}T03:00:00+00:00"
     with running(home) as airflow:
         run = airflow.start("process_broken", instant)
@@ -82,7 +82,7 @@ def test_a_failed_execution_fails_its_task_says_why_and_is_started_again_when_th
             log = airflow.log("process_broken", run, "process", attempt)
             assert "Step function failed: FAILED - RunFailed - DefinitionError: pipeline broken: steps.wrong" in log
             assert "no_such_column" in log
-        # The two further tries repeat what their first one's trigger said, and start nothing: apache/airflow#62845.
+        # The two retries repeat the result of the first attempt and start nothing: apache/airflow#62845.
         assert executions(cloud, "broken", instant) == ["FAILED"]
         airflow.clear("process_broken", run)
         wait_until(lambda: executions(cloud, "broken", instant) == ["FAILED", "FAILED"])

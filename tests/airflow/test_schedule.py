@@ -55,7 +55,7 @@ def hours_around(*dates: str) -> list[datetime]:
 
 
 INSTANTS = hours_around("2013-03-09", "2013-11-02", "2013-04-06", "2013-09-28")
-"""Around the changes of the clocks in New York and on the Chatham Islands."""
+"""Around the daylight saving changes in New York and on the Chatham Islands."""
 
 
 def write_project(folder: Path, *, source: str = SOURCE + PULL, pipeline: str = PIPELINE) -> Path:
@@ -79,13 +79,13 @@ def projects(tmp_path_factory) -> dict[str, Path]:
     return {
         "example": ROOT / "examples" / "nyc_flights",
         "defaults": write_project(folder / "defaults"),
-        "all given": write_project(folder / "all", source=SOURCE + CHATHAM_PULL, pipeline=PIPELINE + CHATHAM % 30),
+        "all settings": write_project(folder / "all", source=SOURCE + CHATHAM_PULL, pipeline=PIPELINE + CHATHAM % 30),
         "push only": write_project(folder / "push", source=f"{SOURCE}push: {{}}\n", pipeline=PIPELINE + CHATHAM % 0),
     }
 
 
 @pytest.fixture(scope="module")
-def answers(parser, projects, tmp_path_factory):
+def inspected_projects(parser, projects, tmp_path_factory):
     """The DAGs of all projects as Airflow loads them, every task rendered for every instant, by one process."""
     folder = tmp_path_factory.mktemp("schedules")
     schedules = [schedule_file(folder / f"{index}.json", path) for index, path in enumerate(projects.values())]
@@ -93,7 +93,7 @@ def answers(parser, projects, tmp_path_factory):
     return dict(zip(projects, parser.inspect(schedules, [None, *instants]), strict=True))
 
 
-@pytest.fixture(params=["example", "defaults", "all given", "push only"])
+@pytest.fixture(params=["example", "defaults", "all settings", "push only"])
 def name(request) -> str:
     return request.param
 
@@ -105,13 +105,17 @@ def project(projects, name) -> Project:
 
 
 @pytest.fixture
-def dags(answers, name):
+def dags(inspected_projects, name):
     """The project's DAGs as Airflow loads them."""
-    return answers[name]["dags"]
+    return inspected_projects[name]["dags"]
 
 
-def test_the_dags_load_without_errors_warnings_or_a_network(answers, name):
-    assert (answers[name]["errors"], answers[name]["warnings"], answers[name]["files"]) == ([], [], 1)
+def test_the_dags_load_without_errors_warnings_or_a_network(inspected_projects, name):
+    assert (
+        inspected_projects[name]["errors"],
+        inspected_projects[name]["warnings"],
+        inspected_projects[name]["files"],
+    ) == ([], [], 1)
 
 
 def test_dags_are_scheduled_as_the_library_reads_the_project(dags, project):
@@ -122,7 +126,7 @@ def test_dags_are_scheduled_as_the_library_reads_the_project(dags, project):
     assert {dag_id: (dag["cron"], dag["timezone"]) for dag_id, dag in dags.items()} == expected
 
 
-def test_a_day_is_processed_once_it_ended_the_buffer_before_by_the_days_of_the_library(dags, project):
+def test_the_processed_day_is_the_one_that_the_library_selects(dags, project):
     [pipeline] = project.pipelines.values()
     runs = dags[f"process_{pipeline.pipeline}"]["rendered"][-len(INSTANTS) :]
     expected = [{"date": latest_day(pipeline, instant)} for instant in INSTANTS]
@@ -136,12 +140,12 @@ def latest_day(pipeline: Pipeline, instant: datetime) -> str:
     return max(date for date in near if day_of(date, pipeline.timezone).end <= by).isoformat()
 
 
-def test_clocks_that_change_do_not_move_the_day_of_new_york(answers):
-    runs = answers["example"]["dags"]["process_daily_delays"]["rendered"][1:]
+def test_daylight_saving_changes_do_not_shift_the_day_of_new_york(inspected_projects):
+    runs = inspected_projects["example"]["dags"]["process_daily_delays"]["rendered"][1:]
     assert dict(zip(NEW_YORK, (run["input"]["date"] for run in runs), strict=False)) == NEW_YORK
 
 
-def test_pulling_and_monitoring_are_as_of_the_local_date_of_their_moment(dags, project):
+def test_pulling_and_monitoring_use_the_local_date_of_their_instant(dags, project):
     timezones = {f"pull_{s.source}": s.pull.timezone for s in project.sources.values() if s.pull}
     timezones |= {f"monitor_{pipeline.pipeline}": pipeline.timezone for pipeline in project.pipelines.values()}
     for dag_id, timezone in timezones.items():
@@ -150,14 +154,14 @@ def test_pulling_and_monitoring_are_as_of_the_local_date_of_their_moment(dags, p
         assert [run["input"]["as_of"] for run in runs] == expected
 
 
-def test_a_run_without_a_logical_date_counts_from_when_it_was_triggered(answers):
-    dags = answers["example"]["dags"]
+def test_a_run_without_a_logical_date_uses_its_trigger_time(inspected_projects):
+    dags = inspected_projects["example"]["dags"]
     assert dags["process_daily_delays"]["rendered"][0]["input"]["date"] == "2013-06-30"
     assert dags["monitor_daily_delays"]["rendered"][0]["input"]["as_of"] == "2013-07-01"
 
 
-def test_each_state_machine_gets_its_input(answers):
-    runs = {dag_id: dag["rendered"][1] for dag_id, dag in answers["example"]["dags"].items()}
+def test_each_state_machine_gets_its_input(inspected_projects):
+    runs = {dag_id: dag["rendered"][1] for dag_id, dag in inspected_projects["example"]["dags"].items()}
     assert {dag_id: run["machine"].removeprefix(STATE_MACHINE_PREFIX) for dag_id, run in runs.items()} == {
         "pull_flights": "pull-source",
         "process_daily_delays": "pipeline-daily_delays",
@@ -186,7 +190,7 @@ def test_dags_wait_for_hours_without_a_worker_and_are_never_caught_up(dags):
         assert f"`{of}`" in dag["doc"]
 
 
-def test_no_state_machine_ends_in_the_status_that_the_provider_does_not_know():
+def test_no_state_machine_ends_in_a_status_unknown_to_the_provider():
     package = next(BIN.parent.glob("lib/*/site-packages/airflow/providers/amazon/aws/waiters/stepfunctions.json"))
     known = json.loads(package.read_text())["waiters"]["step_function_succeeded"]["acceptors"]
     assert {acceptor["expected"] for acceptor in known} == {"SUCCEEDED", "RUNNING", "FAILED", "ABORTED"}
@@ -215,11 +219,11 @@ def errors(parser, tmp_path_factory) -> dict[str, tuple[str, str]]:
     paths["unknown timezone"] = schedule_file(folder / "timezone.json", ROOT / "examples" / "nyc_flights")
     paths["unknown timezone"].write_text(paths["unknown timezone"].read_text().replace("America/New_York", "Mars/X"))
     paths["missing"] = folder / "none.json"
-    answers = parser.inspect(list(paths.values()))
-    assert [answer["dags"] for answer in answers] == [{}] * len(paths)
+    inspected_projects = parser.inspect(list(paths.values()))
+    assert [inspected["dags"] for inspected in inspected_projects] == [{}] * len(paths)
     return {
-        name: (str(path), "".join(answer["errors"]))
-        for (name, path), answer in zip(paths.items(), answers, strict=True)
+        name: (str(path), "".join(inspected["errors"]))
+        for (name, path), inspected in zip(paths.items(), inspected_projects, strict=True)
     }
 
 
@@ -243,5 +247,5 @@ def test_a_missing_schedule_is_an_import_error_that_names_file_and_remedy(errors
 
 def test_a_missing_setting_is_named(tmp_path):
     schedule = schedule_file(tmp_path / "schedule.json", ROOT / "examples" / "nyc_flights")
-    [answer] = make_home(tmp_path / "home", prefix="").inspect([schedule])
-    assert "AIRFLOW__SLACKWATER__STATE_MACHINE_PREFIX is not set" in answer["errors"][0]
+    [inspected] = make_home(tmp_path / "home", prefix="").inspect([schedule])
+    assert "AIRFLOW__SLACKWATER__STATE_MACHINE_PREFIX is not set" in inspected["errors"][0]

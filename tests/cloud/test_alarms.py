@@ -33,7 +33,7 @@ def until(read, seconds=60):
 
 @pytest.fixture(scope="module")
 def metric(cloud):
-    """Return a function that asks CloudWatch for one statistic of all values of a metric."""
+    """Return a function that reads one statistic of all values of a metric from CloudWatch."""
     cloudwatch = cloud.client("cloudwatch")
 
     def metric(name, statistic="Sum", namespace="Slackwater", **dimensions):

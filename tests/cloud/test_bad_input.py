@@ -46,10 +46,10 @@ def ndjson(*events):
     ],
 )
 def test_a_bad_request_gets_its_status_and_a_message(post, body, options, status):
-    answer = post(body, **options)
-    assert answer.status_code == status, answer.text
+    response = post(body, **options)
+    assert response.status_code == status, response.text
     if status != 422:
-        assert answer.json()["error"]["message"]
+        assert response.json()["error"]["message"]
 
 
 def test_an_unknown_source_is_named_to_a_token_for_all_sources(cloud, post):
@@ -60,9 +60,9 @@ def test_an_unknown_source_is_named_to_a_token_for_all_sources(cloud, post):
 def test_good_events_of_a_batch_are_stored_and_bad_ones_rejected_with_their_reason(cloud, post):
     bad_time, no_time, wrong_type = EVENT | {"time_hour": "noon"}, {"origin": "LGA"}, EVENT | {"temp": "warm"}
     body = ndjson(EVENT, bad_time, EVENT | {"origin": "LGA", "temp": None}, no_time, wrong_type)
-    answer = post(gzip.compress(body), **{"content-encoding": "gzip"})
-    assert answer.status_code == 202, answer.text
-    result = answer.json()
+    response = post(gzip.compress(body), **{"content-encoding": "gzip"})
+    assert response.status_code == 202, response.text
+    result = response.json()
     assert (result["accepted"], result["duplicates"]) == (2, 0)
     assert [item["index"] for item in result["rejected"]] == [1, 3, 4]
     assert all("time_hour" in item["reason"] for item in result["rejected"][:2])
@@ -83,7 +83,7 @@ def test_good_events_of_a_batch_are_stored_and_bad_ones_rejected_with_their_reas
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "expected"),
+    ("arguments", "code", "expected"),
     [
         (("run", "daily_delays", "--date", "2013-02-30"), 2, "2013-02-30"),
         (("run", "no_such", "--date", "2013-03-10"), 2, "no_such"),
@@ -94,8 +94,8 @@ def test_good_events_of_a_batch_are_stored_and_bad_ones_rejected_with_their_reas
         (("query", "DROP TABLE daily_delays"), 2, ""),
     ],
 )
-def test_a_wrong_command_says_what_is_wrong(cloud, words, code, expected):
-    error = cloud.json(*words, code=code)["error"]
+def test_the_error_of_a_wrong_command_names_the_problem(cloud, arguments, code, expected):
+    error = cloud.json(*arguments, code=code)["error"]
     assert expected in error["message"]
     assert "Traceback" not in error["message"]
 

@@ -83,7 +83,7 @@ def test_sending_pulling_and_running_again_changes_nothing(cloud, published, mon
     assert len(cloud.jobs()) == jobs
 
 
-def test_two_runs_of_one_day_at_once_end_in_one_published_day_even_an_empty_one(cloud, empty_day):
+def test_two_concurrent_runs_of_a_day_publish_it_once_even_when_it_is_empty(cloud, empty_day):
     outputs = [ended(cloud, execution) for execution in empty_day]
     assert sorted(output["outcome"] for output in outputs) == ["published", "unchanged"]
     assert outputs[0]["publication"] == outputs[1]["publication"]
@@ -92,7 +92,7 @@ def test_two_runs_of_one_day_at_once_end_in_one_published_day_even_an_empty_one(
     assert any("Wait for the other execution" in entered(cloud, execution) for execution in empty_day)
 
 
-def test_nothing_but_references_counts_and_identifiers_passes_through_the_machine(cloud, published):
+def test_only_references_counts_and_identifiers_pass_through_the_machine(cloud, published):
     states = cloud.client("stepfunctions")
     events = states.get_execution_history(executionArn=published["2013-03-10"]["execution"], maxResults=1000)["events"]
     passed = [
@@ -103,12 +103,12 @@ def test_nothing_but_references_counts_and_identifiers_passes_through_the_machin
         for side in ("input", "output")
         if side in detail
     ]
-    references = [json.loads(text) for text in passed if '"manifest.json' in text or "manifest.json" in text]
+    references = [json.loads(value) for value in passed if '"manifest.json' in value or "manifest.json" in value]
     assert references, "an Arrow reference passes through Step Functions"
-    handed_on = [text for text in passed if '"SparkSubmitParameters"' not in text and "BilledResource" not in text]
-    assert max(len(text) for text in handed_on) < 2048
-    assert max(len(text) for text in passed) < 8192, "the response of EMR about a job, with its arguments"
-    assert not any(".parquet" in text or ".arrow" in text for text in passed)
+    outputs = [value for value in passed if '"SparkSubmitParameters"' not in value and "BilledResource" not in value]
+    assert max(len(value) for value in outputs) < 2048
+    assert max(len(value) for value in passed) < 8192, "the response of EMR about a job, with its arguments"
+    assert not any(".parquet" in value or ".arrow" in value for value in passed)
 
 
 def test_the_error_of_a_failed_spark_job_is_printed_and_names_the_command_for_its_log(cloud, received):

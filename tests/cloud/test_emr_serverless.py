@@ -301,8 +301,8 @@ def test_the_aws_command_line_works_unmodified(bare, application):
     environment = {"PATH": os.environ["PATH"], "HOME": str(bare.root), **bare.cloud.environment()}
     aws = str(Path(sys.executable).parent / "aws")
 
-    def run(*words: str):
-        command = [aws, "emr-serverless", *words, "--output", "json"]
+    def run(*arguments: str):
+        command = [aws, "emr-serverless", *arguments, "--output", "json"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
         return json.loads(done.stdout) if done.stdout else None
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cloud
 
 BROKEN, RERUN, OWED = "2013-01-01", "2013-01-02", "2013-01-03"
 ROLE = "arn:aws:iam::000000000000:role/stub"
-ANSWERS = f'''
+STUB = f'''
 DAYS = [{{"date": "{BROKEN}", "action": "rerun"}}, {{"date": "{RERUN}", "action": "rerun"}},
         {{"date": "{OWED}", "action": "notify"}}]
 
@@ -54,7 +54,7 @@ def machine(cloud):
     """ARN of the monitoring state machine, which calls the stubs."""
     states, packed = cloud.client("stepfunctions"), io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("stub.py", ANSWERS)
+        archive.writestr("stub.py", STUB)
     function = cloud.client("lambda").create_function(
         FunctionName="stub",
         Runtime="python3.11",

@@ -32,7 +32,7 @@ def comparison(cloud, monitored):
     return cloud.json("diff", "daily_delays", "--date", LATE)["comparison"]
 
 
-def test_two_monitorings_at_once_run_the_late_day_again_once_and_send_one_notification(cloud, monitored):
+def test_two_concurrent_monitor_runs_rerun_the_late_day_once_and_send_one_notification(cloud, monitored):
     days = [day for output in monitored.outputs for day in output["days"]]
     assert {day["date"] for day in days} == {LATE}
     assert [day["notified"] for day in days].count(True) == 1
@@ -78,9 +78,12 @@ def test_every_changed_row_has_the_values_that_the_csvs_say(comparison, versions
         old_row, new_row = before.get(key, NOTHING), after.get(key, NOTHING)
         for name, old, new in zip(COLUMNS[3:], old_row, new_row, strict=True):
             if name in values:
-                assert (alike(values[name][0], old), alike(values[name][1], new)) == (True, True), (key, name)
+                assert (almost_equal(values[name][0], old), almost_equal(values[name][1], new)) == (True, True), (
+                    key,
+                    name,
+                )
             else:
-                assert alike(old, new), (key, name)
+                assert almost_equal(old, new), (key, name)
 
 
 def test_totals_of_metrics_are_those_of_the_csvs(comparison, versions):
@@ -147,10 +150,10 @@ def test_a_pipeline_that_was_never_run_has_no_late_days(cloud):
 
 
 def same(one, other):
-    return one is not None and other is not None and all(map(alike, one, other))
+    return one is not None and other is not None and all(map(almost_equal, one, other))
 
 
-def alike(one, other):
+def almost_equal(one, other):
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-9)
     return one == other

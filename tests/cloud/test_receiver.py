@@ -24,8 +24,8 @@ pytestmark = pytest.mark.cloud
 @pytest.fixture(scope="module")
 def token(cloud) -> str:
     """A token for the sources that these tests push to."""
-    sources = [word for name in ("readings", "clicks", "orders") for word in ("--source", name)]
-    return str(cloud.json("token", "create", "everything", *sources)["token"])
+    options = [argument for name in ("readings", "clicks", "orders") for argument in ("--source", name)]
+    return str(cloud.json("token", "create", "everything", *options)["token"])
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +55,16 @@ ORDER = {"Order No.": "a1", "amount": "1.234,50", "paid": "JA", "shop": " B ", "
 
 
 class TestPush:
-    def test_a_whole_definition(self, cloud, post):
-        answer = post("orders", ORDER, ORDER | {"Order No.": "a2", "colour": "red"}, **{"content-encoding": "zstd"})
-        assert answer.status_code == 202, answer.text
-        assert answer.json()["accepted"] == 1
-        assert [item["index"] for item in answer.json()["rejected"]] == [1]
+    def test_a_definition_with_every_setting_works(self, cloud, post):
+        response = post("orders", ORDER, ORDER | {"Order No.": "a2", "colour": "red"}, **{"content-encoding": "zstd"})
+        assert response.status_code == 202, response.text
+        assert response.json()["accepted"] == 1
+        assert [item["index"] for item in response.json()["rejected"]] == [1]
         columns = "order_id, amount, paid, shop, region, label, city, hour_there, date, hour"
         rows = cloud.query(f"SELECT {columns} FROM raw.orders WHERE order_id = 'a1'")
         assert rows == [["a1", 1234.5, True, "B", "eu", "B-a1", "Berlin", 13, "2013-03-08", "12"]]
 
-    def test_batches_cut_anew_count_each_id_once(self, cloud, post):
+    def test_events_sent_again_in_other_batches_count_once(self, cloud, post):
         events = [ORDER | {"Order No.": f"b{number}"} for number in range(6)]
         assert post("orders", *events[:4]).json()["accepted"] == 4
         assert post("orders", *events[2:]).status_code == 202
@@ -88,10 +88,10 @@ class TestPush:
         cloud.json("token", "revoke", cloud.json("token", "list", "guest")["tokens"][0]["id"])
         url = cloud.outputs()["ApiUrl"].rstrip("/")
         headers = {"authorization": f"Bearer {created['token']}", "content-type": "application/x-ndjson"}
-        answer = httpx.post(f"{url}/v1/sources/readings/events", content=b"{}", headers=headers, timeout=60)
-        assert answer.status_code == 401
+        response = httpx.post(f"{url}/v1/sources/readings/events", content=b"{}", headers=headers, timeout=60)
+        assert response.status_code == 401
 
-    def test_many_clients_that_lose_connections(self, cloud, token):
+    def test_clients_that_lose_connections_store_each_event_once(self, cloud, token):
         load = push_load(api=cloud.outputs()["ApiUrl"], token=token, clients=10, seconds=4)
         s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
         stored, rejected = read_until_stable(lambda: count_stored(s3, bucket))
@@ -102,31 +102,31 @@ class TestPush:
 
 
 class TestQueue:
-    def test_events_one_at_a_time_are_stored_together_and_once(self, cloud, post):
+    def test_single_events_are_stored_once_and_in_fewer_objects(self, cloud, post):
         events = [{"page": f"/{number}", "at": "2013-03-08T12:00:00Z"} for number in range(20)]
         for event in [*events, *events[:5]]:
-            answer = post("clicks", event)
-            assert answer.status_code == 202, answer.text
-            assert answer.json()["accepted"] == 1
-        wanted = Counter(event["page"] for event in events)
+            response = post("clicks", event)
+            assert response.status_code == 202, response.text
+            assert response.json()["accepted"] == 1
+        expected = Counter(event["page"] for event in events)
 
         def pages() -> Counter[str]:
             return Counter(page for (page,) in cloud.query("SELECT page FROM raw.clicks"))
 
-        wait_for(lambda: pages() >= wanted)
-        assert pages() == wanted
+        wait_for(lambda: pages() >= expected)
+        assert pages() == expected
         s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
         objects = s3.list_objects_v2(Bucket=bucket, Prefix="raw/source=clicks/")["Contents"]
         assert len(objects) < len(events)
 
-    def test_an_invalid_event_is_rejected_at_once(self, post):
-        answer = post("clicks", {"at": "2013-03-08T12:00:00Z"})
-        assert answer.status_code == 422
-        assert answer.json()["rejected"][0]["reason"].startswith("page: no value")
+    def test_an_invalid_event_is_rejected_immediately(self, post):
+        response = post("clicks", {"at": "2013-03-08T12:00:00Z"})
+        assert response.status_code == 422
+        assert response.json()["rejected"][0]["reason"].startswith("page: no value")
 
 
 class TestPull:
-    def test_a_bucket(self, cloud):
+    def test_files_of_a_bucket_are_pulled(self, cloud):
         s3 = cloud.client("s3")
         s3.create_bucket(Bucket="partner-bucket")
         for day, ids in (("2013/03/08", "ab"), ("2013/03/07", "c"), ("2013/03/01", "z")):
@@ -138,15 +138,15 @@ class TestPull:
         assert cloud.query("SELECT id FROM raw.bucket ORDER BY 1") == [["a"], ["b"], ["c"]]
         assert cloud.json("pull", "bucket", "--as-of", "2013-03-08")["unchanged"] == 2
 
-    def test_sftp_and_a_file_that_changes(self, cloud, sftp):
+    def test_files_of_an_sftp_server_are_pulled_again_when_they_change(self, cloud, sftp):
         secret = json.dumps({"username": USER, "password": PASSWORD})
         cloud.client("secretsmanager").create_secret(Name="partners/ship", SecretString=secret)
         at = int(datetime(2013, 3, 8, 5, 30, tzinfo=UTC).timestamp())
         path = sftp.folder / "ship-2013-03-08-05.csv.zst"
 
         def write(*rows: str) -> None:
-            text = "\n".join(["id;weight;at", *rows]).encode("latin-1")
-            path.write_bytes(pa.compress(text, codec="zstd", asbytes=True))
+            content = "\n".join(["id;weight;at", *rows]).encode("latin-1")
+            path.write_bytes(pa.compress(content, codec="zstd", asbytes=True))
 
         write(f"ä;1,5;{at}", f"b;2;{at}", "c;many;0")
         totals = cloud.json("pull", "ship", "--as-of", "2013-03-08")
@@ -157,8 +157,8 @@ class TestPull:
         assert cloud.query("SELECT id, weight FROM raw.ship ORDER BY 2") == [["ä", 1.5], ["d", 4.0], ["b", 22.0]]
 
     def test_a_file_too_large_for_a_function_is_fetched_by_a_spark_job(self, cloud, partner):
-        text = "x" * 100
-        rows = [f"{number},{text},2013-03-08T{number % 24:02d}:00:00Z" for number in range(12_000)]
+        padding = "x" * 100
+        rows = [f"{number},{padding},2013-03-08T{number % 24:02d}:00:00Z" for number in range(12_000)]
         partner.put("large-2013-03-08.csv", "\n".join(["id,text,at", *rows]))
         before = len(cloud.jobs())
         totals = cloud.json("pull", "large", "--as-of", "2013-03-08")
@@ -167,11 +167,11 @@ class TestPull:
         rows = cloud.query("SELECT count(*), sum(id), count(DISTINCT hour) FROM raw.large")
         assert rows == [[12_000, sum(range(12_000)), 24]]
 
-    def test_a_partner_that_may_not_be_reached(self, cloud):
+    def test_a_partner_on_a_refused_address_is_not_pulled(self, cloud):
         """The functions connect to no IP address that the deployment does not allow, also after a redirect."""
-        answer = cloud.slackwater("pull", "metadata", code=1)
-        assert "169.254.169.254" in answer.err
-        assert "outbound_allow" in answer.err
+        response = cloud.slackwater("pull", "metadata", code=1)
+        assert "169.254.169.254" in response.err
+        assert "outbound_allow" in response.err
 
 
 class TestColumns:
@@ -180,5 +180,5 @@ class TestColumns:
         (folder / "sources").mkdir(parents=True)
         clicks = (cloud.project / "sources" / "clicks.yaml").read_text()
         (folder / "sources" / "clicks.yaml").write_text(clicks.replace("{type: string", "{type: int64"))
-        answer = replace(cloud, project=folder).slackwater("deploy", code=2)
-        assert "page: the stored partitions have it as string, which cannot become int64" in answer.err
+        response = replace(cloud, project=folder).slackwater("deploy", code=2)
+        assert "page: the stored partitions have it as string, which cannot become int64" in response.err

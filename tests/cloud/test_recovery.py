@@ -12,7 +12,9 @@ from datetime import date
 import pytest
 
 from examples.nyc_flights.feed import flights_files
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.local import cloud as local_cloud
+from slackwater.runs.record import RunState
 from tests.cloud.conftest import EMPTY_DAY, start_monitor
 from tests.conftest import ROOT
 from tests.independent import COLUMNS, assert_same_table, daily_delays
@@ -26,9 +28,9 @@ TWO_DAYS_LATER = "2013-05-03"
 def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud, weather, tmp_path):
     cloud.json("pull", "flights", "--as-of", "2013-03-12")
     cloud.json("push", "weather", str(weather))
-    words = ["run", "daily_delays", "--date", DATE, "--force", "--project", str(cloud.project)]
+    arguments = ["run", "daily_delays", "--date", DATE, "--force", "--project", str(cloud.project)]
     running = subprocess.Popen(
-        [sys.executable, "-m", "slackwater.cli", *words],
+        [sys.executable, "-m", "slackwater.cli", *arguments],
         cwd=ROOT,
         env=cloud.environment,
         stdout=subprocess.PIPE,
@@ -40,8 +42,8 @@ def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud
     running.communicate(timeout=300)
     assert running.returncode != 0
     start_again(cloud)
-    answer = cloud.json("run", "daily_delays", "--date", DATE, "--force")
-    assert answer["outcome"] == "published"
+    result = cloud.json("run", "daily_delays", "--date", DATE, "--force")
+    assert result["outcome"] == "published"
     rows = cloud.query(f"SELECT {', '.join(COLUMNS)} FROM daily_delays WHERE date = '{DATE}' ORDER BY origin, carrier")
     assert_same_table(rows, daily_delays(tmp_path, DATE))
     states = [run["state"] for run in cloud.json("runs", "daily_delays")["runs"] if run["date"] == DATE]
@@ -51,8 +53,8 @@ def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud
 def test_one_notification_is_sent_although_the_cloud_was_killed_between_publishing_and_notifying(
     cloud, partner, empty_day, inbox
 ):
-    for name, text in flights_files(date.fromisoformat(EMPTY_DAY)).items():
-        partner.put(name, text)
+    for name, content in flights_files(date.fromisoformat(EMPTY_DAY)).items():
+        partner.put(name, content)
     cloud.json("pull", "flights", "--as-of", EMPTY_DAY)
     start_monitor(cloud, TWO_DAYS_LATER)
     wait_for(lambda: published(cloud, EMPTY_DAY) == 2)
@@ -67,8 +69,8 @@ def test_one_notification_is_sent_although_the_cloud_was_killed_between_publishi
 
 
 def published(cloud, day):
-    runs = cloud.json("runs", "daily_delays")["runs"]
-    return sum((run["date"], run["state"]) == (day, "published") for run in runs)
+    table = DynamoRunTable(cloud.client("dynamodb"), cloud.outputs()["RunTable"])  # polled, so not by the command line
+    return sum(run.state is RunState.PUBLISHED for run in table.runs("daily_delays", day))
 
 
 def kill(cloud):

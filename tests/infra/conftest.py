@@ -1,4 +1,4 @@
-"""The app, synthesised once for all tests that only look at its templates."""
+"""The app, synthesised once for all tests that only read its templates."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def artefacts() -> Artefacts:
 
 
 @pytest.fixture
-def assembly_text(assembly: Assembly) -> str:
-    """The assembly's manifest. It would list each value that has to be looked up in the account."""
+def assembly_manifest(assembly: Assembly) -> str:
+    """The assembly's manifest. It would list each value that synthesis reads from the account."""
     return (assembly.folder / "manifest.json").read_text(encoding="utf-8")

@@ -23,14 +23,14 @@ def resource_name(resource: Any) -> str:
 
 def short(resource: Any) -> str:
     """`raw/*` of the raw bucket as `Raw/raw/*`, an asset as `asset.py`; other addresses without account and region."""
-    text = resource_name(resource)
+    name = resource_name(resource)
     if match := re.search(
-        r"(?:FnGetAtt)(Raw|Exchange|Warehouse|FileTable|RunTable|TokenTable|EventBufferQueue)\w{8}Arn\w{8}(.*)$", text
+        r"(?:FnGetAtt)(Raw|Exchange|Warehouse|FileTable|RunTable|TokenTable|EventBufferQueue)\w{8}Arn\w{8}(.*)$", name
     ):
         return match[1] + match[2]
-    if "cdk-" in text and (match := re.search(r"[0-9a-f]{64}(?:\.tar)?(\..+)$", text)):
+    if "cdk-" in name and (match := re.search(r"[0-9a-f]{64}(?:\.tar)?(\..+)$", name)):
         return f"asset{match[1]}"
-    return re.sub(r"^.*AWS::AccountId:", "", text)
+    return re.sub(r"^.*AWS::AccountId:", "", name)
 
 
 def granted(assembly: Assembly, role: str) -> dict[str, set[str]]:

@@ -52,7 +52,7 @@ print(slackwater.__file__)
 
 
 def imported(*, path: list[Path], packages: tuple[str, ...] = (), files: list[Path]) -> str:
-    """Import packages and files where only the standard library and `path` are; return where ours was found."""
+    """Import packages and files from the standard library and `path` only; return the location of our package."""
     arguments = [":".join(map(str, path)), ",".join(packages), *map(str, files)]
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", _IMPORT, *arguments], capture_output=True, text=True, check=False
@@ -97,7 +97,7 @@ def environment(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) 
     return folder
 
 
-def test_every_handler_finds_all_it_needs_in_the_layer(layer: Path, tmp_path: Path) -> None:
+def test_the_layer_contains_every_import_of_the_handlers(layer: Path, tmp_path: Path) -> None:
     handlers = sorted((ROOT / "lambdas").glob("*/handler.py"))
     assert len(handlers) == 9
     path = [layer, only(tmp_path / "runtime", _RUNTIME)]
@@ -120,7 +120,7 @@ def test_the_layer_reads_and_writes_what_the_receiver_does(layer: Path, tmp_path
     imported(path=[layer], files=[program])
 
 
-def test_every_spark_job_finds_all_it_needs_in_the_archive(environment: Path, tmp_path: Path) -> None:
+def test_the_archive_contains_every_import_of_the_spark_jobs(environment: Path, tmp_path: Path) -> None:
     jobs = sorted((ROOT / "glue_jobs").glob("*.py"))
     assert {job.stem for job in jobs} == {"run_stage", "compare_day", "fetch_file"}
     late = tmp_path / "late.py"
@@ -128,7 +128,7 @@ def test_every_spark_job_finds_all_it_needs_in_the_archive(environment: Path, tm
     origin = imported(
         path=[environment, only(tmp_path / "image", _IMAGE)],
         packages=tuple(
-            f"slackwater.{name}" for name in ("arrow", "steps", "runs", "pipeline", "late", "receiver.formats")
+            f"slackwater.{name}" for name in ("arrow", "steps", "runs", "pipeline", "late", "receiver.parsing.formats")
         ),
         files=[*jobs, late],
     )
@@ -139,13 +139,13 @@ def test_the_layer_fits_lambda_and_leaves_room_for_functions(artefacts: Artefact
     assert unpacked_size(artefacts.layer) < LAYER_LIMIT * 2 / 3
 
 
-def test_what_the_runtime_or_the_image_brings_is_not_carried(layer: Path, environment: Path) -> None:
+def test_packages_of_the_runtime_or_the_image_are_not_included(layer: Path, environment: Path) -> None:
     assert not (layer / "boto3").exists()
     assert not (environment / "pyspark").exists()
     assert (environment / "boto3").exists()
 
 
-def test_a_second_build_finds_the_first(artefacts: Artefacts) -> None:
+def test_a_second_build_reuses_the_first(artefacts: Artefacts) -> None:
     before = artefacts.layer.stat().st_mtime_ns
     assert build_artefacts(root=ROOT, settings=Settings()) == artefacts
     assert artefacts.layer.stat().st_mtime_ns == before
@@ -173,11 +173,11 @@ def test_versions_in_the_artefacts_are_those_that_are_tested() -> None:
 
 def test_every_locked_wheel_has_its_hash() -> None:
     for lock in ("layer", "archive"):
-        text = (ROOT / "requirements" / f"{lock}.txt").read_text()
-        assert len(re.findall(r"^[a-z0-9-]+==", text, re.M)) <= text.count("--hash=sha256:")
+        lines = (ROOT / "requirements" / f"{lock}.txt").read_text()
+        assert len(re.findall(r"^[a-z0-9-]+==", lines, re.M)) <= lines.count("--hash=sha256:")
 
 
-def test_a_project_is_read_back_as_it_was(tmp_path: Path) -> None:
+def test_a_packed_project_is_read_back_unchanged(tmp_path: Path) -> None:
     project = load_project(ROOT / "examples" / "nyc_flights", code=CodeDigests(job="abc"))
     assert Project.model_validate_json(write_project(root=tmp_path, project=project).read_bytes()) == project
 

@@ -17,11 +17,11 @@ from tests.infra.assembly import Assembly
 pytestmark = pytest.mark.infra
 
 
-def test_cdk_nag_finds_nothing(assembly: Assembly) -> None:
+def test_cdk_nag_reports_nothing(assembly: Assembly) -> None:
     assert list(nag_findings(assembly.folder)) == []
 
 
-def test_cdk_nag_finds_what_it_should(tmp_path: Path) -> None:
+def test_cdk_nag_reports_a_known_fault(tmp_path: Path) -> None:
     app = App(outdir=str(tmp_path))
     role = iam.Role(Stack(app, "Loose"), "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
     role.add_to_policy(iam.PolicyStatement(actions=["s3:*"], resources=["*"]))
@@ -42,7 +42,7 @@ def test_every_accepted_finding_belongs_to_one_construct_and_has_a_reason(assemb
         assert rule not in {"AwsSolutions-IAM4", "AwsSolutions-IAM5"}, f"{path}: {rule} is accepted wholesale"
 
 
-def test_only_these_rules_are_ever_accepted(assembly: Assembly) -> None:
+def test_findings_of_only_these_rules_are_accepted(assembly: Assembly) -> None:
     assert {rule.partition("[")[0] for _, rule, _ in _accepted(assembly.folder)} == {
         "AwsSolutions-S1",
         "AwsSolutions-L1",
@@ -53,18 +53,18 @@ def test_only_these_rules_are_ever_accepted(assembly: Assembly) -> None:
     }
 
 
-def test_cfn_lint_finds_nothing(assembly: Assembly) -> None:
+def test_cfn_lint_reports_nothing(assembly: Assembly) -> None:
     assert list(template_findings(assembly.folder)) == []
 
 
-def test_cfn_lint_finds_what_it_should(tmp_path: Path) -> None:
+def test_cfn_lint_reports_a_known_fault(tmp_path: Path) -> None:
     wrong = {"Resources": {"Bucket": {"Type": "AWS::S3::Bucket", "Properties": {"BucketNam": "x"}}}}
     (tmp_path / "wrong.template.json").write_text(json.dumps(wrong))
     assert "BucketNam" in "".join(template_findings(tmp_path))
 
 
 def test_every_state_machine_is_valid(assembly: Assembly) -> None:
-    machines = {name: text for template in assembly.templates.values() for name, text in definitions(template).items()}
+    machines = {name: body for template in assembly.templates.values() for name, body in definitions(template).items()}
     assert len(machines) == 4
     for name, definition in machines.items():
         assert list(machine_findings(name, definition)) == []
@@ -79,7 +79,7 @@ def test_every_state_machine_is_valid(assembly: Assembly) -> None:
         ({"Type": "Pause"}, "/States/Begin"),
     ],
 )
-def test_a_wrong_state_machine_is_found(change: dict[str, Any], finding: str) -> None:
+def test_a_wrong_state_machine_is_reported(change: dict[str, Any], finding: str) -> None:
     begin = {"Type": "Pass", "Output": "{% $states.input %}", "Next": "Done", **change}
     machine = {"QueryLanguage": "JSONata", "StartAt": "Begin", "States": {"Begin": begin, "Done": {"Type": "Succeed"}}}
     assert finding in "".join(machine_findings("wrong", json.dumps(machine)))

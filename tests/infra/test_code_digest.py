@@ -81,7 +81,7 @@ def test_the_digest_does_not_depend_on_the_folder(copied: Path) -> None:
         "requirements/layer.txt",
     ],
 )
-def test_code_that_no_run_executes_changes_no_pipeline(changed: Path, path: str) -> None:
+def test_code_outside_of_runs_does_not_change_a_pipeline(changed: Path, path: str) -> None:
     before = definitions(changed)
     append(changed / path)
     assert definitions(changed) == before
@@ -133,7 +133,7 @@ def test_a_new_step_changes_no_pipeline_until_one_uses_it(changed: Path) -> None
     assert code_digests(changed).steps["sql2"]
 
 
-def test_a_helper_of_a_step_counts_from_its_import_on(changed: Path) -> None:
+def test_a_helper_of_a_step_counts_once_it_is_imported(changed: Path) -> None:
     helper = changed / "src/slackwater/steps/helper.py"
     helper.write_text("ONE = 1\n")
     before = definitions(changed)
@@ -145,7 +145,7 @@ def test_a_helper_of_a_step_counts_from_its_import_on(changed: Path) -> None:
     assert definitions(changed)["daily_delays"] != imported["daily_delays"]
 
 
-def test_what_a_run_imports_beyond_the_followed_modules_is_known() -> None:
+def test_imports_outside_of_the_followed_modules_are_listed() -> None:
     """A new import fails here: decide whether its code changes the rows of a run, and add it to FOLLOWED or below."""
     modules = [f"slackwater.steps.{step}" for step in code_digests(ROOT).steps]
     files = {ROOT / JOB, *imported_files(ROOT, [*imports_of(ROOT / JOB), *modules])}

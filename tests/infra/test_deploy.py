@@ -70,8 +70,8 @@ def deployed(**changes: str) -> dict[str, tuple[str, dict[str, str]]]:
     return {"slackwater-storage": ("UPDATE_COMPLETE", outputs | {"Exports": "x"}), **some}
 
 
-def watched(printed: str) -> tuple[CdkOutput, str]:
-    """What is known and shown after some output."""
+def printed_progress(printed: str) -> tuple[CdkOutput, str]:
+    """Parse the output; return the parsed state and the printed progress."""
     shown = io.StringIO()
     output = CdkOutput(progress=ProgressBoard(stream=shown, note_interval=0), current="synthesis")
     for line in printed.splitlines():
@@ -81,7 +81,7 @@ def watched(printed: str) -> tuple[CdkOutput, str]:
 
 @contextmanager
 def cdk(root: Path, script: str) -> Iterator[tuple[Cdk, io.StringIO]]:
-    """A CDK of our own: a shell script in its place."""
+    """A shell script in place of the CDK."""
     program = root / _TOOLS / ".bin" / "cdk"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -91,7 +91,7 @@ def cdk(root: Path, script: str) -> Iterator[tuple[Cdk, io.StringIO]]:
         yield Cdk(root=root, log=log, progress=ProgressBoard(stream=shown, note_interval=0)), shown
 
 
-def test_what_is_deployed_is_read_from_all_stacks() -> None:
+def test_the_deployment_is_read_from_all_stacks() -> None:
     deployment = read_deployment(FakeCloudFormation(deployed()))
     assert deployment.raw_bucket == "the RawBucket"
 
@@ -105,7 +105,7 @@ def test_a_missing_stack_is_named() -> None:
         read_deployment(FakeCloudFormation(stacks))
 
 
-def test_a_stack_that_never_came_up_is_no_stack() -> None:
+def test_a_stack_whose_creation_failed_counts_as_missing() -> None:
     stacks = deployed() | {"slackwater-processing": ("ROLLBACK_COMPLETE", {})}
     with pytest.raises(NotDeployed, match="slackwater-processing"):
         read_deployment(FakeCloudFormation(stacks))
@@ -118,7 +118,7 @@ def test_a_missing_output_is_named() -> None:
         read_deployment(FakeCloudFormation(stacks))
 
 
-def test_a_refusal_is_not_taken_for_a_missing_stack() -> None:
+def test_a_service_error_is_not_reported_as_a_missing_stack() -> None:
     class Refusing:
         def describe_stacks(self, **_: str) -> dict[str, Any]:
             raise ClientError({"Error": {"Code": "InternalFailure", "Message": "down"}}, "DescribeStacks")
@@ -130,11 +130,11 @@ def test_a_refusal_is_not_taken_for_a_missing_stack() -> None:
 @pytest.mark.parametrize(
     ("stacks", "version"), [({}, 0), ({"CDKToolkit": ("CREATE_COMPLETE", {"BootstrapVersion": "28"})}, 28)]
 )
-def test_the_bootstrap_tells_its_version(stacks: dict[str, Any], version: int) -> None:
+def test_the_version_of_the_bootstrap_is_read(stacks: dict[str, Any], version: int) -> None:
     assert bootstrap_version(FakeCloudFormation(stacks)) == version
 
 
-def test_the_installed_cdk_tells_the_version_that_it_would_make() -> None:
+def test_the_bootstrap_version_of_the_installed_cdk_is_read() -> None:
     assert Cdk(root=ROOT, log=io.StringIO(), progress=ProgressBoard(stream=io.StringIO())).bundled_version() >= 28
 
 
@@ -143,8 +143,8 @@ def test_a_cdk_that_is_not_installed_is_named(tmp_path: Path) -> None:
         Cdk(root=tmp_path, log=io.StringIO(), progress=ProgressBoard(stream=io.StringIO())).bundled_version()
 
 
-def test_progress_is_one_line_for_each_thing_that_moves() -> None:
-    output, shown = watched(_OUTPUT)
+def test_progress_shows_the_number_of_changed_resources() -> None:
+    output, shown = printed_progress(_OUTPUT)
     assert output.changed == ["slackwater-receiver"]
     lines = [line.partition(" 0.")[0] for line in shown.splitlines()]
     assert lines == [
@@ -157,14 +157,14 @@ def test_progress_is_one_line_for_each_thing_that_moves() -> None:
     ]
 
 
-def test_the_first_failure_is_the_one_that_is_told() -> None:
-    output, shown = watched(_FAILURE)
+def test_the_first_failure_is_reported() -> None:
+    output, shown = printed_progress(_FAILURE)
     assert output.failure == "slackwater-processing: AWS::IAM::Role Pull/Role (PullRole) no such principal"
     assert "rolling back" in shown
     assert output.current == "slackwater-processing"
 
 
-def test_deploying_hands_over_the_project_and_keeps_all_output(tmp_path: Path) -> None:
+def test_deploying_passes_the_project_and_keeps_all_output(tmp_path: Path) -> None:
     with cdk(tmp_path, 'echo "$@"; pwd; node --version; echo "✅  slackwater-storage"') as (command, _):
         output = command.deploy(tmp_path / "mine", {"log_level": "DEBUG"})
     kept = (tmp_path / "deploy.log").read_text()
@@ -175,7 +175,7 @@ def test_deploying_hands_over_the_project_and_keeps_all_output(tmp_path: Path) -
     assert f"\n{tmp_path}\nv24." in kept
 
 
-def test_a_failed_deployment_tells_the_resource_and_where_the_rest_is(tmp_path: Path) -> None:
+def test_the_error_of_a_failed_deployment_names_the_resource_and_the_log(tmp_path: Path) -> None:
     script = f"cat <<'END'{_FAILURE}END\nexit 1"
     message = r"(?s)cdk deploy failed: .*no such principal\n.*deploy\.log"
     with cdk(tmp_path, script) as (command, shown), pytest.raises(CloudError, match=message):
@@ -183,7 +183,7 @@ def test_a_failed_deployment_tells_the_resource_and_where_the_rest_is(tmp_path: 
     assert "slackwater-processing: failed" in shown.getvalue()
 
 
-def test_a_failed_synthesis_tells_its_last_words(tmp_path: Path) -> None:
+def test_the_error_of_a_failed_synthesis_contains_the_end_of_its_output(tmp_path: Path) -> None:
     script = "echo 'settings: prefix: wrong' >&2; exit 1"
     with cdk(tmp_path, script) as (command, shown), pytest.raises(CloudError, match="settings: prefix: wrong"):
         command.deploy(tmp_path, {})

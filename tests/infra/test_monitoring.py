@@ -158,7 +158,7 @@ def test_a_check_that_is_missing_for_more_than_a_day_fires_an_alarm(scheduled: A
         assert alarm["TreatMissingData"] == "breaching"
 
 
-def test_every_alarm_says_what_to_do_and_notifies_the_topic(scheduled: Assembly) -> None:
+def test_every_alarm_names_the_remedy_and_notifies_the_topic(scheduled: Assembly) -> None:
     for alarm in alarms(scheduled).values():
         assert "Look: " in alarm["AlarmDescription"]
         assert "{" not in alarm["AlarmDescription"]
@@ -196,7 +196,7 @@ def test_every_queue_is_monitored(assembly: Assembly, shown: list[tuple[str, str
     assert created == {of["QueueName"] for namespace, _, of in shown if namespace == "AWS/SQS"}
 
 
-def test_a_partner_is_silent_after_the_hours_that_its_source_says(assembly: Assembly, project: Project) -> None:
+def test_a_partner_is_silent_after_the_hours_set_in_its_source(assembly: Assembly, project: Project) -> None:
     thresholds = {name: alarm["Threshold"] for name, alarm in alarms(assembly).items() if "silent" in name}
     assert thresholds == {
         f"slackwater-partner-silent-{name}": source.silent_hours for name, source in project.sources.items()
@@ -222,7 +222,7 @@ def test_dead_letters_are_kept_for_two_weeks_and_come_from_the_two_topics(assemb
     assert len(allowed["Condition"]["ArnEquals"]["aws:SourceArn"]) == 2
 
 
-def test_nobody_is_subscribed_unless_the_settings_say_so(assembly: Assembly) -> None:
+def test_only_addresses_of_the_settings_are_subscribed(assembly: Assembly) -> None:
     assert not assembly.resources("AWS::SNS::Subscription")
 
 
@@ -258,7 +258,7 @@ def test_the_operations_page_names_every_alarm_and_the_two_topics() -> None:
         assert f"`{topic}`" in page
 
 
-def test_the_operations_page_says_from_which_value_an_alarm_fires() -> None:
+def test_the_operations_page_names_the_threshold_of_every_alarm() -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     for rule in RULES:
         [row] = [line for line in page.splitlines() if line.startswith(f"| `slackwater-{rule.name}-")]

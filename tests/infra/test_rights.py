@@ -103,7 +103,7 @@ def test_spark_jobs_has_exactly_these_permissions(assembly: Assembly) -> None:
     }
 
 
-def test_jobs_that_take_large_files_may_do_what_fetch_file_may(assembly: Assembly) -> None:
+def test_jobs_that_fetch_large_files_have_the_permissions_of_fetch_file(assembly: Assembly) -> None:
     written = {"Raw/raw/*", "Raw/sideline/*", "Raw/landing/*", "Exchange/pulls/*", "Exchange/logs/*"}
     assert granted(assembly, "SparkPullRole") == {
         "s3:GetObject": {"asset.json", "asset.gz", "asset.py", "Exchange/pulls/*"},
@@ -157,7 +157,7 @@ def test_no_policy_has_a_wildcard_among_its_actions(assembly: Assembly) -> None:
             assert "*" not in json.dumps(statement["Action"])
 
 
-def test_listing_is_bound_to_prefixes(assembly: Assembly) -> None:
+def test_listing_is_restricted_to_prefixes(assembly: Assembly) -> None:
     for policy in assembly.resources("AWS::IAM::Policy").values():
         for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
             if "s3:ListBucket" in statement["Action"]:
@@ -248,7 +248,7 @@ def reaching(tmp_path: Path) -> Callable[..., Assembly]:
     return reaching
 
 
-def test_partners_are_reached_with_the_credentials_that_are_named_and_no_others(reaching: Any) -> None:
+def test_only_the_named_credentials_of_partners_can_be_read(reaching: Any) -> None:
     synthesised = reaching(
         {"url": "https://files.example/x", "credentials": "secretsmanager:acme/api"},
         {"url": "https://files.example/y", "credentials": "secretsmanager:acme/api"},
@@ -263,7 +263,7 @@ def test_partners_are_reached_with_the_credentials_that_are_named_and_no_others(
     assert list(nag_findings(synthesised.folder)) == []
 
 
-def test_partners_buckets_are_read_below_their_addresses_or_by_their_roles(reaching: Any) -> None:
+def test_partner_buckets_are_read_below_their_urls_or_with_their_roles(reaching: Any) -> None:
     synthesised = reaching(
         {"url": "s3://exports-a/acme/daily/"},
         {"url": "s3://exports-a/acme/hourly"},
@@ -284,7 +284,7 @@ def test_partners_buckets_are_read_below_their_addresses_or_by_their_roles(reach
     assert list(nag_findings(synthesised.folder)) == []
 
 
-def test_partners_without_credentials_or_buckets_take_no_rights(reaching: Any) -> None:
+def test_partners_without_credentials_or_buckets_add_no_permissions(reaching: Any) -> None:
     synthesised = reaching({"url": "https://files.example/x"})
     assert synthesised.resources("AWS::IAM::Policy") == {}
 

@@ -69,7 +69,7 @@ def test_by_default_there_is_no_airflow(assembly: Assembly) -> None:
     assert not assembly.resources("AWS::MWAA::Environment")
 
 
-def test_the_setting_adds_a_stack_and_changes_none_but_for_alarms(assembly: Assembly, scheduled: Assembly) -> None:
+def test_the_setting_adds_a_stack_and_changes_only_alarms(assembly: Assembly, scheduled: Assembly) -> None:
     changed = {name for name, template in scheduled.templates.items() if template != assembly.templates.get(name)}
     assert changed == {_STACK, "slackwater-monitoring"}
     before, after = (set(app.templates["slackwater-monitoring"]["Resources"]) for app in (assembly, scheduled))
@@ -78,7 +78,7 @@ def test_the_setting_adds_a_stack_and_changes_none_but_for_alarms(assembly: Asse
     assert after - before == {name for name in alarms if "monitormissing" in name}
 
 
-def test_nothing_is_found_against_it(scheduled: Assembly) -> None:
+def test_cdk_nag_and_cfn_lint_report_nothing(scheduled: Assembly) -> None:
     assert [*nag_findings(scheduled.folder), *template_findings(scheduled.folder)] == []
 
 
@@ -113,7 +113,7 @@ def test_airflow_runs_exactly_the_machines_that_the_dags_start(schedule: Assembl
     assert permissions["states:DescribeExecution"] == {f"{prefix}execution:slackwater-{name}:*" for name in machines}
 
 
-def test_airflow_may_do_nothing_else_but_what_mwaa_needs(schedule: Assembly) -> None:
+def test_airflow_has_no_other_permissions_than_mwaa_needs(schedule: Assembly) -> None:
     permissions = granted(schedule, "AirflowRole")
     services = {action.partition(":")[0] for action in permissions} - {"states"}
     assert services == {"airflow", "s3", "logs", "cloudwatch", "sqs", "kms"}
@@ -138,7 +138,7 @@ def test_the_queues_key_is_used_through_the_queue_only(schedule: Assembly) -> No
     assert resource_name(through) == "sqs.Region.amazonaws.com"
 
 
-def test_only_this_environment_takes_the_role(schedule: Assembly) -> None:
+def test_only_this_environment_may_assume_the_role(schedule: Assembly) -> None:
     [statement] = schedule.one("AWS::IAM::Role", "AirflowRole")["AssumeRolePolicyDocument"]["Statement"]
     source = resource_name(statement["Condition"]["ArnLike"]["aws:SourceArn"])
     assert statement["Principal"] == {"Service": ["airflow-env.amazonaws.com", "airflow.amazonaws.com"]}
@@ -191,7 +191,7 @@ def test_every_log_group_has_a_retention_also_those_of_mwaa(schedule: Assembly) 
     assert logged["TaskLogs"] == {"Enabled": True, "LogLevel": "INFO"}
 
 
-def test_its_findings_are_accepted_one_by_one_with_reasons(scheduled: Assembly) -> None:
+def test_findings_are_accepted_one_by_one_with_reasons(scheduled: Assembly) -> None:
     accepted = json.loads((scheduled.folder / f"{_STACK}.metadata.json").read_text())
     for path, entries in accepted.items():
         for entry in entries:
@@ -202,7 +202,7 @@ def test_its_findings_are_accepted_one_by_one_with_reasons(scheduled: Assembly) 
                     assert rule.removeprefix("Annotation::") not in {"AwsSolutions-IAM4", "AwsSolutions-IAM5"}
 
 
-def test_synthesis_looks_nothing_up_in_a_known_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synthesis_reads_nothing_from_a_known_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "123456789012")
     monkeypatch.setenv("CDK_DEFAULT_REGION", "eu-central-1")
     app = App(context=context(), outdir=str(tmp_path / "cdk.out"))

@@ -59,7 +59,7 @@ def test_a_wrong_setting_is_named(key: str, value: object) -> None:
         load_settings({f"slackwater:{key}": value})
 
 
-def test_every_wrong_setting_is_named_at_once() -> None:
+def test_every_wrong_setting_is_named_in_one_error() -> None:
     with pytest.raises(DefinitionError, match=r"(?s)idle_minutes.*concurrent_runs"):
         load_settings({"slackwater:idle_minutes": 0, "slackwater:concurrent_runs": 1001})
 
@@ -114,7 +114,7 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
     assert environment["OUTBOUND_ALLOW"] == "10.20.0.0/16,files.example:8443"
 
 
-def test_a_project_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_project_is_named(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path / "nowhere")
     with pytest.raises(DefinitionError, match="nowhere"):
         synthesise(tmp_path / "cdk.out", settings=settings, artefacts=placeholder_artefacts(tmp_path))
@@ -149,6 +149,6 @@ def test_an_unreadable_machine_is_named(tmp_path: Path) -> None:
         read_machine(tmp_path / "none.asl.json")
 
 
-def test_synthesis_looks_nothing_up_in_an_account_or_region(assembly_text: str) -> None:
-    assert "availability-zones" not in assembly_text
-    assert "missing" not in json.loads(assembly_text)
+def test_synthesis_reads_nothing_from_an_account_or_region(assembly_manifest: str) -> None:
+    assert "availability-zones" not in assembly_manifest
+    assert "missing" not in json.loads(assembly_manifest)

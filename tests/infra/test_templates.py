@@ -17,7 +17,7 @@ pytestmark = pytest.mark.infra
 _BUCKETS = {"Raw", "Exchange", "Warehouse"}
 
 
-def test_nothing_runs_but_our_own_functions(assembly: Assembly) -> None:
+def test_only_our_own_functions_run(assembly: Assembly) -> None:
     functions = assembly.resources("AWS::Lambda::Function").values()
     names = {function["Properties"]["FunctionName"] for function in functions}
     assert names == {
@@ -52,19 +52,19 @@ def test_no_function_has_more_environment_variables_than_it_needs(assembly: Asse
     }
 
 
-def test_functions_have_the_memory_that_their_work_takes(assembly: Assembly) -> None:
+def test_functions_have_the_memory_that_their_work_needs(assembly: Assembly) -> None:
     memory = {
         function["Properties"]["FunctionName"].removeprefix("slackwater-"): function["Properties"]["MemorySize"]
         for function in assembly.resources("AWS::Lambda::Function").values()
     }
     assert {name: memory[name] for name in ("check-days", "compare-versions", "notify-change")} == {
-        "check-days": 1024,  # two days' manifests at once
+        "check-days": 1024,  # two days' manifests in memory
         "compare-versions": 512,
         "notify-change": 512,
     }
 
 
-def test_a_stack_does_not_bind_another_by_its_layer(assembly: Assembly) -> None:
+def test_stacks_do_not_share_a_layer_by_export(assembly: Assembly) -> None:
     exports = [output for template in assembly.templates.values() for output in template["Outputs"]]
     layers = [name for template in assembly.templates.values() for name in template["Resources"] if "Layer" in name]
     assert len(layers) == 3
@@ -87,7 +87,7 @@ def test_buckets_are_private_encrypted_and_reached_by_tls_only(assembly: Assembl
         assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
-def test_what_waits_to_be_stored_is_encrypted_reached_by_tls_only_and_outlives_the_stack(assembly: Assembly) -> None:
+def test_the_event_queue_is_encrypted_reached_by_tls_only_and_outlives_the_stack(assembly: Assembly) -> None:
     queues = {name: queue for name, queue in assembly.resources("AWS::SQS::Queue").items() if "EventBuffer" in name}
     assert len(queues) == 2
     for queue in queues.values():
@@ -107,14 +107,14 @@ def test_what_waits_to_be_stored_is_encrypted_reached_by_tls_only_and_outlives_t
         assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
-def test_messages_are_stored_in_batches_and_tried_again_before_they_are_dead(assembly: Assembly) -> None:
+def test_messages_are_stored_in_batches_and_retried_before_they_become_dead_letters(assembly: Assembly) -> None:
     mapping = assembly.one("AWS::Lambda::EventSourceMapping", "storeevents")
     assert (mapping["BatchSize"], mapping["MaximumBatchingWindowInSeconds"]) == (1000, 5)
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert mapping["ScalingConfig"] == {"MaximumConcurrency": 10}
     queue = assembly.one("AWS::SQS::Queue", "EventBufferQueue")
     function = assembly.one("AWS::Lambda::Function", "storeevents")
-    # What Lambda asks for, so that no message is handed over again while it is being stored.
+    # AWS recommends this minimum, so that no message is delivered again while it is being stored.
     assert queue["VisibilityTimeout"] >= 6 * function["Timeout"] + mapping["MaximumBatchingWindowInSeconds"]
     assert queue["RedrivePolicy"]["maxReceiveCount"] == 5
     assert "EventBufferDeadLetters" in resource_name(queue["RedrivePolicy"]["deadLetterTargetArn"])

@@ -1,4 +1,4 @@
-"""The example's raw objects, made from the package's CSVs as the receiver would, and its stages run in this process."""
+"""The example's raw objects, written from the package's CSVs like the receiver's, and its stages in this process."""
 
 from __future__ import annotations
 

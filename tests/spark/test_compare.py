@@ -260,7 +260,7 @@ def test_a_value_that_is_not_finite_is_a_string_in_a_row_and_not_part_of_a_total
     json.loads(store.get(comparison_uri(PREFIX)), parse_constant=refuse)
 
 
-def test_a_column_that_the_earlier_version_lacks_was_null_there(day):
+def test_a_column_that_the_earlier_version_lacks_counts_as_null(day):
     after = [(*row, weight) for row, weight in zip(ROWS, (1, None, 2), strict=True)]
     comparison = day.of(ROWS, after, SCHEMA, f"{SCHEMA}, weight int")
     assert counts(comparison) == (3, 3, 0, 0, 2)
@@ -298,7 +298,7 @@ def test_keys_may_hold_any_string_and_are_shown_in_order(day):
     assert {row["origin"] for row in day.stored_rows(comparison)} == set(names)
 
 
-def test_a_key_may_be_the_day_alone_and_there_may_be_no_other_column(day):
+def test_the_day_may_be_the_only_key_and_the_only_column(day):
     day.key = ("date",)
     comparison = day.of([(1,)], [(2,)], "flights int")
     assert (comparison.key, comparison.examples[0].key, comparison.rows.changed) == ((), {}, 1)
@@ -431,11 +431,11 @@ def test_a_failure_is_reported_under_the_job_s_own_name(monkeypatch, store):
         "run_job",
         lambda name, work, *, context, report_failure: report_failure("CloudError: gone") or 1,
     )
-    words = ["--project", PROJECT_URI, "--catalog-table", "t", "--comparison"]
-    assert compare_day.main([*words, JOB.model_dump_json()]) == 1
+    arguments = ["--project", PROJECT_URI, "--catalog-table", "t", "--comparison"]
+    assert compare_day.main([*arguments, JOB.model_dump_json()]) == 1
     assert store.get(job_failure_uri(PREFIX, "j")) == b"CloudError: gone"
     with pytest.raises(SystemExit, match="2"):
-        compare_day.main([*words, JOB.model_dump_json().replace(str(DAY), "2013-02-30")])
+        compare_day.main([*arguments, JOB.model_dump_json().replace(str(DAY), "2013-02-30")])
 
 
 def test_the_input_differences_are_reported_unless_a_manifest_is_missing(day, store):

@@ -67,7 +67,7 @@ def test_a_day_without_any_object_gives_an_empty_table(spark, stores, day):
     assert [reference.files for reference in done.values()] == [1, 1]
 
 
-def test_one_flight(spark, stores, day):
+def test_a_day_of_one_flight_is_published(spark, stores, day):
     full = day.with_events("flights", [FLIGHT]).with_events("weather", [WEATHER])
     assert run_whole(full, spark, stores) == [
         {
@@ -92,7 +92,7 @@ def test_all_cancelled_and_no_weather_give_nulls(spark, stores, day):
     assert [row[name] for name in means] == [None] * 5
 
 
-def test_a_null_key_finds_no_weather_and_keeps_its_flight(spark, stores, day):
+def test_a_flight_with_a_null_key_is_kept_without_weather(spark, stores, day):
     nowhere = [{**FLIGHT, "origin": None}, FLIGHT]
     weather = [{**WEATHER, "origin": None}, {**WEATHER, "origin": None}, WEATHER]
     rows = run_whole(day.with_events("flights", nowhere).with_events("weather", weather), spark, stores)
@@ -102,7 +102,7 @@ def test_a_null_key_finds_no_weather_and_keeps_its_flight(spark, stores, day):
     ]
 
 
-def test_a_carrier_of_any_script_stays_itself(spark, stores, day):
+def test_a_carrier_in_any_script_is_unchanged(spark, stores, day):
     rows = run_whole(day.with_events("flights", [{**FLIGHT, "carrier": "航空✈'`"}]), spark, stores)
     assert [row["carrier"] for row in rows] == ["航空✈'`"]
 
@@ -153,7 +153,7 @@ def test_an_older_object_without_a_field_gives_nulls(spark, stores, store, day):
     assert "_event_time" not in row.asDict()
 
 
-def test_a_second_attempt_leaves_the_first_one_alone(spark, stores, store, day):
+def test_a_second_attempt_does_not_change_the_first(spark, stores, store, day):
     first = day.with_events("flights", [FLIGHT]).freeze()
     second = Day(store=store, project=first.project, date=first.date, objects=first.objects, attempt=2)
     done = [attempt.run(spark, stores)["flights_with_weather"] for attempt in (first, second)]

@@ -62,7 +62,7 @@ def read_by(way: int, spark, manifest, stores, monkeypatch, *, columns=None) -> 
 
 @SIZES
 @pytest.mark.parametrize("read_size", [SMALL, LARGE], ids=["read by driver", "read by executors"])
-def test_every_type_comes_back_as_it_went(spark, stores, size, read_size, monkeypatch):
+def test_every_type_is_read_back_unchanged(spark, stores, size, read_size, monkeypatch):
     frame = every_type(spark)
     manifest = write(frame, stores, size)
     back = read_by(read_size, spark, manifest, stores, monkeypatch)
@@ -73,7 +73,7 @@ def test_every_type_comes_back_as_it_went(spark, stores, size, read_size, monkey
 
 
 @SIZES
-def test_timestamps_are_utc_whatever_the_session_says(spark, stores, store, size):
+def test_timestamps_are_utc_in_every_session_timezone(spark, stores, store, size):
     frame = every_type(spark)
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
     try:
@@ -126,7 +126,7 @@ def test_files_are_rolled_at_their_limit(spark, stores, store, size):
     assert read_frame(spark, manifest, stores=stores).agg(sf.sum("id")).first()[0] == sum(range(30_000))
 
 
-def test_a_small_input_that_grows_goes_by_the_executors(spark, stores, monkeypatch):
+def test_a_small_input_that_grows_is_written_by_the_executors(spark, stores, monkeypatch):
     monkeypatch.setattr(exchange, "DRIVER_ROWS", 10)
     grown = observe_rows(spark.range(0, 100, 1, 4), "grow")
     manifest = write(grown, stores, SMALL)
@@ -207,7 +207,7 @@ def test_the_reference_is_small_and_names_the_manifest(spark, stores, store):
         ("SELECT 'a' COLLATE UNICODE_CI AS name", "'name'"),
     ],
 )
-def test_what_arrow_cannot_carry_is_refused_by_name(spark, stores, query, named):
+def test_a_type_without_an_arrow_equivalent_is_refused_by_name(spark, stores, query, named):
     with pytest.raises(DefinitionError, match=named):
         write(spark.sql(query), stores, SMALL)
 

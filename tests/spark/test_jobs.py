@@ -26,9 +26,9 @@ RUN = json.dumps(
 )  # fmt: skip
 
 
-def run(*words: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *words],
+        [sys.executable, *arguments],
         check=False,
         cwd=folder,
         env={**os.environ, **WORKERS, **environment},
@@ -39,7 +39,7 @@ def run(*words: str, folder: Path, **environment: str) -> subprocess.CompletedPr
 
 
 def test_a_day_on_executors_of_their_own(store, tmp_path):
-    """Every exchange goes by the executors, which are processes of their own with folders of their own."""
+    """Executors are separate processes with separate folders, and write every exchange."""
     nyc_day(store, "2013-03-10", tmp_path)
     done = run(
         *("-m", "tests.spark.cluster_day", str(store.root), "2013-03-10"),
@@ -48,16 +48,16 @@ def test_a_day_on_executors_of_their_own(store, tmp_path):
         SPARK_LOCAL_HOSTNAME="localhost",
     )
     assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout.splitlines()[-1])
-    assert_same_table(answer["table"], daily_delays(tmp_path, "2013-03-10"))
-    assert answer["files"] >= 2
-    assert set(answer["writers"]).isdisjoint({answer["driver"]})
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert_same_table(result["table"], daily_delays(tmp_path, "2013-03-10"))
+    assert result["files"] >= 2
+    assert set(result["writers"]).isdisjoint({result["driver"]})
 
 
-def test_a_failing_job_says_why_and_exits_with_one(tmp_path):
-    words = ["--project", "s3://assets/project.json", "--stage", "s", "--catalog-table", "t", "--run", RUN]
+def test_a_failing_job_prints_its_error_and_exits_with_1(tmp_path):
+    options = ["--project", "s3://assets/project.json", "--stage", "s", "--catalog-table", "t", "--run", RUN]
     done = run(
-        *(str(ROOT / "glue_jobs" / "run_stage.py"), *words),
+        *(str(ROOT / "glue_jobs" / "run_stage.py"), *options),
         folder=tmp_path,
         AWS_ENDPOINT_URL="http://127.0.0.1:9",
         AWS_ACCESS_KEY_ID="x",
@@ -83,8 +83,8 @@ def test_a_failing_job_says_why_and_exits_with_one(tmp_path):
     ],
 )
 def test_a_malformed_argument_is_named_with_its_faults(tmp_path, job, argument, value, message):
-    words = ["--project", "p", "--catalog-table", "t"]
-    done = run(str(ROOT / "glue_jobs" / f"{job}.py"), *words, argument, value, folder=tmp_path)
+    options = ["--project", "p", "--catalog-table", "t"]
+    done = run(str(ROOT / "glue_jobs" / f"{job}.py"), *options, argument, value, folder=tmp_path)
     assert done.returncode == 2
     assert f"argument {argument}: not a " in done.stderr
     assert message in done.stderr

@@ -76,7 +76,7 @@ def snapshots(spark, table) -> int:
     return spark.table(f"{table}.snapshots").where("summary['slackwater.run-id'] IS NOT NULL").count()
 
 
-def test_a_first_day_makes_the_table(spark, store, publish, table):
+def test_the_first_day_creates_the_table(spark, store, publish, table):
     publication = publish(ROWS)
     assert rows_of(spark, table) == [(date(2013, 3, 8), *row) for row in ROWS]
     assert (publication.rows, publication.replaced, publication.table) == (2, 0, table)
@@ -125,7 +125,7 @@ def test_an_empty_result_leaves_no_stale_row(spark, publish, table):
     assert publish([], attempt=3).replaced == 0
 
 
-def test_fewer_rows_than_stand_published_are_refused_unless_that_is_allowed(spark, publish, table):
+def test_fewer_rows_than_published_are_refused_unless_allowed(spark, publish, table):
     publish(ROWS)
     publish(ROWS, "2013-03-09")
     with pytest.raises(AuditFailed, match=r"1 rows would replace the 2 .* run the day with --allow-fewer"):
@@ -150,7 +150,7 @@ def test_an_attempt_that_died_after_its_commit_does_not_commit_again(spark, stor
     assert spark.table(f"{table}.refs").where("type = 'TAG'").count() == 1
 
 
-def test_days_published_at_once_lose_nothing(spark, stores, publish, table):
+def test_days_published_concurrently_lose_no_rows(spark, stores, publish, table):
     """The table does not exist yet either: both create it."""
     days = [f"2013-03-{day:02}" for day in range(1, 7)]
     jobs = [publish.job(ROWS, day) for day in days]
@@ -161,7 +161,7 @@ def test_days_published_at_once_lose_nothing(spark, stores, publish, table):
     assert len(rows_of(spark, table)) == 12
 
 
-def test_days_published_at_once_may_all_bring_the_same_new_column(spark, stores, publish, table):
+def test_days_published_concurrently_may_add_the_same_column(spark, stores, publish, table):
     publish(ROWS)
     days = [f"2013-04-{day:02}" for day in range(1, 5)]
     wider = [(*row, 1) for row in ROWS]
@@ -172,7 +172,7 @@ def test_days_published_at_once_may_all_bring_the_same_new_column(spark, stores,
     assert sorted(row[-1] or 0 for row in rows_of(spark, table)) == [0] * 2 + [1] * 8
 
 
-def test_one_day_published_twice_at_once_ends_in_one_of_them(spark, stores, publish, table):
+def test_one_of_two_concurrent_publications_of_a_day_remains(spark, stores, publish, table):
     publish(ROWS, "2013-03-01")
     jobs = [publish.job([("EWR", "UA", number, 0.0)], run_id=f"{number}" * 32) for number in range(3)]
     with ThreadPoolExecutor(3) as pool:
@@ -180,7 +180,7 @@ def test_one_day_published_twice_at_once_ends_in_one_of_them(spark, stores, publ
     assert len([row for row in rows_of(spark, table) if row[0] == date(2013, 3, 8)]) == 1
 
 
-def test_a_tag_that_loses_its_race_is_tried_again_and_nothing_else_is(monkeypatch):
+def test_only_a_tag_that_loses_a_race_is_retried(monkeypatch):
     monkeypatch.setattr(warehouse.time, "sleep", lambda seconds: None)
     tries: list[int] = []
 
@@ -201,7 +201,7 @@ def test_a_tag_that_loses_its_race_is_tried_again_and_nothing_else_is(monkeypatc
         warehouse.retry_on_conflict(lambda: change(lost, 999))
 
 
-def test_a_stale_table_in_this_session_loses_nothing(spark, publish, table):
+def test_a_stale_table_in_the_session_loses_no_rows(spark, publish, table):
     """The frame that overwrites is planned before another day's commit, and committed after it."""
     publish(ROWS)
     planned = publishing.with_date(spark.createDataFrame(ROWS, SCHEMA), date(2013, 3, 8))
@@ -228,7 +228,7 @@ def test_a_stale_table_in_this_session_loses_nothing(spark, publish, table):
         ([("x", "y", "z")], "origin string, carrier string, Date string", r"have a column 'Date'"),
     ],
 )
-def test_rows_that_are_not_fit_are_refused_and_the_table_is_untouched(spark, publish, table, case):
+def test_invalid_rows_are_refused_and_the_table_is_unchanged(spark, publish, table, case):
     rows, schema, message = case
     publish(ROWS)
     with pytest.raises(AuditFailed, match=message):

@@ -1,4 +1,4 @@
-"""Sources as steps see them: objects that the receiver has written, each id once in its partition."""
+"""Sources as steps see them: each id of the receiver's objects once in its partition."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_an_id_in_two_hours_is_two_events(partitions):
     assert source.ids() == [("a", 1), ("a", 2)]
 
 
-def test_integers_are_ids_too(partitions):
+def test_ids_may_be_integers(partitions):
     fields = {"id": "int64", "count": "int64", "at": "timestamp"}
     source = partitions(fields=fields)
     source.push(event(2**62, count=1), event(-1, count=1))

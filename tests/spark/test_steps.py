@@ -47,7 +47,7 @@ def test_an_inner_join_drops_rows_without_a_match(sides, many):
     assert rows(apply("join", sides, keys=["k"], how="inner", take=["w"], many=many)) == [(1, "a", "x")]
 
 
-def test_no_column_needs_to_be_taken(sides):
+def test_a_join_may_add_no_column(sides):
     assert rows(apply("join", sides, keys=["k"], how="inner", take=[])) == [(1, "a")]
 
 
@@ -71,7 +71,7 @@ def test_missing_columns_are_reported(sides, parameters, message):
         apply("join", sides, how="left", **parameters)
 
 
-def test_keys_of_different_types_are_not_guessed_equal(spark, sides):
+def test_keys_of_different_types_are_refused(spark, sides):
     sides["right"] = sides["right"].selectExpr("CAST(k AS string) AS k", "v")
     with pytest.raises(DefinitionError, match="keys: k is int in left and string in right"):
         apply("join", sides, keys=["k"], how="left")
@@ -107,7 +107,7 @@ def test_two_queries_of_one_input_name_do_not_mix(spark):
     assert [frame.first()["n"] for frame in frames] == [2, 3]
 
 
-def test_settings_are_as_before(spark, sides):
+def test_session_settings_are_restored(spark, sides):
     names = ["spark.sql.runSQLOnFiles", "spark.sql.variable.substitute", "spark.sql.execution.arrow.maxBytesPerBatch"]
     before = [spark.conf.get(name) for name in names]
     apply("sql", sides, query="SELECT 1 AS one")
@@ -116,7 +116,7 @@ def test_settings_are_as_before(spark, sides):
     assert [spark.conf.get(name) for name in names] == before
 
 
-def test_the_environment_stays_out_of_queries(spark, sides):
+def test_queries_cannot_read_the_environment(spark, sides):
     assert rows(apply("sql", sides, query="SELECT '${env:PATH}' AS path")) == [("${env:PATH}",)]
 
 
@@ -166,7 +166,7 @@ def test_sparks_own_parser_refuses_what_the_other_parser_accepts(spark, sides, q
         "SELECT (SELECT max(v) FROM right) AS m, EXISTS (SELECT 1 FROM left) AS e",
     ],
 )
-def test_every_kind_of_query_runs(sides, query):
+def test_every_type_of_query_runs(sides, query):
     apply("sql", sides, query=query).collect()
 
 
@@ -194,7 +194,7 @@ def test_steps_of_one_stage_are_counted_each(spark, stores, sides):
     assert counts == tuple(StepCount(step=s, rows_out=n) for s, n in (("joined", 3), ("some", 2), ("total", 1)))
 
 
-def test_a_step_that_spark_leaves_out_is_counted_all_the_same(spark, stores, sides):
+def test_a_step_that_spark_optimizes_away_is_counted(spark, stores, sides):
     definition = pipeline(all=sql("SELECT * FROM left", "left"), none=sql("SELECT * FROM all WHERE false", "all"))
     (stage,) = stages(definition)
     results = apply_stage(definition, stage, sides)

@@ -1,4 +1,4 @@
-"""What is measured: names, units, dimensions, the line that puts a value, and which answers count as what."""
+"""Metrics: names, units, dimensions, the log line of a value, and the metrics of each response."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ OPERATIONS = ROOT / "docs" / "operations.md"
 
 
 @pytest.fixture(autouse=True)
-def a_function_has_a_service_name(monkeypatch):
-    """As in Lambda, where powertools would make a dimension of it."""
+def powertools_service_name(monkeypatch):
+    """Set the service name as in Lambda, where powertools would add it as a dimension."""
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "record_run")
 
 
-def put(capsys):
-    """What has been put since this was asked last: metric, dimensions, values."""
+def read_put_metrics(capsys):
+    """Return the metrics put since the last call: name, dimensions, values."""
     lines = capsys.readouterr().out.splitlines()
     return [(datum.name, datum.dimensions, datum.values) for line in lines for datum in read_metrics(line)]
 
@@ -47,11 +47,11 @@ def test_a_metric_is_put_in_one_line_with_its_unit_and_its_one_dimension(capsys,
     assert (datum.dimensions, datum.values) == ({metric.dimension.value: "of"}, (3.0,))
 
 
-@pytest.mark.parametrize("given", [{}, {"source": "flights"}, {"pipeline": "p", "source": "flights"}])
-def test_a_metric_of_a_pipeline_is_put_for_nothing_else(capsys, given):
+@pytest.mark.parametrize("dimensions", [{}, {"source": "flights"}, {"pipeline": "p", "source": "flights"}])
+def test_a_metric_of_a_pipeline_needs_exactly_the_pipeline_dimension(capsys, dimensions):
     with pytest.raises(ValueError, match="RunsFailed has the dimension pipeline, not "):
-        put_metric(Metric.RUNS_FAILED, 1, **given)
-    assert put(capsys) == []
+        put_metric(Metric.RUNS_FAILED, 1, **dimensions)
+    assert read_put_metrics(capsys) == []
 
 
 def test_bytes_are_bytes_and_hours_have_no_unit():
@@ -59,7 +59,7 @@ def test_bytes_are_bytes_and_hours_have_no_unit():
     assert {metric for metric in Metric if metric.unit is Unit.NONE} == {Metric.HOURS_SINCE_ARRIVAL}
 
 
-def test_what_comes_in_is_of_sources_and_what_is_made_of_it_of_pipelines():
+def test_metrics_of_inputs_have_the_source_dimension_and_all_others_the_pipeline_dimension():
     of_sources = {metric for metric in Metric if metric.dimension is Dimension.SOURCE}
     assert of_sources == {m for m in Metric if m.value.startswith(("Events", "Files", "Hours"))}
 
@@ -72,32 +72,36 @@ def test_the_page_for_operators_names_every_metric_with_unit_and_dimension(metri
     assert (unit, dimension) == (metric.unit.value, metric.dimension.value)
 
 
-def test_a_batch_is_counted_by_what_became_of_its_events(capsys):
-    answer = {"batch_id": "b", "accepted": 3, "duplicates": 0, "rejected": [{"index": 0, "reason": "r"}]}
-    receive_events.count_events("weather", ApiResponse(status=202, body=answer))
+def test_a_batch_is_counted_by_the_outcome_of_its_events(capsys):
+    body = {"batch_id": "b", "accepted": 3, "duplicates": 0, "rejected": [{"index": 0, "reason": "r"}]}
+    receive_events.count_events("weather", ApiResponse(status=202, body=body))
     of = {"source": "weather"}
-    assert put(capsys) == [("EventsAccepted", of, (3.0,)), ("EventsRejected", of, (1.0,))]
+    assert read_put_metrics(capsys) == [("EventsAccepted", of, (3.0,)), ("EventsRejected", of, (1.0,))]
 
 
 def test_a_batch_that_was_refused_counts_for_no_source(capsys):
     receive_events.count_events("no such source", error_response(404, "no_such_source", "there is none"))
-    assert put(capsys) == []
+    assert read_put_metrics(capsys) == []
 
 
-def test_a_file_that_was_taken_is_counted_with_its_events(capsys):
+def test_a_stored_file_is_counted_with_its_events(capsys):
     fetch_file.count_file("flights", FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
     of = {"source": "flights"}
-    assert put(capsys) == [("FilesStored", of, (1.0,)), ("EventsAccepted", of, (7.0,)), ("EventsRejected", of, (2.0,))]
+    assert read_put_metrics(capsys) == [
+        ("FilesStored", of, (1.0,)),
+        ("EventsAccepted", of, (7.0,)),
+        ("EventsRejected", of, (2.0,)),
+    ]
 
 
 @pytest.mark.parametrize("state", ["unchanged", "duplicate", "vanished", "busy"])
-def test_a_file_that_was_not_taken_is_not_counted(capsys, state):
+def test_a_file_that_was_not_stored_is_not_counted(capsys, state):
     fetch_file.count_file("flights", FetchResult(path="f.csv", state=state, bytes=10))
-    assert put(capsys) == []
+    assert read_put_metrics(capsys) == []
 
 
 class Ended:
-    """A recorder whose run is in a state, and ends by being recorded."""
+    """A recorder of one run, which ends when its end is recorded."""
 
     def __init__(self, state):
         self.record, self.table = state, self
@@ -135,16 +139,16 @@ RUN = Run(
         ({"event": "published"}, "RunsPublished"),
     ],
 )
-def test_a_run_that_has_ended_is_counted_once_however_often_that_is_told(capsys, monkeypatch, event, counted):
+def test_an_ended_run_is_counted_once_even_if_its_end_is_recorded_repeatedly(capsys, monkeypatch, event, counted):
     recorder = Ended(RunState.RUNNING)
     monkeypatch.setattr(record_run, "build_recorder", lambda: recorder)
     for _ in range(2):
         record_run.handler({**event, "run": RUN.model_dump()}, None)
-    assert put(capsys) == [(counted, {"pipeline": "daily_delays"}, (1.0,))]
+    assert read_put_metrics(capsys) == [(counted, {"pipeline": "daily_delays"}, (1.0,))]
 
 
 class ProjectFile:
-    """A store that holds the project, and nothing else."""
+    """A store that contains only the project."""
 
     def __init__(self, client):
         pass
@@ -153,7 +157,7 @@ class ProjectFile:
         return load_project(ROOT / "examples" / "nyc_flights").model_dump_json(by_alias=True).encode()
 
 
-def test_a_run_that_was_lost_is_counted_as_failed(capsys, monkeypatch):
+def test_a_lost_run_is_counted_as_failed(capsys, monkeypatch):
     for name in ("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"):
         monkeypatch.setenv(name, name.lower())
     for module in (freeze_inputs, inputs):
@@ -162,4 +166,4 @@ def test_a_run_that_was_lost_is_counted_as_failed(capsys, monkeypatch):
     freeze_inputs.build_freezer.cache_clear()
     freeze_inputs.build_freezer().on_run_lost("daily_delays")
     freeze_inputs.build_freezer.cache_clear()
-    assert put(capsys) == [("RunsFailed", {"pipeline": "daily_delays"}, (1.0,))]
+    assert read_put_metrics(capsys) == [("RunsFailed", {"pipeline": "daily_delays"}, (1.0,))]

@@ -37,7 +37,7 @@ def test_the_example_is_valid_and_survives_json():
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "fragments"),
     [
         (SOURCE | {"timstamp": {}}, ["feed.yaml", "timstamp", "Extra inputs"]),
         (SOURCE | {"timestamp": {"field": "when"}}, ["feed.yaml", "timestamp.field 'when'", "fields"]),
@@ -52,7 +52,7 @@ def test_the_example_is_valid_and_survives_json():
         ("", ["feed.yaml", "NoneType"]),
     ],
 )
-def test_errors_in_sources_name_file_and_field(tmp_path, source, words):
+def test_errors_in_sources_name_file_and_field(tmp_path, source, fragments):
     if source == "":
         write(tmp_path)
         (tmp_path / "sources" / "feed.yaml").write_text("")
@@ -60,12 +60,12 @@ def test_errors_in_sources_name_file_and_field(tmp_path, source, words):
         write(tmp_path, source=source)
     with pytest.raises(DefinitionError) as error:
         load_project(tmp_path)
-    for word in words:
-        assert word in str(error.value)
+    for fragment in fragments:
+        assert fragment in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "fragments"),
     [
         ({"sources": ["feeds"]}, ["totals.yaml", "no source 'feeds'", "feed"]),
         ({"timezone": "New York"}, ["no such time zone: 'New York'"]),
@@ -96,12 +96,12 @@ def test_errors_in_sources_name_file_and_field(tmp_path, source, words):
         ),
     ],
 )
-def test_errors_in_pipelines_name_the_field(tmp_path, change, words):
+def test_errors_in_pipelines_name_the_field(tmp_path, change, fragments):
     write(tmp_path, pipeline=PIPELINE | change)
     with pytest.raises(DefinitionError) as error:
         load_project(tmp_path)
-    for word in words:
-        assert word in str(error.value)
+    for fragment in fragments:
+        assert fragment in str(error.value)
 
 
 def test_a_missing_or_empty_folder_is_an_error(tmp_path):

@@ -6,6 +6,9 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import NoRegionError
+
+from slackwater.errors import InputError
 
 CONFIG = Config(
     # botocore waits 60 seconds for a connection, longer than the API's function may run.
@@ -23,5 +26,13 @@ CONFIG = Config(
 
 
 def client(service: str, *, session: boto3.session.Session | None = None) -> Any:
-    """Return a client of `service` for the region, credentials and endpoint of the environment, or of `session`."""
-    return (session or boto3.session.Session()).client(service, config=CONFIG)
+    """Return a client of `service` for the region, credentials and endpoint of the environment, or of `session`.
+
+    Raises `InputError` when neither names a region.
+    """
+    try:
+        return (session or boto3.session.Session()).client(service, config=CONFIG)
+    except NoRegionError as error:
+        raise InputError(
+            "no AWS region is set: set AWS_REGION, or start the local cloud with `slackwater local up`"
+        ) from error

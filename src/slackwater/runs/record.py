@@ -175,7 +175,7 @@ class DayRecord(Record):
     may hold its rows instead."""
     published: PublishedRun | None = None
     notified_attempt: int = 0
-    """The attempt whose output people know: the first published one, later the last one they were notified of."""
+    """The attempt that people were last notified of; the first published one counts as known."""
     notification_claim: NotificationClaim | None = None
 
     @property

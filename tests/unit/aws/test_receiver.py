@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 
 
 class Dynamo:
-    """As much of DynamoDB as the file cache asks for: a condition is about the revision that was seen."""
+    """The DynamoDB operations that the file cache uses; every condition compares the revision."""
 
     def __init__(self, *keys: str) -> None:
         self.keys = keys
@@ -25,9 +25,9 @@ class Dynamo:
         return tuple(item[key]["S"] for key in self.keys)
 
     def put_item(self, *, Item, ConditionExpression, ExpressionAttributeValues, **_):  # noqa: N803
-        there = self.items.get(self._key(Item), {})
+        stored = self.items.get(self._key(Item), {})
         assert "revision" in ConditionExpression
-        if there.get("revision", {"N": "0"}) != ExpressionAttributeValues[":read"]:
+        if stored.get("revision", {"N": "0"}) != ExpressionAttributeValues[":read"]:
             raise ClientError({"Error": {"Code": "ConditionalCheckFailedException", "Message": "no"}}, "PutItem")
         self.items[self._key(Item)] = Item
 
@@ -42,17 +42,17 @@ class Dynamo:
 
     def paginate(self, *, ExpressionAttributeValues, ConsistentRead, **_):  # noqa: N803
         assert ConsistentRead
-        wanted = ExpressionAttributeValues[":source"]["S"]
+        source = ExpressionAttributeValues[":source"]["S"]
         for key, item in sorted(self.items.items()):
-            if key[0] == wanted:
+            if key[0] == source:
                 yield {"Items": [item]}
 
 
 class Glue:
-    """A table that keeps partitions; those of the hour 23 cannot be made."""
+    """A table that keeps partitions; those of hour 23 cannot be created."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[str, ...], str] = {}
+        self.partitions: dict[tuple[str, ...], str] = {}
         self.calls: list[int] = []
 
     def batch_create_partition(self, *, DatabaseName, TableName, PartitionInputList):  # noqa: N803
@@ -60,11 +60,11 @@ class Glue:
         errors = []
         for item in PartitionInputList:
             values = (DatabaseName, TableName, *item["Values"])
-            code = "AlreadyExistsException" if values in self.known else "InternalServiceException"
-            if values in self.known or item["Values"][1] == "23":
+            code = "AlreadyExistsException" if values in self.partitions else "InternalServiceException"
+            if values in self.partitions or item["Values"][1] == "23":
                 errors.append({"PartitionValues": item["Values"], "ErrorDetail": {"ErrorCode": code}})
             else:
-                self.known[values] = item["StorageDescriptor"]["Location"]
+                self.partitions[values] = item["StorageDescriptor"]["Location"]
         return {"Errors": errors}
 
 
@@ -79,7 +79,7 @@ class TestFileCache:
         cache.save(FileEntry(source="b", path="x"))
         assert cache.entries("a") == [saved]
 
-    def test_of_two_writers_the_second_is_refused(self):
+    def test_the_second_of_two_concurrent_writes_is_refused(self):
         cache = DynamoFileCache(Dynamo("source", "path"), "files")
         seen = cache.save(FileEntry(source="a", path="x"))
         cache.save(seen.model_copy(update={"rows": 1}))
@@ -88,7 +88,7 @@ class TestFileCache:
                 cache.save(late)
         assert cache.get("a", "x").rows == 1
 
-    def test_a_content_is_kept_beside_the_entries(self):
+    def test_contents_are_stored_apart_from_entries(self):
         cache = DynamoFileCache(Dynamo("source", "path"), "files")
         new = Content(source="a", content_sha256="sha", received_at=datetime(2013, 3, 8, tzinfo=UTC), first_path="x")
         saved = cache.save_content(new)
@@ -101,28 +101,28 @@ class TestFileCache:
 
 
 class TestPartitions:
-    def test_they_are_registered_a_hundred_at_once_and_once(self):
+    def test_partitions_are_registered_once_and_in_batches_of_100(self):
         glue = Glue()
         registry = PartitionRegistry(glue, database="raw_db", raw_bucket="raw")
         partitions = [Partition(f"2013-03-{day:02d}", f"{hour:02d}") for day in range(1, 11) for hour in range(23)]
         registry.register("weather", partitions)
         assert glue.calls == [100, 100, 30]
-        assert len(glue.known) == 230
-        where = glue.known["raw_db", "weather", "2013-03-01", "05"]
-        assert where == "s3://raw/raw/source=weather/date=2013-03-01/hour=05/"
+        assert len(glue.partitions) == 230
+        location = glue.partitions["raw_db", "weather", "2013-03-01", "05"]
+        assert location == "s3://raw/raw/source=weather/date=2013-03-01/hour=05/"
         registry.register("weather", partitions)
         assert len(glue.calls) == 3
         registry.register("flights", partitions[:1])
         assert glue.calls[3:] == [1]
 
-    def test_those_that_exist_are_no_error(self):
+    def test_existing_partitions_are_accepted(self):
         glue = Glue()
         for _ in range(2):
             registry = PartitionRegistry(glue, database="raw_db", raw_bucket="raw")
             registry.register("weather", [Partition("2013-03-01", "05")])
         assert glue.calls == [1, 1]
 
-    def test_any_other_error_is_and_is_tried_again(self):
+    def test_a_failed_partition_is_reported_and_registered_again_next_time(self):
         glue = Glue()
         registry = PartitionRegistry(glue, database="raw_db", raw_bucket="raw")
         for _ in range(2):

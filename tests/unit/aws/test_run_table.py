@@ -16,7 +16,7 @@ def dynamodb():
     return boto3.client("dynamodb", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
 
 
-def asked(**more):
+def expected_query(**more):
     return {
         "TableName": "runs",
         "KeyConditionExpression": "pipeline = :pipeline AND begins_with(#item, :prefix)",
@@ -32,13 +32,13 @@ def test_all_days_of_a_pipeline_are_read_page_by_page(dynamodb):
     items = [{"record": {"S": day.model_dump_json()}} for day in days]
     last = {"pipeline": {"S": "p"}, "item": {"S": "day#2013-03-09"}}
     with Stubber(dynamodb) as stub:
-        stub.add_response("query", {"Items": items[:2], "LastEvaluatedKey": last}, asked())
-        stub.add_response("query", {"Items": items[2:]}, asked(ExclusiveStartKey=last))
+        stub.add_response("query", {"Items": items[:2], "LastEvaluatedKey": last}, expected_query())
+        stub.add_response("query", {"Items": items[2:]}, expected_query(ExclusiveStartKey=last))
         assert DynamoRunTable(dynamodb, "runs").days("p") == days
         stub.assert_no_pending_responses()
 
 
-def test_days_that_may_not_be_read_are_told_as_such(dynamodb):
+def test_denied_access_to_the_days_is_reported(dynamodb):
     with Stubber(dynamodb) as stub:
         stub.add_client_error("query", "AccessDeniedException", "no")
         with pytest.raises(AccessDenied, match="could not read the days of p"):

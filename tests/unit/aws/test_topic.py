@@ -28,17 +28,17 @@ OK = "<PublishResponse><PublishResult><MessageId>id-1</MessageId></PublishResult
 
 
 class Wire:
-    """What would have been sent, each time that it would, and what is answered."""
+    """Records the requests to SNS and returns one response to each."""
 
-    def __init__(self, answer, status=200):
-        self.answer, self.status, self.requests = answer, status, []
+    def __init__(self, body, status=200):
+        self.body, self.status, self.requests = body, status, []
 
     def __call__(self, request, **_):
         self.requests.append(request)
-        if isinstance(self.answer, Exception):
-            raise self.answer
+        if isinstance(self.body, Exception):
+            raise self.body
         response = AWSResponse(request.url, self.status, {}, None)
-        response._content = self.answer.encode()
+        response._content = self.body.encode()
         return response
 
 
@@ -51,19 +51,19 @@ def _credentials(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def topic(wire, make=connect):
-    def wired():
-        sns = make()
+def topic(wire, create_client=connect):
+    def connect_to_wire():
+        sns = create_client()
         sns.meta.events.register("before-send.sns.Publish", wire)
         return sns
 
-    return SnsTopic(ARN, connect=wired)
+    return SnsTopic(ARN, connect=connect_to_wire)
 
 
-def tls(why):
-    """What botocore makes of a TLS connection that breaks: the reason is the cause of the cause."""
-    error, between = SSLError(endpoint_url="https://x", error=why), Exception(why)
-    error.__context__, between.__context__ = between, why
+def tls_error(reason):
+    """The error that botocore raises when a TLS connection breaks: the reason is two causes deep."""
+    error, between = SSLError(endpoint_url="https://x", error=reason), Exception(reason)
+    error.__context__, between.__context__ = between, reason
     return error
 
 
@@ -97,10 +97,10 @@ def test_a_message_is_sent_with_the_attributes_by_which_subscriptions_filter():
         (Wire(ConnectTimeoutError(endpoint_url="http://x")), CloudError),
         (Wire(ProxyConnectionError(proxy_url="http://x")), CloudError),
         (Wire(NoCredentialsError()), AccessDenied),
-        (Wire(tls(ssl.SSLCertVerificationError("self-signed certificate"))), CloudError),
+        (Wire(tls_error(ssl.SSLCertVerificationError("self-signed certificate"))), CloudError),
     ],
 )
-def test_a_refusal_means_that_nothing_was_sent(wire, error):
+def test_after_a_refusal_the_message_was_not_sent(wire, error):
     with pytest.raises(error) as raised:
         publish(wire)
     assert not isinstance(raised.value, ResponseLost)
@@ -114,11 +114,11 @@ def test_a_refusal_means_that_nothing_was_sent(wire, error):
         refused("ServiceUnavailable", 503),
         Wire(ReadTimeoutError(endpoint_url="http://x")),
         Wire(ConnectionClosedError(endpoint_url="http://x")),
-        Wire(tls(ssl.SSLError("wrong version number"))),
+        Wire(tls_error(ssl.SSLError("wrong version number"))),
         Wire("not an answer at all"),
     ],
 )
-def test_an_answer_that_was_lost_is_told_apart_and_the_message_is_not_sent_again(wire):
+def test_a_lost_response_has_its_own_error_and_the_message_is_not_sent_again(wire):
     with pytest.raises(ResponseLost, match="no answer to publishing"):
         publish(wire)
     assert len(wire.requests) == 1
@@ -126,36 +126,36 @@ def test_an_answer_that_was_lost_is_told_apart_and_the_message_is_not_sent_again
 
 @contextmanager
 def server(monkeypatch, scheme, serve):
-    """Have what is sent to SNS taken by one call of `serve`, which gets the connection."""
+    """Connect SNS clients to a server that passes one connection to `serve`."""
 
-    def take():
+    def accept():
         connection, _ = listening.accept()
         with connection:
             serve(connection)
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"{scheme}://127.0.0.1:{listening.getsockname()[1]}")
-        thread = threading.Thread(target=take)
+        thread = threading.Thread(target=accept)
         thread.start()
         yield
         thread.join()
 
 
-def test_a_request_that_was_taken_whole_before_the_connection_broke_may_have_been_sent(monkeypatch):
-    taken = []
+def test_a_connection_that_breaks_after_the_request_is_a_lost_response(monkeypatch):
+    requests = []
 
     def break_off(connection):
         request = b""
         while b"2013-03-10" not in request:  # the last attribute's value ends the body
             request += connection.recv(65_536)
-        taken.append(request)
+        requests.append(request)
 
     with server(monkeypatch, "http", break_off), pytest.raises(ResponseLost, match="no answer to publishing"):
         SnsTopic(ARN).publish(subject="s", body="b", attributes={"date": "2013-03-10"})
-    assert [request.count(b"Action=Publish") for request in taken] == [1]
+    assert [request.count(b"Action=Publish") for request in requests] == [1]
 
 
-def test_a_tls_connection_that_breaks_is_not_taken_for_a_refusal(monkeypatch):
+def test_a_tls_connection_that_breaks_is_a_lost_response(monkeypatch):
     def garble(connection):
         connection.recv(65_536)
         connection.sendall(b"HTTP/1.1 500 no\r\n\r\n")
@@ -164,42 +164,42 @@ def test_a_tls_connection_that_breaks_is_not_taken_for_a_refusal(monkeypatch):
         SnsTopic(ARN).publish(subject="s", body="b", attributes={})
 
 
-def test_the_clients_of_everything_else_would_have_sent_it_again(monkeypatch):
+def test_other_clients_would_send_the_message_again(monkeypatch):
     """Why the topic has a client of its own."""
     monkeypatch.setattr("time.sleep", lambda _: None)
     wire = refused("InternalError", 500)
     with pytest.raises(ResponseLost):
-        topic(wire, make=lambda: client("sns")).publish(subject="s", body="b", attributes={})
+        topic(wire, create_client=lambda: client("sns")).publish(subject="s", body="b", attributes={})
     assert len(wire.requests) > 1
 
 
-def test_each_message_has_a_connection_of_its_own():
-    made = []
-    found = SnsTopic(ARN, connect=lambda: made.append(None) or connect())
+def test_each_message_uses_its_own_client():
+    created = []
+    sns_topic = SnsTopic(ARN, connect=lambda: created.append(None) or connect())
     for _ in range(2):
         with pytest.raises(CloudError):
-            found.publish(subject="s", body="b", attributes={"empty": ""})
-    assert len(made) == 2
+            sns_topic.publish(subject="s", body="b", attributes={"empty": ""})
+    assert len(created) == 2
 
 
-@given(text=st.text(max_size=300))
-def test_a_subject_is_one_short_line_of_ascii(text):
-    found = subject_line(text)
-    assert found.isascii()
-    assert found.isprintable()
-    assert len(found) <= MAX_SUBJECT
+@given(string=st.text(max_size=300))
+def test_a_subject_is_one_short_line_of_ascii(string):
+    subject = subject_line(string)
+    assert subject.isascii()
+    assert subject.isprintable()
+    assert len(subject) <= MAX_SUBJECT
 
 
-def test_a_subject_that_fits_stays_as_it_is():
+def test_a_subject_of_up_to_99_characters_is_unchanged():
     assert subject_line("daily_delays 2013-03-10 changed: flights 831 -> 883 (+6.3 %)").endswith("(+6.3 %)")
     assert subject_line("x" * 120) == "x" * 96 + "..."
 
 
 def test_a_body_that_is_too_long_is_cut_at_a_line_with_a_remark():
     line = "å" * 50
-    found = cut("\n".join([line] * 5000))
-    assert len(found.encode()) <= MAX_BODY
-    *lines, blank, remark = found.split("\n")
+    body = cut("\n".join([line] * 5000))
+    assert len(body.encode()) <= MAX_BODY
+    *lines, blank, remark = body.split("\n")
     assert set(lines) == {line}
     assert (blank, remark) == ("", "(The message was too long and has been cut here.)")
     assert cut(line) == line

@@ -96,7 +96,7 @@ def test_messages_are_counted(capsys, sqs, queues):
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 25])
-def test_every_dead_letter_goes_back_as_it_was(capsys, sqs, queues, count):
+def test_every_dead_letter_is_sent_back_unchanged(capsys, sqs, queues, count):
     bodies = [f"body {number}" for number in range(count)]
     sqs.bodies["dead"] = list(bodies)
     assert run(["buffer", "redrive", "--json", *PROJECT]) == 0

@@ -27,7 +27,7 @@ from tests.unit.cli.test_running import BEGIN, PUBLICATION, RUN
 pytestmark = pytest.mark.unit
 
 PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
-WORDS = ["diff", "daily_delays", "--date", "2013-03-10", "--project", str(PROJECT)]
+ARGUMENTS = ["diff", "daily_delays", "--date", "2013-03-10", "--project", str(PROJECT)]
 URI = "s3://exchange/comparisons/daily_delays/2013-03-10/1-2/comparison.json"
 STATES = ["Choose the versions", "Decide whether to compare", "Compare the versions", "Read the comparison"]
 TYPES = {"Decide whether to compare": "Choice"}
@@ -50,8 +50,8 @@ def cloud(monkeypatch):
         states = Executions(types=TYPES, output=reference, error=error, cause=cause)
         states.status = "FAILED" if error else "SUCCEEDED"
         day = DayRecord(pipeline="daily_delays", date="2013-03-10")
-        stands = PublishedRun(run=RUN, publication=PUBLICATION, at=BEGIN)
-        day = day.model_copy(update={"published": stands}) if published else day
+        current_run = PublishedRun(run=RUN, publication=PUBLICATION, at=BEGIN)
+        day = day.model_copy(update={"published": current_run}) if published else day
         session = Session(
             workspace=None,
             project=load_project(PROJECT),
@@ -70,7 +70,7 @@ def cloud(monkeypatch):
 
 def test_the_published_version_is_compared_with_the_one_before(cloud, capsys):
     states = cloud()
-    assert run(WORDS) == 0
+    assert run(ARGUMENTS) == 0
     (call,) = states.started
     payload = json.loads(call["input"])
     assert call["stateMachineArn"] == "arn:compare-day"
@@ -85,32 +85,32 @@ def test_the_published_version_is_compared_with_the_one_before(cloud, capsys):
 
 def test_the_document_is_the_stored_comparison(cloud, capsys):
     cloud()
-    assert run([*WORDS, "--json"]) == 0
+    assert run([*ARGUMENTS, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"comparison": comparison().model_dump(mode="json"), "reason": None}
 
 
 def test_a_single_version_is_no_error(cloud, capsys):
     reason = "2013-03-10 was published once: there is no earlier version"
     cloud(uri="", reason=reason)
-    assert run(WORDS) == 0
+    assert run(ARGUMENTS) == 0
     assert capsys.readouterr().out == f"{reason}\n"
-    assert run([*WORDS, "--json"]) == 0
+    assert run([*ARGUMENTS, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"comparison": None, "reason": reason}
 
 
 def test_a_day_that_was_never_published_and_an_unknown_pipeline_start_nothing(cloud, capsys):
     states = cloud(published=False)
-    assert run(WORDS) == 2
+    assert run(ARGUMENTS) == 2
     assert "daily_delays has published nothing for 2013-03-10 (slackwater run" in capsys.readouterr().err
-    assert run(["diff", "nothing", *WORDS[2:]]) == 2
+    assert run(["diff", "nothing", *ARGUMENTS[2:]]) == 2
     assert "no pipeline 'nothing' in this project" in capsys.readouterr().err
-    assert run([*WORDS[:3], "10.3.2013", *WORDS[4:]]) == 2
+    assert run([*ARGUMENTS[:3], "10.3.2013", *ARGUMENTS[4:]]) == 2
     assert states.started == []
 
 
 def test_the_error_of_a_failed_comparison_is_printed(cloud, capsys):
     cloud(error="ComparisonFailed", cause="CloudError: the table has no tag 2013-03-10-abc-1 any more")
-    assert run(WORDS) == 1
+    assert run(ARGUMENTS) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
         "error: comparing daily_delays for 2013-03-10: CloudError: the table has no tag 2013-03-10-abc-1 any more"
     )
@@ -213,7 +213,7 @@ Inputs, changed since version 1 listed them at 2013-03-11 06:00 UTC
 """
 
 
-def test_the_whole_report(capsys):
+def test_a_report_shows_all_parts_of_a_comparison(capsys):
     show_comparison(busy_comparison())
     shown = capsys.readouterr().out
     assert shown == SCREEN
@@ -231,7 +231,7 @@ def test_a_terminal_shows_the_same_report(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "expected"),
     [
         ({"inputs": ()}, "the input manifest of a version is gone"),
         ({"inputs": (SourceDifference(source="flights", before=Amount(), now=Amount()),)}, "come from the same inputs"),
@@ -240,11 +240,11 @@ def test_a_terminal_shows_the_same_report(monkeypatch, capsys):
         ({"key": ("origin",)}, "version 1 -> 2"),
     ],
 )
-def test_missing_parts_are_named_or_left_out(capsys, changes, words):
+def test_missing_parts_are_named_or_left_out(capsys, changes, expected):
     if "key" in changes:
         changes = {**changes, "examples": (RowChange(change=Change.CHANGED, key={"origin": "EWR"}, values={}),)}
     show_comparison(comparison(**changes))
-    assert words in capsys.readouterr().out
+    assert expected in capsys.readouterr().out
 
 
 def test_the_report_of_a_table_without_key_columns(capsys):

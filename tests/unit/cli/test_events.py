@@ -48,7 +48,7 @@ def test_an_event_too_large_for_any_batch_is_named():
         list(cut_batches([b"x", b"y" * 100], max_bytes=100))
 
 
-def test_a_body_is_the_same_bytes_every_time():
+def test_a_body_has_the_same_bytes_every_time():
     assert encode_body([b"{}", b"[]"]) == encode_body([b"{}", b"[]"])
     assert gzip.decompress(encode_body([b"{}", b"[]"])) == b"{}\n[]\n"
 
@@ -84,7 +84,7 @@ def test_standard_input_is_read(monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"[]", gzip.compress(b"", mtime=0)])
-def test_a_file_without_events_has_none(tmp_path, content):
+def test_a_file_without_events_yields_no_events(tmp_path, content):
     path = tmp_path / "empty"
     path.write_bytes(content)
     assert read_events(str(path)) == []

@@ -1,4 +1,4 @@
-"""The whole command line: exit codes, errors as text and as documents, help."""
+"""The whole command line: exit codes, errors as plain lines and as JSON documents, help."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _no_cloud(monkeypatch, tmp_path):
 
 @pytest.fixture
 def raising(monkeypatch):
-    """Replace all commands by one that raises a given error."""
+    """Replace all commands by one that raises the error of the test."""
 
     def raising(error):
         other = typer.Typer()
@@ -47,7 +47,7 @@ def raising(monkeypatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_every_command_holds_an_example_and_takes_json_and_project(capsys, command):
+def test_help_of_every_command_has_an_example_and_accepts_json_and_project(capsys, command):
     assert run([*command.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     examples = shown.partition("Examples:\n")[2]
@@ -70,19 +70,19 @@ def test_every_command_is_listed_here(capsys):
 def test_every_example_in_the_help_can_be_parsed(capsys, command):
     run([*command.split(), "--help"])
     for line in capsys.readouterr().out.partition("Examples:\n")[2].splitlines():
-        words = shlex.split(line.partition("slackwater ")[2])
+        arguments = shlex.split(line.partition("slackwater ")[2])
         group = main_module.typer.main.get_command(app)
-        context = group.make_context("slackwater", words)
+        context = group.make_context("slackwater", arguments)
         assert context is not None
-        chosen = group.commands[words[0]]
-        rest = words[1:]
+        chosen = group.commands[arguments[0]]
+        rest = arguments[1:]
         if hasattr(chosen, "commands"):
-            chosen, rest = chosen.commands[words[1]], words[2:]
-        assert chosen.make_context(words[0], rest).params
+            chosen, rest = chosen.commands[arguments[1]], arguments[2:]
+        assert chosen.make_context(arguments[0], rest).params
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         ([], "Usage"),
         (["--project", "."], "No such option: --project"),
@@ -108,16 +108,18 @@ def test_every_example_in_the_help_can_be_parsed(capsys, command):
         (["runs", "--project", "/no/such/folder"], "/no/such/folder"),
     ],
 )
-def test_wrong_input_exits_2_and_is_named(capsys, words, expected):
-    project = [] if len(words) < 2 or words[-1] == "--date" or "--project" in words else ["--project", PROJECT]
-    assert run([*words, *project]) == 2
+def test_wrong_input_exits_2_and_is_named(capsys, arguments, expected):
+    project = (
+        [] if len(arguments) < 2 or arguments[-1] == "--date" or "--project" in arguments else ["--project", PROJECT]
+    )
+    assert run([*arguments, *project]) == 2
     captured = capsys.readouterr()
     assert expected in captured.err + captured.out
     assert "Traceback" not in captured.err
 
 
 @pytest.mark.parametrize(
-    ("words", "error_type", "expected"),
+    ("arguments", "error_type", "expected"),
     [
         (["nothing", "--json"], "UsageError", "No such command"),
         (["run", "daily_delays", "--json"], "UsageError", "--date"),
@@ -126,8 +128,8 @@ def test_wrong_input_exits_2_and_is_named(capsys, words, expected):
         (["runs", "--json", "--project", "/no/such/folder"], "DefinitionError", "/no/such/folder"),
     ],
 )
-def test_with_json_an_error_is_the_one_document_on_standard_output(capsys, words, error_type, expected):
-    assert run(words) == 2
+def test_with_json_an_error_is_the_only_document_on_standard_output(capsys, arguments, error_type, expected):
+    assert run(arguments) == 2
     captured = capsys.readouterr()
     error = json.loads(captured.out)["error"]
     assert error["type"] == error_type

@@ -76,7 +76,7 @@ class OneExecution:
 
 
 class Store(FakeObjects):
-    """Objects, and the report at whatever URI it is asked for."""
+    """Objects by URI; every other URI has the report."""
 
     def get(self, uri):
         return REPORT.model_dump_json() if "/checks/" in uri else super().get(uri)
@@ -88,12 +88,12 @@ def view(status, **more):
 
 def monitor(machines, store=None):
     stored = comparison()
-    known = {
+    objects = {
         "s3://exchange/c.json": stored.model_dump_json(),
         "s3://exchange/m.json": compose(stored).model_dump_json(),
     }
     table = SimpleNamespace(day=lambda pipeline, date: DayRecord(pipeline=pipeline, date=date))
-    store = Store(known) if store is None else store
+    store = Store(objects) if store is None else store
     return Monitor(machines=machines, table=table, store=store, machine="monitor-days", exchange_bucket="exchange")
 
 

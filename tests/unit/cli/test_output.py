@@ -1,4 +1,4 @@
-"""Documents, tables, text and progress, on a terminal and in a pipe."""
+"""Documents, tables, lines and progress, on a terminal and in a pipe."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROWS = [["JFK", 1, 0.123456], ["a\x1b[31mb\nc", 1000, None]]
         ((1, "x"), [1, "x"]),
     ],
 )
-def test_values_as_json(capsys, value, expected):
+def test_values_are_converted_to_json(capsys, value, expected):
     output.print_json({"value": value})
     assert json.loads(capsys.readouterr().out) == {"value": expected}
 
@@ -74,7 +74,7 @@ def test_a_table_on_a_terminal_has_a_rule_and_no_control_characters_of_the_data(
     assert "a\\x1b[31mb\\nc" in shown
 
 
-def test_a_narrow_terminal_folds_column_names_and_no_value(monkeypatch):
+def test_a_narrow_terminal_wraps_column_names_and_no_value(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
     monkeypatch.setenv("COLUMNS", "20")
@@ -89,7 +89,7 @@ def test_a_narrow_terminal_folds_column_names_and_no_value(monkeypatch):
     ]
 
 
-def test_a_narrow_terminal_folds_long_text_and_never_cuts_a_number(monkeypatch):
+def test_a_narrow_terminal_wraps_long_strings_and_never_truncates_a_number(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
     monkeypatch.setenv("COLUMNS", "30")
@@ -127,9 +127,9 @@ def test_text_is_coloured_on_a_terminal_only(capsys, monkeypatch):
     assert terminal.getvalue() == "\x1b[32mdone [bold]\x1b[0m\n"
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0 files"), (1, "1 file"), (1200, "1,200 files")])
-def test_counted(count, text):
-    assert counted(count, "file") == text
+@pytest.mark.parametrize(("count", "expected"), [(0, "0 files"), (1, "1 file"), (1200, "1,200 files")])
+def test_counted_nouns_have_the_right_plural(count, expected):
+    assert counted(count, "file") == expected
 
 
 def test_progress_in_a_pipe_is_a_line_for_each_change(capsys):

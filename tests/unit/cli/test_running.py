@@ -124,7 +124,7 @@ def test_the_error_of_a_failed_run_is_one_line(status, error, cause, expected):
         runner(states).result(followed(states)[0][-1])
 
 
-def test_states_are_shown_as_they_pass_and_the_failed_one_as_failed(capsys):
+def test_completed_states_and_the_failed_state_are_shown(capsys):
     failed = [*STATES[:2], "Run joined!", "Record the failure", "Fail the run…"]
     states = FakeStates({"arn:e": [("RUNNING", ["Freeze inputs…"]), ("FAILED", failed)]}, types=TYPES)
     with ProgressBoard() as progress:
@@ -185,7 +185,7 @@ def logs(objects):
     return JobLogs(emr=FakeEmr(JOBS), store=FakeObjects(objects), application="app", prefix="s3://exchange/logs/")
 
 
-def test_the_jobs_of_a_day_are_found_by_their_names_oldest_first():
+def test_the_jobs_of_a_day_are_selected_by_name_and_listed_oldest_first():
     jobs = logs({}).jobs("daily_delays", "2013-03-10")
     assert [(item.id, item.failed) for item in jobs] == [("job1", False), ("job3", True)]
 

@@ -26,18 +26,18 @@ BATCHES = [[b'{"n":0}', b'{"n":1}'], [b'{"n":2}']]
 
 
 class Api:
-    """Gives its answers in order, and keeps the requests."""
+    """Returns its responses in order, and records the requests."""
 
-    def __init__(self, *answers):
-        self.answers = list(answers)
+    def __init__(self, *responses):
+        self.responses = list(responses)
         self.requests = []
 
     def __call__(self, request):
         self.requests.append(request)
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self.responses.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
 
 def accepted(count, *, duplicates=0, rejected=(), status=202):
@@ -45,8 +45,8 @@ def accepted(count, *, duplicates=0, rejected=(), status=202):
     return httpx.Response(status, json=body)
 
 
-def send(*answers, batches=BATCHES):
-    api, waits = Api(*answers), []
+def send(*responses, batches=BATCHES):
+    api, waits = Api(*responses), []
     with httpx.Client(transport=httpx.MockTransport(api)) as http:
         sender = Sender(http=http, api="http://api/", token="secret", correlation_id="c", sleep=waits.append)
         totals = list(sender.send("weather", iter(batches)))
@@ -76,9 +76,9 @@ def test_a_push_without_an_accepted_event_is_not_ok():
     assert not totals.ok
 
 
-@pytest.mark.parametrize("trouble", [httpx.Response(503), httpx.Response(429), httpx.ConnectError("refused")])
-def test_transient_failures_are_retried(trouble):
-    totals, requests, waits = send(trouble, trouble, accepted(1), batches=[[b"{}"]])
+@pytest.mark.parametrize("failure", [httpx.Response(503), httpx.Response(429), httpx.ConnectError("refused")])
+def test_transient_failures_are_retried(failure):
+    totals, requests, waits = send(failure, failure, accepted(1), batches=[[b"{}"]])
     assert totals.accepted == 1
     assert len(requests) == 3
     assert len(waits) == 2
@@ -110,22 +110,22 @@ def test_an_error_response_is_not_retried_and_gives_its_message(status, error):
 
 
 class HoursApi:
-    """Accepts bodies of at most `most` hours, recognises repeated bodies, and rejects events without an hour."""
+    """Accepts bodies of at most `max_hours` hours, recognises repeated bodies, and rejects events without an hour."""
 
-    def __init__(self, most):
-        self.most, self.bodies, self.taken = most, [], []
+    def __init__(self, max_hours):
+        self.max_hours, self.bodies, self.accepted_numbers = max_hours, [], []
 
     def __call__(self, request):
         events = [json.loads(line) for line in gzip.decompress(request.content).splitlines()]
         hours = {event["hour"] for event in events if "hour" in event}
-        if len(hours) > self.most:
+        if len(hours) > self.max_hours:
             return httpx.Response(413, json={"error": {"code": "too_large", "message": f"of {len(hours)} hours"}})
-        known = request.content in self.bodies
+        repeated = request.content in self.bodies
         self.bodies.append(request.content)
         count = sum("hour" in event for event in events)
-        self.taken += [] if known else [event["n"] for event in events if "hour" in event]
+        self.accepted_numbers += [] if repeated else [event["n"] for event in events if "hour" in event]
         rejected = [{"index": n, "reason": "no hour"} for n, event in enumerate(events) if "hour" not in event]
-        return accepted(0 if known else count, duplicates=count if known else 0, rejected=rejected)
+        return accepted(0 if repeated else count, duplicates=count if repeated else 0, rejected=rejected)
 
     def push(self, events, size):
         batches = [events[start : start + size] for start in range(0, len(events), size)]
@@ -145,10 +145,10 @@ def test_a_batch_that_is_too_large_is_sent_in_halves():
     assert (last.events, last.accepted, last.duplicates) == (101, 101 - len(bad), 0)
     assert last.batches == len(totals) == len(api.bodies)
     assert last.rejected == [{"index": n, "reason": "no hour"} for n in bad]
-    assert api.taken == [n for n in range(101) if n not in bad]
+    assert api.accepted_numbers == [n for n in range(101) if n not in bad]
     sent = list(api.bodies)
-    again = api.push(events, 60)[-1]
-    assert (again.events, again.accepted, again.duplicates) == (101, 0, 101 - len(bad))
+    repeated_totals = api.push(events, 60)[-1]
+    assert (repeated_totals.events, repeated_totals.accepted, repeated_totals.duplicates) == (101, 0, 101 - len(bad))
     assert api.bodies == sent * 2
 
 
@@ -159,7 +159,7 @@ def test_a_single_event_that_is_too_large_is_refused_and_those_before_it_stay():
     assert [gzip.decompress(body) for body in api.bodies] == [b'{"n":0}\n{"n":1}\n']
 
 
-def test_the_message_of_the_gateway_is_given_too():
+def test_the_error_message_of_the_gateway_is_reported():
     with pytest.raises(UnknownName, match="Not Found"):
         send(httpx.Response(404, json={"message": "Not Found"}))
     with pytest.raises(CloudError, match="<html>"):
@@ -198,14 +198,14 @@ def session(tmp_path, monkeypatch):
         created.append((partner, sources))
         return SimpleNamespace(plain=f"token{len(created)}")
 
-    def answer(request):
+    def respond(request):
         if request.headers["authorization"] != "Bearer token2":
             return httpx.Response(401, json={"error": {"code": "unauthorized", "message": "no"}})
         return accepted(len(gzip.decompress(request.content).splitlines()))
 
     real = httpx.Client
     vars(session).update(tokens=SimpleNamespace(create=create))
-    monkeypatch.setattr(httpx, "Client", lambda: real(transport=httpx.MockTransport(answer)))
+    monkeypatch.setattr(httpx, "Client", lambda: real(transport=httpx.MockTransport(respond)))
     return session, created
 
 
@@ -217,7 +217,7 @@ def test_a_saved_token_that_is_refused_is_replaced_once(session):
     assert len(created) == 2
 
 
-def test_a_given_token_is_used_and_not_saved(session):
+def test_a_token_from_the_caller_is_used_and_not_saved(session):
     session, created = session
     with pytest.raises(AccessDenied):
         session.push("weather", [b"{}"], token="wrong")

@@ -59,33 +59,33 @@ def store(monkeypatch):
 
 
 @pytest.fixture
-def keep(store):
+def store_rejects(store):
     """Store rejected events as the receiver does."""
 
-    def keep(*records, source="weather", back=0):
+    def store_rejects(*records, source="weather", back=0):
         uri = rejects_uri("raw", source, received_at=day(back), batch_id=records[0].batch_id)
         store.put(uri, to_jsonl(records))
 
-    return keep
+    return store_rejects
 
 
-def answer(capsys, *words):
-    assert run([*words, *PROJECT, "--json"]) == 0
+def run_json(capsys, *arguments):
+    assert run([*arguments, *PROJECT, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def text(capsys, *words):
-    assert run([*words, *PROJECT]) == 0
+def run_text(capsys, *arguments):
+    assert run([*arguments, *PROJECT]) == 0
     return capsys.readouterr().out
 
 
 class TestList:
-    def test_events_are_counted_by_day_source_and_rule_the_latest_day_first(self, capsys, keep):
-        keep(record(0), record(3, RejectionRule.WRONG_TYPE), record(4))
-        keep(record(0, RejectionRule.TOO_OLD, batch=PULLED))
-        keep(record(0), source="flights", back=0)
-        keep(record(7), back=2)
-        assert answer(capsys, "sideline", "list")["days"] == [
+    def test_events_are_counted_by_day_source_and_rule_the_latest_day_first(self, capsys, store_rejects):
+        store_rejects(record(0), record(3, RejectionRule.WRONG_TYPE), record(4))
+        store_rejects(record(0, RejectionRule.TOO_OLD, batch=PULLED))
+        store_rejects(record(0), source="flights", back=0)
+        store_rejects(record(7), back=2)
+        assert run_json(capsys, "sideline", "list")["days"] == [
             {"source": "flights", "date": iso(0), "rejected": 1, "batches": 1, "rules": {"missing": 1}},
             {
                 "source": "weather",
@@ -96,18 +96,18 @@ class TestList:
             },
             {"source": "weather", "date": iso(2), "rejected": 1, "batches": 1, "rules": {"missing": 1}},
         ]
-        assert text(capsys, "sideline", "list", "weather").splitlines() == [
+        assert run_text(capsys, "sideline", "list", "weather").splitlines() == [
             "date (UTC)  source   rejected  batches  by rule",
             f"{iso(0)}  weather         4        2  missing 2, wrong_type 1, too_old 1",
             f"{iso(2)}  weather         1        1  missing 1",
         ]
 
-    def test_the_default_is_the_last_seven_days(self, capsys, keep):
+    def test_the_default_is_the_last_seven_days(self, capsys, store_rejects):
         for back in (0, 6, 7):
-            keep(record(0), back=back)
+            store_rejects(record(0), back=back)
 
-        def dates(*words):
-            return [day["date"] for day in answer(capsys, "sideline", "list", "weather", *words)["days"]]
+        def dates(*arguments):
+            return [day["date"] for day in run_json(capsys, "sideline", "list", "weather", *arguments)["days"]]
 
         assert dates() == [iso(0), iso(6)]
         assert dates("--since", iso(7)) == [iso(0), iso(6), iso(7)]
@@ -115,18 +115,18 @@ class TestList:
         assert dates("--date", iso(7)) == [iso(7)]
 
     def test_no_rejected_events(self, capsys, store):
-        assert answer(capsys, "sideline", "list") == {"days": []}
-        assert text(capsys, "sideline", "list") == f"no rejected events since {iso(6)}\n"
-        shown = text(capsys, "sideline", "list", "weather", "--date", "2013-03-08")
+        assert run_json(capsys, "sideline", "list") == {"days": []}
+        assert run_text(capsys, "sideline", "list") == f"no rejected events since {iso(6)}\n"
+        shown = run_text(capsys, "sideline", "list", "weather", "--date", "2013-03-08")
         assert shown == "no rejected events of weather on 2013-03-08\n"
 
 
 class TestShow:
-    def test_records_are_complete_and_the_latest_batch_is_first(self, capsys, keep):
-        keep(record(0, text="x" * 500), record(3, line=4))
-        keep(record(2, RejectionRule.WRONG_TYPE, batch=PULLED, origin="pull:a.csv", line=3))
-        keep(record(1, batch="3" * 32), back=1)
-        document = answer(capsys, "sideline", "show", "weather")
+    def test_records_are_complete_and_the_latest_batch_is_first(self, capsys, store_rejects):
+        store_rejects(record(0, text="x" * 500), record(3, line=4))
+        store_rejects(record(2, RejectionRule.WRONG_TYPE, batch=PULLED, origin="pull:a.csv", line=3))
+        store_rejects(record(1, batch="3" * 32), back=1)
+        document = run_json(capsys, "sideline", "show", "weather")
         assert (document["source"], document["more"]) == ("weather", False)
         events = document["events"]
         assert [(one["date"], one["batch_id"], one["index"]) for one in events] == [
@@ -148,21 +148,21 @@ class TestShow:
         assert events[1]["text"] == "x" * 500
         assert events[1]["line"] is None
 
-    def test_a_batch_is_found_on_any_day(self, capsys, keep):
-        keep(record(0), back=400)
-        keep(record(0, batch=PULLED))
-        [event] = answer(capsys, "sideline", "show", "weather", "--batch", PUSHED)["events"]
+    def test_a_batch_of_any_day_can_be_shown(self, capsys, store_rejects):
+        store_rejects(record(0), back=400)
+        store_rejects(record(0, batch=PULLED))
+        [event] = run_json(capsys, "sideline", "show", "weather", "--batch", PUSHED)["events"]
         assert event["date"] == iso(400)
 
-    def test_a_day_is_shown_and_no_other(self, capsys, keep):
-        keep(record(0), back=1)
-        keep(record(1, batch=PULLED))
-        [event] = answer(capsys, "sideline", "show", "weather", "--date", iso(1))["events"]
+    def test_a_day_is_shown_and_no_other(self, capsys, store_rejects):
+        store_rejects(record(0), back=1)
+        store_rejects(record(1, batch=PULLED))
+        [event] = run_json(capsys, "sideline", "show", "weather", "--date", iso(1))["events"]
         assert event["batch_id"] == PUSHED
 
-    def test_more_events_than_the_limit(self, capsys, keep):
-        keep(*map(record, range(3)))
-        assert [answer(capsys, "sideline", "show", "weather", "--limit", str(n))["more"] for n in (2, 3, 4)] == [
+    def test_events_beyond_the_limit_are_reported_as_more(self, capsys, store_rejects):
+        store_rejects(*map(record, range(3)))
+        assert [run_json(capsys, "sideline", "show", "weather", "--limit", str(n))["more"] for n in (2, 3, 4)] == [
             True,
             False,
             False,
@@ -170,17 +170,17 @@ class TestShow:
         assert run(["sideline", "show", "weather", "--limit", "2", *PROJECT]) == 0
         assert capsys.readouterr().err == "these are the first 2 events (to see more: --limit N)\n"
 
-    def test_text_has_a_table_for_each_batch(self, capsys, keep):
-        keep(record(0), record(12, RejectionRule.WRONG_TYPE, line=13, text="a\x1b[2J\nb"))
-        assert text(capsys, "sideline", "show", "weather").splitlines() == [
+    def test_each_batch_is_printed_as_a_table(self, capsys, store_rejects):
+        store_rejects(record(0), record(12, RejectionRule.WRONG_TYPE, line=13, text="a\x1b[2J\nb"))
+        assert run_text(capsys, "sideline", "show", "weather").splitlines() == [
             f"weather {iso(0)}: 2 events of batch {PUSHED}, push:acme",
             "index  line  rule        reason                      event",
             '    0        missing     temp: a number is expected  {"temp": "x"}',
             "   12    13  wrong_type  temp: a number is expected  a\\x1b[2J\\nb",
         ]
 
-    def test_a_terminal_cuts_long_events(self, monkeypatch, keep):
-        keep(record(0, text="0123456789" * 7))
+    def test_long_events_are_truncated_on_a_terminal(self, monkeypatch, store_rejects):
+        store_rejects(record(0, text="0123456789" * 7))
         monkeypatch.setattr(sys, "stdout", Terminal())
         monkeypatch.setenv("COLUMNS", "140")
         assert run(["sideline", "show", "weather", *PROJECT]) == 0
@@ -191,13 +191,13 @@ class TestShow:
         old = {"index": 0, "reason": "id: missing", "batch_id": PUSHED, "origin": "push:acme", "text": "{}"}
         uri = rejects_uri("raw", "weather", received_at=TODAY, batch_id=PUSHED)
         store.put(uri, f"{json.dumps(old)}\n".encode())
-        assert answer(capsys, "sideline", "list", "weather")["days"][0]["rules"] == {"unknown": 1}
-        assert answer(capsys, "sideline", "show", "weather")["events"][0]["rule"] == "unknown"
+        assert run_json(capsys, "sideline", "list", "weather")["days"][0]["rules"] == {"unknown": 1}
+        assert run_json(capsys, "sideline", "show", "weather")["events"][0]["rule"] == "unknown"
 
-    def test_texts_with_line_breaks_of_all_kinds_are_one_record_each(self, capsys, keep):
+    def test_an_event_with_any_type_of_line_break_is_one_record(self, capsys, store_rejects):
         odd = "a\nb\rc\u2028d\u0085e\x0bf\x1cg"
-        keep(record(0, text=odd), record(1))
-        events = answer(capsys, "sideline", "show", "weather")["events"]
+        store_rejects(record(0, text=odd), record(1))
+        events = run_json(capsys, "sideline", "show", "weather")["events"]
         assert [event["text"] for event in events] == [odd, '{"temp": "x"}']
 
     def test_an_object_without_rejected_events_is_named(self, capsys, store):
@@ -207,14 +207,14 @@ class TestShow:
         assert f"error: {uri}: line 1 is not a rejected event: " in capsys.readouterr().err
 
     def test_no_rejected_events(self, capsys, store):
-        assert answer(capsys, "sideline", "show", "weather") == {"source": "weather", "events": [], "more": False}
-        assert text(capsys, "sideline", "show", "weather") == f"no rejected events of weather since {iso(6)}\n"
-        shown = text(capsys, "sideline", "show", "weather", "--batch", PUSHED)
+        assert run_json(capsys, "sideline", "show", "weather") == {"source": "weather", "events": [], "more": False}
+        assert run_text(capsys, "sideline", "show", "weather") == f"no rejected events of weather since {iso(6)}\n"
+        shown = run_text(capsys, "sideline", "show", "weather", "--batch", PUSHED)
         assert shown == f"no rejected events of weather in batch {PUSHED}\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("arguments", "expected"),
     [
         (["list", "tides"], "no source 'tides' in this project"),
         (["show", "tides"], "no source 'tides' in this project"),
@@ -227,9 +227,9 @@ class TestShow:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_options_are_an_input_error(capsys, store, words, why):
-    assert run(["sideline", *words, *PROJECT]) == 2
-    assert why in capsys.readouterr().err
+def test_wrong_options_are_an_input_error(capsys, store, arguments, expected):
+    assert run(["sideline", *arguments, *PROJECT]) == 2
+    assert expected in capsys.readouterr().err
 
 
 def test_days_are_utc_days():

@@ -14,14 +14,14 @@ pytestmark = pytest.mark.unit
 FLIGHTS = Path("examples/nyc_flights/sources/flights.yaml")
 
 
-def test_a_good_definition_shows_its_columns(capsys):
+def test_the_columns_of_a_valid_definition_are_printed(capsys):
     assert run(["source", "validate", str(FLIGHTS)]) == 0
     shown = capsys.readouterr().out
     assert "flights: valid, 19 columns" in shown
     assert "carrier, required" in shown
 
 
-def test_as_json_it_is_one_document(capsys):
+def test_with_json_the_result_is_one_document(capsys):
     assert run(["source", "validate", str(FLIGHTS), "--json"]) == 0
     (source,) = json.loads(capsys.readouterr().out)["sources"]
     assert source["source"] == "flights"
@@ -29,7 +29,7 @@ def test_as_json_it_is_one_document(capsys):
     assert source["pull"]["format"]["type"] == "csv"
 
 
-def test_without_a_file_it_is_the_whole_project(capsys):
+def test_without_a_file_the_whole_project_is_checked(capsys):
     assert run(["source", "validate", "--project", "examples/nyc_flights"]) == 0
     shown = capsys.readouterr().out
     assert "flights: valid" in shown
@@ -44,7 +44,7 @@ def test_without_a_file_it_is_the_whole_project(capsys):
         ("- feed\n", "a mapping of keys is expected"),
     ],
 )
-def test_a_wrong_one_is_an_input_error_that_names_file_and_field(tmp_path, capsys, content, says):
+def test_an_invalid_definition_is_an_input_error_that_names_file_and_field(tmp_path, capsys, content, says):
     file = tmp_path / "feed.yaml"
     file.write_text(content)
     assert run(["source", "validate", str(file)]) == 2
@@ -53,11 +53,11 @@ def test_a_wrong_one_is_an_input_error_that_names_file_and_field(tmp_path, capsy
     assert "feed.yaml" in shown
 
 
-def test_a_file_that_is_not_there(capsys):
+def test_a_missing_definition_file_is_an_input_error(capsys):
     assert run(["source", "validate", "nowhere.yaml"]) == 2
     assert "no such file" in capsys.readouterr().err
 
 
-def test_the_schema_is_json(capsys):
+def test_the_schema_command_prints_json(capsys):
     assert run(["source", "schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Source"

@@ -1,4 +1,4 @@
-"""SQL over given tables: results, errors, and what is not allowed."""
+"""SQL over tables in memory: results, errors, and refused statements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WEATHER = pa.table(
 
 
 class Tables:
-    """Given tables; `opened` has the names of those that were opened."""
+    """Tables by name; `opened` has the names of those that were opened."""
 
     def __init__(self, ids=None, **tables):
         self._tables = {"daily_delays": DELAYS, "weather": WEATHER, "secret": DELAYS} | tables
@@ -46,32 +46,32 @@ class Tables:
         return self._ids
 
 
-def answer(sql, tables=None):
+def execute(sql, tables=None):
     names = {"pipelines": ["daily_delays", "never_run"], "sources": ["weather", "flights"]}
     return run_query(sql, tables=tables or Tables(), **names)
 
 
 def test_a_published_table_has_its_pipelines_name():
-    result = answer("SELECT * FROM daily_delays WHERE date = '2013-03-08'")
+    result = execute("SELECT * FROM daily_delays WHERE date = '2013-03-08'")
     assert (result.columns, result.rows) == (["date", "flights"], [("2013-03-08", 7)])
 
 
 def test_raw_tables_have_the_partition_columns_and_keep_fields_of_those_names():
-    result = answer("SELECT date, hour, _hour, origin FROM raw.weather ORDER BY hour")
+    result = execute("SELECT date, hour, _hour, origin FROM raw.weather ORDER BY hour")
     assert result.rows == [("2013-03-09", "00", 19, "JFK"), ("2013-03-09", "01", 20, "EWR")]
 
 
 def test_a_table_can_be_read_twice_in_one_query_and_under_any_case():
     sql = 'SELECT count(*) FROM Daily_Delays a JOIN "daily_delays" b ON a.date = b.date, RAW.Weather'
-    assert answer(sql).rows == [(4,)]
+    assert execute(sql).rows == [(4,)]
 
 
 def test_only_the_tables_that_are_named_are_opened():
     tables = Tables()
-    answer("SELECT 1", tables)
-    answer("SELECT weather FROM (SELECT 1 AS weather)", tables)
+    execute("SELECT 1", tables)
+    execute("SELECT weather FROM (SELECT 1 AS weather)", tables)
     assert tables.opened == []
-    answer("SELECT * FROM raw.weather", tables)
+    execute("SELECT * FROM raw.weather", tables)
     assert tables.opened == ["raw.weather"]
 
 
@@ -101,13 +101,13 @@ def test_filters_and_columns_reach_the_files(tmp_path, ids):
         ],
     )
     tables = Tables(ids, weather=partitions)
-    assert answer("SELECT n FROM raw.weather WHERE hour = '00'", tables).rows == [(0,)]
+    assert execute("SELECT n FROM raw.weather WHERE hour = '00'", tables).rows == [(0,)]
     with pytest.raises(CloudError, match="could not be read"):
-        answer("SELECT n FROM raw.weather", tables)
+        execute("SELECT n FROM raw.weather", tables)
 
 
 def duplicates(name, rows):
-    """Events of a source: hour, object, id, time of receipt, and a text that identifies the event."""
+    """Events of a source: hour, object, id, time of receipt, and a string that identifies the event."""
     columns = ["_hour", "_object", name, "_received_at", "copy"]
     table = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows])
     return table.append_column("_date", pa.array(["2013-03-09"] * len(rows)))
@@ -127,7 +127,7 @@ def test_the_first_received_event_of_an_id_counts_in_its_partition(ids):
         ("01", 5, None, late, "nameless too"),
     ]
     tables = Tables("key", weather=duplicates("key", events))
-    result = answer("SELECT hour, key, copy FROM raw.weather ORDER BY ALL", tables)
+    result = execute("SELECT hour, key, copy FROM raw.weather ORDER BY ALL", tables)
     assert result.rows == [
         ("00", one, "early"),
         ("00", two, "early, and of the first object"),
@@ -135,20 +135,20 @@ def test_the_first_received_event_of_an_id_counts_in_its_partition(ids):
         ("01", None, "nameless"),
         ("01", None, "nameless too"),
     ]
-    assert answer("FROM raw.weather", tables).columns == ["hour", "key", "_received_at", "copy", "date"]
-    assert len(answer("FROM raw.weather", Tables(weather=duplicates("key", events))).rows) == len(events)
+    assert execute("FROM raw.weather", tables).columns == ["hour", "key", "_received_at", "copy", "date"]
+    assert len(execute("FROM raw.weather", Tables(weather=duplicates("key", events))).rows) == len(events)
 
 
 def test_values_have_python_types():
-    result = answer("SELECT TIMESTAMPTZ '2013-03-10 07:00:00+00' AS at, 0.1::DECIMAL(3, 1) AS tenth, NULL AS nothing")
+    result = execute("SELECT TIMESTAMPTZ '2013-03-10 07:00:00+00' AS at, 0.1::DECIMAL(3, 1) AS tenth, NULL AS nothing")
     assert result.rows[0][0].isoformat() == "2013-03-10T07:00:00+00:00"
     assert str(result.rows[0][1]) == "0.1"
     assert result.rows[0][2] is None
 
 
 @pytest.mark.parametrize("sql", ["DESCRIBE daily_delays", "FROM daily_delays", "EXPLAIN SELECT * FROM daily_delays"])
-def test_other_statements_that_read_are_answered(sql):
-    assert answer(sql).rows
+def test_other_read_only_statements_are_executed(sql):
+    assert execute(sql).rows
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_other_statements_that_read_are_answered(sql):
 )
 def test_wrong_sql_is_an_input_error_that_says_why(sql, expected):
     with pytest.raises(InputError, match=f"(?s){expected}"):
-        answer(sql)
+        execute(sql)
 
 
 def test_python_variables_are_no_tables():
     local_table = DELAYS
     with pytest.raises(InputError, match="local_table does not exist"):
-        answer("SELECT * FROM local_table")
+        execute("SELECT * FROM local_table")
     assert local_table.num_rows == 2

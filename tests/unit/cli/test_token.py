@@ -48,11 +48,10 @@ def session(dynamodb, monkeypatch, tmp_path):
 def slackwater(session, capsys):
     """Run a `token` command, and return what it printed: lines, or its document."""
 
-    def slackwater(*words, code=0, error=False):
-        as_json = [] if error or words[-1] == "--text" else ["--json"]
-        assert (
-            run(["token", *(word for word in words if word != "--text"), *as_json, "--project", str(PROJECT)]) == code
-        )
+    def slackwater(*arguments, code=0, error=False):
+        as_json = [] if error or arguments[-1] == "--text" else ["--json"]
+        options = [argument for argument in arguments if argument != "--text"]
+        assert run(["token", *options, *as_json, "--project", str(PROJECT)]) == code
         printed = capsys.readouterr()
         if error:
             assert printed.out == ""
@@ -68,7 +67,7 @@ def put(dynamodb, token_hash, **more):
 
 
 class TestCreate:
-    def test_the_document_of_a_new_token(self, slackwater, session):
+    def test_json_output_describes_the_new_token(self, slackwater, session):
         created = slackwater("create", "acme", "--source", "weather", "--source", "weather")
         token = session.tokens.find(created["token"])
         assert created == {
@@ -105,7 +104,7 @@ class TestCreate:
         assert slackwater("create", "acme", "--source", "weather")["state"] == "valid"
 
     @pytest.mark.parametrize(
-        ("words", "expected"),
+        ("arguments", "expected"),
         [
             (["a b", "--source", "weather"], "partner: 'a b' is not a valid name"),
             (["acme", "--source", "nothing"], "no source 'nothing'"),
@@ -115,13 +114,13 @@ class TestCreate:
             (["acme"], "Missing option '--source'"),
         ],
     )
-    def test_wrong_input(self, slackwater, session, words, expected):
-        assert expected in slackwater("create", *words, code=2, error=True)
+    def test_wrong_input(self, slackwater, session, arguments, expected):
+        assert expected in slackwater("create", *arguments, code=2, error=True)
         assert session.tokens.all() == []
 
 
 class TestList:
-    def test_every_token_by_partner_and_age(self, slackwater, dynamodb):
+    def test_tokens_are_listed_by_partner_and_age(self, slackwater, dynamodb):
         put(dynamodb, "a" * 64, created_at={"S": "2013-03-09T08:00:00+00:00"}, sources={"SS": ["weather", "flights"]})
         put(dynamodb, "b" * 64, expires_at={"S": "2013-06-08T14:30:00+02:00"})
         put(dynamodb, "c" * 64, revoked={"BOOL": True}, partner={"S": "Zeta"})
@@ -150,7 +149,7 @@ class TestList:
             assert created["token"] not in shown
             assert not re.search("[0-9a-f]{13}", shown)
 
-    def test_none(self, slackwater):
+    def test_an_empty_list_names_the_create_command(self, slackwater):
         assert slackwater("list") == {"tokens": []}
         assert slackwater("list", "--text").out == ("no tokens yet (slackwater token create PARTNER --source SOURCE)\n")
         assert (
@@ -160,7 +159,7 @@ class TestList:
 
 class TestRevoke:
     @pytest.mark.parametrize("digits", [6, 12, 64])
-    def test_by_its_id_or_the_first_digits_of_it(self, slackwater, session, dynamodb, digits):
+    def test_a_token_is_revoked_by_its_id_or_the_first_digits_of_it(self, slackwater, session, dynamodb, digits):
         put(dynamodb, "0123456789abcdef" * 4)
         put(dynamodb, "0123400000000000" * 4)
         (revoked,) = slackwater("revoke", ("0123456789ABCDEF" * 4)[:digits])["revoked"]
@@ -172,7 +171,7 @@ class TestRevoke:
         for _ in range(2):
             assert slackwater("revoke", "aaaaaa", "--text").out == "revoked aaaaaaaaaaaa of acme\n"
 
-    def test_all_valid_ones_of_a_partner(self, slackwater, session, dynamodb):
+    def test_all_valid_tokens_of_a_partner_are_revoked(self, slackwater, session, dynamodb):
         other = slackwater("create", "globex", "--source", "weather")["token"]
         ids = [slackwater("create", "acme", "--source", "weather")["id"] for _ in range(2)]
         put(dynamodb, "a" * 64, expires_at={"S": NOW.isoformat()})
@@ -182,12 +181,12 @@ class TestRevoke:
         assert slackwater("revoke", "--all", "acme") == {"revoked": []}
         assert slackwater("revoke", "--all", "acme", "--text").out == "acme has no valid token\n"
 
-    def test_an_existing_partner_whose_name_is_no_longer_valid(self, slackwater, dynamodb):
+    def test_tokens_of_a_partner_whose_name_is_no_longer_valid_are_revoked(self, slackwater, dynamodb):
         put(dynamodb, "a" * 64, partner={"S": "an old partner"})
         assert len(slackwater("revoke", "--all", "an old partner")["revoked"]) == 1
 
     @pytest.mark.parametrize(
-        ("words", "expected"),
+        ("arguments", "expected"),
         [
             ([], "ID or --all PARTNER: give one of them"),
             (["abcdef", "--all", "acme"], "ID or --all PARTNER: give one of them"),
@@ -199,24 +198,24 @@ class TestRevoke:
             (["--all", "nobody"], "no partner 'nobody' has a token"),
         ],
     )
-    def test_wrong_input(self, slackwater, session, dynamodb, words, expected):
+    def test_wrong_input(self, slackwater, session, dynamodb, arguments, expected):
         put(dynamodb, "0123456789abcdef" * 4)
         put(dynamodb, "012345678fffffff" * 4)
-        assert expected in slackwater("revoke", *words, code=2, error=True)
+        assert expected in slackwater("revoke", *arguments, code=2, error=True)
         assert not any(token.revoked for token in session.tokens.all())
 
-    def test_a_token_given_instead_of_its_id_is_not_repeated(self, slackwater):
+    def test_a_token_passed_instead_of_its_id_is_not_printed(self, slackwater):
         token = slackwater("create", "acme", "--source", "weather")["token"]
         assert token not in slackwater("revoke", token.lstrip("-"), code=2, error=True)
 
 
 class TestOperator:
     def test_a_new_checkout_replaces_the_oldest_token_of_the_operator(self, session, tmp_path):
-        made = []
+        plain_tokens = []
         for checkout in ("one", "two", "three"):
-            kept = TokenFile(tmp_path / checkout / "token")
-            made.append(kept.get_or_create("http://api", session.create_operator_token))
-            assert kept.token("http://api") == made[-1]
-        assert [session.tokens.find(plain).revoked for plain in made] == [True, False, False]
-        token = session.tokens.find(made[2])
+            token_file = TokenFile(tmp_path / checkout / "token")
+            plain_tokens.append(token_file.get_or_create("http://api", session.create_operator_token))
+            assert token_file.token("http://api") == plain_tokens[-1]
+        assert [session.tokens.find(plain).revoked for plain in plain_tokens] == [True, False, False]
+        token = session.tokens.find(plain_tokens[2])
         assert (token.partner, token.sources) == (OPERATOR, {"weather"})

@@ -75,8 +75,8 @@ def test_events_come_with_their_partitions_beside_their_own_fields(warehouse):
 
 
 def test_a_filter_by_partition_opens_no_other_file(warehouse):
-    wanted = (ds.field("_date") == "2013-03-09") & (ds.field("_hour") == "00")
-    fragments = list(events(warehouse, "weather").get_fragments(wanted))
+    condition = (ds.field("_date") == "2013-03-09") & (ds.field("_hour") == "00")
+    fragments = list(events(warehouse, "weather").get_fragments(condition))
     assert [fragment.path for fragment in fragments] == ["raw/raw/source=weather/date=2013-03-09/hour=00/a.parquet"]
 
 
@@ -87,7 +87,7 @@ def test_a_source_without_events_has_its_columns(warehouse):
 
 
 class Cloud:
-    """The receiver, and queries over what it has written."""
+    """The receiver, and queries over the objects that it has written."""
 
     def __init__(self, folder, **source):
         self.source = a_source(**source)
@@ -109,18 +109,18 @@ class Cloud:
             self.source,
         )
 
-    def ask(self, sql):
+    def query(self, sql):
         return run_query(sql, tables=self.tables, pipelines=[], sources=["things"]).rows
 
 
 class Names(NamedTuple):
-    """What of a deployment the tables need."""
+    """The names of a deployment that the tables need."""
 
     raw_bucket: str
 
 
 def test_a_query_reads_the_first_received_event_of_each_id(tmp_path):
-    """What counts is computed a second time, in plain Python."""
+    """The expected counts are computed in plain Python."""
     cloud = Cloud(tmp_path, event_id="id")
     for batch in range(6):
         cloud.push(
@@ -130,7 +130,7 @@ def test_a_query_reads_the_first_received_event_of_each_id(tmp_path):
     stored = stored_events(cloud.store, cloud.source)
     counted = sorted((row["at"].hour, row["id"], row["count"]) for row in counted_events(stored, "id"))
     assert len(stored) > len(counted)
-    assert cloud.ask("SELECT CAST(hour AS INT), id, count FROM raw.things ORDER BY ALL") == counted
+    assert cloud.query("SELECT CAST(hour AS INT), id, count FROM raw.things ORDER BY ALL") == counted
 
 
 def test_a_query_reads_one_version_of_a_file_while_the_file_is_replaced(tmp_path):
@@ -145,6 +145,6 @@ def test_a_query_reads_one_version_of_a_file_while_the_file_is_replaced(tmp_path
     before, after, following = contents
     entry = cloud.files.save(FileEntry(source="things", path="x.csv", version=before, writing=after))
     cloud.files.save(FileEntry(source="things", path="y.csv", superseded=(following,)))
-    assert cloud.ask("SELECT count FROM raw.things") == [(0,)]
+    assert cloud.query("SELECT count FROM raw.things") == [(0,)]
     cloud.files.save(entry.model_copy(update={"version": after, "writing": None, "superseded": (before,)}))
-    assert cloud.ask("SELECT count FROM raw.things") == [(1,)]
+    assert cloud.query("SELECT count FROM raw.things") == [(1,)]

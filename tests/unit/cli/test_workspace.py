@@ -35,7 +35,7 @@ def test_the_example_is_the_project_otherwise(repository, monkeypatch):
     assert find_workspace(None) == Workspace(root=repository, project=repository / "examples" / "nyc_flights")
 
 
-def test_a_given_project_is_used_and_may_be_relative(repository, monkeypatch, tmp_path_factory):
+def test_the_project_option_is_used_and_may_be_relative(repository, monkeypatch, tmp_path_factory):
     monkeypatch.chdir(repository)
     assert find_workspace(Path("projects/mine")).project == repository / "projects" / "mine"
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
@@ -79,7 +79,7 @@ def test_an_endpoint_in_the_environment_is_used(environment, workspace):
     assert [name for name in environment if name.startswith("AWS_")] == ["AWS_ENDPOINT_URL"]
 
 
-def test_a_live_local_cloud_is_used(environment, workspace, monkeypatch):
+def test_a_running_local_cloud_is_used(environment, workspace, monkeypatch):
     (workspace.state / "cloud.json").write_text("{}")
     running = LocalCloud("http://127.0.0.1:2", 1, "eu-west-1", "000000000000", "2013-03-10T00:00:00Z")
     monkeypatch.setattr(cloud, "status", {workspace.root: running}.get)

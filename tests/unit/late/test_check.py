@@ -30,7 +30,7 @@ def test_all_days_of_the_window_and_the_current_day_are_decided_in_order(world):
     assert day_tasks(report) == ()
 
 
-def test_late_data_past_a_threshold_has_its_day_run_again_and_no_other(world):
+def test_only_the_day_with_late_data_past_a_threshold_is_run_again(world):
     world.add("flights", "2013-03-10", "20", name="late", rows=10)
     report = world.check()
     assert [(task.date, task.action) for task in day_tasks(report)] == [("2013-03-10", DayAction.RERUN)]
@@ -48,7 +48,7 @@ def test_late_data_below_the_thresholds_is_ignored_until_it_adds_up(world):
     assert world.rules()["2013-03-10"] is DecisionRule.GROWN
 
 
-def test_the_pipelines_own_thresholds_go_before_the_sources(world):
+def test_the_thresholds_of_the_pipeline_precede_those_of_the_source(world):
     world.add("flights", "2013-03-10", "20", name="late", rows=20)
     own = Late(thresholds={"flights": LateThresholds(rows=21)})
     definition = world.project.pipelines[PIPELINE].model_copy(update={"late": own})
@@ -67,7 +67,7 @@ def test_a_day_that_has_been_run_again_is_no_longer_late_but_has_a_notification_
     assert (day.rule, day.attempt, day.notification_due) == (DecisionRule.UNCHANGED, 2, True)
 
 
-def test_nobody_is_notified_of_the_current_day_however_often_it_was_published(world):
+def test_no_notification_is_due_for_the_current_day_even_after_several_publications(world):
     for name in ("one", "two"):
         world.add("weather", "2013-03-13", "17", name=name)
         world.publish("2013-03-13")
@@ -90,7 +90,7 @@ def test_people_are_notified_of_a_day_before_the_window_that_was_run_again_by_ha
     ]
 
 
-def test_nobody_is_notified_of_a_day_before_the_window_while_it_runs_or_when_people_know(world):
+def test_no_notification_is_due_for_a_day_before_the_window_that_is_running_or_already_notified(world):
     world.add("weather", "2013-03-08", "20", name="late", rows=1)
     world.publish("2013-03-08")
     world.freeze("2013-03-08", force=True)
@@ -103,14 +103,14 @@ def test_nobody_is_notified_of_a_day_before_the_window_while_it_runs_or_when_peo
     assert world.check().notifications_due == ()
 
 
-def test_days_after_the_date_of_a_check_are_left_to_a_later_check(world):
+def test_days_after_the_date_of_a_check_wait_for_a_later_check(world):
     world.add("weather", "2013-03-12", "20", name="late", rows=1)
     world.publish("2013-03-12")
     report = world.check("2013-03-10")
     assert (report.notifications_due, day_tasks(report)) == ((), ())
 
 
-def test_more_days_than_one_map_can_notify_of_are_left_to_later_checks(world, monkeypatch):
+def test_notifications_beyond_the_limit_of_one_map_wait_for_later_checks(world, monkeypatch):
     monkeypatch.setattr("slackwater.late.check._MAX_DAYS_TO_NOTIFY", 1)
     for date in ("2013-03-08", "2013-03-09"):
         world.publish(date, force=True)
@@ -135,7 +135,7 @@ def test_people_are_notified_of_a_day_on_hold_and_it_is_not_run(world):
     assert [(task.date, task.action) for task in day_tasks(report)] == [("2013-03-10", DayAction.NOTIFY)]
 
 
-def test_a_running_day_is_left_alone_even_if_a_notification_is_due(world):
+def test_a_running_day_gets_no_task_even_if_a_notification_is_due(world):
     world.add("weather", "2013-03-10", "20", name="late", rows=1)
     world.publish("2013-03-10")
     world.add("weather", "2013-03-10", "20", name="later", rows=1)
@@ -144,14 +144,14 @@ def test_a_running_day_is_left_alone_even_if_a_notification_is_due(world):
     assert day_tasks(world.check()) == ()
 
 
-def test_a_run_that_was_lost_does_not_keep_its_day_from_being_run_again(world):
+def test_a_lost_run_does_not_prevent_its_day_from_being_run_again(world):
     world.add("weather", "2013-03-10", "20", name="late", rows=1)
     world.freeze("2013-03-10")
     world.executions.running.clear()
     assert world.rules()["2013-03-10"] is DecisionRule.GROWN
 
 
-def test_a_run_that_step_functions_does_not_know_yet_is_running_while_it_is_young(world):
+def test_a_recent_run_that_step_functions_does_not_know_yet_counts_as_running(world):
     world.add("weather", "2013-03-10", "20", name="late", rows=1)
     world.freeze("2013-03-10")
     world.executions.known.clear()
@@ -191,7 +191,7 @@ def test_the_day_with_25_hours_is_compared_over_its_own_hours(world):
     assert late == {"2013-11-02", "2013-11-03", "2013-11-04"}
 
 
-def test_only_objects_that_the_published_run_has_not_read_are_asked_for_their_rows(world):
+def test_metadata_is_read_only_for_objects_that_the_published_run_has_not_read(world):
     uri = world.add("flights", "2013-03-10", "20", name="late", rows=10)
     world.store.asked_metadata.clear()
     world.check()
@@ -207,7 +207,7 @@ def test_each_hour_is_listed_for_its_own_day_only_once(world):
     assert len(listed) == 8 * 2 * 2
 
 
-def test_a_manifest_that_is_gone_holds_the_day_and_names_the_remedy(world):
+def test_a_missing_manifest_puts_the_day_on_hold_and_names_the_remedy(world):
     run = world.table.day(PIPELINE, "2013-03-10").published.run
     world.store.delete([run.manifest])
     (day,) = [day for day in world.check().days if day.date == "2013-03-10"]
@@ -231,7 +231,7 @@ def test_a_pipeline_that_was_never_run_has_nothing_to_check():
     assert day_tasks(report) == ()
 
 
-def test_today_is_the_pipelines_own(world):
+def test_today_is_computed_in_the_timezone_of_the_pipeline(world):
     world.time = datetime(2013, 3, 13, 3, 59, tzinfo=UTC)
     assert world.check().as_of == "2013-03-12"
     world.time += timedelta(minutes=1)
@@ -254,7 +254,7 @@ def test_a_day_that_has_not_begun_is_refused(world):
         world.check("2013-03-14")
 
 
-def test_files_that_keep_changing_are_an_error_to_be_retried(world):
+def test_files_that_keep_changing_raise_a_retryable_error(world):
     count = iter(range(1000))
 
     def entries(source):
@@ -291,8 +291,8 @@ def test_a_pipeline_published_long_ago_is_overdue_over_the_whole_window(world):
     )
 
 
-def test_all_days_are_read_at_once_and_runs_not_at_all(world):
-    world.table.day = world.table.runs = lambda *asked: pytest.fail("not needed")
+def test_all_days_are_read_in_one_query_and_no_runs_are_read(world):
+    world.table.day = world.table.runs = lambda *arguments: pytest.fail("not needed")
     gap(world, "2013-03-11")
     world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
     assert world.check().overdue == ("2013-03-11", "2013-03-13", "2013-03-14")
@@ -309,7 +309,7 @@ def test_the_newest_arrival_of_each_source_is_reported_over_all_days(world):
     }
 
 
-def test_arrivals_before_the_window_are_searched_as_far_back_as_the_source_may_be_silent(world):
+def test_arrivals_before_the_window_are_searched_for_the_silent_hours_of_the_source(world):
     def arrived(silent_hours):
         source = world.project.sources["weather"].model_copy(update={"silent_hours": silent_hours})
         world.project = world.project.model_copy(update={"sources": {**world.project.sources, "weather": source}})

@@ -29,20 +29,20 @@ def late(rows, **more):
     return an_object(name="late", hour="13", rows=rows, **more)
 
 
-def test_what_reaches_a_threshold_is_run_again_and_the_reason_has_its_numbers():
+def test_late_data_that_reaches_a_threshold_causes_a_rerun_and_the_reason_has_its_numbers():
     before = [an_object(rows=924)]
     more = [an_object(name="b", hour="13", rows=90, size=8_000), an_object(name="c", hour="14", rows=7, size=6_200)]
-    found = decide(before, [*before, *more], percent=1)
-    assert (found.decision, found.rule) == (LateDecision.RERUN, DecisionRule.GROWN)
-    assert found.reason == "flights grew by 97 rows (10.5 %), 2 objects, 14.2 kB: reaches percent 1 of its source"
-    assert (found.attempt, found.run_id, found.frozen_at) == (1, a_run(1).run_id, FROZEN)
+    evaluated = decide(before, [*before, *more], percent=1)
+    assert (evaluated.decision, evaluated.rule) == (LateDecision.RERUN, DecisionRule.GROWN)
+    assert evaluated.reason == "flights grew by 97 rows (10.5 %), 2 objects, 14.2 kB: reaches percent 1 of its source"
+    assert (evaluated.attempt, evaluated.run_id, evaluated.frozen_at) == (1, a_run(1).run_id, FROZEN)
 
 
-def test_what_stays_below_every_threshold_is_ignored_and_the_reason_names_them_all():
+def test_late_data_below_every_threshold_is_ignored_and_the_reason_names_all_thresholds():
     before = [an_object(rows=1000)]
-    found = decide(before, [*before, late(9)], percent=1, rows=10, origin="pipeline daily_delays")
-    assert (found.decision, found.rule) == (LateDecision.IGNORE, DecisionRule.BELOW)
-    assert found.reason == (
+    evaluated = decide(before, [*before, late(9)], percent=1, rows=10, origin="pipeline daily_delays")
+    assert (evaluated.decision, evaluated.rule) == (LateDecision.IGNORE, DecisionRule.BELOW)
+    assert evaluated.reason == (
         "flights grew by 9 rows (0.9 %), 1 object, 900 Bytes: below percent 1 and rows 10 of pipeline daily_delays"
     )
 
@@ -71,10 +71,10 @@ def test_a_threshold_is_reached_exactly_at_its_value(rows, thresholds, rule):
 
 
 @pytest.mark.parametrize("thresholds", [{"rows": 0}, {"bytes": 0}, {"percent": 0}])
-def test_no_late_data_is_never_enough(thresholds):
-    found = decide([an_object()], [an_object()], **thresholds)
-    assert (found.decision, found.rule) == (LateDecision.IGNORE, DecisionRule.UNCHANGED)
-    assert found.reason == "no new data since the published run"
+def test_a_day_without_late_data_is_never_run_again(thresholds):
+    evaluated = decide([an_object()], [an_object()], **thresholds)
+    assert (evaluated.decision, evaluated.rule) == (LateDecision.IGNORE, DecisionRule.UNCHANGED)
+    assert evaluated.reason == "no new data since the published run"
 
 
 def test_the_reason_of_a_zero_threshold_is_any_late_data():
@@ -84,16 +84,16 @@ def test_the_reason_of_a_zero_threshold_is_any_late_data():
 
 
 @pytest.mark.parametrize(("rows", "rule"), [(1, DecisionRule.GROWN), (0, DecisionRule.BELOW)])
-def test_where_nothing_was_before_any_row_reaches_any_percentage(rows, rule):
+def test_any_row_reaches_any_percentage_of_a_source_without_rows_before(rows, rule):
     assert decide([], [late(rows)], percent=10_000).rule is rule
 
 
 def test_all_rows_of_a_changed_file_count_and_the_reason_says_so():
     before = [an_object(name="x", rows=600, file="f.csv"), an_object(name="y", hour="13", rows=325, file="f.csv")]
     now = [an_object(name="z", rows=608, file="f.csv"), an_object(name="w", hour="13", rows=325, file="f.csv")]
-    found = decide(before, now, percent=100)
-    assert found.rule is DecisionRule.GROWN
-    assert found.reason == (
+    evaluated = decide(before, now, percent=100)
+    assert evaluated.rule is DecisionRule.GROWN
+    assert evaluated.reason == (
         "flights has 1 changed file, 925 -> 933 rows (100.9 %), 2 objects, 93.3 kB: reaches percent 100 of its source"
     )
 
@@ -107,47 +107,47 @@ def test_added_and_changed_rows_are_counted_separately():
     )
 
 
-def test_a_changed_file_with_fewer_rows_of_the_day_is_on_hold():
+def test_a_changed_file_with_fewer_rows_puts_the_day_on_hold():
     before = [an_object(name="x", rows=60, file="f.csv"), an_object(name="y", hour="13", rows=40, file="f.csv")]
     now = [an_object(name="z", rows=99, file="f.csv"), late(1000)]
-    found = decide(before, now, rows=0)
-    assert (found.decision, found.rule) == (LateDecision.HOLD, DecisionRule.SHRANK)
-    assert found.reason == (
+    evaluated = decide(before, now, rows=0)
+    assert (evaluated.decision, evaluated.rule) == (LateDecision.HOLD, DecisionRule.SHRANK)
+    assert evaluated.reason == (
         "flights: f.csv was changed and has 99 rows of this day, not 100; find out why; "
         f"`slackwater run {PIPELINE} --date {DATE} --allow-fewer` publishes the day without these rows"
     )
 
 
-def test_a_changed_file_whose_rows_moved_to_another_hour_is_no_shrinking():
+def test_a_changed_file_whose_rows_moved_to_another_hour_has_not_shrunk():
     before, now = [an_object(name="x", rows=60, file="f")], [an_object(name="y", hour="15", rows=60, file="f")]
     assert decide(before, now, rows=0).rule is DecisionRule.GROWN
 
 
-def test_objects_that_are_gone_hold_the_day_even_when_others_were_added():
+def test_missing_objects_put_the_day_on_hold_even_when_others_were_added():
     before = [an_object(rows=10), an_object("weather", name="w", rows=3), an_object("weather", name="v", hour="13")]
-    found = decide(before, [*before[:1], late(1000)], rows=0)
-    assert (found.decision, found.rule) == (LateDecision.HOLD, DecisionRule.VANISHED)
-    assert found.reason == (
+    evaluated = decide(before, [*before[:1], late(1000)], rows=0)
+    assert (evaluated.decision, evaluated.rule) == (LateDecision.HOLD, DecisionRule.VANISHED)
+    assert evaluated.reason == (
         "weather has lost 2 objects with 13 rows that the published run has read, of 2013-03-10 12:00 to 14:00 UTC, "
         "without a replacement; find out why; "
         f"`slackwater run {PIPELINE} --date {DATE} --allow-fewer` publishes the day without these rows"
     )
 
 
-def test_an_overwritten_object_with_fewer_rows_is_on_hold():
-    found = decide([an_object(rows=10)], [an_object(rows=9, etag="other")], rows=0)
-    assert found.rule is DecisionRule.SHRANK
-    assert "data pushed for 2013-03-10 12:00 to 13:00 UTC was changed" in found.reason
+def test_an_overwritten_object_with_fewer_rows_puts_the_day_on_hold():
+    evaluated = decide([an_object(rows=10)], [an_object(rows=9, etag="other")], rows=0)
+    assert evaluated.rule is DecisionRule.SHRANK
+    assert "data pushed for 2013-03-10 12:00 to 13:00 UTC was changed" in evaluated.reason
 
 
-def test_one_source_past_its_threshold_is_enough_and_only_it_is_named():
+def test_one_source_past_its_threshold_is_enough_and_the_reason_names_only_that_source():
     before = [an_object(rows=1000), an_object("weather", rows=10)]
     now = [*before, late(1), an_object("weather", name="late", rows=5)]
-    found = decide(before, now, percent=10)
-    assert found.rule is DecisionRule.GROWN
-    assert found.reason.startswith("weather grew by 5 rows (50.0 %)")
-    assert "flights" not in found.reason
-    assert [source.late.rows for source in found.sources] == [1, 5]
+    evaluated = decide(before, now, percent=10)
+    assert evaluated.rule is DecisionRule.GROWN
+    assert evaluated.reason.startswith("weather grew by 5 rows (50.0 %)")
+    assert "flights" not in evaluated.reason
+    assert [source.late.rows for source in evaluated.sources] == [1, 5]
 
 
 def active():
@@ -155,7 +155,7 @@ def active():
 
 
 @pytest.mark.parametrize(
-    ("record", "rule", "words"),
+    ("record", "rule", "reason"),
     [
         (DayRecord(pipeline=PIPELINE, date=DATE), DecisionRule.NEVER_PUBLISHED, "never run"),
         (
@@ -168,11 +168,11 @@ def active():
         (a_day(), DecisionRule.MANIFEST_GONE, f"slackwater run {PIPELINE} --date {DATE} --force"),
     ],
 )
-def test_a_rule_that_needs_no_listing_has_its_reason(record, rule, words):
-    found = decide_early(record, rule)
-    assert words in found.reason
-    assert found.decision is (LateDecision.HOLD if rule is DecisionRule.MANIFEST_GONE else LateDecision.IGNORE)
-    assert found.attempt == (1 if record.published else None)
+def test_a_rule_that_needs_no_listing_states_its_reason(record, rule, reason):
+    evaluated = decide_early(record, rule)
+    assert reason in evaluated.reason
+    assert evaluated.decision is (LateDecision.HOLD if rule is DecisionRule.MANIFEST_GONE else LateDecision.IGNORE)
+    assert evaluated.attempt == (1 if record.published else None)
 
 
 def test_a_rule_that_needs_a_listing_is_refused_without_one():
@@ -191,11 +191,11 @@ def test_a_rule_that_needs_a_listing_is_refused_without_one():
         (DayRecord(pipeline=PIPELINE, date=DATE), True, False, DecisionRule.CURRENT),
     ],
 )
-def test_some_days_are_decided_without_their_inputs(day, current, running, rule):
+def test_early_rules_decide_some_days_without_their_inputs(day, current, running, rule):
     assert early_rule(day, current=current, running=running) is rule
 
 
-def test_a_notification_is_due_for_a_version_that_people_do_not_know():
+def test_a_notification_is_due_for_a_version_that_nobody_was_notified_of():
     assert decide_early(a_day(2), DecisionRule.CURRENT).notification_due
     assert not decide_early(a_day(2, notified_attempt=2), DecisionRule.CURRENT).notification_due
 
@@ -234,53 +234,53 @@ def minus(one, other):
 
 @given(before=objects, now=objects)
 def test_a_difference_is_exact(before, now):
-    for found in difference(a_manifest(*before), a_manifest(*now), sources=SOURCES):
-        added = sum((item.now for item in found.changes), Amount())
-        removed = sum((item.before for item in found.changes), Amount())
-        assert minus(found.before + added, removed) == found.now
-        assert found.amount(Change.ADDED) + found.amount(Change.CHANGED) == found.late == added
-        assert all(item.before == Amount() for item in found.changes if item.change is Change.ADDED)
-        assert all(item.now == Amount() for item in found.changes if item.change is Change.REMOVED)
-        assert list(found.changes) == sorted(
-            found.changes, key=lambda item: (item.date, item.hour, item.file or "", item.change)
+    for source in difference(a_manifest(*before), a_manifest(*now), sources=SOURCES):
+        added = sum((item.now for item in source.changes), Amount())
+        removed = sum((item.before for item in source.changes), Amount())
+        assert minus(source.before + added, removed) == source.now
+        assert source.amount(Change.ADDED) + source.amount(Change.CHANGED) == source.late == added
+        assert all(item.before == Amount() for item in source.changes if item.change is Change.ADDED)
+        assert all(item.now == Amount() for item in source.changes if item.change is Change.REMOVED)
+        assert list(source.changes) == sorted(
+            source.changes, key=lambda item: (item.date, item.hour, item.file or "", item.change)
         )
 
 
 @given(now=objects)
-def test_nothing_differs_from_itself_however_it_is_ordered(now):
-    for found in difference(a_manifest(*now), a_manifest(*reversed(now)), sources=SOURCES):
-        assert (found.changes, found.before) == ((), found.now)
+def test_a_manifest_does_not_differ_from_itself_in_another_order(now):
+    for source_difference in difference(a_manifest(*now), a_manifest(*reversed(now)), sources=SOURCES):
+        assert (source_difference.changes, source_difference.before) == ((), source_difference.now)
 
 
 @given(before=objects, now=objects, thresholds=levels)
-def test_any_two_listings_have_a_decision(before, now, thresholds):
-    found = difference(a_manifest(*before), a_manifest(*now), sources=SOURCES)
+def test_every_pair_of_listings_leads_to_a_consistent_decision(before, now, thresholds):
+    differences = difference(a_manifest(*before), a_manifest(*now), sources=SOURCES)
     decision = evaluate_day(
-        a_day(), found, thresholds={source: SourceThresholds(thresholds, "its source") for source in SOURCES}
+        a_day(), differences, thresholds={source: SourceThresholds(thresholds, "its source") for source in SOURCES}
     )
     assert decision.reason
-    gone = any(item.change is Change.REMOVED for source in found for item in source.changes)
+    gone = any(item.change is Change.REMOVED for source in differences for item in source.changes)
     assert (decision.rule is DecisionRule.VANISHED) is gone
-    assert (decision.rule is DecisionRule.UNCHANGED) is not any(source.changes for source in found)
+    assert (decision.rule is DecisionRule.UNCHANGED) is not any(source.changes for source in differences)
 
 
 @given(before=objects, rows=st.integers(0, 200), more=st.integers(0, 200), thresholds=levels)
 def test_more_late_rows_never_make_a_day_less_late(before, rows, more, thresholds):
     def decided(count):
-        found = difference(a_manifest(*before), a_manifest(*before, late(count)), sources=SOURCES)
+        differences = difference(a_manifest(*before), a_manifest(*before, late(count)), sources=SOURCES)
         return evaluate_day(
-            a_day(), found, thresholds={source: SourceThresholds(thresholds, "") for source in SOURCES}
+            a_day(), differences, thresholds={source: SourceThresholds(thresholds, "") for source in SOURCES}
         ).decision
 
     assert (decided(rows), decided(rows + more)) != (LateDecision.RERUN, LateDecision.IGNORE)
 
 
 @given(before=objects, rows=st.integers(0, 200), one=levels, other=levels)
-def test_of_two_thresholds_either_is_enough(before, rows, one, other):
+def test_either_of_two_thresholds_is_enough(before, rows, one, other):
     def rule(thresholds):
-        found = difference(a_manifest(*before), a_manifest(*before, late(rows)), sources=SOURCES)
+        differences = difference(a_manifest(*before), a_manifest(*before, late(rows)), sources=SOURCES)
         return evaluate_day(
-            a_day(), found, thresholds={source: SourceThresholds(thresholds, "") for source in SOURCES}
+            a_day(), differences, thresholds={source: SourceThresholds(thresholds, "") for source in SOURCES}
         ).rule
 
     given_both = one.model_copy(update={name: value for name, value in other if value is not None})
@@ -289,13 +289,13 @@ def test_of_two_thresholds_either_is_enough(before, rows, one, other):
 
 
 def test_all_objects_of_a_source_that_had_none_are_added():
-    (found,) = difference(a_manifest(), a_manifest(late(3)), sources=["flights"])
-    assert (found.before, found.late) == (Amount(), Amount(objects=1, rows=3, bytes=300))
+    (flights,) = difference(a_manifest(), a_manifest(late(3)), sources=["flights"])
+    assert (flights.before, flights.late) == (Amount(), Amount(objects=1, rows=3, bytes=300))
 
 
 @pytest.mark.parametrize(("old", "new"), list(product(["f.csv", None], repeat=2)))
 def test_only_objects_of_the_same_file_replace_each_other(old, new):
     before, now = an_object(name="x", file=old), an_object(name="y", file=new)
-    (found,) = difference(a_manifest(before), a_manifest(now), sources=["flights"])
-    changes = {item.change for item in found.changes}
+    (flights,) = difference(a_manifest(before), a_manifest(now), sources=["flights"])
+    changes = {item.change for item in flights.changes}
     assert changes == ({Change.CHANGED} if old == new == "f.csv" else {Change.ADDED, Change.REMOVED})

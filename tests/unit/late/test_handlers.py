@@ -48,7 +48,7 @@ def check(world, metrics, monkeypatch):
     return check
 
 
-def test_the_answer_of_a_check_is_the_uri_of_its_report_and_the_days_to_work_on(world, check):
+def test_a_check_returns_the_uri_of_its_report_and_the_days_to_process(world, check):
     world.add("flights", "2013-03-10", "20", name="late", rows=10)
     answer = check(as_of=None)
     assert answer == {
@@ -82,7 +82,7 @@ def test_a_check_of_the_current_day_puts_counts_and_levels(world, check, metrics
 @pytest.mark.parametrize(
     "gone", ["raw/raw/source=weather/date=2013-03-10/", "exchange/manifests/daily_delays/2013-03-10/"]
 )
-def test_a_day_is_on_hold_though_nothing_late_has_come(world, check, metrics, gone):
+def test_a_day_can_be_on_hold_without_late_data(world, check, metrics, gone):
     world.store.delete([uri for uri in world.store.objects if uri.startswith(f"s3://{gone}")])
     check()
     assert metrics.put[Metric.DAYS_ON_HOLD, PIPELINE] == 1
@@ -95,9 +95,7 @@ def test_a_check_of_the_past_puts_no_level(check, metrics):
 
 
 @pytest.mark.parametrize(("silent_hours", "hours"), [(48, 7 * 24 + 14), (500, 500)])
-def test_a_source_without_any_arrival_is_silent_for_the_whole_time_that_was_checked(
-    monkeypatch, metrics, silent_hours, hours
-):
+def test_a_source_without_any_arrival_is_silent_for_the_whole_checked_period(monkeypatch, metrics, silent_hours, hours):
     world = World()
     world.time = datetime(2013, 2, 13, 19, tzinfo=UTC)
     sources = {
@@ -125,7 +123,7 @@ class FakeNotifier:
         (NotificationResult(notified=False, reason="already notified"), {}),
     ],
 )
-def test_the_answer_of_a_notification_is_its_result(monkeypatch, metrics, result, counted):
+def test_a_notification_returns_its_result(monkeypatch, metrics, result, counted):
     notifier = FakeNotifier(result)
     monkeypatch.setattr(notify_change, "build_notifier", lambda: notifier)
     request = {"pipeline": PIPELINE, "date": "2013-03-10", "comparison": "s3://exchange/c.json", "execution": EXECUTION}

@@ -62,7 +62,7 @@ def pushed(change=Change.ADDED, *, hours=("12", "13"), arrived=timedelta(hours=3
     return SourceDifference(source="weather", before=Amount(rows=69), now=Amount(rows=75), changes=changes)
 
 
-def test_a_message_has_the_changes_their_inputs_and_where_to_look():
+def test_a_message_has_the_changes_their_inputs_and_the_commands_for_details():
     message = compose(a_comparison())
     assert message.subject == "daily_delays 2013-03-10 changed: flights 831 -> 883 (+6.3 %)"
     assert message.body == BODY
@@ -70,7 +70,7 @@ def test_a_message_has_the_changes_their_inputs_and_where_to_look():
     assert max(map(len, message.body.splitlines())) <= 78
 
 
-def test_a_message_survives_its_json():
+def test_a_message_can_be_restored_from_its_json():
     message = compose(a_comparison())
     assert Message.model_validate_json(message.model_dump_json()) == message
 
@@ -85,25 +85,25 @@ def test_pushed_events_are_shown_with_their_hours():
     ) in body
 
 
-def test_removed_inputs_are_shown_with_what_they_had():
+def test_removed_inputs_are_shown_with_their_former_rows():
     body = compose(a_comparison(inputs=(pushed(Change.REMOVED, hours=("12",)),))).body
     assert "    pushed events (removed)\n      3 rows, 1.5 kB, of 2013-03-10 12:00 to 13:00 UTC\n\n" in body
     assert body.startswith("A new run has changed daily_delays for")
 
 
-def test_an_arrival_during_the_listing_of_the_inputs_is_not_called_late():
+def test_an_arrival_during_the_listing_of_the_inputs_is_not_reported_as_late():
     body = compose(a_comparison(inputs=(pushed(arrived=timedelta(seconds=-1)),))).body
     assert "arrived 2013-03-11 07:01 UTC, while the inputs were being listed" in body
 
 
-def test_a_change_without_new_inputs_is_called_a_new_run():
+def test_a_change_without_new_inputs_is_reported_as_a_new_run():
     same = SourceDifference(source="flights", before=Amount(rows=5), now=Amount(rows=5))
     body = compose(a_comparison(inputs=(same,))).body
     assert body.startswith("A new run has changed daily_delays for 2013-03-10:\n")
     assert "Both versions come from the same inputs:" in body
 
 
-def test_unknown_inputs_are_not_called_the_same():
+def test_unknown_inputs_are_not_reported_as_unchanged():
     body = compose(a_comparison().model_copy(update={"inputs": ()})).body
     assert body.startswith("A new version has changed daily_delays for 2013-03-10:\n")
     assert "\nInputs\n  The difference is unknown: the input manifest of a version is gone.\n\n" in body

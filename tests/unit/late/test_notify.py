@@ -15,11 +15,11 @@ from tests.fakes_notification import (
     FROZEN,
     PIPELINE,
     Crashed,
+    HookedOutbox,
+    HookedStore,
+    HookedTable,
     Outbox,
-    PointedOutbox,
-    PointedStore,
-    PointedTable,
-    Points,
+    WriteHook,
     a_comparison,
     a_day,
     a_run,
@@ -35,20 +35,20 @@ WRITES = 5
 
 
 class World:
-    """A day whose second version people do not know, and the notifiers of it."""
+    """A day with a second version that nobody was notified of, and its notifiers."""
 
     def __init__(self):
         self.store, self.table, self.outbox = DictStore(), DictRunTable(), Outbox()
         self.executions, self.alarms, self.time = SetExecutions("one", "two"), [], NOW
         self.table.save_day(a_day(2))
 
-    def notifier(self, points=None):
-        points = points or Points()
+    def notifier(self, hook=None):
+        hook = hook or WriteHook()
         return Notifier(
-            store=PointedStore(self.store, points),
-            table=PointedTable(self.table, points),
+            store=HookedStore(self.store, hook),
+            table=HookedTable(self.table, hook),
             executions=self.executions,
-            topic=PointedOutbox(self.outbox, points),
+            topic=HookedOutbox(self.outbox, hook),
             now=lambda: self.time,
             on_outcome_unknown=self.alarms.append,
         )
@@ -58,15 +58,15 @@ class World:
         self.store.put(uri, a_comparison(before=before, after=after, **more).model_dump_json().encode())
         return uri
 
-    def notify(self, execution="one", *, before=1, after=2, points=None, **more):
+    def notify(self, execution="one", *, before=1, after=2, hook=None, **more):
         uri = self.compare(before, after, **more)
-        return self.notifier(points).notify(pipeline=PIPELINE, date=DATE, comparison=uri, execution=execution)
+        return self.notifier(hook).notify(pipeline=PIPELINE, date=DATE, comparison=uri, execution=execution)
 
     def publish(self, attempt):
         update = {"published": published(attempt), "attempts": attempt}
         self.table.save_day(self.day.model_copy(update=update))
 
-    def over(self, execution):
+    def end_execution(self, execution):
         self.executions.running.discard(execution)
 
     @property
@@ -91,9 +91,9 @@ def test_people_are_notified_once_and_the_message_is_stored(world):
         "message": f"s3://exchange/comparisons/{PIPELINE}/{DATE}/1-2/message.json",
     }
     (sent,) = world.outbox.sent
-    kept = world.message()
-    assert (kept.subject, kept.body) == (sent["subject"], sent["body"])
-    assert (kept.message_id, kept.sent_at) == ("message-1", NOW)
+    stored_message = world.message()
+    assert (stored_message.subject, stored_message.body) == (sent["subject"], sent["body"])
+    assert (stored_message.message_id, stored_message.sent_at) == ("message-1", NOW)
     assert sent["attributes"] == {"pipeline": PIPELINE, "date": DATE}
     assert (world.day.notified_attempt, world.day.notification_claim, world.day.notification_due) == (2, None, False)
     assert world.alarms == []
@@ -107,7 +107,7 @@ def test_people_are_not_notified_again(world, execution):
     assert len(world.outbox.sent) == 1
 
 
-def test_a_version_that_was_replaced_is_left_to_the_next_monitoring(world):
+def test_a_replaced_version_waits_for_the_next_monitoring(world):
     world.publish(3)
     result = world.notify()
     assert (result.notified, result.reason) == (
@@ -118,7 +118,7 @@ def test_a_version_that_was_replaced_is_left_to_the_next_monitoring(world):
     assert world.notify(before=1, after=3).notified
 
 
-def test_a_comparison_with_an_older_version_than_people_know_is_left_to_the_next_monitoring(world):
+def test_a_comparison_with_a_version_older_than_the_notified_one_waits_for_the_next_monitoring(world):
     world.notify()
     world.publish(3)
     result = world.notify(before=1, after=3)
@@ -130,13 +130,13 @@ def test_a_comparison_with_an_older_version_than_people_know_is_left_to_the_next
     assert world.notify(before=2, after=3).notified
 
 
-def test_an_output_that_did_not_change_is_known_without_a_message(world):
+def test_an_unchanged_output_is_marked_as_notified_without_a_message(world):
     result = world.notify(rows=RowCounts(before=42, after=42, added=0, removed=0, changed=0))
     assert (result.notified, result.reason, result.message) == (False, "the output did not change", "")
     assert (world.outbox.sent, world.day.notified_attempt, world.day.notification_due) == ([], 2, False)
 
 
-def test_nobody_is_notified_of_a_day_that_is_no_longer_published(world):
+def test_no_notification_is_sent_for_a_day_that_is_no_longer_published(world):
     world.table.save_day(world.day.model_copy(update={"published": None}))
     assert world.notify().reason == "the day has no published version any more"
 
@@ -153,7 +153,7 @@ def test_a_missing_comparison_is_an_error(world):
 
 
 @pytest.mark.parametrize("refusal", [Throttled("slow down"), CloudError("could not publish: InvalidParameter")])
-def test_a_refusal_releases_the_day_and_the_message_is_sent_by_the_next_try(world, refusal):
+def test_a_refused_message_releases_the_day_and_the_next_attempt_sends_it(world, refusal):
     world.outbox.refuses = refusal
     with pytest.raises(type(refusal)):
         world.notify()
@@ -179,17 +179,17 @@ def test_after_a_lost_response_an_alarm_fires_and_nothing_is_sent_again(world, r
     assert len(world.outbox.sent) == 1
 
 
-def test_a_claim_of_another_monitoring_that_runs_is_respected(world):
+def test_the_claim_of_another_running_monitoring_is_respected(world):
     with pytest.raises(Crashed):
-        world.notify("one", points=Points(at=2))
+        world.notify("one", hook=WriteHook(at=2))
     result = world.notify("two")
     assert (result.notified, result.reason) == (False, "another monitoring sends the notification")
     assert (world.outbox.sent, world.alarms, world.day.notified_attempt) == ([], [], 1)
 
 
-def test_a_claim_that_step_functions_does_not_know_yet_is_respected_while_it_is_young(world):
+def test_a_recent_claim_is_respected_although_step_functions_does_not_know_its_execution_yet(world):
     with pytest.raises(Crashed):
-        world.notify("one", points=Points(at=2))
+        world.notify("one", hook=WriteHook(at=2))
     world.executions.known.clear()
     assert world.notify("two").reason == "another monitoring sends the notification"
     world.time += timedelta(minutes=3)
@@ -200,34 +200,34 @@ def test_a_claim_that_step_functions_does_not_know_yet_is_respected_while_it_is_
 @pytest.mark.parametrize("at", range(WRITES))
 def test_a_crash_between_any_two_writes_ends_in_one_message_or_in_an_alarm(world, at, retried_by):
     with pytest.raises(Crashed):
-        world.notify("one", points=Points(at=at))
+        world.notify("one", hook=WriteHook(at=at))
     if retried_by == "two":
-        world.over("one")
+        world.end_execution("one")
     result = world.notify(retried_by)
-    sent, sure = len(world.outbox.sent), at not in {2, 3}
+    sent, outcome_known = len(world.outbox.sent), at not in {2, 3}
     assert sent == (0 if at == 2 else 1)  # claimed but not sent: nobody can know
-    assert bool(world.alarms) is not sure
+    assert bool(world.alarms) is not outcome_known
     assert result.notified is (at < 2 or (at == 4 and retried_by == "one"))
     assert (world.day.notified_attempt, world.day.notification_claim, world.day.notification_due) == (2, None, False)
     assert world.notify("two").reason == "already notified"
     assert len(world.outbox.sent) == sent
 
 
-def test_a_notification_has_no_more_writes_than_are_tested_here(world):
-    points = Points()
-    world.notify(points=points)
-    assert points.writes == WRITES
+def test_a_notification_has_exactly_the_number_of_writes_that_the_crash_tests_cover(world):
+    hook = WriteHook()
+    world.notify(hook=hook)
+    assert hook.writes == WRITES
 
 
 @pytest.mark.parametrize("at", range(WRITES))
-def test_a_crash_while_a_claim_is_resolved_changes_nothing_about_it(world, at):
+def test_a_crash_while_a_claim_is_resolved_neither_repeats_nor_silently_loses_the_message(world, at):
     with pytest.raises(Crashed):
-        world.notify("one", points=Points(at=at))
-    world.over("one")
+        world.notify("one", hook=WriteHook(at=at))
+    world.end_execution("one")
     if at >= 2:
         with pytest.raises(Crashed):
-            world.notify("two", points=Points(at=0))
-        world.over("two")
+            world.notify("two", hook=WriteHook(at=0))
+        world.end_execution("two")
     world.executions.running.add("three")
     world.executions.known.add("three")
     world.notify("three")
@@ -238,37 +238,37 @@ def test_a_crash_while_a_claim_is_resolved_changes_nothing_about_it(world, at):
 
 @pytest.mark.parametrize("other", ["one", "two"])
 @pytest.mark.parametrize("at", range(WRITES))
-def test_of_two_notifiers_at_once_one_sends_wherever_they_meet(world, at, other):
-    """`other` runs completely in between: another monitoring, or a retry of a call that still runs."""
-    answers = []
-    first = world.notify("one", points=Points(at=at, do=lambda: answers.append(world.notify(other))))
+def test_only_one_of_two_concurrent_notifiers_sends_the_message(world, at, other):
+    """`other` runs completely between two writes of the first: another monitoring, or a retry of a running call."""
+    results = []
+    first = world.notify("one", hook=WriteHook(at=at, action=lambda: results.append(world.notify(other))))
     assert len(world.outbox.sent) == 1
     assert (world.day.notified_attempt, world.day.notification_claim) == (2, None)
     if other == "two":
-        assert [first.notified, answers[0].notified].count(True) == 1
+        assert [first.notified, results[0].notified].count(True) == 1
         assert world.alarms == []
 
 
 @pytest.mark.parametrize("names", [("one", "two", "three"), ("one", "two", "one"), ("one", "one", "two")])
 @pytest.mark.parametrize("crashing", [True, False])
 @pytest.mark.parametrize(("first", "second"), list(product(range(WRITES), repeat=2)))
-def test_of_three_nested_notifiers_one_sends_or_an_alarm_fires(world, first, second, crashing, names):
+def test_one_of_three_nested_notifiers_sends_the_message_or_an_alarm_fires(world, first, second, crashing, names):
     """The second one begins within the first and crashes or not; the third one begins within the second or after it."""
     world.executions.running.add("three")
     world.executions.known.add("three")
 
-    def third():
+    def third_notifier():
         world.notify(names[2])
 
-    def within():
+    def second_notifier():
         with suppress(Crashed):
-            world.notify(names[1], points=Points(at=second, do=None if crashing else third))
+            world.notify(names[1], hook=WriteHook(at=second, action=None if crashing else third_notifier))
         if crashing:
-            third()
+            third_notifier()
 
-    world.notify(names[0], points=Points(at=first, do=within))
+    world.notify(names[0], hook=WriteHook(at=first, action=second_notifier))
     for execution in ("one", "two", "three"):
-        world.over(execution)
+        world.end_execution(execution)
     world.executions.running.add("last")
     world.executions.known.add("last")
     world.notify("last")
@@ -277,7 +277,7 @@ def test_of_three_nested_notifiers_one_sends_or_an_alarm_fires(world, first, sec
     assert (world.day.notified_attempt, world.day.notification_claim) == (2, None)
 
 
-def test_many_notifiers_in_threads_send_one_message(world):
+def test_many_notifiers_in_threads_send_one_message_in_total(world):
     uri, names = world.compare(), [f"monitor-{number}" for number in range(8)]
     world.executions.running.update(names)
     world.executions.known.update(names)
@@ -288,11 +288,11 @@ def test_many_notifiers_in_threads_send_one_message(world):
             save(day)
 
     world.table.save_day = save_day
-    answers = []
+    results = []
 
     def run(name):
         barrier.wait()
-        answers.append(world.notifier().notify(pipeline=PIPELINE, date=DATE, comparison=uri, execution=name))
+        results.append(world.notifier().notify(pipeline=PIPELINE, date=DATE, comparison=uri, execution=name))
 
     threads = [threading.Thread(target=run, args=[name]) for name in names]
     for thread in threads:
@@ -300,28 +300,28 @@ def test_many_notifiers_in_threads_send_one_message(world):
     for thread in threads:
         thread.join()
     assert len(world.outbox.sent) == 1
-    assert sorted(answer.notified for answer in answers) == [False] * 7 + [True]
-    assert {answer.reason for answer in answers if not answer.notified} <= {
+    assert sorted(result.notified for result in results) == [False] * 7 + [True]
+    assert {result.reason for result in results if not result.notified} <= {
         "already notified",
         "another monitoring sends the notification",
     }
 
 
 @pytest.mark.parametrize("at", range(WRITES))
-def test_a_run_that_begins_meanwhile_neither_loses_nor_repeats_the_message(world, at):
+def test_a_run_that_starts_during_a_notification_neither_loses_nor_repeats_the_message(world, at):
     active = ActiveRun(execution="two", run=a_run(3), since=NOW)
 
-    def begin():
+    def start_run():
         world.table.save_day(world.day.model_copy(update={"active": active}))
 
-    assert world.notify(points=Points(at=at, do=begin)).notified
+    assert world.notify(hook=WriteHook(at=at, action=start_run)).notified
     assert len(world.outbox.sent) == 1
     assert (world.day.notified_attempt, world.day.notification_claim, world.day.active) == (2, None, active)
 
 
 @pytest.mark.parametrize("at", range(WRITES))
-def test_a_version_published_meanwhile_is_compared_by_the_next_monitoring(world, at):
-    result = world.notify(points=Points(at=at, do=lambda: world.publish(3)))
+def test_a_version_published_during_a_notification_is_compared_by_the_next_monitoring(world, at):
+    result = world.notify(hook=WriteHook(at=at, action=lambda: world.publish(3)))
     assert result.notified is (at >= 2)
     assert result.notified or "attempt 3 was published meanwhile" in result.reason
     assert world.day.notification_due
@@ -332,8 +332,8 @@ def test_a_version_published_meanwhile_is_compared_by_the_next_monitoring(world,
 @pytest.mark.parametrize(("at", "alarms", "sent"), [(2, 1, 0), (3, 1, 1), (4, 0, 1)])
 def test_a_claim_on_an_earlier_version_is_resolved_before_a_later_notification(world, at, alarms, sent):
     with pytest.raises(Crashed):
-        world.notify("one", points=Points(at=at))
-    world.over("one")
+        world.notify("one", hook=WriteHook(at=at))
+    world.end_execution("one")
     world.publish(3)
     result = world.notify("two", before=1, after=3)
     assert not result.notified
@@ -343,7 +343,7 @@ def test_a_claim_on_an_earlier_version_is_resolved_before_a_later_notification(w
 
 
 def test_a_claim_whose_response_was_lost_is_recognised(world):
-    """The client writes again after a lost response, and the condition refuses its own first write."""
+    """The client repeats a write after a lost response, and the condition fails because of its own first write."""
     save = world.table.save_day
     claims = []
 
@@ -358,7 +358,7 @@ def test_a_claim_whose_response_was_lost_is_recognised(world):
     assert (len(world.outbox.sent), world.alarms) == (1, [])
 
 
-def test_a_day_that_keeps_changing_is_an_error_to_be_retried(world):
+def test_a_day_that_keeps_changing_raises_a_retryable_error(world):
     def save_day(day):
         raise DayChanged(DATE)
 
@@ -386,7 +386,7 @@ def test_a_message_whose_id_could_not_be_stored_is_not_sent_again(world):
 
 def test_a_message_that_could_not_be_stored_leaves_no_claim(world):
     with pytest.raises(CloudError, match="could not write"):
-        world.notify(points=Points(at=0, do=lambda: (_ for _ in ()).throw(CloudError("could not write"))))
+        world.notify(hook=WriteHook(at=0, action=lambda: (_ for _ in ()).throw(CloudError("could not write"))))
     assert world.day.notification_claim is None
     assert world.notify("two").notified
 
@@ -398,12 +398,12 @@ def test_the_message_is_stored_next_to_its_comparison():
 
 
 def test_the_claim_of_another_notifier_is_not_removed(world):
-    """A claim that seemed to be left behind was resolved: the day may have the claim of the next notification."""
+    """An apparently abandoned claim was resolved: the day may already have the claim of the next notification."""
     theirs = NotificationClaim(execution="two", attempt=3, since=NOW, call="theirs")
 
     def resolve():
         update = {"notified_attempt": 2, "notification_claim": theirs, "published": published(3)}
         world.table.save_day(world.day.model_copy(update=update))
 
-    world.notify(points=Points(at=3, do=resolve))
+    world.notify(hook=WriteHook(at=3, action=resolve))
     assert world.day.notification_claim == theirs

@@ -20,7 +20,7 @@ def rows(**counts):
 
 
 @pytest.mark.parametrize(
-    ("metrics", "words"),
+    ("metrics", "expected"),
     [
         ([moved("flights", 831, 883)], "flights 831 -> 883 (+6.3 %)"),
         ([moved("flights", 831, 883), moved("cancelled", 12, 13)], "flights 831 -> 883 (+6.3 %)"),
@@ -33,10 +33,10 @@ def rows(**counts):
         ([moved("größe\n", 1, 2)], "gr\\xf6\\xdfe\\n 1 -> 2 (+100.0 %)"),
     ],
 )
-def test_sums_come_before_means_and_means_before_rows(metrics, words):
-    found = largest_effect(comparison(metrics=tuple(metrics), rows=rows(changed=2)))
-    assert found == words
-    assert found.isascii()
+def test_sums_come_before_means_and_means_before_rows(metrics, expected):
+    effect = largest_effect(comparison(metrics=tuple(metrics), rows=rows(changed=2)))
+    assert effect == expected
+    assert effect.isascii()
 
 
 def test_the_metric_of_the_largest_effect():
@@ -47,7 +47,7 @@ def test_the_metric_of_the_largest_effect():
 
 
 @pytest.mark.parametrize(
-    ("counts", "words"),
+    ("counts", "expected"),
     [
         ({"added": 3}, "+3 rows"),
         ({"added": 1}, "+1 row"),
@@ -58,5 +58,5 @@ def test_the_metric_of_the_largest_effect():
         ({}, "no change"),
     ],
 )
-def test_the_effect_of_rows_counts_added_removed_and_changed_rows(counts, words):
-    assert rows_effect(rows(**counts)) == words
+def test_the_effect_of_rows_counts_added_removed_and_changed_rows(counts, expected):
+    assert rows_effect(rows(**counts)) == expected

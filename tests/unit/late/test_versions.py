@@ -1,4 +1,4 @@
-"""Which two versions of a day are compared, and the state machine around the comparing job."""
+"""The choice of the two versions of a day to compare, and the state machine of the comparison job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATES = MACHINE["States"]
 class Days(DictRunTable):
     """A run table with one day, whose attempts have the states that a test sets."""
 
-    def have(self, *states: RunState, notified: int = 1) -> None:
+    def set_states(self, *states: RunState, notified: int = 1) -> None:
         published = None
         for attempt, state in enumerate(states, start=1):
             run = Run(
@@ -83,22 +83,25 @@ def choose(versions, since=CompareSince.PREVIOUS, execution="arn:one"):
         ((PUBLISHED, PUBLISHED), 2, CompareSince.PREVIOUS, (1, 2)),
     ],
 )
-def test_the_published_version_is_compared_with_the_one_before_or_the_one_that_people_know(
-    versions, table, store, case
-):
+def test_the_published_version_is_compared_with_the_previous_or_the_notified_one(versions, table, store, case):
     states, notified, since, pair = case
-    table.have(*states, notified=notified)
+    table.set_states(*states, notified=notified)
     chosen = choose(versions, since)
     before, after = pair
     prefix = f"s3://exchange/comparisons/{PIPELINE}/{DATE}/{before}-{after}/"
     assert (chosen.action, chosen.before, chosen.after, chosen.prefix) == (CompareAction.COMPARE, before, after, prefix)
     assert chosen.comparison is None
-    kept = VersionPair.model_validate_json(store.get(pair_uri(prefix)))
-    assert (kept.pipeline, kept.date, kept.before.attempt, kept.after.attempt) == (PIPELINE, DATE, before, after)
+    stored = VersionPair.model_validate_json(store.get(pair_uri(prefix)))
+    assert (stored.pipeline, stored.date, stored.before.attempt, stored.after.attempt) == (
+        PIPELINE,
+        DATE,
+        before,
+        after,
+    )
     record = table.run(PIPELINE, DATE, after)
-    assert kept.after.tag == record.run.tag
-    assert kept.after.snapshot_id == str(after)
-    assert (kept.after.frozen_at, kept.after.published_at) == (record.started_at, record.ended_at)
+    assert stored.after.tag == record.run.tag
+    assert stored.after.snapshot_id == str(after)
+    assert (stored.after.frozen_at, stored.after.published_at) == (record.started_at, record.ended_at)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +119,7 @@ def test_the_published_version_is_compared_with_the_one_before_or_the_one_that_p
 )
 def test_without_two_versions_there_is_nothing_to_compare(versions, table, store, case):
     states, notified, since, reason = case
-    table.have(*states, notified=notified)
+    table.set_states(*states, notified=notified)
     chosen = choose(versions, since)
     assert (chosen.action, chosen.comparison.uri, chosen.comparison.differing) == (CompareAction.NOTHING, "", 0)
     assert reason in chosen.comparison.reason
@@ -126,36 +129,36 @@ def test_without_two_versions_there_is_nothing_to_compare(versions, table, store
 def test_a_day_that_was_never_published_is_an_input_error(versions, table):
     with pytest.raises(InputError, match="daily_delays has published nothing for 2013-03-10"):
         choose(versions)
-    table.have(FAILED, RUNNING)
+    table.set_states(FAILED, RUNNING)
     with pytest.raises(InputError, match="published nothing"):
         choose(versions)
 
 
 def test_a_pair_is_compared_once(versions, table, store):
-    table.have(PUBLISHED, PUBLISHED)
+    table.set_states(PUBLISHED, PUBLISHED)
     prefix = choose(versions).prefix
     store.put(comparison_uri(prefix), comparison().model_dump_json().encode())
     chosen = choose(versions)
     reference = ComparisonReference(uri=comparison_uri(prefix), before=1, after=2, differing=1)
     assert (chosen.action, chosen.comparison) == (CompareAction.KNOWN, reference)
     assert versions.compared(prefix) == reference
-    table.have(PUBLISHED, PUBLISHED, PUBLISHED)
+    table.set_states(PUBLISHED, PUBLISHED, PUBLISHED)
     assert choose(versions).action is CompareAction.COMPARE
 
 
-def test_a_comparison_with_other_fields_is_made_again(versions, table, store):
-    table.have(PUBLISHED, PUBLISHED)
+def test_a_comparison_with_other_fields_is_computed_again(versions, table, store):
+    table.set_states(PUBLISHED, PUBLISHED)
     store.put(comparison_uri(choose(versions).prefix), b'{"pipeline": "daily_delays"}')
     assert choose(versions).action is CompareAction.COMPARE
 
 
-def test_what_passes_through_the_orchestrator_is_small(versions, table):
-    table.have(*[PUBLISHED] * 300)
+def test_payloads_of_the_orchestrator_stay_small(versions, table):
+    table.set_states(*[PUBLISHED] * 300)
     assert len(choose(versions).model_dump_json()) < 1024
 
 
-def test_two_executions_compare_the_same_pair_as_jobs_of_their_own(versions, table, store):
-    table.have(PUBLISHED, PUBLISHED)
+def test_two_executions_compare_the_same_pair_in_separate_jobs(versions, table, store):
+    table.set_states(PUBLISHED, PUBLISHED)
     one, again, other = choose(versions), choose(versions), choose(versions, execution="arn:other")
     assert one == again
     assert other.job != one.job
@@ -175,25 +178,25 @@ class TestMachine:
     @pytest.fixture
     def call(self, monkeypatch, versions):
         monkeypatch.setattr(compare_versions, "build_versions", lambda: versions)
-        known: dict[str, Any] = {}
+        variables: dict[str, Any] = {}
 
-        def call(state: str, given: Any = None) -> Any:
+        def call(state: str, state_input: Any = None) -> Any:
             task = STATES[state]
             context = {"Execution": {"Id": "arn:one", "Name": "one"}, "State": {"RetryCount": 0}}
-            states = {"input": given, "context": context}
-            payload = evaluated(task["Arguments"]["Payload"], states, known)
-            answer = compare_versions.handler(payload, None)
-            after = {**states, "result": {"Payload": answer}}
-            known.update(evaluated(task.get("Assign", {}), after, known))
-            return evaluated(task["Output"], after, known) if "Output" in task else None
+            states = {"input": state_input, "context": context}
+            payload = evaluated(task["Arguments"]["Payload"], states, variables)
+            result = compare_versions.handler(payload, None)
+            after = {**states, "result": {"Payload": result}}
+            variables.update(evaluated(task.get("Assign", {}), after, variables))
+            return evaluated(task["Output"], after, variables) if "Output" in task else None
 
-        call.known = known
+        call.variables = variables
         return call
 
-    def asked(self, **more: str) -> dict[str, str]:
+    def comparison_request(self, **more: str) -> dict[str, str]:
         return {"pipeline": PIPELINE, "date": DATE, "since": "previous", **more}
 
-    def test_it_is_jsonata_with_one_function(self):
+    def test_the_machine_uses_jsonata_and_one_function(self):
         assert MACHINE["QueryLanguage"] == "JSONata"
         functions = {
             state["Arguments"]["FunctionName"] for state in STATES.values() if "Payload" in state.get("Arguments", {})
@@ -201,17 +204,17 @@ class TestMachine:
         assert functions == {"${CompareVersionsFunction}"}
 
     def test_a_pair_goes_to_the_job_and_comes_back_as_a_reference(self, call, table, store):
-        table.have(PUBLISHED, PUBLISHED)
-        chosen = call("Choose the versions", self.asked(correlation_id="c-1"))
+        table.set_states(PUBLISHED, PUBLISHED)
+        chosen = call("Choose the versions", self.comparison_request(correlation_id="c-1"))
         states = {"input": chosen, "context": {"State": {"RetryCount": 2}}}
         (choice,) = STATES["Decide whether to compare"]["Choices"]
-        assert evaluated(choice["Condition"], states, call.known) is True
-        job = evaluated(STATES["Compare the versions"]["Arguments"], states, call.known)
+        assert evaluated(choice["Condition"], states, call.variables) is True
+        job = evaluated(STATES["Compare the versions"]["Arguments"], states, call.variables)
         assert job["ClientToken"] == f"{chosen['job']}-2"
         assert len(job["ClientToken"]) <= 64
         assert job["Name"] == "daily_delays 2013-03-10 compare 1-2"
-        words = job["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
-        arguments = dict(zip(words[::2], words[1::2], strict=True))
+        entry_point_arguments = job["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
+        arguments = dict(zip(entry_point_arguments[::2], entry_point_arguments[1::2], strict=True))
         assert json.loads(arguments.pop("--comparison")) == {
             "pipeline": PIPELINE, "date": DATE, "prefix": chosen["prefix"], "job": chosen["job"],
             "correlation_id": "c-1",
@@ -222,40 +225,40 @@ class TestMachine:
         with pytest.raises(ObjectMissing):
             call("Read the comparison")
         store.put(comparison_uri(chosen["prefix"]), comparison(before=version(1)).model_dump_json().encode())
-        taken = call("Read the comparison")
-        assert taken == {
+        output = call("Read the comparison")
+        assert output == {
             "uri": comparison_uri(chosen["prefix"]), "before": 1, "after": 2, "differing": 1, "reason": "",
         }  # fmt: skip
 
-    def test_what_is_known_or_nothing_needs_no_job(self, call, table):
-        table.have(PUBLISHED)
-        chosen = call("Choose the versions", self.asked())
+    def test_a_known_comparison_or_a_single_version_starts_no_job(self, call, table):
+        table.set_states(PUBLISHED)
+        chosen = call("Choose the versions", self.comparison_request())
         (choice,) = STATES["Decide whether to compare"]["Choices"]
-        assert evaluated(choice["Condition"], {"input": chosen}, call.known) is False
-        answer = evaluated(STATES["Return the known comparison"]["Output"], {"input": chosen}, call.known)
-        assert (answer["uri"], answer["after"]) == ("", 1)
-        assert call.known["correlation_id"] == "one"
+        assert evaluated(choice["Condition"], {"input": chosen}, call.variables) is False
+        result = evaluated(STATES["Return the known comparison"]["Output"], {"input": chosen}, call.variables)
+        assert (result["uri"], result["after"]) == ("", 1)
+        assert call.variables["correlation_id"] == "one"
 
-    def test_a_failed_job_fails_the_machine_in_its_own_words(self, call, table, store):
-        table.have(PUBLISHED, PUBLISHED)
-        chosen = call("Choose the versions", self.asked())
+    def test_a_failed_job_fails_the_machine_with_the_error_of_the_job(self, call, table, store):
+        table.set_states(PUBLISHED, PUBLISHED)
+        chosen = call("Choose the versions", self.comparison_request())
         store.put(job_failure_uri(chosen["prefix"], chosen["job"]), b"CloudError: the tag is gone")
-        call.known["error"] = {"Error": "States.TaskFailed"}
+        call.variables["error"] = {"Error": "States.TaskFailed"}
         call("Find out why it failed")
         failed = STATES["Fail the comparison"]
-        assert evaluated(failed["Cause"], {}, call.known) == "CloudError: the tag is gone"
+        assert evaluated(failed["Cause"], {}, call.variables) == "CloudError: the tag is gone"
         assert failed["Error"] == "ComparisonFailed"
 
 
-def evaluated(template: Any, states: dict[str, Any], known: dict[str, Any]) -> Any:
-    """Return a template with its JSONata expressions put to work."""
+def evaluated(template: Any, states: dict[str, Any], variables: dict[str, Any]) -> Any:
+    """Return a template with its JSONata expressions evaluated."""
     if isinstance(template, dict):
-        return {name: evaluated(value, states, known) for name, value in template.items()}
+        return {name: evaluated(value, states, variables) for name, value in template.items()}
     if isinstance(template, list):
-        return [evaluated(value, states, known) for value in template]
+        return [evaluated(value, states, variables) for value in template]
     if not (isinstance(template, str) and template.startswith("{%")):
         return template
     expression = jsonata.Jsonata(template.removeprefix("{%").removesuffix("%}"))
-    for name, value in {**known, "states": states}.items():
+    for name, value in {**variables, "states": states}.items():
         expression.assign(name, value)
     return expression.evaluate(None)

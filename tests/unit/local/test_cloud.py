@@ -15,12 +15,12 @@ from slackwater.local.layout import Layout, environment
 pytestmark = pytest.mark.unit
 
 
-def test_a_project_without_a_cloud(tmp_path):
+def test_the_error_without_a_cloud_names_the_remedy(tmp_path):
     assert cloud.status(tmp_path) is None
     assert not cloud.down(tmp_path)
 
 
-def test_a_cloud_whose_process_has_ended(tmp_path):
+def test_a_cloud_whose_process_has_ended_is_reported(tmp_path):
     files = Layout(tmp_path)
     files.base.mkdir()
     files.endpoint_file.write_text(json.dumps({"endpoint": "http://127.0.0.1:9", "pid": 1}))
@@ -71,13 +71,13 @@ def test_a_snapshot_does_not_change_afterwards(tmp_path, monkeypatch):
 
 
 def test_a_state_that_changes_while_it_is_copied_is_copied_again(tmp_path, monkeypatch):
-    answers = iter([RuntimeError("dictionary changed size during iteration"), {"a": 1}])
+    states_to_return = iter([RuntimeError("dictionary changed size during iteration"), {"a": 1}])
 
     def get_state():
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        state = next(states_to_return)
+        if isinstance(state, Exception):
+            raise state
+        return state
 
     states(monkeypatch, busy=get_state)
     assert Checkpointer(tmp_path, busy=lambda: False).snapshot() == {"busy": {"a": 1}}

@@ -14,7 +14,7 @@ from tests.fakes_local import FakeAttemptRunner
 
 pytestmark = pytest.mark.unit
 
-HERE = Scope("000000000000", "us-east-1")
+SCOPE = Scope("000000000000", "us-east-1")
 ELSEWHERE = Scope("000000000000", "eu-west-1")
 
 
@@ -33,14 +33,14 @@ class Emr:
 
     def create(self, token: str, **settings):
         request = {"releaseLabel": "emr-spark-8.0.0", "type": "SPARK", "clientToken": token, **settings}
-        return self.store.applications[self.api.create_application(HERE, request)["applicationId"]]
+        return self.store.applications[self.api.create_application(SCOPE, request)["applicationId"]]
 
     @property
     def state(self) -> str:
-        return self.api.get_application(HERE, self.id)["application"]["state"]
+        return self.api.get_application(SCOPE, self.id)["application"]["state"]
 
     def start(self, token: str = "one", **request):  # noqa: S107
-        return self.jobs.start(HERE, self.request(token, **request))
+        return self.jobs.start(SCOPE, self.request(token, **request))
 
     def request(self, token: str, *, parameters: str = "", **more):
         driver = {"entryPoint": "s3://code/job.py"} | ({"sparkSubmitParameters": parameters} if parameters else {})
@@ -103,7 +103,7 @@ def test_a_token_belongs_to_its_application():
     emr = Emr()
     first = emr.start("same")
     second = emr.create("second")
-    assert emr.jobs.start(HERE, {**emr.request("same"), "applicationId": second.id}).id != first.id
+    assert emr.jobs.start(SCOPE, {**emr.request("same"), "applicationId": second.id}).id != first.id
 
 
 def test_more_than_max_concurrent_runs_wait_in_the_queue_in_order():
@@ -203,11 +203,11 @@ def test_an_application_that_does_not_start_by_itself_refuses_jobs_until_it_is_s
     emr = Emr(autoStartConfiguration={"enabled": False})
     with pytest.raises(EmrValidationError):
         emr.start()
-    emr.api.start_application(HERE, emr.id)
+    emr.api.start_application(SCOPE, emr.id)
     assert emr.ended(emr.start()).state == "SUCCESS"
 
 
-def test_another_region_sees_nothing():
+def test_applications_are_not_visible_in_another_region():
     emr = Emr()
     run = emr.start()
     with pytest.raises(EmrResourceNotFound):
@@ -216,7 +216,7 @@ def test_another_region_sees_nothing():
         emr.jobs.start(ELSEWHERE, emr.request("other"))
 
 
-def test_logs_go_where_emr_puts_them():
+def test_logs_are_written_to_the_paths_of_emr():
     emr = Emr()
     monitoring = {"monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": "s3://logs/emr/"}}}
     run = emr.ended(emr.start(configurationOverrides=monitoring))
@@ -228,7 +228,7 @@ def test_job_runs_are_listed_by_state_and_time_newest_first():
     first, second = emr.ended(emr.start("first")), emr.ended(emr.start("second"))
 
     def listed(**filters):
-        return [run["id"] for run in emr.api.list_job_runs(HERE, {**emr.id, **filters})["jobRuns"]]
+        return [run["id"] for run in emr.api.list_job_runs(SCOPE, {**emr.id, **filters})["jobRuns"]]
 
     assert listed(states=["SUCCESS"]) == [second.id, first.id]
     assert listed(states=["FAILED"]) == []
@@ -250,7 +250,7 @@ def test_a_new_process_keeps_job_runs_that_ended_and_fails_the_others():
     assert again.applications[emr.application.id].show("Application") == emr.application.show("Application")
 
 
-def test_a_lost_job_run_still_answers_for_its_token_after_a_restart():
+def test_the_token_of_a_lost_job_run_still_returns_it_after_a_restart():
     emr = Emr()
     with emr.runner.holding():
         lost = emr.start("token")
@@ -259,8 +259,8 @@ def test_a_lost_job_run_still_answers_for_its_token_after_a_restart():
     again = EmrStore()
     again.load_json(saved)
     jobs = JobRuns(again, FakeAttemptRunner(), slots=1)
-    assert jobs.start(HERE, emr.request("token")).id == lost.id
-    assert jobs.wait(jobs.start(HERE, emr.request("another")), 10)
+    assert jobs.start(SCOPE, emr.request("token")).id == lost.id
+    assert jobs.wait(jobs.start(SCOPE, emr.request("another")), 10)
 
 
 class TestApplications:
@@ -268,19 +268,19 @@ class TestApplications:
         emr = Emr()
         run = emr.ended(emr.start())
         with pytest.raises(EmrValidationError):
-            emr.api.delete_application(HERE, emr.id)
-        emr.api.stop_application(HERE, emr.id)
-        emr.api.delete_application(HERE, emr.id)
+            emr.api.delete_application(SCOPE, emr.id)
+        emr.api.stop_application(SCOPE, emr.id)
+        emr.api.delete_application(SCOPE, emr.id)
         assert run.id not in emr.store.job_runs
         with pytest.raises(EmrResourceNotFound):
-            emr.api.get_application(HERE, emr.id)
+            emr.api.get_application(SCOPE, emr.id)
 
     def test_stopping_needs_all_job_runs_to_have_ended(self):
         emr = Emr()
         with emr.runner.holding():
             emr.start()
             with pytest.raises(EmrValidationError):
-                emr.api.stop_application(HERE, emr.id)
+                emr.api.stop_application(SCOPE, emr.id)
 
     def test_an_idle_application_stops_by_itself(self):
         emr = Emr(autoStopConfiguration={"enabled": True, "idleTimeoutMinutes": 1})
@@ -291,12 +291,12 @@ class TestApplications:
 
     def test_a_started_application_cannot_be_updated(self):
         emr = Emr()
-        emr.api.start_application(HERE, emr.id)
+        emr.api.start_application(SCOPE, emr.id)
         request = {"applicationId": emr.application.id, "clientToken": "u", "releaseLabel": "emr-spark-8.0.1"}
         with pytest.raises(EmrValidationError):
-            emr.api.update_application(HERE, request)
-        emr.api.stop_application(HERE, emr.id)
-        assert emr.api.update_application(HERE, request)["application"]["releaseLabel"] == "emr-spark-8.0.1"
+            emr.api.update_application(SCOPE, request)
+        emr.api.stop_application(SCOPE, emr.id)
+        assert emr.api.update_application(SCOPE, request)["application"]["releaseLabel"] == "emr-spark-8.0.1"
 
     def test_hive_is_refused(self):
         emr = Emr()

@@ -225,11 +225,11 @@ def test_a_step_without_changes_is_not_saved(monitoring):
 
 def test_an_alarm_is_evaluated_and_a_metric_put_in_their_own_account_and_region(monitoring):
     with request_scope("111111111111", "eu-west-1"):
-        there = alarm()
+        other_alarm = alarm()
         ran()
-    here = alarm()
+    own_alarm = alarm()
     monitoring.step(time.time())
-    assert (there["StateValue"], here["StateValue"]) == ("ALARM", "OK")
+    assert (other_alarm["StateValue"], own_alarm["StateValue"]) == ("ALARM", "OK")
 
 
 def test_an_unsupported_alarm_keeps_its_state(monitoring):

@@ -194,7 +194,7 @@ def aws_states(monkeypatch):
 
 
 def executed(definition):
-    """Run a state machine to its end; return the answer of Step Functions."""
+    """Run a state machine to its end; return the response of Step Functions."""
     role = "arn:aws:iam::000000000000:role/r"
     created = stepfunctions._create_state_machine(
         {"name": uuid4().hex, "definition": json.dumps(definition), "roleArn": role, "type": "EXPRESS"}

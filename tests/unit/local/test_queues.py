@@ -69,7 +69,7 @@ def test_a_full_batch_does_not_wait(queue, now):
     assert len(received(queue)) == 1
 
 
-def test_without_a_window_messages_are_received_at_once(queue, now):
+def test_without_a_window_messages_are_received_immediately(queue, now):
     read_by_function(window=0)
     assert received(queue) == []
     send(queue, "a", "b", "c")

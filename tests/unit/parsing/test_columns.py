@@ -86,7 +86,7 @@ def strings(*values: bytes | None) -> pa.Array:
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
 )
-def test_typed_columns_that_a_field_accepts(array, definition, values):
+def test_values_of_typed_columns_are_accepted(array, definition, values):
     assert read(array, definition) == (values, {})
 
 
@@ -157,7 +157,7 @@ def test_typed_columns_that_a_field_accepts(array, definition, values):
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else None,
 )
-def test_typed_columns_with_values_that_a_field_rejects(array, definition, values, reasons):
+def test_invalid_values_of_typed_columns_are_rejected(array, definition, values, reasons):
     rejections = {
         index: reason if isinstance(reason, Rejection) else Rejection(RejectionRule.WRONG_TYPE, reason)
         for index, reason in reasons.items()
@@ -194,7 +194,7 @@ _integers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**41), s
 @pytest.mark.parametrize("definition", _DEFINITIONS, ids=str)
 @settings(deadline=None, max_examples=50)
 @given(array=st.one_of(st.lists(_integers).map(lambda v: pa.array(v, pa.int64())), st.lists(_floats).map(pa.array)))
-def test_number_columns_and_values_are_read_alike(definition, array):
+def test_numbers_are_read_the_same_from_columns_and_from_values(definition, array):
     field = FieldDefinition(**definition)
     column = READER.read_array(array, field)
     plain = column.array.cast(pa.int64()) if column.array.type == ARROW_TYPES["timestamp"] else column.array
@@ -253,7 +253,7 @@ _local_times = st.lists(st.one_of(_near_changes, st.datetimes(), st.none()), max
 @settings(deadline=None, max_examples=60)
 @given(local_times=_local_times)
 @example(local_times=[datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)])
-def test_local_times_and_timestamps_of_a_column_are_those_of_python(name, local_times):
+def test_local_times_and_timestamps_of_a_column_equal_those_of_python(name, local_times):
     timezone = ZoneInfo(name)
     array = pa.array(local_times, pa.timestamp("us"))
     results = to_local_time(array.cast(pa.int64()).cast(ARROW_TYPES["timestamp"]), timezone).to_pylist()

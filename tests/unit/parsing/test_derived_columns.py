@@ -53,7 +53,7 @@ def test_a_constant_is_the_same_in_every_event(value):
         ("", [""] * 4),
     ],
 )
-def test_templates(template, strings):
+def test_templates_combine_fields_and_text(template, strings):
     assert derived(TemplateColumn(template=template)) == strings
 
 
@@ -78,7 +78,7 @@ def test_numbers_in_templates_are_formatted_as_json(numbers):
     ],
     ids=str,
 )
-def test_lookups(mapping, strings):
+def test_lookups_map_values(mapping, strings):
     assert derived(mapping) == strings
 
 
@@ -89,22 +89,22 @@ _near_changes = st.builds(
     ),
     st.integers(-86_400_000_000, 86_400_000_000),
 )
-_moments = st.lists(st.one_of(_near_changes, st.datetimes(timezones=st.just(UTC)), st.none()), max_size=6)
+_timestamps = st.lists(st.one_of(_near_changes, st.datetimes(timezones=st.just(UTC)), st.none()), max_size=6)
 
 
 @pytest.mark.parametrize("name", ["America/New_York", "Australia/Lord_Howe", "UTC"])
 @pytest.mark.parametrize("part", ["date", "hour", "weekday", "month", "year"])
 @settings(deadline=None, max_examples=20)
-@given(timestamps=_moments)
+@given(timestamps=_timestamps)
 @example(timestamps=[datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)])
-def test_date_parts_are_those_of_the_local_time(name, part, timestamps):
+def test_date_parts_equal_those_of_the_local_time(name, part, timestamps):
     result = derived(
         DatePartColumn(part=part, of="at", timezone=name), pa.table({"at": pa.array(timestamps, TIMESTAMP)})
     )
-    assert result == [_part(timestamp, part, ZoneInfo(name)) for timestamp in timestamps]
+    assert result == [_date_part(timestamp, part, ZoneInfo(name)) for timestamp in timestamps]
 
 
-def _part(timestamp: datetime | None, part: str, timezone: ZoneInfo) -> object:
+def _date_part(timestamp: datetime | None, part: str, timezone: ZoneInfo) -> object:
     try:
         local = timestamp.astimezone(timezone) if timestamp else None
     except OverflowError:

@@ -38,8 +38,8 @@ SHOP = a_source(
 )
 
 
-def an_event(**more: object) -> dict[str, object]:
-    return {"id": "a", "at": AT, **more}
+def an_event(**changes: object) -> dict[str, object]:
+    return {"id": "a", "at": AT, **changes}
 
 
 def check(events: object, source: Source = SOURCE):
@@ -59,7 +59,7 @@ def nested(levels: int) -> object:
 
 
 class TestFields:
-    def test_the_partner_s_names_and_formats(self):
+    def test_fields_are_read_by_the_partner_s_names_and_formats(self):
         checked = check(
             [
                 {
@@ -76,10 +76,10 @@ class TestFields:
         assert checked.rejected == []
         assert checked.table.schema == event_schema(SHOP)
         at = NOON + timedelta(milliseconds=250)
-        more = {"amount": 1234.5, "_extra": None}
+        changes = {"amount": 1234.5, "_extra": None}
         assert checked.table.to_pylist() == [
-            {"at": NOON, "order": "17", "paid": True, "day": date(2013, 3, 8), "_event_time": NOON, **more},
-            {"at": at, "order": "18", "paid": False, "day": None, "_event_time": at, **more},
+            {"at": NOON, "order": "17", "paid": True, "day": date(2013, 3, 8), "_event_time": NOON, **changes},
+            {"at": at, "order": "18", "paid": False, "day": None, "_event_time": at, **changes},
         ]
 
     def test_reasons_name_the_field_and_the_partner_s_name(self):
@@ -113,7 +113,7 @@ class TestFields:
         (row,) = check([{"Booked At": 0, "Order No.": "1", "Amount EUR": 1, "amount": 2}], SHOP).table.to_pylist()
         assert (row["amount"], row["_extra"]) == (1.0, '{"amount":2}')
 
-    def test_strings_are_trimmed_before_null_values_are_recognised(self):
+    def test_strings_are_trimmed_before_they_are_compared_with_null_values(self):
         event = an_event(id="\u00a0\tb ", count=" NA ", size=" 1.5 ", more=" kept ")
         source = a_source(trim=True)
         (row,) = check([event], source).table.to_pylist()
@@ -152,13 +152,13 @@ class TestFields:
         result = check([an_event(count="x", new=math.nan)]).rejected
         assert [item.rule for item in result] == [RejectionRule.NOT_JSON]
 
-    def test_lines_that_are_not_json_or_not_utf8(self):
+    def test_lines_that_are_not_json_or_not_utf8_are_rejected(self):
         result = check(
             [NOT_UTF8, Rejection(RejectionRule.NOT_JSON, "not JSON: Expecting value at column 1"), an_event()]
         ).rejected
         assert [item.rule for item in result] == [RejectionRule.NOT_UTF8, RejectionRule.NOT_JSON]
 
-    def test_no_events(self):
+    def test_a_batch_without_events_gives_an_empty_table(self):
         for result in (check([]), check(pa.Table.from_pylist([], partner_schema(SOURCE)))):
             assert result.table.schema == event_schema(SOURCE)
             assert (result.table.num_rows, result.rejected) == (0, [])
@@ -167,7 +167,7 @@ class TestFields:
 class TestTimeLimits:
     SOURCE = a_source(timestamp={"field": "at", "max_age_days": 30, "max_future_hours": 1})
 
-    def test_both_limits(self):
+    def test_events_outside_the_age_limits_are_rejected(self):
         limits = [RECEIVED - timedelta(days=30), RECEIVED + timedelta(hours=1)]
         beyond = [limits[0] - timedelta(microseconds=1), limits[1] + timedelta(microseconds=1)]
         checked = check([an_event(at=timestamp.isoformat()) for timestamp in (*limits, *beyond)], self.SOURCE)
@@ -177,11 +177,11 @@ class TestTimeLimits:
             (3, "in_the_future", "at: 2013-03-12T10:30:00.000001Z is more than 1 hour after it was received"),
         ]
 
-    def test_other_rules_come_first(self):
+    def test_invalid_fields_are_reported_before_age_limits(self):
         result = check([an_event(at="1970-01-01T00:00:00Z", count="x"), {"id": "a"}], self.SOURCE).rejected
         assert [item.rule for item in result] == [RejectionRule.WRONG_TYPE, RejectionRule.MISSING]
 
-    def test_the_time_of_receipt_decides(self):
+    def test_the_age_is_measured_at_the_time_of_receipt(self):
         for seconds, rejected in ((0, 0), (1, 1)):
             received_at = NOON + timedelta(days=30, seconds=seconds)
             result = check_events([an_event()], self.SOURCE, received_at=received_at)
@@ -196,7 +196,7 @@ class TestTimeLimits:
             "at (When): 2013-03-08T12:00:00Z is more than 1 day before it was received"
         ]
 
-    def test_first_and_last_timestamp(self):
+    def test_the_earliest_and_the_latest_timestamp_are_compared_without_overflow(self):
         source = a_source(timestamp={"field": "at", "max_age_days": 36_500, "max_future_hours": 876_000})
         events = [an_event(at="0001-01-01T00:00:00Z"), an_event(at="9999-12-31T23:59:59.999999Z")]
         assert [item.rule for item in check(events, source).rejected] == [
@@ -206,12 +206,12 @@ class TestTimeLimits:
 
 
 class TestUnknownFields:
-    def extra(self, **more: object) -> str | None:
-        (row,) = check([an_event(**more)]).table.to_pylist()
+    def extra(self, **changes: object) -> str | None:
+        (row,) = check([an_event(**changes)]).table.to_pylist()
         return row["_extra"]
 
     @pytest.mark.parametrize(
-        ("more", "text"),
+        ("changes", "extra_json"),
         [
             ({}, None),
             ({"new": None}, '{"new":null}'),
@@ -224,16 +224,16 @@ class TestUnknownFields:
             ({"half": "\ud800"}, '{"half":"\\ud800"}'),
         ],
     )
-    def test_kept_as_json(self, more, text):
-        assert self.extra(**more) == text
+    def test_unknown_fields_are_kept_as_json(self, changes, extra_json):
+        assert self.extra(**changes) == extra_json
 
     @pytest.mark.parametrize("value", [math.nan, [-math.inf], {"x": [{"y": math.inf}]}])
-    def test_values_that_json_does_not_have(self, value):
+    def test_nan_and_infinity_in_unknown_fields_are_rejected(self, value):
         result = check([an_event(new=value), an_event()])
         assert reasons(result) == [(0, "not_json", "new: contains NaN or Infinity, which are not JSON")]
 
     @pytest.mark.parametrize("innermost", ["x", [], {}])
-    def test_how_deep_an_event_may_be_nested(self, innermost):
+    def test_too_deeply_nested_events_are_rejected(self, innermost):
         deep = MAX_DEPTH if innermost == "x" else MAX_DEPTH - 1
         value = innermost
         for _ in range(deep - 1):
@@ -242,12 +242,12 @@ class TestUnknownFields:
         result = check([an_event(flat=1, new={"x": value})])
         assert reasons(result) == [(0, "too_deep", "new: nested more than 32 levels deep")]
 
-    def test_ignored_even_if_they_are_invalid(self):
+    def test_ignored_fields_may_be_invalid(self):
         source = a_source(unknown_fields="ignore")
         checked = check([an_event(new=math.nan, deep=nested(100)), an_event()], source)
         assert checked.table["_extra"].to_pylist() == [None, None]
 
-    def test_rejected(self):
+    def test_events_with_unknown_fields_are_rejected(self):
         checked = check([an_event(), an_event(new=None, x=1)], a_source(unknown_fields="reject"))
         assert reasons(checked) == [
             (1, "unknown_field", "new: the source has no such field (its fields: id, count, size, good, day, at)")
@@ -258,20 +258,20 @@ class TestUnknownFields:
         assert result.reason.endswith("(its fields: id, at, f0, f1, f2, f3, f4, f5, f6, f7, ...)")
         assert len(result.reason) < 200
 
-    def test_a_name_that_utf8_cannot_encode(self):
+    def test_the_reason_escapes_a_name_that_utf8_cannot_encode(self):
         (result,) = check([an_event(**{"\ud800": 1})], a_source(unknown_fields="reject")).rejected
         assert result.reason.startswith("\\ud800: the source has no such field")
 
-    def test_columns_of_a_text_file(self):
+    def test_unknown_columns_of_strings_are_kept_as_json(self):
         table = pa.table({"id": ["a", "b"], "at": [AT, AT], "gate": ["7", None], "\u00e9": ["", "x"]})
-        kept = check_table(table, SOURCE, received_at=RECEIVED).table["_extra"].to_pylist()
-        assert kept == ['{"gate":"7","\u00e9":""}', '{"gate":null,"\u00e9":"x"}']
+        extra_values = check_table(table, SOURCE, received_at=RECEIVED).table["_extra"].to_pylist()
+        assert extra_values == ['{"gate":"7","\u00e9":""}', '{"gate":null,"\u00e9":"x"}']
         ignored = check_table(table, a_source(unknown_fields="ignore"), received_at=RECEIVED)
         assert ignored.table["_extra"].to_pylist() == [None, None]
         rejected = check_table(table, a_source(unknown_fields="reject"), received_at=RECEIVED).rejected
         assert [item.rule for item in rejected] == [RejectionRule.UNKNOWN_FIELD] * 2
 
-    def test_columns_of_a_typed_file(self):
+    def test_unknown_typed_columns_are_kept_as_json(self):
         table = pa.table(
             {
                 "id": ["a"],
@@ -297,7 +297,7 @@ class TestUnknownFields:
             "l": [{"a": 1}, None],
         }
 
-    def test_columns_of_a_typed_file_that_json_cannot_represent(self):
+    def test_unknown_typed_columns_that_json_cannot_represent_are_rejected(self):
         broken = pa.array([b"\xff", b"x", b"y"])
         table = pa.table({"id": list("abc"), "at": [NOON] * 3, "t": broken, "n": [1.5, math.nan, 2.5]})
         result = check_table(table, SOURCE, received_at=RECEIVED)
@@ -309,7 +309,7 @@ class TestUnknownFields:
 
 
 class TestFiles:
-    def test_strings(self):
+    def test_a_table_of_strings_is_checked(self):
         table = pa.table({"id": ["a", "b", "c", None], "at": [AT, "NA", AT, AT], "count": ["5", "6", "x", "7"]})
         checked = check_table(table, SOURCE, received_at=RECEIVED)
         (row,) = checked.table.to_pylist()
@@ -333,7 +333,7 @@ class TestFiles:
             RejectedEvent(2, "day: not UTF-8", RejectionRule.NOT_UTF8),
         ]
 
-    def test_a_typed_file(self):
+    def test_a_typed_table_is_checked(self):
         table = pa.table(
             {
                 "id": pa.array(["a", "b", "c"]).dictionary_encode(),
@@ -351,13 +351,13 @@ class TestFiles:
             (2, "wrong_type", "size: nan is not a finite number"),
         ]
 
-    def test_bytes_that_are_not_utf8(self):
+    def test_bytes_that_are_not_utf8_are_rejected(self):
         table = pa.table({"id": pa.array([b"a", b"\xff"]), "at": [AT, AT]})
         checked = check_table(table, SOURCE, received_at=RECEIVED)
         assert checked.table["id"].to_pylist() == ["a"]
         assert reasons(checked) == [(1, "not_utf8", "id: not UTF-8")]
 
-    def test_columns_of_many_chunks(self):
+    def test_columns_of_many_chunks_are_checked(self):
         table = pa.table({"id": ["a", "b"], "at": [AT, AT], "gate": ["1", "2"]})
         checked = check_table(pa.concat_tables([table] * 3), SOURCE, received_at=RECEIVED)
         assert checked.table["id"].to_pylist() == ["a", "b"] * 3
@@ -391,7 +391,7 @@ _shop = {
 @pytest.mark.parametrize(("source", "fields"), [(SOURCE, _flat), (SHOP, _shop)], ids=["things", "shop"])
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
-def test_tables_and_objects_are_checked_alike(source, fields, data):
+def test_tables_and_objects_give_the_same_result(source, fields, data):
     events = data.draw(st.lists(st.fixed_dictionaries({}, optional=fields), min_size=1, max_size=8))
     body = "\n".join(map(json.dumps, events)).encode()
     table = arrow_json.read_json(
@@ -406,7 +406,7 @@ def test_tables_and_objects_are_checked_alike(source, fields, data):
 @pytest.mark.parametrize("source", [SOURCE, SHOP, a_source(unknown_fields="reject")], ids=["things", "shop", "strict"])
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
-def test_tables_of_strings_and_objects_of_strings_are_checked_alike(source, data):
+def test_tables_and_objects_of_strings_give_the_same_result(source, data):
     names = [*partner_schema(source).names, *data.draw(st.sampled_from([[], ["gate", "\u00e9"]]))]
     rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(names, _strings)), max_size=8))
     table = pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in names})

@@ -38,7 +38,7 @@ def zip_of(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes
 
 
 ASIDE = {"a/": b"", "__MACOSX/a/._a.csv": b"1", "a/.DS_Store": b"2"}
-WAYS = {
+COMPRESSIONS = {
     "plain": lambda body: body,
     "gzip": gz,
     "zstd": zst,
@@ -65,46 +65,46 @@ def expand(path: Path, content: bytes) -> bytes:
     return b"".join(pieces)
 
 
-class TestExpanded:
-    @pytest.mark.parametrize("way", WAYS)
+class TestExpandedFiles:
+    @pytest.mark.parametrize("method", COMPRESSIONS)
     @pytest.mark.parametrize("body", [b"", b"x", BODY], ids=["empty", "small", "large"])
-    def test_every_compression(self, path, way, body):
-        assert expand(path, WAYS[way](body)) == body
+    def test_every_compression_is_detected_and_expanded(self, path, method, body):
+        assert expand(path, COMPRESSIONS[method](body)) == body
 
-    @pytest.mark.parametrize("way", JOINED)
-    def test_several_members(self, path, way):
-        assert expand(path, JOINED[way]) == BODY
+    @pytest.mark.parametrize("method", JOINED)
+    def test_several_members_are_expanded(self, path, method):
+        assert expand(path, JOINED[method]) == BODY
 
     @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-    def test_compression_methods_of_zip(self, path, method):
+    def test_all_compression_methods_of_zip_are_expanded(self, path, method):
         assert expand(path, zip_of({"a.csv": BODY}, method)) == BODY
 
     def test_files_that_systems_add_to_archives_are_ignored(self, path):
         assert expand(path, zip_of({**ASIDE, "a/a.csv": BODY})) == BODY
 
     @pytest.mark.parametrize("start", [b"BZh,", b"PK,", b"\x1f", b"BZh91AY"])
-    def test_text_that_starts_like_compressed_data(self, path, start):
+    def test_data_that_only_starts_like_compressed_data_is_unchanged(self, path, start):
         assert expand(path, start + BODY) == start + BODY
 
-    def test_as_a_file(self, path):
-        for way in WAYS.values():
-            path.write_bytes(way(BODY))
+    def test_the_expanded_file_is_temporary(self, path):
+        for compress in COMPRESSIONS.values():
+            path.write_bytes(compress(BODY))
             with decompressed_file(path, name="f") as bare:
                 assert bare.read_bytes() == BODY
             assert [result.name for result in path.parent.iterdir()] == ["file"]
 
 
-class TestBroken:
-    @pytest.mark.parametrize("way", [way for way in WAYS if way != "plain"])
-    @pytest.mark.parametrize("kept", [0.5, 0.99])
-    def test_truncated_data(self, path, way, kept):
-        content = WAYS[way](BODY)
+class TestBrokenFiles:
+    @pytest.mark.parametrize("method", [method for method in COMPRESSIONS if method != "plain"])
+    @pytest.mark.parametrize("fraction", [0.5, 0.99])
+    def test_truncated_data_is_an_error(self, path, method, fraction):
+        content = COMPRESSIONS[method](BODY)
         with pytest.raises(DataError, match=r"^f: its compressed data is broken .*: send the file again"):
-            expand(path, content[: int(len(content) * kept)])
+            expand(path, content[: int(len(content) * fraction)])
 
-    @pytest.mark.parametrize("way", ["gzip", "bz2", "zip"])
-    def test_changed_data(self, path, way):
-        content = bytearray(WAYS[way](BODY))
+    @pytest.mark.parametrize("method", ["gzip", "bz2", "zip"])
+    def test_changed_data_is_an_error(self, path, method):
+        content = bytearray(COMPRESSIONS[method](BODY))
         content[len(content) // 2] ^= 0xFF
         with pytest.raises(DataError, match=r"^f: its compressed data is broken"):
             expand(path, bytes(content))
@@ -118,18 +118,18 @@ class TestBroken:
         ],
         ids=["nothing", "nothing of use", "two"],
     )
-    def test_archives_without_exactly_one_file(self, path, files, message):
+    def test_an_archive_without_exactly_one_file_is_an_error(self, path, files, message):
         with pytest.raises(DataError, match=f"^f: a zip archive of {message}: send one file per archive"):
             expand(path, zip_of(files))
 
-    def test_encrypted(self, path):
+    def test_an_encrypted_archive_is_an_error(self, path):
         content = bytearray(zip_of({"a.csv": BODY}))
         content[6] |= 1
         content[content.rindex(b"PK\x01\x02") + 8] |= 1
         with pytest.raises(DataError, match=r"^f: its file a.csv is encrypted: send it without a password"):
             expand(path, bytes(content))
 
-    def test_an_unknown_method(self, path):
+    def test_an_unknown_compression_method_is_an_error(self, path):
         content = bytearray(zip_of({"a.csv": BODY}))
         content[8] = 9
         content[content.rindex(b"PK\x01\x02") + 10] = 9
@@ -138,11 +138,11 @@ class TestBroken:
 
 
 class TestBombs:
-    @pytest.mark.parametrize("way", ["gzip", "zstd", "bz2", "zip"])
-    def test_decompression_stops_at_the_limit(self, path, way, monkeypatch):
+    @pytest.mark.parametrize("method", ["gzip", "zstd", "bz2", "zip"])
+    def test_decompression_stops_at_the_limit(self, path, method, monkeypatch):
         monkeypatch.setattr(compression, "_ALWAYS_ALLOWED_BYTES", 2**20)
         monkeypatch.setattr(compression, "_MAX_RATIO", 10)
-        path.write_bytes(WAYS[way](b"\0" * 2**23))
+        path.write_bytes(COMPRESSIONS[method](b"\0" * 2**23))
         pieces: list[bytes] = []
         with (
             open_decompressed(path, name="f") as stream,
@@ -151,7 +151,7 @@ class TestBombs:
             pieces.extend(iter(lambda: stream.read(10_000), b""))
         assert 0 < sum(map(len, pieces)) <= 2**20
 
-    def test_the_absolute_limit_holds_for_large_files(self, path, monkeypatch):
+    def test_large_files_expand_up_to_the_absolute_limit(self, path, monkeypatch):
         monkeypatch.setattr(compression, "MAX_BYTES", 1000)
         with pytest.raises(DataError, match="expands to more than 1,000 bytes: send it in parts"):
             expand(path, gz(BODY))

@@ -28,14 +28,14 @@ pytestmark = pytest.mark.unit
 
 HEADER = b"id,count,size,good,day,at\n"
 ROW = b"a,1,2.5,true,2013-03-11,2013-03-11T12:00:00Z"
-MOMENT = datetime(2013, 3, 11, 12, tzinfo=UTC)
-EVENT = {"id": "a", "count": 1, "size": 2.5, "good": True, "day": MOMENT.date(), "at": MOMENT}
-TEXTS = a_source(fields={"at": "timestamp", "x": "string", "y": "string"}, null_values=[])
+INSTANT = datetime(2013, 3, 11, 12, tzinfo=UTC)
+EVENT = {"id": "a", "count": 1, "size": 2.5, "good": True, "day": INSTANT.date(), "at": INSTANT}
+STRING_SOURCE = a_source(fields={"at": "timestamp", "x": "string", "y": "string"}, null_values=[])
 AT = "2013-03-11T12:00:00Z"
 
 
-class Pieces:
-    """A stream that returns its bytes in pieces of one size."""
+class ChunkedStream:
+    """A stream that returns its bytes in chunks of one size."""
 
     def __init__(self, content: bytes, size: int = 2**20) -> None:
         self._file, self._size = io.BytesIO(content), size
@@ -44,10 +44,16 @@ class Pieces:
         return self._file.read(min(size, self._size))
 
 
-def read(content: bytes, source: Source | None = None, *, piece: int = 2**20, **form: object) -> CheckedEvents:
+def read(content: bytes, source: Source | None = None, *, chunk_size: int = 2**20, **options: object) -> CheckedEvents:
     """Read a whole file."""
     result = list(
-        read_csv(Pieces(content, piece), Csv.model_validate(form), source or a_source(), name="f", received_at=RECEIVED)
+        read_csv(
+            ChunkedStream(content, chunk_size),
+            Csv.model_validate(options),
+            source or a_source(),
+            name="f",
+            received_at=RECEIVED,
+        )
     )
     return CheckedEvents(
         pa.concat_tables(block.table for block in result) if result else None,
@@ -59,7 +65,7 @@ def rows_of(checked: CheckedEvents, *names: str) -> list[tuple[object, ...]]:
     return list(zip(*(checked.table[name].to_pylist() for name in names), strict=True))
 
 
-class TestForms:
+class TestCsvFormats:
     @pytest.mark.parametrize(
         "content",
         [
@@ -72,35 +78,35 @@ class TestForms:
             b'"id","at",count,"size",good,day\n"a","2013-03-11T12:00:00Z","1","2.50","true","2013-03-11"\n',
         ],
     )
-    def test_one_row(self, content):
+    def test_one_row_is_read_in_every_layout(self, content):
         checked = read(content)
         assert checked.rejected == []
-        assert checked.table.to_pylist() == [{**EVENT, "_event_time": MOMENT, "_extra": None}]
+        assert checked.table.to_pylist() == [{**EVENT, "_event_time": INSTANT, "_extra": None}]
 
     @pytest.mark.parametrize("delimiter", ["\t", ";", "|", " ", "."])
-    def test_delimiters(self, delimiter):
+    def test_every_delimiter_is_accepted(self, delimiter):
         content = (HEADER + ROW.replace(b"2.5", b"2")).replace(b",", delimiter.encode())
-        assert rows_of(read(content, delimiter=delimiter), "id", "size", "at") == [("a", 2.0, MOMENT)]
+        assert rows_of(read(content, delimiter=delimiter), "id", "size", "at") == [("a", 2.0, INSTANT)]
 
     @pytest.mark.parametrize("mark", ["§", "\n", "\r", "\0", "\x7f", "\u2028", ""])
-    def test_separators_that_are_not_allowed(self, mark):
+    def test_invalid_separators_are_refused(self, mark):
         for name in ("delimiter", "quote"):
             with pytest.raises(ValidationError):
                 Csv.model_validate({name: mark})
 
-    def test_tsv(self):
+    def test_tab_separated_values_are_read(self):
         pull = {"url": "http://x/y", "files": "{date}", "format": "tsv"}
         assert a_source(pull=pull).pull.format == Csv(delimiter="\t")
 
-    def test_another_quote(self):
+    def test_another_quote_character_is_accepted(self):
         content = b"x,y,at\n'it''s, \"so\"\n',b,2013-03-11T12:00:00Z\n"
-        assert rows_of(read(content, TEXTS, quote="'"), "x", "y") == [('it\'s, "so"\n', "b")]
+        assert rows_of(read(content, STRING_SOURCE, quote="'"), "x", "y") == [('it\'s, "so"\n', "b")]
 
-    def test_without_quotes(self):
+    def test_quotes_can_be_disabled(self):
         content = b'x,y,at\n"a,b",2013-03-11T12:00:00Z\n"c,5" x "" z,2013-03-11T12:00:00Z\n'
-        assert rows_of(read(content, TEXTS, quote=None), "x", "y") == [('"a', 'b"'), ('"c', '5" x "" z')]
+        assert rows_of(read(content, STRING_SOURCE, quote=None), "x", "y") == [('"a', 'b"'), ('"c', '5" x "" z')]
 
-    def test_lines_before_the_header(self):
+    def test_lines_before_the_header_are_skipped(self):
         content = b'made by "x\nfor us\r\n\r' + HEADER + b"b\n" + ROW
         checked = read(content, skip_lines=3)
         assert checked.table["id"].to_pylist() == ["a"]
@@ -111,31 +117,31 @@ class TestForms:
         with pytest.raises(DataError, match=r"^f: empty: a header"):
             read(HEADER + ROW, skip_lines=lines)
 
-    def test_columns_by_definition(self):
+    def test_a_file_without_header_has_the_columns_of_its_definition(self):
         checked = read(b"a,2013-03-11T12:00:00Z\nb\n", columns=["id", "at"])
-        assert rows_of(checked, "id", "count", "at") == [("a", None, MOMENT)]
+        assert rows_of(checked, "id", "count", "at") == [("a", None, INSTANT)]
         assert [item.reason for item in checked.rejected] == ["the row has 1 column, but the definition has 2"]
         assert read(b"", columns=["id", "at"]).table is None
 
-    def test_partner_names(self):
+    def test_columns_are_matched_by_the_partner_s_names(self):
         fields = {"id": {"type": "string", "from": "Id No."}, "at": {"type": "timestamp", "from": "When"}}
         source = a_source(fields={**fields, "n": {"type": "int64", "from": "id"}})
         assert rows_of(read(b"When,id,Id No.\n2013-03-11T12:00:00Z,7,a\n", source), "id", "at", "n") == [
-            ("a", MOMENT, 7)
+            ("a", INSTANT, 7)
         ]
 
-    def test_missing_and_unknown_columns(self):
+    def test_missing_columns_are_null_and_unknown_columns_are_kept(self):
         content = "id,new,at,Old é,count\na,NA,2013-03-11T12:00:00Z,,NA\n".encode()
         (result,) = read(content).table.to_pylist()
         assert (result["count"], result["size"]) == (None, None)
         assert json.loads(result["_extra"]) == {"new": "NA", "Old é": ""}
 
-    def test_trimmed(self):
+    def test_values_are_trimmed(self):
         source = a_source(trim=True)
         (result,) = read(b" id ,at, count\n  a\xc2\xa0, 2013-03-11T12:00:00Z , NA \n", source).table.to_pylist()
-        assert (result["id"], result["count"], result["at"]) == ("a", None, MOMENT)
+        assert (result["id"], result["count"], result["at"]) == ("a", None, INSTANT)
 
-    def test_numbers_with_separators(self):
+    def test_numbers_with_separators_are_read(self):
         fields = {
             "at": "timestamp",
             "n": {"type": "int64", "thousands": "'"},
@@ -145,21 +151,21 @@ class TestForms:
         }
         content = b"at;n;x;on;day\n2013-03-11T12:00:00Z;1'234;-1.234,5;1;11.03.2013\n"
         checked = read(content, a_source(fields=fields), delimiter=";")
-        assert rows_of(checked, "n", "x", "on", "day") == [(1234, -1234.5, True, MOMENT.date())]
+        assert rows_of(checked, "n", "x", "on", "day") == [(1234, -1234.5, True, INSTANT.date())]
 
 
 class TestEncodings:
     @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "cp1252", "cp932"])
-    def test_each_encoding(self, encoding):
-        text = "é" if encoding != "cp932" else "日本"
-        content = f'x,y,at\n{text},"a\n{text}",{AT}\nshort{text}\n'.encode(encoding)
-        for piece in (1, 7, 2**20):
-            checked = read(content, TEXTS, encoding=encoding, piece=piece)
-            assert rows_of(checked, "x", "y") == [(text, f"a\n{text}")]
-            assert [(item.line, item.text) for item in checked.rejected] == [(4, f"short{text}")]
+    def test_every_encoding_is_read(self, encoding):
+        string = "é" if encoding != "cp932" else "日本"
+        content = f'x,y,at\n{string},"a\n{string}",{AT}\nshort{string}\n'.encode(encoding)
+        for chunk_size in (1, 7, 2**20):
+            checked = read(content, STRING_SOURCE, encoding=encoding, chunk_size=chunk_size)
+            assert rows_of(checked, "x", "y") == [(string, f"a\n{string}")]
+            assert [(item.line, item.text) for item in checked.rejected] == [(4, f"short{string}")]
 
     @pytest.mark.parametrize(
-        ("encoding", "bad", "shown", "reason"),
+        ("encoding", "bad", "escaped", "reason"),
         [
             ("utf-8", b"l\xe9on", "l\\xe9on", "x: not UTF-8"),
             ("utf-8", b"\xed\xb2\x80", "\\xed\\xb2\\x80", "x: not UTF-8"),
@@ -167,25 +173,25 @@ class TestEncodings:
             ("cp1252", b"\x81\x8d", "\\x81\\x8d", "x: not CP1252"),
         ],
     )
-    def test_invalid_bytes_reject_only_their_row(self, encoding, bad, shown, reason):
+    def test_invalid_bytes_reject_only_their_row(self, encoding, bad, escaped, reason):
         row = f",y,{AT}".encode()
-        checked = read(b"x,y,at\nb" + row + b"\n" + bad + row + b"\nc" + row + b"\n", TEXTS, encoding=encoding)
+        checked = read(b"x,y,at\nb" + row + b"\n" + bad + row + b"\nc" + row + b"\n", STRING_SOURCE, encoding=encoding)
         assert checked.table["x"].to_pylist() == ["b", "c"]
-        assert checked.rejected == [RejectedEvent(1, reason, "not_utf8", line=3, text=f"{shown},y,{AT}")]
+        assert checked.rejected == [RejectedEvent(1, reason, "not_utf8", line=3, text=f"{escaped},y,{AT}")]
 
-    def test_an_incomplete_character_at_the_end(self):
+    def test_an_incomplete_character_at_the_end_is_rejected(self):
         content = f"x,y,at\na,b,{AT}\n".encode("utf-16-le") + b"c"
-        checked = read(content, TEXTS, encoding="utf-16-le")
+        checked = read(content, STRING_SOURCE, encoding="utf-16-le")
         assert checked.table.num_rows == 1
         assert [item.text for item in checked.rejected] == ["\\x63"]
 
-    def test_a_header_with_invalid_bytes(self):
+    def test_a_header_with_invalid_bytes_is_an_error(self):
         with pytest.raises(DataError, match=r"^f: its header is not readable"):
             read(b"id,\xe9,at\n")
 
 
-class TestRejected:
-    def test_rejected_rows_have_index_line_and_text(self):
+class TestRejectedRows:
+    def test_rejected_rows_have_their_index_line_and_original_content(self):
         rows = [
             ROW,
             b'"multi\nline ""x""",1,2,true,2013-03-11,2013-03-11T12:00:00Z',
@@ -217,22 +223,22 @@ class TestRejected:
             (13, "a,1,2,true,,2013-03-11T12:00:00Z,more"),
         ]
 
-    def test_an_unclosed_quote_loses_nothing(self):
+    def test_an_unclosed_quote_rejects_the_rest_of_the_file(self):
         checked = read(HEADER + ROW + b'\n"open,1,2\n' + b"%d,x\n" * 5000 % tuple(range(5000)))
         assert checked.table["id"].to_pylist() == ["a"]
         (rejected,) = checked.rejected
         assert rejected.text.startswith('"open,1,2\n0,x')
         assert rejected.text.endswith("4999,x\n")
 
-    def test_an_unclosed_quote_in_a_large_file(self, monkeypatch):
+    def test_an_unclosed_quote_in_a_large_file_is_an_error(self, monkeypatch):
         monkeypatch.setattr(blocks, "MAX_RECORD_BYTES", 10_000)
         with pytest.raises(DataError, match="the row that starts on line 3 has more than 10,000 bytes: is a quote"):
-            read(HEADER + ROW + b'\n"open,1,2\n' + b"x" * 30_000, piece=1000)
+            read(HEADER + ROW + b'\n"open,1,2\n' + b"x" * 30_000, chunk_size=1000)
 
-    def test_a_row_without_end_and_without_quotes(self, monkeypatch):
+    def test_an_endless_row_without_quotes_is_an_error(self, monkeypatch):
         monkeypatch.setattr(blocks, "MAX_RECORD_BYTES", 10_000)
         with pytest.raises(DataError, match="more than 10,000 bytes: write each row on one line"):
-            read(HEADER + ROW + b"\n" + b"x" * 30_000, piece=1000, quote=None)
+            read(HEADER + ROW + b"\n" + b"x" * 30_000, chunk_size=1000, quote=None)
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -244,17 +250,17 @@ class TestRejected:
             (b"id,at,id\n", "two columns have the same name: id"),
         ],
     )
-    def test_files_that_no_row_can_be_read_from(self, content, message):
+    def test_a_file_with_an_invalid_header_is_an_error(self, content, message):
         with pytest.raises(DataError, match=f"^f: {message}"):
             read(content)
 
-    def test_a_header_that_lacks_the_partner_s_name_for_a_field(self):
+    def test_a_header_without_the_partner_s_name_of_a_field_is_an_error(self):
         source = a_source(fields={"at": {"type": "timestamp", "from": "When"}})
         with pytest.raises(DataError, match=r"its header lacks When \(it has: at\)"):
             read(b"at\n", source)
 
 
-_FORMS = st.builds(
+_CSV_FORMATS = st.builds(
     Csv,
     delimiter=st.sampled_from([",", ";"]),
     quote=st.sampled_from(['"', "'", None]),
@@ -262,23 +268,27 @@ _FORMS = st.builds(
 _STRINGS = st.text(st.sampled_from("ab,;\"'\n\r é"), max_size=6)
 
 
-def read_with_python(content: str, form: Csv) -> list[list[str]]:
+def read_with_python(content: str, csv_format: Csv) -> list[list[str]]:
     """Return the rows that Python's csv module reads."""
-    quoted = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
-    return [row for row in csv.reader(io.StringIO(content, newline=""), delimiter=form.delimiter, **quoted) if row]
+    quoted = {"quotechar": csv_format.quote} if csv_format.quote else {"quoting": csv.QUOTE_NONE}
+    return [
+        row for row in csv.reader(io.StringIO(content, newline=""), delimiter=csv_format.delimiter, **quoted) if row
+    ]
 
 
 @settings(deadline=None, max_examples=400)
-@given(text=st.lists(_STRINGS, max_size=12).map("".join), form=_FORMS)
-@example(text='"a""b"c"d,"\n"\r\n,"open\n', form=Csv())
-def test_records_are_those_of_python_s_csv_module(text, form):
-    data, record_format = text.encode(), CsvRecordFormat(form)
+@given(content=st.lists(_STRINGS, max_size=12).map("".join), csv_format=_CSV_FORMATS)
+@example(content='"a""b"c"d,"\n"\r\n,"open\n', csv_format=Csv())
+def test_records_equal_those_of_python_s_csv_module(content, csv_format):
+    data, record_format = content.encode(), CsvRecordFormat(csv_format)
     records = [data[start:end].decode() for start, end in record_format.spans(data)]
-    assert [read_with_python(record, form) for record in records] == [[row] for row in read_with_python(text, form)]
+    assert [read_with_python(record, csv_format) for record in records] == [
+        [row] for row in read_with_python(content, csv_format)
+    ]
     complete = record_format.complete_length(data)
-    assert read_with_python(text, form) == [
-        *read_with_python(data[:complete].decode(), form),
-        *read_with_python(data[complete:].decode(), form),
+    assert read_with_python(content, csv_format) == [
+        *read_with_python(data[:complete].decode(), csv_format),
+        *read_with_python(data[complete:].decode(), csv_format),
     ]
     assert len(list(record_format.spans(data[complete:]))) <= 1
 
@@ -287,24 +297,24 @@ def test_records_are_those_of_python_s_csv_module(text, form):
 @given(
     rows=st.lists(st.lists(_STRINGS, min_size=1, max_size=4).map(",".join), max_size=8),
     ending=st.sampled_from(["\n", "\r\n", "\r"]),
-    piece=st.integers(1, 40),
+    chunk_size=st.integers(1, 40),
 )
-def test_a_file_is_read_as_python_s_csv_module_does(rows, ending, piece):
+def test_rows_equal_those_of_python_s_csv_module(rows, ending, chunk_size):
     content = ending.join(["x,y,at", *rows, ""])
     expected, lines = read_with_python(content, Csv())[1:], re.findall(r"[^\r\n]*(?:\r\n|\r|\n|$)", content)
-    checked = read(content.encode(), TEXTS, piece=piece)
+    checked = read(content.encode(), STRING_SOURCE, chunk_size=chunk_size)
     indices = {item.index: item for item in checked.rejected}
     assert sorted(indices) == [index for index, row in enumerate(expected) if len(row) != 3 or row[2] != AT]
     for index, item in indices.items():
         assert read_with_python(item.text, Csv()) == [expected[index]]
         assert "".join(lines[item.line - 1 :]).startswith(item.text)
-    kept = [tuple(row[:2]) for index, row in enumerate(expected) if index not in indices]
-    assert (rows_of(checked, "x", "y") if checked.table is not None else []) == kept
+    accepted = [tuple(row[:2]) for index, row in enumerate(expected) if index not in indices]
+    assert (rows_of(checked, "x", "y") if checked.table is not None else []) == accepted
 
 
-_NUMERALS = st.text(st.sampled_from("0123456789+-.eExX_ \tinfaNA"), max_size=8)
+_NUMBER_STRINGS = st.text(st.sampled_from("0123456789+-.eExX_ \tinfaNA"), max_size=8)
 _NUMBERS = st.one_of(
-    _NUMERALS,
+    _NUMBER_STRINGS,
     st.integers(-(2**65), 2**65).map(str),
     st.floats().map(repr),
     st.integers(0, 99).map(lambda number: f"{'0' * 58}{number}"),
@@ -319,7 +329,7 @@ _NUMBERS = st.one_of(
 @example(strings=["0" * 59 + "5"], type_="int64")
 @example(strings=["0" * 39 + "1"], type_="int64")
 @example(strings=["-9223372036854775808", "9223372036854775807"], type_="int64")
-def test_cast_numbers_are_those_read_from_strings(strings, type_):
+def test_cast_numbers_equal_numbers_read_from_strings(strings, type_):
     source = a_source(fields={"at": "timestamp", "n": type_}, null_values=[])
     at = pa.array([AT] * len(strings))
     column = pa.array(strings, pa.string())

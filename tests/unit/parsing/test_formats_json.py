@@ -42,7 +42,7 @@ def test_an_empty_array_has_no_events(content):
     assert read(content) == []
 
 
-def test_one_event_with_a_value_of_every_type():
+def test_a_value_of_every_type_is_read():
     event = {"id": "ä", "count": -(2**63), "size": 5, "good": False, "day": "2013-03-08", "at": AT}
     [block] = read(json.dumps([event], ensure_ascii=False))
     assert block.table.schema == event_schema(SOURCE)
@@ -50,7 +50,7 @@ def test_one_event_with_a_value_of_every_type():
     assert block.table.to_pylist() == [{**own, "_event_time": NOON, "_extra": None}]
 
 
-def test_rejected_elements_have_their_text_in_the_file():
+def test_rejected_elements_keep_their_original_json():
     strings = [
         '{"id": "a",\n "at": "2013-03-08T12:00:00Z"}',
         "null",
@@ -66,18 +66,18 @@ def test_rejected_elements_have_their_text_in_the_file():
     assert [row["id"] for row in accepted(result)] == ["a"]
     rules = ["not_an_object", "not_an_object", "wrong_type", "wrong_type", "wrong_type", "missing", "missing"]
     rules.append("not_an_object")
-    assert rejected(result) == [(place, rules[place - 1], strings[place]) for place in range(1, len(strings))]
+    assert rejected(result) == [(index, rules[index - 1], strings[index]) for index in range(1, len(strings))]
     assert all(item.line is None for block in result for item in block.rejected)
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 64])
-def test_indices_continue_from_block_to_block(monkeypatch, block):
+def test_indexes_continue_from_block_to_block(monkeypatch, block):
     monkeypatch.setattr(json_file, "BLOCK_BYTES", block)
     events = [{"id": str(number), "at": AT if number % 3 else None} for number in range(20)]
     result = read(json.dumps(events))
     assert len(result) > 5
     assert [row["id"] for row in accepted(result)] == [event["id"] for event in events if event["at"]]
-    assert rejected(result) == [(place, "missing", json.dumps(events[place])) for place in range(0, 20, 3)]
+    assert rejected(result) == [(index, "missing", json.dumps(events[index])) for index in range(0, 20, 3)]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_files_that_are_not_an_array_are_errors(monkeypatch, content, reason, bl
 
 
 @pytest.mark.parametrize("bad", ["x" * 500, 'x", y'])
-def test_a_too_long_event_is_an_error(monkeypatch, bad):
+def test_an_event_above_the_size_limit_is_an_error(monkeypatch, bad):
     monkeypatch.setattr(json_file, "BLOCK_BYTES", 16)
     monkeypatch.setattr(json_file, "MAX_RECORD_BYTES", 200)
     stream = io.BytesIO(b'[{"id": "' + bad.encode() + b'"}' + b" " * 10_000 + b"]")
@@ -120,13 +120,13 @@ def test_a_too_long_event_is_an_error(monkeypatch, bad):
     ("unknown", "extra", "rules"),
     [("keep", ['{"x":{"y":[1,null]}}'], []), ("ignore", [None], []), ("reject", [], ["unknown_field"])],
 )
-def test_unknown_fields(unknown, extra, rules):
+def test_unknown_fields_are_kept_ignored_or_rejected(unknown, extra, rules):
     result = read(json.dumps([{"id": "a", "at": AT, "x": {"y": [1, None]}}]), a_source(unknown_fields=unknown))
     assert [row["_extra"] for row in accepted(result)] == extra
     assert [rule for _, rule, _ in rejected(result)] == rules
 
 
-def test_partner_names_and_timestamps_without_offset():
+def test_partner_names_and_the_source_timezone_are_used():
     source = a_source(
         fields={"id": {"type": "string", "from": "Order No."}, "at": {"type": "timestamp", "from": "Booked"}},
         timestamp={"field": "at", "timezone": "America/New_York"},

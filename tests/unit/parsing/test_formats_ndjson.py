@@ -47,11 +47,11 @@ def small_blocks(monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b" \r\n\n\t\n", b"\xef\xbb\xbf"])
-def test_a_file_without_events_has_none(content):
+def test_a_file_without_events_has_no_blocks(content):
     assert read(content) == []
 
 
-def test_one_line_with_a_value_of_every_type():
+def test_a_value_of_every_type_is_read():
     event = {"id": "ä", "count": 2**63 - 1, "size": 1.5, "good": True, "day": "2013-03-08", "at": AT}
     [block] = read(lines(event))
     assert block.table.schema == event_schema(SOURCE)
@@ -61,11 +61,11 @@ def test_one_line_with_a_value_of_every_type():
 
 
 @pytest.mark.parametrize("content", [lines({"id": "a", "at": AT})[:-1], b"\xef\xbb\xbf" + lines({"id": "a", "at": AT})])
-def test_byte_order_mark_and_missing_last_line_end(content):
+def test_a_byte_order_mark_and_a_missing_last_newline_are_accepted(content):
     assert [row["id"] for row in accepted(read(content))] == ["a"]
 
 
-def test_rejected_lines_have_line_number_and_text():
+def test_rejected_lines_have_their_line_number_and_original_content():
     content = b"\n".join(
         [
             json.dumps({"id": "a", "at": AT}).encode(),
@@ -91,13 +91,13 @@ def test_rejected_lines_have_line_number_and_text():
     ]
 
 
-def test_a_file_without_any_json_line():
+def test_a_file_without_any_json_line_has_only_rejections():
     result = read(b"id,at\n1,2013\n")
     assert accepted(result) == []
     assert rejected(result) == [(0, 1, "not_json", "id,at"), (1, 2, "not_json", "1,2013")]
 
 
-def test_indices_and_lines_continue_from_block_to_block(small_blocks):
+def test_indexes_and_lines_continue_from_block_to_block(small_blocks):
     good = [{"id": str(number), "at": AT} for number in range(20)]
     content = b"".join(lines(event) + (b"\n \nno\n" if number % 5 == 0 else b"") for number, event in enumerate(good))
     result = read(content)
@@ -109,7 +109,7 @@ def test_indices_and_lines_continue_from_block_to_block(small_blocks):
     ]
     filled = [row for row in rows if row.strip()]
     assert [item.index for block in result for item in block.rejected] == [
-        place for place, row in enumerate(filled) if row == b"no"
+        index for index, row in enumerate(filled) if row == b"no"
     ]
     sizes = [block.table.num_rows + len(block.rejected) for block in result]
     for block, end in zip(result, accumulate(sizes), strict=True):
@@ -121,7 +121,7 @@ def test_blank_lines_that_fill_blocks_count_as_lines(small_blocks):
     assert rejected(result) == [(0, 201, "not_json", "no")]
 
 
-def test_a_line_may_be_longer_than_a_block_up_to_the_limit(small_blocks, monkeypatch):
+def test_a_line_may_be_longer_than_a_block(small_blocks, monkeypatch):
     long = {"id": "x" * 500, "at": AT}
     assert [row["id"] for row in accepted(read(lines({"id": "a", "at": AT}, long)))] == ["a", "x" * 500]
     monkeypatch.setattr(blocks, "MAX_RECORD_BYTES", 200)
@@ -135,13 +135,13 @@ def test_a_line_may_be_longer_than_a_block_up_to_the_limit(small_blocks, monkeyp
     ("unknown", "extra", "rules"),
     [("keep", ['{"x":{"y":[1,null]}}'], []), ("ignore", [None], []), ("reject", [], ["unknown_field"])],
 )
-def test_unknown_fields(unknown, extra, rules):
+def test_unknown_fields_are_kept_ignored_or_rejected(unknown, extra, rules):
     result = read(lines({"id": "a", "at": AT, "x": {"y": [1, None]}}), a_source(unknown_fields=unknown))
     assert [row["_extra"] for row in accepted(result)] == extra
     assert [rule for _, _, rule, _ in rejected(result)] == rules
 
 
-def test_partner_names_and_timestamps_without_offset():
+def test_partner_names_and_the_source_timezone_are_used():
     source = a_source(
         fields={"id": {"type": "string", "from": "Order No."}, "at": {"type": "timestamp", "from": "Booked"}},
         timestamp={"field": "at", "timezone": "America/New_York"},
@@ -175,4 +175,4 @@ def test_results_do_not_depend_on_block_limits(pieces, size):
         cut = read(content)
     assert accepted(cut) == accepted(whole)
     assert rejected(cut) == rejected(whole)
-    assert len(accepted(cut)) + len(rejected(cut)) == sum(bool(piece.strip()) for piece in pieces)
+    assert len(accepted(cut)) + len(rejected(cut)) == sum(bool(block_bytes.strip()) for block_bytes in pieces)

@@ -50,7 +50,7 @@ def test_a_file_without_rows(file):
     assert read(file) == []
 
 
-def test_a_file_that_another_program_wrote(file):
+def test_a_file_from_another_program_is_read(file):
     duckdb.sql(
         f"""COPY (SELECT 'ä' AS id, 9223372036854775807 AS count, 1.25::DECIMAL(9, 2) AS size, true AS good,
                   DATE '2013-03-08' AS day, TIMESTAMPTZ '2013-03-08 07:00:00-05' AS at, INTERVAL 3 DAY AS span,
@@ -63,9 +63,9 @@ def test_a_file_that_another_program_wrote(file):
     own = {"id": "ä", "count": 2**63 - 1, "size": 1.25, "good": True, "day": date(2013, 3, 8), "at": NOON}
     assert row == {**own, "_event_time": NOON, "_extra": None}
     assert result[0].table.schema == event_schema(SOURCE)
-    [(index, rule, text)] = rejected(result)
+    [(index, rule, record)] = rejected(result)
     assert (index, rule) == (1, "missing")
-    assert text == {
+    assert record == {
         **dict.fromkeys([*own, "span", "list", "nest", "nothing"]),
         "count": 1,
         "size": "1.00",
@@ -82,13 +82,13 @@ UTF8 = ["a", "ü", "日本"]
         pa.array(UTF8),
         pa.array(UTF8, pa.large_string()),
         pa.array(UTF8, pa.string_view()),
-        pa.array([text.encode() for text in UTF8], pa.binary()),
-        pa.array([text.encode() for text in UTF8], pa.binary_view()),
+        pa.array([string.encode() for string in UTF8], pa.binary()),
+        pa.array([string.encode() for string in UTF8], pa.binary_view()),
         pa.array(UTF8).dictionary_encode(),
     ],
     ids=lambda ids: str(ids.type.__class__.__name__),
 )
-def test_strings_of_any_type(file, ids):
+def test_strings_of_any_arrow_type_are_read(file, ids):
     pq.write_table(pa.table({"id": ids, "at": [NOON] * 3}), file)
     assert [row["id"] for row in accepted(read(file))] == UTF8
 
@@ -145,13 +145,15 @@ def test_timestamps_without_offset_are_in_the_timezone_of_the_source(file, unit)
 
 
 def test_int96_timestamps_do_not_overflow(file):
-    far = [datetime(1, 1, 1, tzinfo=UTC), datetime(2500, 1, 1, tzinfo=UTC)]
-    naive = [moment.replace(tzinfo=None) for moment in far]
+    timestamps = [datetime(1, 1, 1, tzinfo=UTC), datetime(2500, 1, 1, tzinfo=UTC)]
+    naive = [timestamp.replace(tzinfo=None) for timestamp in timestamps]
     pq.write_table(pa.table({"id": ["a", "b"], "at": naive}), file, use_deprecated_int96_timestamps=True)
-    assert [row["at"] for row in accepted(read(file, a_source(timestamp={"field": "at", "timezone": "UTC"})))] == far
+    assert [
+        row["at"] for row in accepted(read(file, a_source(timestamp={"field": "at", "timezone": "UTC"})))
+    ] == timestamps
 
 
-def test_fields_have_the_partner_s_names(file):
+def test_columns_are_matched_by_the_partner_s_names(file):
     source = a_source(
         fields={"id": {"type": "string", "from": "Order No."}, "at": {"type": "timestamp", "from": "Booked"}}
     )
@@ -178,16 +180,17 @@ EXTRA = {
 @pytest.mark.parametrize(
     ("unknown", "extra", "rules"), [("keep", EXTRA, []), ("ignore", None, []), ("reject", None, ["unknown_field"])]
 )
-def test_unknown_fields(file, unknown, extra, rules):
+def test_unknown_fields_are_kept_ignored_or_rejected(file, unknown, extra, rules):
     nests = {name: pa.array(*nest) for name, nest in NESTS.items()}
     pq.write_table(pa.table({**ONE, **nests}), file)
     result = read(file, a_source(unknown_fields=unknown))
-    kept = [row["_extra"] for row in accepted(result)]
-    assert [text and json.loads(text) for text in kept] == ([] if rules else [extra])
+    extra_values = [row["_extra"] for row in accepted(result)]
+    assert [value and json.loads(value) for value in extra_values] == ([] if rules else [extra])
     assert [rule for _, rule, _ in rejected(result)] == rules
 
 
-def test_nested_nanoseconds_are_truncated(file):  # Only pandas could hold them, which functions do not have.
+def test_nested_nanoseconds_are_truncated(file):
+    # Only pandas can hold nanoseconds, and it is not installed in the functions.
     nest = pa.array([{"t": 1_234}] * 2, pa.struct({"t": pa.timestamp("ns")}))
     pq.write_table(pa.table({"id": ["a", None], "at": [NOON] * 2, "nest": nest}), file)
     result = read(file)
@@ -196,7 +199,7 @@ def test_nested_nanoseconds_are_truncated(file):  # Only pandas could hold them,
 
 
 @pytest.mark.parametrize(
-    ("nest", "shown"),
+    ("nest", "expected"),
     [
         (pa.list_(pa.timestamp("us")), "[[<value out of range: 4611686018427387904>]]"),
         (pa.list_(pa.timestamp("us", "UTC")), "[[<value out of range: 4611686018427387904>]]"),
@@ -204,15 +207,15 @@ def test_nested_nanoseconds_are_truncated(file):  # Only pandas could hold them,
     ],
     ids=str,
 )
-def test_a_nested_time_outside_the_calendar_rejects_only_its_row(file, nest, shown):
+def test_a_nested_time_outside_the_calendar_rejects_only_its_row(file, nest, expected):
     bits = nest.value_type.bit_width
     counts = pa.array([[0], [2 ** (bits - 2)], None], pa.list_(pa.int32() if bits == 32 else pa.int64()))
     pq.write_table(pa.table({"id": ["a", "b", "c"], "at": [NOON] * 3, "nest": counts.cast(nest)}), file)
     [block] = result = read(file)
     assert [row["id"] for row in accepted(result)] == ["a", "c"]
     assert block.rejected[0].reason == "nest: holds a date or time outside the years 1 to 9999"
-    [(place, rule, text)] = rejected(result)
-    assert (place, rule, text["nest"]) == (1, "wrong_type", shown)
+    [(index, rule, record)] = rejected(result)
+    assert (index, rule, record["nest"]) == (1, "wrong_type", expected)
 
 
 def test_a_nested_string_that_is_not_utf8_rejects_only_its_row(file):
@@ -220,22 +223,22 @@ def test_a_nested_string_that_is_not_utf8_rejects_only_its_row(file):
     pq.write_table(pa.table({"id": ["a", "b"], "at": [NOON] * 2, "nest": nest}), file)
     result = read(file)
     assert [row["id"] for row in accepted(result)] == ["b"]
-    assert [(place, rule) for place, rule, _ in rejected(result)] == [(0, "not_utf8")]
+    assert [(index, rule) for index, rule, _ in rejected(result)] == [(0, "not_utf8")]
 
 
 @pytest.mark.parametrize(
-    ("type_", "value", "kept"),
+    ("type_", "value", "expected"),
     [
         (pa.map_(pa.string(), pa.int64()), [("k", 1), ("l", None)], {"k": 1, "l": None}),
         (pa.map_(pa.string(), pa.int64()), [], {}),
         (pa.map_(pa.string(), pa.int64()), None, None),
         (pa.map_(pa.int64(), pa.int64()), [(1, 2)], [[1, 2]]),
     ],
-    ids=["texts", "empty", "none", "numbers"],
+    ids=["strings", "empty", "none", "numbers"],
 )
-def test_maps_are_objects_if_their_keys_are_strings(file, type_, value, kept):
+def test_maps_are_objects_if_their_keys_are_strings(file, type_, value, expected):
     pq.write_table(pa.table({**ONE, "m": pa.array([value], type_)}), file)
-    assert [json.loads(row["_extra"]) for row in accepted(read(file))] == [{"m": kept}]
+    assert [json.loads(row["_extra"]) for row in accepted(read(file))] == [{"m": expected}]
 
 
 @pytest.mark.parametrize("key", [pa.string(), pa.int64()], ids=str)
@@ -246,9 +249,9 @@ def test_a_map_with_nan_is_not_json(file, key):
 
 
 @pytest.mark.parametrize(("rows", "groups"), [(1, 100), (7, 3), (7, 100), (64, 5)])
-def test_indices_continue_from_block_to_block(file, monkeypatch, rows, groups):
+def test_indexes_continue_from_block_to_block(file, monkeypatch, rows, groups):
     monkeypatch.setattr(parquet_file, "_BATCH_ROWS", rows)
-    table = pa.table({"id": [None if place % 5 == 3 else str(place) for place in range(23)], "at": [NOON] * 23})
+    table = pa.table({"id": [None if number % 5 == 3 else str(number) for number in range(23)], "at": [NOON] * 23})
     pq.write_table(table, file, row_group_size=groups)
     result = read(file)
     assert max(block.table.num_rows + len(block.rejected) for block in result) <= rows
@@ -286,7 +289,7 @@ def test_a_file_that_is_not_parquet_is_an_error(file, content):
 
 
 def test_a_file_that_is_broken_in_the_middle_is_an_error(file):
-    pq.write_table(pa.table({"id": [str(place) for place in range(5_000)], "at": [NOON] * 5_000}), file)
+    pq.write_table(pa.table({"id": [str(index) for index in range(5_000)], "at": [NOON] * 5_000}), file)
     content = bytearray(file.read_bytes())
     content[100:4_000] = bytes(3_900)
     file.write_bytes(content)

@@ -54,7 +54,7 @@ CONTENTS = {
     "parquet": parquet,
     "xlsx": xlsx,
 }
-WAYS = {
+COMPRESSIONS = {
     "plain": bytes,
     "gzip": gzip.compress,
     "bz2": bz2.compress,
@@ -63,42 +63,45 @@ WAYS = {
 }
 
 
-def source_of(form: str, **changes: object):
-    return a_source(pull={"url": "http://x/y", "files": "{date}", "format": form}, **changes)
+def source_with_format(file_format: str, **changes: object):
+    return a_source(pull={"url": "http://x/y", "files": "{date}", "format": file_format}, **changes)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("form", CONTENTS)
-def test_every_format_in_every_compression(tmp_path, form, way):
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("file_format", CONTENTS)
+def test_every_format_is_read_in_every_compression(tmp_path, file_format, compression):
     path = tmp_path / "file"
-    path.write_bytes(WAYS[way](CONTENTS[form]()))
-    (block,) = read_file(path, source_of(form), name="f", received_at=RECEIVED)
+    path.write_bytes(COMPRESSIONS[compression](CONTENTS[file_format]()))
+    (block,) = read_file(path, source_with_format(file_format), name="f", received_at=RECEIVED)
     assert block.table.select(["id", "count", "at"]).to_pylist() == [{**ROW, "at": AT}]
     assert block.rejected == []
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("form", CONTENTS)
-def test_ages_are_measured_at_the_given_time(tmp_path, form):
+@pytest.mark.parametrize("file_format", CONTENTS)
+def test_ages_are_measured_at_the_time_of_receipt(tmp_path, file_format):
     path = tmp_path / "file"
-    path.write_bytes(CONTENTS[form]())
+    path.write_bytes(CONTENTS[file_format]())
     (block,) = read_file(
-        path, source_of(form, timestamp=LIMITED), name="f", received_at=datetime(2013, 3, 12, 12, 1, tzinfo=UTC)
+        path,
+        source_with_format(file_format, timestamp=LIMITED),
+        name="f",
+        received_at=datetime(2013, 3, 12, 12, 1, tzinfo=UTC),
     )
     assert (block.table.num_rows, [(item.index, item.rule) for item in block.rejected]) == (0, [(0, "too_old")])
     assert all(ROW["at"] in str(item.text) for item in block.rejected)
 
 
-@pytest.mark.parametrize("form", CONTENTS)
-def test_errors_of_a_file_in_another_format_name_it(tmp_path, form):
+@pytest.mark.parametrize("file_format", CONTENTS)
+def test_errors_of_a_file_in_another_format_name_the_file(tmp_path, file_format):
     path = tmp_path / "file"
-    path.write_bytes(b"{" if form == "json" else b"\x00\x01nothing")
-    if form == "ndjson":
-        (block,) = read_file(path, source_of(form), name="f.x", received_at=RECEIVED)
+    path.write_bytes(b"{" if file_format == "json" else b"\x00\x01nothing")
+    if file_format == "ndjson":
+        (block,) = read_file(path, source_with_format(file_format), name="f.x", received_at=RECEIVED)
         assert [item.rule for item in block.rejected] == ["not_json"]
         return
     with pytest.raises(DataError, match=r"^f\.x: "):
-        list(read_file(path, source_of(form), name="f.x", received_at=RECEIVED))
+        list(read_file(path, source_with_format(file_format), name="f.x", received_at=RECEIVED))
 
 
 def test_a_source_that_is_not_pulled_has_no_format(tmp_path):

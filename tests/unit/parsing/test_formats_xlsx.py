@@ -36,16 +36,18 @@ def file(tmp_path) -> Path:
     return tmp_path / "file"
 
 
-def write(file: Path, *rows: Sequence[object], more: Callable[[openpyxl.Workbook], object] = lambda _: None) -> None:
+def write(
+    file: Path, *rows: Sequence[object], change_workbook: Callable[[openpyxl.Workbook], object] = lambda _: None
+) -> None:
     workbook = openpyxl.Workbook()
     for row in rows:
         workbook.active.append(row)
-    more(workbook)
+    change_workbook(workbook)
     workbook.save(file)
 
 
 def rewrite(file: Path, part: str, change: Callable[[str], str]) -> None:
-    """Change a part of a workbook to something that a program may write by mistake or in bad faith."""
+    """Replace a part of a workbook with content that a faulty or malicious program may write."""
     with zipfile.ZipFile(file) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
     changed = change(parts[part].decode())
@@ -90,7 +92,7 @@ def test_a_header_alone_has_no_rows(file):
     assert read(file) == []
 
 
-def test_one_row_with_a_value_of_every_type(file):
+def test_a_value_of_every_type_is_read(file):
     names = ["id", "count", "size", "good", "day", "at"]
     write(file, names, ["ä", 2**31, 1.25, True, date(2013, 3, 8), AT])
     [block] = read(file)
@@ -100,7 +102,7 @@ def test_one_row_with_a_value_of_every_type(file):
     assert block.rejected == []
 
 
-def test_types_of_cells_and_fields(file):
+def test_cells_are_converted_to_the_types_of_their_fields(file):
     write(
         file,
         ["id", "at", "count", "size", "day", "x"],
@@ -124,10 +126,10 @@ def test_types_of_cells_and_fields(file):
         ("26:00:03", None, None, None, '{"x":null}'),
     ]
     assert [(index, rule) for index, _, rule, _ in rejected(result)] == [
-        (place, "wrong_type") for place in (1, 4, 5, 6, 7, 8, 10)
+        (index, "wrong_type") for index in (1, 4, 5, 6, 7, 8, 10)
     ]
-    strings = [text for _, _, _, text in rejected(result)]
-    assert [(text["id"], text["count"], text["day"]) for text in strings] == [
+    records = [record for _, _, _, record in rejected(result)]
+    assert [(record["id"], record["count"], record["day"]) for record in records] == [
         (1.5, None, None),
         ("a", 7.5, None),
         ("b", "#DIV/0!", None),
@@ -138,15 +140,15 @@ def test_types_of_cells_and_fields(file):
     ]
 
 
-def test_shared_strings(file):
+def test_shared_strings_are_read(file):
     write(file, ["id", "at"], ["ü", AT], ["a", AT], ["ü", AT])
     share_strings(file)
     assert [row["id"] for row in accepted(read(file))] == ["ü", "a", "ü"]
 
 
-def test_large_numbers(file):
+def test_large_numbers_are_exact_or_rejected(file):
     write(file, ["id", "at", "count", "size"], [1, AT, 1, 1], [2, AT, 3, 2], ["a", AT, 2])
-    rewrite(file, SHEET, lambda text: text.replace("<v>1</v>", "<v>1.23E+15</v>").replace("<v>2</v>", "<v>1E+300</v>"))
+    rewrite(file, SHEET, lambda xml: xml.replace("<v>1</v>", "<v>1.23E+15</v>").replace("<v>2</v>", "<v>1E+300</v>"))
     result = read(file)
     assert [(row["id"], row["count"], row["size"]) for row in accepted(result)] == [
         ("1230000000000000", 123 * 10**13, 1.23e15)
@@ -169,15 +171,15 @@ def test_dates_are_in_the_timezone_of_the_source(file, formats):
         datetime(2013, 3, 10, 2, 30),
         datetime(2013, 7, 1, 12, 0, 0, 500_000),
     ]
-    write(file, ["id", "at"], *([str(place), cell] for place, cell in enumerate(cells)))
+    write(file, ["id", "at"], *([str(index), cell] for index, cell in enumerate(cells)))
     result = read(file, source)
     assert [row["at"] for row in accepted(result)] == [
         NOON,
         datetime(2013, 3, 8, 5, tzinfo=UTC),
         datetime(2013, 7, 1, 16, 0, 0, 500_000, tzinfo=UTC),
     ]
-    [(index, line, rule, text)] = rejected(result)
-    assert (index, line, rule, text) == (2, 4, "wrong_type", {"id": "2", "at": "2013-03-10T02:30:00"})
+    [(index, line, rule, record)] = rejected(result)
+    assert (index, line, rule, record) == (2, 4, "wrong_type", {"id": "2", "at": "2013-03-10T02:30:00"})
 
 
 def test_dates_without_a_timezone_are_rejected(file):
@@ -187,19 +189,19 @@ def test_dates_without_a_timezone_are_rejected(file):
     ]
 
 
-def test_a_date_that_excel_does_not_have_is_an_error(file):
+def test_a_date_outside_the_range_of_excel_is_rejected(file):
     write(file, ["id", "at", "day"], ["a", AT, date(2013, 3, 8)])
-    rewrite(file, SHEET, lambda text: text.replace("<v>41341</v>", "<v>99999999</v>"))
-    [(_, _, rule, text)] = rejected(read(file))
-    assert (rule, text["day"]) == ("wrong_type", "#VALUE!")
+    rewrite(file, SHEET, lambda record: record.replace("<v>41341</v>", "<v>99999999</v>"))
+    [(_, _, rule, record)] = rejected(read(file))
+    assert (rule, record["day"]) == ("wrong_type", "#VALUE!")
 
 
-def test_formulas_have_their_last_result_or_none(file):
+def test_a_formula_has_its_last_calculated_value_or_none(file):
     write(file, ["id", "at", "count"], ["a", AT, "=1+1"], ["b", AT, "=2+2"])
     rewrite(
         file,
         SHEET,
-        lambda text: text.replace("<f>2+2</f><v></v>", "<f>2+2</f><v>4</v>").replace(
+        lambda xml: xml.replace("<f>2+2</f><v></v>", "<f>2+2</f><v>4</v>").replace(
             "<f>2+2</f><v />", "<f>2+2</f><v>4</v>"
         ),
     )
@@ -243,29 +245,29 @@ def test_a_value_in_a_column_without_a_name_rejects_its_row(file):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 100])
-def test_indices_continue_from_block_to_block(file, monkeypatch, rows):
+def test_indexes_continue_from_block_to_block(file, monkeypatch, rows):
     monkeypatch.setattr(xlsx_file, "_BLOCK_ROWS", rows)
-    cells = [[None if place % 5 == 3 else str(place), AT, *(["x"] if place % 7 == 6 else [])] for place in range(23)]
+    cells = [[None if index % 5 == 3 else str(index), AT, *(["x"] if index % 7 == 6 else [])] for index in range(23)]
     write(file, ["id", "at"], *cells)
     result = read(file)
     assert max(block.table.num_rows + len(block.rejected) for block in result) <= rows
     wrong = {3, 6, 8, 13, 18, 20}
-    assert [row["id"] for row in accepted(result)] == [str(place) for place in range(23) if place not in wrong]
-    assert [(index, line) for index, line, _, _ in rejected(result)] == [(place, place + 2) for place in sorted(wrong)]
+    assert [row["id"] for row in accepted(result)] == [str(index) for index in range(23) if index not in wrong]
+    assert [(index, line) for index, line, _, _ in rejected(result)] == [(index, index + 2) for index in sorted(wrong)]
 
 
 @pytest.mark.parametrize(
     ("unknown", "extra", "rules"),
     [("keep", ['{"x":"ü","5":1.5}'], []), ("ignore", [None], []), ("reject", [], ["unknown_field"])],
 )
-def test_unknown_fields(file, unknown, extra, rules):
+def test_unknown_fields_are_kept_ignored_or_rejected(file, unknown, extra, rules):
     write(file, ["id", "at", "x", 5], ["a", AT, "ü", 1.5])
     result = read(file, a_source(unknown_fields=unknown))
     assert [row["_extra"] for row in accepted(result)] == extra
     assert [rule for _, _, rule, _ in rejected(result)] == rules
 
 
-def test_fields_have_the_partner_s_names(file):
+def test_columns_are_matched_by_the_partner_s_names(file):
     source = a_source(
         fields={"id": {"type": "string", "from": "Order No."}, "at": {"type": "timestamp", "from": "Booked"}},
         timestamp={"field": "at", "timezone": "America/New_York"},
@@ -274,7 +276,7 @@ def test_fields_have_the_partner_s_names(file):
     assert [(row["id"], row["at"]) for row in accepted(read(file, source))] == [("a", NOON)]
 
 
-def sheets(workbook: openpyxl.Workbook) -> None:
+def add_sheets(workbook: openpyxl.Workbook) -> None:
     workbook.active.sheet_state = "hidden"
     for title in ("Mai", "Juni"):
         sheet = workbook.create_sheet(title)
@@ -284,19 +286,19 @@ def sheets(workbook: openpyxl.Workbook) -> None:
 
 @pytest.mark.parametrize(("sheet", "ids"), [(None, ["Mai"]), ("Juni", ["Juni"]), ("Sheet", ["hidden"])])
 def test_the_sheet_is_the_named_one_or_the_first_visible_one(file, sheet, ids):
-    write(file, ["id", "at"], ["hidden", AT], more=sheets)
+    write(file, ["id", "at"], ["hidden", AT], change_workbook=add_sheets)
     assert [row["id"] for row in accepted(read(file, sheet=sheet))] == ids
 
 
 def test_an_unknown_sheet_is_an_error_that_lists_the_known_ones(file):
-    write(file, ["id", "at"], more=sheets)
+    write(file, ["id", "at"], change_workbook=add_sheets)
     with pytest.raises(DataError, match=r"^things\.xlsx: no sheet 'mai' \(sheets: Sheet, Mai, Juni\)"):
         read(file, sheet="mai")
 
 
 def test_a_workbook_with_hidden_sheets_only_needs_a_name(file):
     write(file, ["id", "at"])
-    rewrite(file, "xl/workbook.xml", lambda text: text.replace('state="visible"', 'state="hidden"'))
+    rewrite(file, "xl/workbook.xml", lambda xml: xml.replace('state="visible"', 'state="hidden"'))
     with pytest.raises(DataError, match=r"no visible sheet \(sheets: Sheet\): set the format's"):
         read(file)
     assert read(file, sheet="Sheet") == []
@@ -318,13 +320,13 @@ def test_a_sheet_without_a_valid_header_is_an_error(file, header, reason):
 
 def test_the_dimensions_of_a_sheet_are_ignored(file):
     write(file, ["id", "at"], ["a", AT], ["b", AT])
-    rewrite(file, SHEET, lambda text: re.sub(r'<dimension ref="[^"]*"', '<dimension ref="A1"', text))
+    rewrite(file, SHEET, lambda xml: re.sub(r'<dimension ref="[^"]*"', '<dimension ref="A1"', xml))
     assert [row["id"] for row in accepted(read(file))] == ["a", "b"]
 
 
 def test_rows_beyond_excel_s_limit_are_ignored(file):
     write(file, ["id", "at"], ["a", AT], ["b", AT])
-    rewrite(file, SHEET, lambda text: text.replace('<row r="3"', '<row r="999999999999"'))
+    rewrite(file, SHEET, lambda xml: xml.replace('<row r="3"', '<row r="999999999999"'))
     assert [row["id"] for row in accepted(read(file))] == ["a"]
 
 
@@ -353,7 +355,7 @@ def test_a_file_that_is_not_a_workbook_is_an_error(file, content):
 
 def test_a_workbook_that_is_broken_in_the_middle_is_an_error(file):
     write(file, ["id", "at"], *(["a", AT] for _ in range(20)))
-    rewrite(file, SHEET, lambda text: text[: len(text) // 2])
+    rewrite(file, SHEET, lambda xml: xml[: len(xml) // 2])
     with pytest.raises(DataError, match=r"^things\.xlsx: not readable as an Excel workbook"):
         read(file)
 
@@ -363,7 +365,7 @@ def test_entities_are_not_expanded(file, part):
     write(file, ["id", "at"], ["a", AT])
     share_strings(file)
     bomb = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
-    rewrite(file, part, lambda text: re.sub(r"^(<\?xml[^>]*\?>)?", lambda result: (result[1] or "") + bomb, text))
+    rewrite(file, part, lambda xml: re.sub(r"^(<\?xml[^>]*\?>)?", lambda result: (result[1] or "") + bomb, xml))
     with pytest.raises(DataError, match="EntitiesForbidden"):
         read(file)
 
@@ -381,7 +383,7 @@ def test_a_workbook_that_is_too_large_is_an_error(file, monkeypatch, limit):
 
 def test_an_archive_is_not_read_beyond_the_sizes_in_its_directory(file):
     write(file, ["id", "at"], ["a", AT])
-    rewrite(file, SHEET, lambda text: text.replace("</sheetData>", f"</sheetData>{' ' * 5_000_000}"))
+    rewrite(file, SHEET, lambda xml: xml.replace("</sheetData>", f"</sheetData>{' ' * 5_000_000}"))
     content, name = bytearray(file.read_bytes()), SHEET.encode()
     entry = content.rindex(b"PK\x01\x02", 0, content.rindex(name))
     content[entry + 24 : entry + 28] = struct.pack("<I", 2_000)

@@ -1,4 +1,4 @@
-"""Reading a body at once gives what reading it line by line gives, or is not done."""
+"""Reading a body as one table gives the same result as reading it line by line, or is not attempted."""
 
 from __future__ import annotations
 
@@ -37,43 +37,43 @@ SOURCES = {
 AT = b'"at":"2013-03-12T09:00:00Z"'
 
 
-def read(body: bytes, source=SOURCES["plain"], *, at_once: bool = True) -> Batch:
+def read(body: bytes, source=SOURCES["plain"], *, as_table: bool = True) -> Batch:
     return decode(
         body,
         content_type="application/x-ndjson",
         content_encoding=None,
         limits=Limits(),
-        schema=partner_schema(source) if at_once else None,
+        schema=partner_schema(source) if as_table else None,
     )
 
 
-def outcome(body: bytes, source, *, at_once: bool) -> tuple[CheckedEvents, list[str], list[str]] | str:
-    """Return all that a body comes to: what is accepted, to the bit, and what is rejected, or why it is refused."""
+def outcome(body: bytes, source, *, as_table: bool) -> tuple[CheckedEvents, list[str], list[str]] | str:
+    """Return the checked events, the Parquet bytes and the original JSON of a body, or the reason of its refusal."""
     try:
-        batch = read(body, source, at_once=at_once)
+        batch = read(body, source, as_table=as_table)
     except UnreadableBody as error:
         return str(error)
     checked = check_events(batch.events, source, received_at=RECEIVED)
-    places = range(len(batch.events))
-    assert [batch.lines[place] for place in places] == list(batch.lines)
+    indexes = range(len(batch.events))
+    assert [batch.lines[index] for index in indexes] == list(batch.lines)
     return (
         checked,
         [encode_parquet(part.table) for part in split_by_hour(checked.table).parts()],
-        batch.original_json(list(places)),
+        batch.original_json(list(indexes)),
     )
 
 
-def agree(body: bytes, source) -> None:
-    found, expected = (outcome(body, source, at_once=at_once) for at_once in (True, False))
+def assert_readers_agree(body: bytes, source) -> None:
+    result, expected = (outcome(body, source, as_table=as_table) for as_table in (True, False))
     if isinstance(expected, str):
-        assert found == expected
+        assert result == expected
     else:
-        assert found[0].table.equals(expected[0].table)
-        assert found[0].rejected == expected[0].rejected
-        assert found[1:] == expected[1:]
+        assert result[0].table.equals(expected[0].table)
+        assert result[0].rejected == expected[0].rejected
+        assert result[1:] == expected[1:]
 
 
-WHOLE = [
+FLAT_BODIES = [
     b'{"id":"a",' + AT + b"}",
     b'{"id":"a",' + AT + b"}\n",
     b"{}\n{}",
@@ -86,14 +86,14 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize("body", WHOLE)
-def test_bodies_that_are_read_at_once(body):
+@pytest.mark.parametrize("body", FLAT_BODIES)
+def test_bodies_of_flat_objects_are_read_as_a_table(body):
     assert isinstance(read(body).events, pa.Table)
-    agree(body, SOURCES["plain"])
+    assert_readers_agree(body, SOURCES["plain"])
 
 
-PARTLY = [
-    # what is no line of its own
+OTHER_BODIES = [
+    # not exactly one object per line
     b'{"id":"a"}\n\n{"id":"b"}',
     b'{"id":"a"}\r\n{"id":"b"}',
     b'\n{"id":"a"}',
@@ -105,7 +105,7 @@ PARTLY = [
     b'{"id":"a"\n}',
     b'\xef\xbb\xbf\xef\xbb\xbf{"id":"a"}',
     b'{"id":"}\n{"}',
-    # what is no flat object
+    # not a flat object
     b'{"id":"a"}\nnull',
     b'null\n{"id":"a"}',
     b'{"id":"a"} null\n{"id":"b"}',
@@ -118,7 +118,7 @@ PARTLY = [
     b'{"id":{"id":"a"}}\n{"id":"b"}',
     b'{"id":"{}"}',
     b'{"new":' + b"[" * 200_000 + b"]" * 200_000 + b"}\n{}",
-    # what is no event as it is expected
+    # fields or types that the schema does not have
     b'{"new":1}',
     b'{"":1}',
     b'{"id":5}',
@@ -131,7 +131,7 @@ PARTLY = [
     b'{"good":"true"}',
     b'{"id":"a","id":"b"}',
     b'{"id":"a","id":null}',
-    # what others do not take for the same, or at all
+    # values that JSON parsers read differently or refuse
     b'{"size":NaN}',
     b'{"size":-Infinity}\n{"size":1}',
     b'{"size":1e400}',
@@ -156,27 +156,27 @@ PARTLY = [
 ]
 
 
-@pytest.mark.parametrize("body", PARTLY, ids=range(len(PARTLY)))
-def test_bodies_that_are_left_to_the_reader_of_lines(body):
+@pytest.mark.parametrize("body", OTHER_BODIES, ids=range(len(OTHER_BODIES)))
+def test_all_other_bodies_are_read_line_by_line(body):
     assert not (count_flat_lines(body) and read_flat_lines(body, partner_schema(SOURCES["plain"])))
-    agree(body, SOURCES["plain"])
+    assert_readers_agree(body, SOURCES["plain"])
 
 
 @pytest.mark.parametrize(
     "body", [b"null", b'{"id":"a"} null', b'null {"id":"a"}', b"{}null", b"{} null {}\n{}", b"{}\nnull\n{}"]
 )
-def test_arrow_never_sees_a_null_beside_an_object(body):
-    """It would end the process."""
+def test_a_null_beside_an_object_is_never_passed_to_arrow(body):
+    """Arrow would crash the process."""
     assert count_flat_lines(body) == 0
 
 
-def test_too_many_lines_are_not_even_read(monkeypatch):
+def test_a_body_with_too_many_lines_is_refused_before_it_is_parsed(monkeypatch):
     monkeypatch.setattr("slackwater.receiver.parsing.json_lines.read_flat_lines", None)
     with pytest.raises(BatchTooLarge, match="more than 10,000 events"):
         read(b"{}\n" * 10_001)
 
 
-def test_ten_thousand_lines_keep_their_places():
+def test_ten_thousand_lines_keep_their_indexes():
     lines = [json.dumps({"id": f"{n}", "count": n}) for n in range(10_000)]
     batch = read("\n".join(lines).encode())
     assert batch.events["count"].to_pylist() == list(range(10_000))
@@ -204,13 +204,13 @@ _odd_fields = st.tuples(
 _blanks = st.sampled_from(["", "", "", " ", "\t", "\r"])
 
 
-def _written(fields: list[tuple[str, str]], blank: str) -> str:
+def _json_object(fields: list[tuple[str, str]], blank: str) -> str:
     return "{" + ",".join(f"{blank}{name}:{blank}{value}" for name, value in fields) + blank + "}"
 
 
-_usual = st.builds(_written, st.lists(_fields, max_size=5, unique_by=lambda field: field[0]), _blanks)
+_usual = st.builds(_json_object, st.lists(_fields, max_size=5, unique_by=lambda field: field[0]), _blanks)
 _odd = st.one_of(
-    st.builds(_written, st.lists(st.one_of(_fields, _odd_fields), max_size=4), _blanks),
+    st.builds(_json_object, st.lists(st.one_of(_fields, _odd_fields), max_size=4), _blanks),
     st.sampled_from(["null", "7", "", " ", "[]", "{", "}", "{}{}", "{} null", "null{}", "{},", "\x00", "\ufeff{}"]),
 )
 _bodies = st.builds(
@@ -223,17 +223,17 @@ _bodies = st.builds(
 
 @settings(deadline=None, max_examples=100)
 @given(body=_bodies, name=st.sampled_from(list(SOURCES)))
-def test_both_readers_agree(body, name):
-    agree(body, SOURCES[name])
+def test_both_readers_give_the_same_result(body, name):
+    assert_readers_agree(body, SOURCES[name])
 
 
 @settings(deadline=None, max_examples=60)
 @given(
     body=_bodies,
-    place=st.integers(0, 400),
-    piece=st.sampled_from([b"", b"null", b"}", b"{", b'"', b"\n", b",", b"\\", b"\x00", b"\xff", b" ", b"-"]),
-    cut=st.integers(0, 3),
+    index=st.integers(0, 400),
+    inserted=st.sampled_from([b"", b"null", b"}", b"{", b'"', b"\n", b",", b"\\", b"\x00", b"\xff", b" ", b"-"]),
+    deleted=st.integers(0, 3),
 )
-def test_both_readers_agree_on_what_was_damaged(body, place, piece, cut):
-    place = min(place, len(body))
-    agree(body[:place] + piece + body[place + cut :], SOURCES["plain"])
+def test_both_readers_give_the_same_result_for_a_damaged_body(body, index, inserted, deleted):
+    index = min(index, len(body))
+    assert_readers_agree(body[:index] + inserted + body[index + deleted :], SOURCES["plain"])

@@ -54,7 +54,7 @@ def microseconds(*timestamp: int) -> int:
         ("timestamp", "9999-12-31T23:59:59Z", microseconds(9999, 12, 31, 23, 59, 59)),
     ],
 )
-def test_values_that_a_type_accepts(type_, value, expected):
+def test_each_type_accepts_its_values(type_, value, expected):
     result = read_value(value, FieldDefinition(type=type_), None)
     assert result == expected
     assert type(result) is type(expected)
@@ -104,7 +104,7 @@ def test_values_that_a_type_accepts(type_, value, expected):
         ("timestamp", "9999-12-31T23:59:59-05:00", "not a valid timestamp"),
     ],
 )
-def test_values_that_a_type_rejects(type_, value, message):
+def test_each_type_rejects_other_values(type_, value, message):
     with pytest.raises(InvalidValue, match=message):
         read_value(value, FieldDefinition(type=type_), None)
 
@@ -126,11 +126,11 @@ def test_reasons_truncate_long_values():
         ("2013-11-03T01:30:00-05:00", microseconds(2013, 11, 3, 6, 30)),
     ],
 )
-def test_local_times_in_a_timezone(local, timestamp):
+def test_local_times_are_converted_from_their_timezone(local, timestamp):
     assert read_value(local, FieldDefinition(type="timestamp"), NEW_YORK) == timestamp
 
 
-def test_a_local_time_that_does_not_exist():
+def test_a_local_time_that_does_not_exist_is_rejected():
     with pytest.raises(InvalidValue, match=r"2013-03-10T02:30:00 does not exist in America/New_York"):
         read_value("2013-03-10T02:30:00", FieldDefinition(type="timestamp"), NEW_YORK)
 
@@ -205,7 +205,7 @@ def test_a_local_time_that_does_not_exist():
     ],
     ids=str,
 )
-def test_values_that_the_options_of_a_field_accept(field, value, expected):
+def test_the_options_of_a_field_accept_values(field, value, expected):
     result = read_value(value, FieldDefinition(**field), None)
     assert result == expected
     assert type(result) is type(expected)
@@ -254,7 +254,7 @@ def test_values_that_the_options_of_a_field_accept(field, value, expected):
     ],
     ids=str,
 )
-def test_values_that_the_options_of_a_field_reject(field, value, message):
+def test_the_options_of_a_field_reject_values(field, value, message):
     with pytest.raises(InvalidValue, match=re.escape(message)):
         read_value(value, FieldDefinition(**field), None)
 
@@ -311,13 +311,13 @@ _lists = st.one_of(
 @pytest.mark.parametrize("definition", FIELDS, ids=str)
 @settings(deadline=None, max_examples=50)
 @given(values=_lists, timezone=st.sampled_from([None, NEW_YORK]), trim=st.booleans())
-def test_columns_and_values_are_read_alike(definition, values, timezone, trim):
+def test_columns_and_values_give_the_same_result(definition, values, timezone, trim):
     field = FieldDefinition(**definition)
     reader = ColumnReader(trim=trim, null_values=("", "NA"), timezone=timezone)
-    assert_read(reader.read_values(values, field), values, field, reader)
+    assert_column_equals_values(reader.read_values(values, field), values, field, reader)
 
 
-def assert_read(column, values, field, reader):
+def assert_column_equals_values(column, values, field, reader):
     assert column.array.type == ARROW_TYPES[field.type]
     plain = column.array.cast(pa.int64()) if field.type is FieldType.TIMESTAMP else column.array
     for index, (value, result) in enumerate(zip(values, plain.to_pylist(), strict=True)):

@@ -1,4 +1,4 @@
-"""Ways around guards of outgoing requests, as they are published, and what must pass all the same.
+"""Published bypasses of guards for outgoing requests, and URLs that must pass.
 
 Gathered from:
 
@@ -9,10 +9,10 @@ Gathered from:
 - Nicolas Grégoire, "Server-side browsing considered harmful" (AppSec EU 2015)
 - IANA's registries of special-purpose addresses, IPv4 and IPv6; RFC 4291, 4380, 6052, 6761, 8215
 
-Names stand here as their servers answer for them; any other name is on a public address, so that nothing is refused
-only for not being found.
+`DNS` holds the addresses of names; any other name has a public address, so that no URL is refused only because a
+lookup fails.
 """
-# ruff: noqa: RUF001 - characters that look like others are what some of this is about
+# ruff: noqa: RUF001 - some cases are about characters that look like others
 
 PUBLIC = "93.184.215.14"
 

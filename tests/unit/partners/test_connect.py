@@ -23,7 +23,7 @@ OUTBOUND = Outbound.of(["127.0.0.1"])
 
 
 class Secrets:
-    """Remembers what was asked for."""
+    """Records the references that were read."""
 
     def __init__(self) -> None:
         self.read_references: list[str] = []
@@ -34,7 +34,7 @@ class Secrets:
 
 
 class Client:
-    """A client of AWS, of which nothing is asked."""
+    """An AWS client without operations."""
 
     def __init__(self, service: str, session: object) -> None:
         self.service, self.session, self.closed = service, session, False
@@ -90,7 +90,7 @@ def opened(secrets: Secrets, **pull: object):
     ],
     ids=["http", "https", "sftp", "s3", "s3 by role"],
 )
-def test_the_partner_that_speaks_the_scheme(clients, pull, connector):
+def test_the_scheme_selects_the_connector(clients, pull, connector):
     secrets = Secrets()
     with opened(secrets, **pull) as partner:
         assert type(partner) is connector
@@ -117,20 +117,20 @@ def test_connections_are_closed_also_after_an_error(clients, monkeypatch):
     assert [client.closed for client in clients] == [True, True]
 
 
-def test_a_role_is_taken_on_by_the_source_s_name(clients):
+def test_a_role_is_assumed_with_the_name_of_the_source(clients):
     with opened(Secrets(), url="s3://bucket/x", role=ROLE):
         sts, s3 = clients
-    asked = []
+    requests = []
 
-    def assume_role(**of):
-        asked.append(of)
+    def assume_role(**request):
+        requests.append(request)
         raise RuntimeError
 
     sts.assume_role = assume_role
     with pytest.raises(RuntimeError):
         s3.session.get_credentials().get_frozen_credentials()
     assert (sts.service, s3.service) == ("sts", "s3")
-    assert asked == [{"RoleArn": ROLE, "RoleSessionName": "slackwater-things"}]
+    assert requests == [{"RoleArn": ROLE, "RoleSessionName": "slackwater-things"}]
 
 
 def test_without_a_role_the_account_s_own_credentials_are_used(clients):
@@ -138,7 +138,7 @@ def test_without_a_role_the_account_s_own_credentials_are_used(clients):
         assert [(client.service, client.session) for client in clients] == [("s3", None)]
 
 
-def test_a_source_that_is_pushed(clients):
+def test_a_source_without_pull_settings_has_no_partner(clients):
     with (
         pytest.raises(DefinitionError, match="its data is pushed"),
         open_partner(a_source(pull=None), outbound=OUTBOUND, secrets=Secrets(), max_file_bytes=9),

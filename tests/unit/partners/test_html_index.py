@@ -14,7 +14,7 @@ from slackwater.receiver.partners.http_listing import MAX_INDEX_BYTES
 
 pytestmark = pytest.mark.unit
 
-HERE = "https://files.example/data/flights/"
+FOLDER_URL = "https://files.example/data/flights/"
 
 # As the servers write them, shortened.
 APACHE_TABLE = """<!DOCTYPE HTML PUBLIC "-//W3C//DTD HTML 3.2 Final//EN">
@@ -63,11 +63,11 @@ LIGHTTPD = """<table summary="Directory Listing" cellpadding="0" cellspacing="0"
 @pytest.mark.parametrize(
     "page", [APACHE_TABLE, APACHE_PRE, NGINX, LIGHTTPD], ids=["Apache's table", "Apache's list", "nginx", "lighttpd"]
 )
-def test_servers(page):
-    assert index_names(page, HERE) == ["flights-2013-03-08.csv", "a b&c.csv"]
+def test_index_pages_of_common_servers_are_read(page):
+    assert index_names(page, FOLDER_URL) == ["flights-2013-03-08.csv", "a b&c.csv"]
 
 
-def test_python_s_own_server(tmp_path):
+def test_index_pages_of_the_python_server_are_read(tmp_path):
     names = ["a b&c.csv", "flights-2013-03-08.csv", "q?#%41;=.csv", "ü.csv", "'quoted' <b>\".csv"]
     for name in names:
         (tmp_path / name).touch()
@@ -80,12 +80,12 @@ def test_python_s_own_server(tmp_path):
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        address = f"http://127.0.0.1:{server.server_port}/"
-        with urlopen(address) as answer:
-            page = answer.read().decode()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        with urlopen(url) as response:
+            page = response.read().decode()
         server.shutdown()
         thread.join()
-    assert sorted(index_names(page, address)) == sorted(names)
+    assert sorted(index_names(page, url)) == sorted(names)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_python_s_own_server(tmp_path):
         ("%2e%2ehidden", "..hidden"),
     ],
 )
-def test_links_to_files(link, name):
-    assert index_names(f'<a href="{link}">x</a>', HERE) == [name]
+def test_links_to_files_of_the_folder_are_names(link, name):
+    assert index_names(f'<a href="{link}">x</a>', FOLDER_URL) == [name]
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_links_to_files(link, name):
         "%FF.csv",
     ],
 )
-def test_links_elsewhere(link):
-    assert index_names(f'<a href="{link}">x</a>', HERE) == []
+def test_other_links_are_ignored(link):
+    assert index_names(f'<a href="{link}">x</a>', FOLDER_URL) == []
 
 
 @pytest.mark.parametrize(
@@ -180,11 +180,11 @@ def test_links_elsewhere(link):
         ('<a href="&#%s;"><a href="a.csv">' % ("9" * 5000), ["a.csv"]),
     ],
 )
-def test_pages(page, names):
-    assert index_names(page, HERE) == names
+def test_unusual_html_is_read(page, names):
+    assert index_names(page, FOLDER_URL) == names
 
 
-NASTY = [
+BROKEN_PIECES = [
     "<a ",
     "<a <",
     "<a href=",
@@ -206,29 +206,29 @@ def broken(piece: str, size: int) -> str:
     return (piece * (size // len(piece) + 1))[:size]
 
 
-@pytest.mark.parametrize("piece", NASTY)
-def test_a_page_is_read_once_however_broken_it_is(piece):
+@pytest.mark.parametrize("piece", BROKEN_PIECES)
+def test_a_broken_page_is_parsed_in_linear_time(piece):
     def work(size: int) -> float:
         page = broken(piece, size)
         spent = []
         for _ in range(5):
             start = time.thread_time()
-            assert index_names(page, HERE) == []
+            assert index_names(page, FOLDER_URL) == []
             spent.append(time.thread_time() - start)
         return max(min(spent), 1e-4)
 
-    # 32 times the page: about 32 times the work, where it would be 1,000 times if each piece were looked at with all
+    # 32 times the page: about 32 times the work, where it would be 1,000 times if each piece were compared with all
     # that follow.
     assert work(2**18) < 200 * work(2**13)
 
 
-@pytest.mark.timeout(60)  # It would be hours.
-@pytest.mark.parametrize("piece", NASTY)
-def test_the_largest_broken_page(piece):
-    assert index_names(broken(piece, MAX_INDEX_BYTES), HERE) == []
+@pytest.mark.timeout(60)  # A quadratic parser needs hours.
+@pytest.mark.parametrize("piece", BROKEN_PIECES)
+def test_the_largest_broken_page_is_parsed_in_time(piece):
+    assert index_names(broken(piece, MAX_INDEX_BYTES), FOLDER_URL) == []
 
 
-@pytest.mark.timeout(60)  # A parser that builds a tree needs minutes and gigabytes for pages of this kind.
+@pytest.mark.timeout(60)  # A parser that builds a tree needs minutes and gigabytes for such pages.
 @pytest.mark.parametrize(
     "page",
     [
@@ -238,9 +238,9 @@ def test_the_largest_broken_page(piece):
     ],
     ids=["unclosed formatting", "attributes", "nested tables"],
 )
-def test_pages_that_are_hostile_to_tree_builders(page):
-    assert index_names(f'{page}<a href="a.csv">x</a>', HERE) == ["a.csv"]
+def test_pages_that_slow_down_tree_builders_are_parsed_in_time(page):
+    assert index_names(f'{page}<a href="a.csv">x</a>', FOLDER_URL) == ["a.csv"]
 
 
-def test_below_an_address_that_is_quoted():
+def test_the_url_of_the_page_may_be_quoted():
     assert index_names('<a href="a.csv">x</a>', "https://files.example/my%20files/2013/") == ["a.csv"]

@@ -41,21 +41,21 @@ class TestCredentials:
         [(TOKEN, "Bearer hush-hush"), (BASIC, "Basic cGFydG5lcjpodXNoOmjDvHNo")],
         ids=["token", "basic"],
     )
-    def test_are_sent(self, web, credentials, header):
+    def test_credentials_are_sent_with_every_request(self, web, credentials, header):
         web.on("/files", Reply(body=b"[]"))
         web.on(PATH, Reply(body=CONTENT, headers=RANGES, sent=10), rest(CONTENT, 10))
         with partner_of(f"{web.url}/files", credentials=credentials) as partner:
             names(partner)
             fetched(partner)
-        assert [asked.headers["authorization"] for asked in web.requests] == [header] * 3
+        assert [request.headers["authorization"] for request in web.requests] == [header] * 3
 
-    def test_none_are_sent_without(self, web):
+    def test_no_header_is_sent_without_credentials(self, web):
         web.on(PATH, Reply(body=CONTENT))
         with partner_of(f"{web.url}/files") as partner:
             fetched(partner)
         assert "authorization" not in web.requests[0].headers
 
-    def test_go_to_no_other_origin(self, web, other):
+    def test_credentials_are_sent_to_no_other_origin(self, web, other):
         web.on(PATH, Reply(302, headers={"Location": "/here"}))
         web.on("/here", Reply(302, headers={"Location": f"{other.url}/there"}))
         other.on("/there", Reply(302, headers={"Location": "/and-there"}))
@@ -63,15 +63,15 @@ class TestCredentials:
         web.on("/and-back", Reply(body=CONTENT))
         with partner_of(f"{web.url}/files", allow=[other.entry], credentials=TOKEN) as partner:
             assert fetched(partner) == CONTENT
-        assert ["authorization" in asked.headers for asked in web.requests] == [True, True, True]
-        assert ["authorization" in asked.headers for asked in other.requests] == [False, False]
+        assert ["authorization" in request.headers for request in web.requests] == [True, True, True]
+        assert ["authorization" in request.headers for request in other.requests] == [False, False]
 
     @pytest.mark.parametrize("to", ["http://127.0.0.1/", "http://files.example/"])
-    def test_what_was_encrypted_is_not_fetched_in_the_clear(self, to):
-        asked = []
+    def test_a_redirect_from_https_to_http_is_refused(self, to):
+        schemes = []
 
         def redirect(request: httpx.Request) -> httpx.Response:
-            asked.append(request.url.scheme)
+            schemes.append(request.url.scheme)
             return httpx.Response(302, headers={"location": f"{to}?token=hush"})
 
         with (
@@ -79,9 +79,9 @@ class TestCredentials:
             pytest.raises(OutboundRefused, match=f"^{to}: not encrypted, but an https server links to it$"),
         ):
             fetched(partner)
-        assert asked == ["https"]
+        assert schemes == ["https"]
 
-    def test_a_key_is_none_for_http(self):
+    def test_a_private_key_is_refused_for_http(self):
         key = Credentials(username="partner", private_key="hush")
         with (
             pytest.raises(DefinitionError, match="need a `token`, or a `username` with a `password`") as refused,
@@ -90,7 +90,7 @@ class TestCredentials:
             pass
         assert "hush" not in str(refused.value)
 
-    def test_are_in_no_message_and_no_log(self, web, caplog):
+    def test_credentials_are_in_no_error_and_no_log(self, web, caplog):
         caplog.set_level(logging.INFO)
         web.on("/files?key=hush", Reply(302, headers={"Location": "/signed?signature=hush"}))
         web.on("/signed?signature=hush", Reply(401))
@@ -102,7 +102,7 @@ class TestCredentials:
         assert len(web.requests) == 3
         assert "hush" not in caplog.text
 
-    def test_are_in_no_log_of_an_application_that_logs_everything(self, web, caplog):
+    def test_credentials_are_in_no_debug_log(self, web, caplog):
         for name in ("", "httpx", "httpcore"):
             caplog.set_level(logging.DEBUG, logger=name or None)
         web.on("/files?key=hush", Reply(body=b"[]"))
@@ -111,7 +111,7 @@ class TestCredentials:
         assert len(web.requests) == 1
         assert "hush" not in caplog.text
 
-    def test_a_username_that_http_would_cut(self):
+    def test_a_username_with_a_colon_is_refused(self):
         with pytest.raises(DefinitionError, match="holds a colon") as refused:
             HttpPartner(
                 PullConfig(url="https://files.example/x", files="{date}"),
@@ -122,7 +122,7 @@ class TestCredentials:
         assert "hush" not in str(refused.value)
 
     @pytest.mark.parametrize("token", ["hush\n", "hush\rx: y", "hüsh"])
-    def test_what_cannot_be_sent_is_not_shown(self, web, caplog, token):
+    def test_an_invalid_token_is_not_shown(self, web, caplog, token):
         caplog.set_level(logging.DEBUG)
         unchecked = Credentials.model_construct(token=SecretStr(token))
         waits: list[float] = []
@@ -137,8 +137,8 @@ class TestCredentials:
         assert (waits, web.requests) == ([], [])
 
 
-def certified(folder, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """What a server of that name shows, and what a client trusts that trusts it."""
+def tls_contexts(folder, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The TLS contexts of a server of that name and of a client that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -160,16 +160,16 @@ def certified(folder, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 class TestTls:
-    """By name, though the connection is made to an address."""
+    """Certificates are verified by host name, although the connection uses an IP address."""
 
     @pytest.fixture
-    def asked_names(self):
+    def requested_names(self):
         return []
 
     @pytest.fixture
-    def web(self, tmp_path, asked_names):
-        server, self.trust = certified(tmp_path, "files.example")
-        server.sni_callback = lambda _socket, name, _context: asked_names.append(name)
+    def web(self, tmp_path, requested_names):
+        server, self.trust = tls_contexts(tmp_path, "files.example")
+        server.sni_callback = lambda _socket, name, _context: requested_names.append(name)
         with Web(tls=server) as web:
             web.on(PATH, Reply(body=CONTENT))
             yield web
@@ -179,14 +179,14 @@ class TestTls:
         transport = GuardedTransport(guard, trust=trust)
         return partner_of(f"https://{host}:{web.port}/files", transport=transport, credentials=TOKEN)
 
-    def test_the_name_is_asked_for_and_verified(self, web, asked_names):
+    def test_the_host_name_is_sent_and_verified(self, web, requested_names):
         with self.partner("files.example", web, self.trust) as partner:
             assert fetched(partner) == CONTENT
-        assert asked_names == ["files.example"]
+        assert requested_names == ["files.example"]
         assert web.requests[0].headers["authorization"] == "Bearer hush-hush"
 
     @pytest.mark.parametrize("host", ["other.example", "127.0.0.1"])
-    def test_a_certificate_for_another_name(self, web, host):
+    def test_a_certificate_for_another_name_is_refused(self, web, host):
         with (
             self.partner(host, web, self.trust) as partner,
             pytest.raises(PartnerError, match=r"CERTIFICATE_VERIFY_FAILED.* mismatch"),
@@ -194,7 +194,7 @@ class TestTls:
             fetched(partner)
         assert web.requests == []
 
-    def test_a_certificate_that_nobody_vouches_for(self, web):
+    def test_a_self_signed_certificate_is_refused(self, web):
         with (
             self.partner("files.example", web, None) as partner,
             pytest.raises(PartnerError, match=r"CERTIFICATE_VERIFY_FAILED.*self-signed"),

@@ -30,7 +30,7 @@ def names(partner: HttpPartner, pattern: str = "{date}*") -> list[str]:
 
 
 def page(*names: str, then: str | None = None, **headers: str) -> Reply:
-    """A page of a JSON listing; `then` is its next one."""
+    """A page of a JSON listing; `then` links to the next page."""
     return Reply(body=json.dumps({"files": [{"name": name} for name in names], "next": then}).encode(), headers=headers)
 
 
@@ -43,7 +43,7 @@ def index(*links: str) -> Reply:
 
 
 class TestJson:
-    def test_the_fields_of_a_file(self, web, partner):
+    def test_every_field_of_a_listed_file_is_read(self, web, partner):
         entry = {
             "name": "2013/a.csv",
             "size": 5,
@@ -60,43 +60,43 @@ class TestJson:
     @pytest.mark.parametrize(
         "body", [b"[]", b' {"files": []}', b'{"files": [], "next": null}', b'{"files": [], "next": ""}']
     )
-    def test_nothing_there(self, web, partner, body):
+    def test_an_empty_listing_has_no_files(self, web, partner, body):
         web.on("/files", Reply(body=body))
         assert names(partner) == []
         assert len(web.requests) == 1
 
     @pytest.mark.parametrize("url", ["/files", "/files/", "/files?all=1", ""])
-    def test_its_address_is_asked_for_as_it_is_written(self, web, url):
+    def test_the_url_is_requested_as_configured(self, web, url):
         web.on(url or "/", array("a"))
         with partner_of(f"{web.url}{url}") as partner:
             assert names(partner) == ["a"]
 
-    def test_pages(self, web, partner):
+    def test_the_next_links_of_the_body_are_followed(self, web, partner):
         web.on("/files", page("a", "b", then="?page=2"))
         web.on("/files?page=2", page("c", then="/more"))
         web.on("/more", page(then=f"{web.url}/last"))
         web.on("/last", page("d"))
         assert names(partner) == ["a", "b", "c", "d"]
 
-    def test_pages_by_the_header(self, web, partner):
+    def test_the_next_links_of_the_header_are_followed(self, web, partner):
         web.on("/files", array("a", Link='</files?page=2>; rel="next", </files?page=9>; rel="last"'))
         web.on("/files?page=2", page("b", Link="<?page=3>; rel=next"))
         web.on("/files?page=3", array("c", Link='</files>; rel="first"'))
         assert names(partner) == ["a", "b", "c"]
 
-    def test_pages_are_linked_to_from_where_they_are(self, web, other):
+    def test_relative_links_are_resolved_against_the_redirected_url(self, web, other):
         web.on("/files", Reply(302, headers={"Location": f"{other.url}/a/b"}))
         other.on("/a/b", page("a", then="c"))
         other.on("/a/c", page("b"))
         with partner_of(f"{web.url}/files", allow=[other.entry]) as partner:
             assert names(partner) == ["a", "b"]
 
-    def test_a_page_may_fail_for_a_while(self, web, partner):
+    def test_a_page_that_fails_for_a_while_is_retried(self, web, partner):
         web.on("/files", page("a", then="?page=2"))
         web.on("/files?page=2", *[Reply(503)] * 3, page("b"))
         assert names(partner) == ["a", "b"]
 
-    def test_a_circle(self, web, partner):
+    def test_links_in_a_circle_are_reported(self, web, partner):
         web.on("/files", page("a", then="?page=2"))
         web.on("/files?page=2", page("b", then="/files"))
         with pytest.raises(
@@ -105,7 +105,7 @@ class TestJson:
             names(partner)
         assert len(web.requests) == 2
 
-    def test_as_many_pages_as_there_may_be(self, web, partner, monkeypatch):
+    def test_the_number_of_pages_is_limited(self, web, partner, monkeypatch):
         monkeypatch.setattr(http_listing, "MAX_PAGES", 3)
         web.on("/files", page("a", then="?page=2"))
         web.on("/files?page=2", page("b", then="?page=3"))
@@ -115,48 +115,48 @@ class TestJson:
             names(partner)
         assert "/files?page=4" not in web.paths
 
-    def test_as_large_as_it_may_be(self, web, partner, monkeypatch):
+    def test_the_size_of_all_pages_together_is_limited(self, web, partner, monkeypatch):
         pages = [page("a", then="?page=2"), page("b")]
         web.on("/files", pages[0])
         web.on("/files?page=2", pages[1])
-        together = sum(len(reply.body) for reply in pages)
-        monkeypatch.setattr(http_listing, "MAX_BYTES", together)
+        total = sum(len(reply.body) for reply in pages)
+        monkeypatch.setattr(http_listing, "MAX_BYTES", total)
         assert names(partner) == ["a", "b"]
-        monkeypatch.setattr(http_listing, "MAX_BYTES", together - 1)
-        with pytest.raises(PartnerError, match=f"its listing is larger than {together - 1} bytes"):
+        monkeypatch.setattr(http_listing, "MAX_BYTES", total - 1)
+        with pytest.raises(PartnerError, match=f"its listing is larger than {total - 1} bytes"):
             names(partner)
 
     @pytest.mark.parametrize(
         "then", ["http://169.254.169.254/", "http://127.0.0.2/", "gopher://127.0.0.1/", "//10.0.0.1/"]
     )
-    def test_a_page_where_no_connection_is_made(self, web, partner, then):
+    def test_a_link_to_a_refused_address_is_not_followed(self, web, partner, then):
         web.on("/files", page("a", then=then))
         with pytest.raises(OutboundRefused):
             names(partner)
 
-    def test_a_page_at_another_port(self, web, other, partner):
+    def test_a_link_to_another_port_is_not_followed(self, web, other, partner):
         web.on("/files", array("a", Link=f'<{other.url}/files>; rel="next"'))
         with pytest.raises(OutboundRefused):
             names(partner)
         assert other.requests == []
 
-    def test_a_link_that_is_no_url(self, web, partner):
+    def test_an_invalid_link_is_reported(self, web, partner):
         web.on("/files", page("a", then="http://[::1/"))
         with pytest.raises(PartnerError, match=f"{web.url}/files: links to an invalid URL"):
             names(partner)
 
-    def test_credentials_are_for_pages_of_its_own_origin(self, web, other):
+    def test_credentials_are_sent_to_their_own_origin_only(self, web, other):
         web.on("/files", page("a", then="?page=2"))
         web.on("/files?page=2", page("b", then=f"{other.url}/files"))
         other.on("/files", page("c", then=f"{web.url}/last"))
         web.on("/last", page("d"))
         with partner_of(f"{web.url}/files", allow=[other.entry], credentials=Credentials(token="hush")) as partner:
             assert names(partner) == ["a", "b", "c", "d"]
-        assert [asked.headers.get("authorization") for asked in web.requests] == ["Bearer hush"] * 3
-        assert [asked.headers.get("authorization") for asked in other.requests] == [None]
+        assert [request.headers.get("authorization") for request in web.requests] == ["Bearer hush"] * 3
+        assert [request.headers.get("authorization") for request in other.requests] == [None]
 
     @pytest.mark.parametrize(
-        ("listing", "says"),
+        ("listing", "message"),
         [
             (b"", r"\(whole\): Invalid JSON"),
             (b"<html>", r"\(whole\): Invalid JSON"),
@@ -174,13 +174,13 @@ class TestJson:
             (b'[{"name": "a", "modified": "yesterday"}]', "0.modified: "),
         ],
     )
-    def test_listings_that_are_none(self, web, partner, listing, says):
+    def test_a_malformed_listing_is_reported_with_the_field(self, web, partner, listing, message):
         web.on("/files", Reply(body=listing))
-        with pytest.raises(PartnerError, match=f"^{web.url}/files: not a listing of files: {says}"):
+        with pytest.raises(PartnerError, match=f"^{web.url}/files: not a listing of files: {message}"):
             names(partner)
 
     @pytest.mark.parametrize("status", [204, 401, 403, 404, 410])
-    def test_no_listing(self, web, partner, status):
+    def test_an_unexpected_status_is_reported(self, web, partner, status):
         web.on("/files", Reply(status))
         with pytest.raises(PartnerError, match=f"^{web.url}/files: answered {status}, where 200 is expected"):
             names(partner)
@@ -188,7 +188,7 @@ class TestJson:
 
 class TestHtml:
     @pytest.fixture(autouse=True)
-    def _files_are_there(self, web):
+    def _accept_head_requests(self, web):
         web.heads = 200
 
     @pytest.fixture
@@ -196,7 +196,7 @@ class TestHtml:
         with partner_of(f"{web.url}/files", listing="html") as partner:
             yield partner
 
-    def test_the_example_s_server(self, tmp_path):
+    def test_the_files_of_the_example_server_are_listed(self, tmp_path):
         with PartnerServer(tmp_path) as server, partner_of(server.url, listing="html") as partner:
             for name in ("2013-03-08 a&b#?%41.csv", "2013-03-09.csv", "2013-03-10.csv"):
                 server.put(name, "x")
@@ -205,19 +205,19 @@ class TestHtml:
             assert [(file.size, file.etag) for file in listed] == [(1, server.listing()[0]["etag"])] * 2
 
     @pytest.mark.parametrize("url", ["", "/", "/files", "/files/", "/files?key=1"])
-    def test_the_folder_s_own_page_is_asked_for(self, web, url):
+    def test_the_index_page_of_the_folder_is_requested(self, web, url):
         path, _, query = url.rstrip("/").partition("?")
         web.on(f"{path}/{'?' if query else ''}{query}", index("2013-03-08"))
         with partner_of(f"{web.url}{url}", listing="html") as partner:
             assert names(partner, "{date}") == ["2013-03-08"]
 
-    def test_only_files_of_those_days(self, web, partner):
+    def test_only_files_of_the_requested_days_are_listed(self, web, partner):
         web.on(
             "/files/", index("2013-03-07.csv", "2013-03-09.csv", "2013-03-08.csv", "2013-03-09.xml", "2013-03-09.csv/")
         )
         assert names(partner, "{date}.csv") == ["2013-03-09.csv", "2013-03-08.csv"]
 
-    def test_a_redirected_page(self, web, partner):
+    def test_links_of_a_redirected_page_are_resolved_against_its_url(self, web, partner):
         web.on("/files/", Reply(301, headers={"Location": "/new/"}))
         web.on("/new/", index("2013-03-08.csv", "/new/2013-03-09.csv", "/files/2013-03-09-old.csv"))
         assert names(partner) == ["2013-03-08.csv", "2013-03-09.csv"]
@@ -232,54 +232,54 @@ class TestHtml:
             ("{date}/{hour}/x", [f"{day}/{hour:02}" for day in DAYS for hour in range(24)], ["2013-03-09/23/x"]),
         ],
     )
-    def test_folders(self, web, partner, pattern, folders, files):
+    def test_the_folders_of_the_pattern_are_listed(self, web, partner, pattern, folders, files):
         for folder in folders:
-            here = [name.removeprefix(f"{folder}/") for name in files if name.startswith(folder)]
-            web.on(f"/files/{folder}/", index("../", "below/", *here))
+            names_in_folder = [name.removeprefix(f"{folder}/") for name in files if name.startswith(folder)]
+            web.on(f"/files/{folder}/", index("../", "below/", *names_in_folder))
         assert names(partner, pattern) == files
-        asked = [asked.path for asked in web.requests if asked.method == "GET"]
-        assert asked == [f"/files/{folder}/" for folder in folders]
+        requested = [request.path for request in web.requests if request.method == "GET"]
+        assert requested == [f"/files/{folder}/" for folder in folders]
 
-    def test_names_of_folders_are_quoted(self, web, partner):
+    def test_folder_names_are_quoted_in_the_url(self, web, partner):
         web.on("/files/a%20b%3F/2013/", index("03-08"))
         assert names(partner, "a b?/{date:%Y/%m-%d}") == ["a b?/2013/03-08"]
 
     @pytest.mark.parametrize("status", [404, 410])
-    def test_a_folder_that_is_not_there_is_empty(self, web, partner, status):
+    def test_a_missing_folder_is_empty(self, web, partner, status):
         web.on("/files/2013-03-08/", Reply(status))
         web.on("/files/2013-03-09/", index("x"))
         assert names(partner, "{date}/x*") == ["2013-03-09/x"]
 
     @pytest.mark.parametrize("status", [401, 403])
-    def test_a_folder_that_may_not_be_read(self, web, partner, status):
+    def test_a_denied_folder_is_reported(self, web, partner, status):
         web.on("/files/2013-03-08/", Reply(status))
         with pytest.raises(PartnerError, match=f"^{web.url}/files/2013-03-08/: answered {status}"):
             names(partner, "{date}/x*")
 
     @pytest.mark.parametrize("status", [404, 410])
-    def test_the_listed_address_has_to_be_there(self, web, partner, status):
+    def test_a_missing_root_folder_is_reported(self, web, partner, status):
         web.on("/files/", Reply(status))
         with pytest.raises(PartnerError, match=f"^{web.url}/files/: answered {status}"):
             names(partner)
 
     @pytest.mark.parametrize("pattern", ["*/{date}", "{date}/*/x", "a*/{date}/x"])
-    def test_folders_that_nobody_names(self, web, partner, pattern):
+    def test_a_wildcard_in_a_folder_name_is_refused(self, web, partner, pattern):
         with pytest.raises(DefinitionError, match="lists one folder, so a folder's name cannot"):
             names(partner, pattern)
         assert web.requests == []
 
-    def test_a_file_that_has_changed_is_seen(self, web, partner):
+    def test_a_changed_file_has_another_etag(self, web, partner):
         web.on("/files/", index("2013-03-08.csv"))
         web.on("/files/2013-03-08.csv", Reply(headers={"ETag": '"1"'}), Reply(headers={"ETag": '"2"'}))
         tags = [file.etag for _ in range(2) for file in partner.list(FilePattern("{date}.csv"), DAYS)]
         assert tags == ['"1"', '"2"']
 
-    def test_a_wanted_name_that_cannot_be_taken(self, web, partner):
+    def test_a_matching_name_that_cannot_be_fetched_is_reported(self, web, partner):
         web.on("/files/", index("x%5Cy", "2013-03-08%5Cy"))
         with pytest.raises(PartnerError, match=r"2013-03-08.+y.+cannot be fetched"):
             names(partner)
 
-    def test_a_page_that_is_too_large(self, web, partner, monkeypatch):
+    def test_the_size_of_an_index_page_is_limited(self, web, partner, monkeypatch):
         monkeypatch.setattr(http_listing, "MAX_INDEX_BYTES", 100)
         web.on("/files/", Reply(body=b" " * 100), Reply(body=b" " * 101))
         assert names(partner) == []
@@ -287,31 +287,31 @@ class TestHtml:
             names(partner)
 
 
-class TestAskedFor:
+class TestWithoutListing:
     @pytest.fixture
     def partner(self, web):
         with partner_of(f"{web.url}/files", files="{date:%Y}/{date}.csv", listing="none") as partner:
             yield partner
 
-    def asked(self, web: Web) -> list[tuple[str, str, str | None]]:
-        return [(asked.method, asked.path, asked.headers.get("range")) for asked in web.requests]
+    def requests(self, web: Web) -> list[tuple[str, str, str | None]]:
+        return [(request.method, request.path, request.headers.get("range")) for request in web.requests]
 
     def list(self, partner: HttpPartner, pattern: str = "{date:%Y}/{date}.csv") -> list[ListedFile]:
         return list(partner.list(FilePattern(pattern), DAYS))
 
-    def test_each_name(self, web, partner):
+    def test_each_file_name_of_the_days_is_requested(self, web, partner):
         headers = {"ETag": '"one"', "Last-Modified": "Fri, 08 Mar 2013 12:00:00 GMT"}
         web.on("/files/2013/2013-03-09.csv", Reply(body=b"hello", headers=headers))
         modified = datetime(2013, 3, 8, 12, tzinfo=UTC)
         assert self.list(partner) == [ListedFile(name="2013/2013-03-09.csv", size=5, modified=modified, etag='"one"')]
-        assert self.asked(web) == [("HEAD", f"/files/2013/{day}.csv", None) for day in DAYS]
+        assert self.requests(web) == [("HEAD", f"/files/2013/{day}.csv", None) for day in DAYS]
 
-    def test_each_hour(self, web, partner):
+    def test_each_hour_of_the_days_is_requested(self, web, partner):
         web.on("/files/2013-03-08T07", Reply())
         assert self.list(partner, "{date}T{hour}") == [ListedFile(name="2013-03-08T07", size=0)]
         assert len(web.requests) == 48
 
-    def test_a_name_of_many_days_is_asked_for_once(self, web, partner):
+    def test_a_name_shared_by_several_days_is_requested_once(self, web, partner):
         self.list(partner, "{date:%Y}")
         assert web.paths == ["/files/2013"]
 
@@ -325,39 +325,39 @@ class TestAskedFor:
         ],
         ids=["no length", "compressed", "no such time", "nothing"],
     )
-    def test_what_the_server_does_not_say(self, web, partner, headers):
+    def test_size_and_time_are_none_without_usable_headers(self, web, partner, headers):
         web.on("/files/2013", Reply(headers=headers))
         (file,) = self.list(partner, "{date:%Y}")
         assert (file.size, file.modified) == (None, None)
 
     @pytest.mark.parametrize("status", [405, 501])
-    def test_a_server_without_head(self, web, partner, status):
+    def test_a_server_without_head_gets_a_range_request(self, web, partner, status):
         part = {"Content-Range": "bytes 0-0/1234", "ETag": '"one"'}
         web.on("/files/2013/2013-03-08.csv", Reply(status), Reply(206, b"x", part))
         web.on("/files/2013/2013-03-09.csv", Reply(404))
         assert self.list(partner) == [ListedFile(name="2013/2013-03-08.csv", size=1234, etag='"one"')]
-        assert self.asked(web) == [
+        assert self.requests(web) == [
             ("HEAD", "/files/2013/2013-03-08.csv", None),
             ("GET", "/files/2013/2013-03-08.csv", "bytes=0-0"),
             ("GET", "/files/2013/2013-03-09.csv", "bytes=0-0"),
         ]
 
     @pytest.mark.parametrize(
-        ("answer", "size"),
+        ("response", "size"),
         [
             (Reply(206, b"x", {"Content-Range": "bytes 0-0/7"}), 7),
             (Reply(206, b"x", {"Content-Range": "bytes 0-0/*"}), None),
             (Reply(200, b"hello"), 5),
             (Reply(416, b"", {"Content-Range": "bytes */0"}), 0),
         ],
-        ids=["a part", "a part of nobody knows what", "all of it", "empty"],
+        ids=["a part", "a part of an unknown size", "all of it", "empty"],
     )
-    def test_sizes_without_head(self, web, partner, answer, size):
-        web.on("/files/2013", Reply(405), answer)
+    def test_the_size_is_read_from_the_range_response(self, web, partner, response, size):
+        web.on("/files/2013", Reply(405), response)
         assert self.list(partner, "{date:%Y}") == [ListedFile(name="2013", size=size)]
 
     @pytest.mark.parametrize(
-        "answer",
+        "response",
         [
             Reply(405),
             Reply(416),
@@ -368,24 +368,24 @@ class TestAskedFor:
         ],
         ids=lambda reply: str(reply.status),
     )
-    def test_answers_without_use(self, web, partner, answer):
-        web.on("/files/2013", Reply(405), answer)
-        with pytest.raises(PartnerError, match=f"^{web.url}/files/2013: answered {answer.status}, where 200"):
+    def test_an_unusable_response_is_reported(self, web, partner, response):
+        web.on("/files/2013", Reply(405), response)
+        with pytest.raises(PartnerError, match=f"^{web.url}/files/2013: answered {response.status}, where 200"):
             self.list(partner, "{date:%Y}")
 
     @pytest.mark.parametrize("status", [401, 403])
-    def test_not_let_in(self, web, partner, status):
+    def test_a_denied_request_is_reported(self, web, partner, status):
         web.on("/files/2013/2013-03-08.csv", Reply(status))
         with pytest.raises(PartnerError, match=f"answered {status}"):
             self.list(partner)
 
-    def test_redirects_and_failures_that_pass(self, web, partner):
+    def test_redirects_are_followed_and_temporary_failures_retried(self, web, partner):
         web.on("/files/2013", Reply(503), Reply(302, headers={"Location": "/there"}))
         web.on("/there", Reply(429), Reply(body=b"hello"))
         assert self.list(partner, "{date:%Y}") == [ListedFile(name="2013", size=5)]
-        assert {asked.method for asked in web.requests} == {"HEAD"}
+        assert {request.method for request in web.requests} == {"HEAD"}
 
-    def test_the_example_s_server(self, tmp_path):
+    def test_the_files_of_the_example_server_are_listed(self, tmp_path):
         with PartnerServer(tmp_path) as server, partner_of(server.url, files="{date}", listing="none") as partner:
             server.put("2013-03-09", "hello")
             (file,) = self.list(partner, "{date}")

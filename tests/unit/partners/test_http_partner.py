@@ -35,7 +35,7 @@ def names(partner: HttpPartner) -> list[str]:
 
 
 class TestFetch:
-    def test_a_file_of_the_example_s_server(self, tmp_path):
+    def test_a_file_of_the_example_server_is_fetched(self, tmp_path):
         with PartnerServer(tmp_path) as server, partner_of(server.url) as partner:
             server.put("a b#1?%2F.csv", CONTENT)
             (file,) = partner.list(FilePattern("{date}"), [])
@@ -45,28 +45,28 @@ class TestFetch:
         assert (download.size, download.sha256) == (len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
         assert (file.name, file.size, file.etag) == ("a b#1?%2F.csv", len(CONTENT), f'"{download.etag}"')
 
-    def test_an_empty_file(self, web, partner):
+    def test_an_empty_file_is_fetched(self, web, partner):
         web.on(PATH, Reply())
         assert fetched(partner) == b""
 
-    def test_below_folders_and_an_address_with_a_query(self, web):
+    def test_the_query_of_the_url_is_sent_with_each_file(self, web):
         web.on("/files/2013/03/a%20b.csv?key=1", Reply(body=CONTENT))
         with partner_of(f"{web.url}/files/?key=1") as partner:
             assert fetched(partner, "2013/03/a b.csv") == CONTENT
 
-    def test_below_an_address_without_a_path(self, web):
+    def test_a_url_without_a_path_is_the_root(self, web):
         web.on(f"/{NAME}", Reply(body=CONTENT))
         with partner_of(web.url) as partner:
             assert fetched(partner) == CONTENT
 
     @pytest.mark.parametrize("status", [404, 410])
-    def test_gone(self, web, partner, status, waits):
+    def test_a_missing_file_is_reported_as_vanished(self, web, partner, status, waits):
         web.on(PATH, Reply(status))
         with pytest.raises(FileVanished, match=rf"{web.url}/files/{NAME}: listed, but gone .*\({status}\)"):
             fetched(partner)
         assert waits == []
 
-    def test_a_file_as_large_as_may_be(self, web):
+    def test_a_file_of_the_maximum_size_is_fetched(self, web):
         web.on(PATH, Reply(body=CONTENT))
         with partner_of(f"{web.url}/files", max_file_bytes=len(CONTENT)) as partner:
             assert fetched(partner) == CONTENT
@@ -81,7 +81,7 @@ class TestFetch:
             partner.fetch(NAME, into)
         assert (waits, into.getvalue()) == ([], b"")
 
-    def test_a_file_that_turns_out_too_large(self):
+    def test_a_file_of_unknown_length_is_read_up_to_the_limit(self):
         endless = httpx.MockTransport(lambda _: httpx.Response(200, content=iter([b"x" * 600] * 1000)))
         into = io.BytesIO()
         with (
@@ -91,7 +91,7 @@ class TestFetch:
             partner.fetch(NAME, into)
         assert len(into.getvalue()) <= 1000
 
-    def test_what_is_compressed_for_the_way_is_taken_as_it_was(self, web, partner):
+    def test_a_compressed_response_is_decompressed(self, web, partner):
         web.on(PATH, Reply(body=gzip.compress(CONTENT, mtime=0), headers={"Content-Encoding": "gzip", **RANGES}))
         assert fetched(partner) == CONTENT
         assert web.requests[0].headers["accept-encoding"] == "identity"
@@ -99,40 +99,40 @@ class TestFetch:
 
 class TestRetries:
     @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599])
-    def test_what_may_pass_is_tried_again(self, web, partner, status, waits):
+    def test_a_temporary_failure_is_retried(self, web, partner, status, waits):
         web.on(PATH, Reply(status), Reply(status), Reply(status), Reply(body=CONTENT))
         assert fetched(partner) == CONTENT
         assert len(waits) == 3
         assert all(0 <= wait <= 8 for wait in waits)
 
     @pytest.mark.parametrize("status", [201, 204, 206, 300, 304, 400, 401, 403, 405, 416, 501])
-    def test_what_will_not_pass_is_not(self, web, partner, status, waits):
+    def test_a_permanent_failure_is_not_retried(self, web, partner, status, waits):
         web.on(PATH, Reply(status))
         with pytest.raises(PartnerError, match=f"^{web.url}{PATH}: answered {status}, where 200 is expected$"):
             fetched(partner)
         assert (waits, len(web.requests)) == ([], 1)
 
-    def test_a_lasting_failure_ends(self, web, partner):
+    def test_retries_end_after_four_requests(self, web, partner):
         web.on(PATH, Reply(503))
         with pytest.raises(PartnerError, match=f"^{web.url}{PATH}: answered 503$"):
             fetched(partner)
         assert len(web.requests) == 4
 
-    def test_one_budget_for_all_that_may_happen_to_a_file(self, web, partner):
+    def test_all_failures_of_a_file_share_one_retry_budget(self, web, partner):
         broken = Reply(body=CONTENT, headers=RANGES, sent=100)
         web.on(PATH, Reply(503), broken, rest(CONTENT, 100, 200), Reply(429), Reply(body=CONTENT))
         with pytest.raises(PartnerError, match="answered 429"):
             fetched(partner)
         assert len(web.requests) == 4
 
-    def test_nobody_there(self, waits):
+    def test_a_refused_connection_is_retried_and_reported(self, waits):
         with Web() as gone:
             url = gone.url
         with partner_of(url, waits=waits) as partner, pytest.raises(PartnerError, match=f"{url}.*refused"):
             names(partner)
         assert len(waits) == 3
 
-    def test_silence(self, waits):
+    def test_a_timeout_is_retried_and_reported(self, waits):
         def silent(request: httpx.Request) -> httpx.Response:
             assert request.extensions["timeout"] == {"connect": 5.0, "read": 30.0, "write": 30.0, "pool": 30.0}
             raise httpx.ReadTimeout("")
@@ -145,20 +145,20 @@ class TestRetries:
         assert len(waits) == 3
 
     @pytest.mark.parametrize(("header", "waited"), [("0", 0), ("2", 2), ("30", 30), ("3600", 30)])
-    def test_the_wait_is_what_the_partner_asks_for_up_to_a_bound(self, web, partner, waits, header, waited):
+    def test_retry_after_sets_the_wait_up_to_30_seconds(self, web, partner, waits, header, waited):
         web.on(PATH, Reply(429, headers={"Retry-After": header}), Reply(body=CONTENT))
         fetched(partner)
         assert waits == [waited]
 
     @pytest.mark.parametrize("headers", [{}, {"Retry-After": "-1"}, {"Retry-After": "nonsense"}], ids=str)
-    def test_the_first_wait_is_short_when_the_partner_asks_for_none(self, web, partner, waits, headers):
+    def test_the_first_wait_is_short_without_a_valid_retry_after(self, web, partner, waits, headers):
         web.on(PATH, Reply(429, headers=headers), Reply(body=CONTENT))
         fetched(partner)
         assert len(waits) == 1
         assert 0 <= waits[0] <= 0.5
 
     @pytest.mark.parametrize(("seconds", "waited"), [(3600, 30), (-3600, 0)])
-    def test_the_wait_may_be_asked_for_as_a_date(self, web, partner, waits, seconds, waited):
+    def test_retry_after_may_be_a_date(self, web, partner, waits, seconds, waited):
         date_ = format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
         web.on(PATH, Reply(503, headers={"Retry-After": date_}), Reply(body=CONTENT))
         fetched(partner)
@@ -167,18 +167,18 @@ class TestRetries:
 
 class TestRedirects:
     @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-    def test_followed(self, web, partner, status):
+    def test_a_redirect_is_followed(self, web, partner, status):
         web.on(PATH, Reply(status, headers={"Location": "/elsewhere?a=1"}))
         web.on("/elsewhere?a=1", Reply(body=CONTENT))
         assert fetched(partner) == CONTENT
 
-    def test_to_another_host(self, web, other):
+    def test_a_redirect_to_an_allowed_host_is_followed(self, web, other):
         web.on(PATH, Reply(302, headers={"Location": f"{other.url}/file"}))
         other.on("/file", Reply(body=CONTENT))
         with partner_of(f"{web.url}/files", allow=[other.entry]) as partner:
             assert fetched(partner) == CONTENT
 
-    def test_each_time_anew(self, web, partner):
+    def test_a_retry_follows_the_redirect_again(self, web, partner):
         web.on(PATH, Reply(302, headers={"Location": "/a"}), Reply(302, headers={"Location": "/b"}))
         web.on("/a", Reply(body=CONTENT, headers=RANGES, sent=6_000))
         web.on("/b", rest(CONTENT, 6_000))
@@ -186,7 +186,7 @@ class TestRedirects:
         assert web.requests[-1].headers["range"] == "bytes=6000-"
 
     @pytest.mark.parametrize(("hops", "arrives"), [(5, True), (6, False)])
-    def test_not_for_ever(self, web, partner, hops, arrives, waits):
+    def test_at_most_five_redirects_are_followed(self, web, partner, hops, arrives, waits):
         web.on(PATH, Reply(302, headers={"Location": "/1"}))
         for hop in range(1, hops):
             web.on(f"/{hop}", Reply(302, headers={"Location": f"/{hop + 1}"}))
@@ -198,15 +198,15 @@ class TestRedirects:
                 fetched(partner)
         assert waits == []
 
-    def test_the_body_of_one_is_not_read(self):
+    def test_the_body_of_a_redirect_is_not_read(self):
         def body() -> Iterator[bytes]:
             raise AssertionError("read")
             yield b""
 
-        answers = iter(
+        responses = iter(
             [httpx.Response(302, headers={"location": "/x"}, content=body()), httpx.Response(200, content=CONTENT)]
         )
-        with partner_of("http://127.0.0.1/", transport=httpx.MockTransport(lambda _: next(answers))) as partner:
+        with partner_of("http://127.0.0.1/", transport=httpx.MockTransport(lambda _: next(responses))) as partner:
             assert fetched(partner) == CONTENT
 
     @pytest.mark.parametrize(
@@ -226,13 +226,13 @@ class TestRedirects:
             "http://127.0.0.1:99999/",
         ],
     )
-    def test_to_where_no_connection_is_made(self, web, partner, location):
+    def test_a_redirect_to_a_refused_url_is_not_followed(self, web, partner, location):
         web.on(PATH, Reply(302, headers={"Location": location}))
         with pytest.raises(PartnerError):
             fetched(partner)
         assert set(web.paths) == {PATH}
 
-    def test_to_another_port(self, web, other, partner):
+    def test_a_redirect_to_another_port_is_not_followed(self, web, other, partner):
         web.on(PATH, Reply(302, headers={"Location": f"{other.url}/file"}))
         with pytest.raises(OutboundRefused, match=f"127.0.0.1, loopback; .*add 127.0.0.1:{other.port} "):
             fetched(partner)

@@ -19,31 +19,31 @@ from tests.unit.partners.outbound_cases import DNS, DNS_OF_PASSES, PASSES, PUBLI
 pytestmark = pytest.mark.unit
 
 
-def known(host: str, port: int) -> list[str]:
+def resolve_known(host: str, port: int) -> list[str]:
     return (DNS | DNS_OF_PASSES).get(host, [PUBLIC])
 
 
-def goes_to(url: str, *allow: str) -> list[str]:
-    """The addresses that the guard lets a connection to `url` be made to."""
-    guard = Outbound.of(allow, resolve=known)
+def allowed_addresses(url: str, *allow: str) -> list[str]:
+    """The addresses that the guard allows for a connection to `url`."""
+    guard = Outbound.of(allow, resolve=resolve_known)
     return [str(address) for address in guard.connect_addresses(guard.check(url))]
 
 
-class TestPublishedWaysAround:
+class TestPublishedBypasses:
     @pytest.mark.parametrize(
         "url", [pytest.param(url, id=f"{category}: {url!a}") for category, urls in REFUSED.items() for url in urls]
     )
-    def test_refused(self, url):
+    def test_a_published_bypass_is_refused(self, url):
         with pytest.raises(OutboundRefused):
-            goes_to(url)
+            allowed_addresses(url)
 
-    def test_they_are_many_and_each_is_another(self):
+    def test_there_are_at_least_200_distinct_bypasses(self):
         urls = [url for urls in REFUSED.values() for url in urls]
         assert len(set(urls)) == len(urls) >= 200
 
     @pytest.mark.parametrize(("url", "addresses"), PASSES, ids=[url for url, _ in PASSES])
-    def test_what_is_none_passes(self, url, addresses):
-        assert goes_to(url) == addresses
+    def test_an_ordinary_url_passes(self, url, addresses):
+        assert allowed_addresses(url) == addresses
 
 
 class TestAddresses:
@@ -52,7 +52,7 @@ class TestAddresses:
         assert special_purpose(address) is not None or (address.is_global and not address.is_multicast)
 
     @given(st.ip_addresses(v=4).filter(lambda address: address.is_global and not address.is_multicast))
-    def test_ipv4_that_python_calls_global_is_public_but_for_relays(self, address):
+    def test_ipv4_that_python_calls_global_is_public_except_relays(self, address):
         more = [ipaddress.ip_network(network) for network in ("192.0.0.0/24", "192.88.99.0/24")]
         assert special_purpose(address) is None or any(address in network for network in more)
 
@@ -61,12 +61,12 @@ class TestAddresses:
         assert special_purpose(address) is not None or (address.is_global and not address.is_multicast)
 
     @given(st.ip_addresses(v=6, network="2000::/3").filter(lambda address: address.is_global))
-    def test_ipv6_that_python_calls_global_is_public_but_for_tunnels(self, address):
+    def test_ipv6_that_python_calls_global_is_public_except_tunnels(self, address):
         more = [ipaddress.ip_network(network) for network in ("2001::/23", "2002::/16", "3fff::/20")]
         assert special_purpose(address) is None or any(address in network for network in more)
 
     @given(st.ip_addresses(v=4))
-    def test_a_translated_address_is_what_it_is_translated_to(self, address):
+    def test_a_translated_address_is_judged_as_its_ipv4_address(self, address):
         translated = ipaddress.IPv6Address(int(ipaddress.IPv6Address("64:ff9b::")) + int(address))
         assert special_purpose(translated) == special_purpose(address)
 
@@ -102,12 +102,12 @@ class TestAllowed:
             ("app.localhost", "http://app.localhost:4566/"),
         ],
     )
-    def test_an_entry_lets_pass(self, entry, url, monkeypatch):
+    def test_an_entry_allows_its_urls(self, entry, url, monkeypatch):
         monkeypatch.setitem(DNS, "only-private.example", ["10.0.0.5"])
         monkeypatch.setitem(DNS, "app.localhost", ["::1"])
         with pytest.raises(OutboundRefused):
-            goes_to(url)
-        assert goes_to(url, "one.example", entry)
+            allowed_addresses(url)
+        assert allowed_addresses(url, "one.example", entry)
 
     @pytest.mark.parametrize(
         ("entry", "url"),
@@ -134,10 +134,10 @@ class TestAllowed:
             ("files.example", "http://user@files.example/"),
         ],
     )
-    def test_an_entry_does_not_let_pass(self, entry, url, monkeypatch):
+    def test_an_entry_allows_no_other_urls(self, entry, url, monkeypatch):
         monkeypatch.setitem(DNS, "metadata.google.internal", ["169.254.169.254"])
         with pytest.raises(OutboundRefused):
-            goes_to(url, entry)
+            allowed_addresses(url, entry)
 
     @pytest.mark.parametrize(
         "entry",
@@ -169,7 +169,7 @@ class TestAllowed:
             "bücher.example",
         ],
     )
-    def test_malformed(self, entry):
+    def test_a_malformed_entry_is_refused(self, entry):
         with pytest.raises(DefinitionError, match="outbound_allow: "):
             Outbound.of([entry])
 
@@ -185,15 +185,15 @@ class TestAllowed:
             ("http://localhost:4566/", "a name of our own network, .* add localhost:4566 "),
         ],
     )
-    def test_the_message_says_what_would_let_it_pass(self, url, remedy):
+    def test_the_error_names_the_entry_that_allows_the_url(self, url, remedy):
         with pytest.raises(OutboundRefused, match=f"no connection is made to {remedy}to the setting") as refused:
-            goes_to(url)
+            allowed_addresses(url)
         entry = str(refused.value).partition("add ")[2].partition(" to the setting")[0]
         if "localhost" not in url:
-            assert goes_to(url, entry)
+            assert allowed_addresses(url, entry)
 
     @pytest.mark.parametrize(
-        ("url", "why"),
+        ("url", "reason"),
         [
             ("https://user@files.example/", "it contains credentials"),
             ("https://files.example/a b", "it contains a space"),
@@ -205,9 +205,9 @@ class TestAllowed:
             ("https:///", "a plain host with an optional port is expected"),
         ],
     )
-    def test_the_message_says_what_is_wrong(self, url, why):
-        with pytest.raises(OutboundRefused, match=f": no connection is made to such a URL: .*{why}"):
-            goes_to(url)
+    def test_the_error_names_what_is_wrong_with_the_url(self, url, reason):
+        with pytest.raises(OutboundRefused, match=f": no connection is made to such a URL: .*{reason}"):
+            allowed_addresses(url)
 
     @pytest.mark.parametrize(
         "url",
@@ -219,21 +219,21 @@ class TestAllowed:
             "http:\\\\user:hush@127.0.0.1",
         ],
     )
-    def test_the_message_holds_nothing_secret(self, url):
+    def test_the_error_contains_no_secrets(self, url):
         with pytest.raises(OutboundRefused) as refused:
-            goes_to(url)
+            allowed_addresses(url)
         assert "hush" not in str(refused.value)
 
 
 class Resolver:
-    """Answers in turn, and with the last answer from then on."""
+    """Returns its answers in order and repeats the last one."""
 
     def __init__(self, *answers: list[str]) -> None:
-        self.asked: Counter[str] = Counter()
+        self.lookups: Counter[str] = Counter()
         self._answers = list(answers)
 
     def __call__(self, host: str, port: int) -> list[str]:
-        self.asked[host] += 1
+        self.lookups[host] += 1
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
 
@@ -246,13 +246,13 @@ def web():
 
 @pytest.fixture
 def connected(monkeypatch, web):
-    """Addresses that connections were made to; all of them lead to the test's server."""
+    """Addresses that connections were made to; all connections reach the test server."""
     addresses = []
-    really = socket.create_connection
+    create_connection = socket.create_connection
 
     def connect(address, *args, **more):
         addresses.append(address)
-        return really(("127.0.0.1", web.port), *args, **more)
+        return create_connection(("127.0.0.1", web.port), *args, **more)
 
     monkeypatch.setattr(socket, "create_connection", connect)
     return addresses
@@ -263,71 +263,71 @@ class TestGuardedTransport:
         with httpx.Client(transport=GuardedTransport(guard), trust_env=False) as client:
             return [client.get(url) for url in urls]
 
-    def test_the_host_is_still_named(self, web):
+    def test_the_host_header_keeps_the_name(self, web):
         guard = Outbound.of([web.entry], resolve=Resolver(["127.0.0.1"]))
-        (answer,) = self.get(guard, f"http://files.example:{web.port}/?a=%2F&b=%C3%BC")
-        assert (answer.status_code, answer.url.host) == (404, "files.example")
+        (response,) = self.get(guard, f"http://files.example:{web.port}/?a=%2F&b=%C3%BC")
+        assert (response.status_code, response.url.host) == (404, "files.example")
         assert web.requests[0].headers["host"] == f"files.example:{web.port}"
         assert web.paths == ["/?a=%2F&b=%C3%BC"]
 
-    def test_names_that_change_between_check_and_connection(self, web, connected):
+    def test_a_name_is_resolved_once_for_check_and_connection(self, web, connected):
         resolver = Resolver([PUBLIC], ["127.0.0.1"])
         guard = Outbound.of([], resolve=resolver)
         assert self.get(guard, "http://files.example/")[0].text == "hello"
         assert connected == [(PUBLIC, 80)]
-        assert resolver.asked == {"files.example": 1}
+        assert resolver.lookups == {"files.example": 1}
 
-    def test_names_that_change_between_requests(self, web, connected):
+    def test_a_name_is_checked_again_for_each_request(self, web, connected):
         guard = Outbound.of([], resolve=Resolver([PUBLIC], ["127.0.0.1"]))
         with pytest.raises(OutboundRefused, match=r"127\.0\.0\.1, loopback"):
             self.get(guard, "http://files.example/", "http://files.example/")
         assert connected == [(PUBLIC, 80)]
         assert web.paths == ["/"]
 
-    def test_one_refused_address_among_others_is_enough(self, connected):
+    def test_one_refused_address_among_several_refuses_the_name(self, connected):
         guard = Outbound.of([], resolve=Resolver([PUBLIC, "169.254.169.254"]))
         with pytest.raises(OutboundRefused, match=r"169\.254\.169\.254, link-local"):
             self.get(guard, "http://files.example/")
         assert connected == []
 
-    def test_names_do_not_share_connections(self, web, connected):
+    def test_hosts_with_the_same_address_do_not_share_connections(self, web, connected):
         guard = Outbound.of([], resolve=Resolver([PUBLIC]))
         self.get(guard, "http://one.example/", "http://two.example/", "http://one.example/", "http://two.example/")
         assert connected == [(PUBLIC, 80)] * 2
-        assert [asked.headers["host"] for asked in web.requests] == ["one.example", "two.example"] * 2
+        assert [request.headers["host"] for request in web.requests] == ["one.example", "two.example"] * 2
 
-    def test_the_next_address_when_one_does_not_answer(self, web):
+    def test_the_next_address_is_tried_when_one_does_not_answer(self, web):
         with Web() as closed:
-            nobody = closed.port
+            unused_port = closed.port
         guard = Outbound.of(["127.0.0.0/8"], resolve=Resolver(["127.0.0.2", "127.0.0.1"]))
         assert self.get(guard, f"http://files.example:{web.port}/")[0].text == "hello"
         with pytest.raises(httpx.ConnectError):
-            self.get(guard, f"http://files.example:{nobody}/")
+            self.get(guard, f"http://files.example:{unused_port}/")
 
     @pytest.mark.parametrize("category", REFUSED)
-    def test_nothing_gets_past_by_being_read_otherwise(self, category, connected):
-        guard = Outbound.of([], resolve=known)
+    def test_no_bypass_reaches_a_refused_address(self, category, connected):
+        guard = Outbound.of([], resolve=resolve_known)
         for url in REFUSED[category]:
             with suppress(OutboundRefused, httpx.HTTPError, httpx.InvalidURL):
                 self.get(guard, url)
         assert {address for address, _ in connected} <= {PUBLIC}
         assert {port for _, port in connected} <= {80, 443}
 
-    def test_no_address(self):
+    def test_a_name_without_an_address_is_reported(self):
         with pytest.raises(httpx.ConnectError, match=r"files\.example has no address"):
             self.get(Outbound.of([], resolve=Resolver([])), "http://files.example/")
 
-    def test_no_such_name(self):
+    def test_an_unknown_name_is_reported(self):
         def resolve(host, port):
             raise socket.gaierror(-2, "Name or service not known")
 
         with pytest.raises(httpx.ConnectError, match=r"files.example: .*Name or service not known"):
             self.get(Outbound.of([], resolve=resolve), "http://files.example/")
 
-    def test_the_system_s_own_resolver(self, web):
+    def test_the_system_resolver_is_the_default(self, web):
         assert self.get(Outbound.of(["localhost"]), f"http://localhost:{web.port}/")[0].text == "hello"
 
-    def test_no_proxy_of_the_environment(self, web, monkeypatch):
+    def test_proxies_of_the_environment_are_ignored(self, web, monkeypatch):
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
         monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
         assert self.get(Outbound.of(["127.0.0.1"]), f"{web.url}/")[0].text == "hello"
@@ -339,12 +339,12 @@ class TestSocket:
         with closing(socket.create_server(("127.0.0.1", 0))) as listening:
             yield listening.getsockname()[1]
 
-    def test_opened(self, listening):
+    def test_a_socket_opens_to_the_next_address_that_answers(self, listening):
         guard = Outbound.of(["127.0.0.0/8"], resolve=Resolver(["127.0.0.2", "127.0.0.1"]))
         with closing(guard.open_socket("sftp.example", listening)) as opened:
             assert opened.getpeername() == ("127.0.0.1", listening)
 
-    def test_names_that_change(self, connected):
+    def test_a_name_is_checked_again_for_each_socket(self, connected):
         guard = Outbound.of([], resolve=Resolver([PUBLIC], ["127.0.0.1"]))
         guard.open_socket("sftp.example", 22).close()
         assert connected == [(PUBLIC, 22)]
@@ -355,12 +355,12 @@ class TestSocket:
     @pytest.mark.parametrize(
         "host", ["127.0.0.1", "::1", "localhost", "127.1", "10.0.0.5", "a@127.0.0.1", "sftp.example/"]
     )
-    def test_refused(self, host, connected):
+    def test_a_socket_to_a_refused_host_is_not_opened(self, host, connected):
         with pytest.raises(OutboundRefused):
-            Outbound.of([], resolve=known).open_socket(host, 22)
+            Outbound.of([], resolve=resolve_known).open_socket(host, 22)
         assert connected == []
 
-    def test_nobody_there(self):
+    def test_a_refused_connection_is_reported(self):
         with Web() as closed:
             port = closed.port
         with pytest.raises(OSError, match="refused"):

@@ -30,9 +30,9 @@ BIG = bytes(range(256)) * 2**14 + b"an odd end"
 class Raw(io.BytesIO):
     """A connection that is lost after some bytes, or that ends too early."""
 
-    def __init__(self, content: bytes, lasts: int | None, error: Exception | None) -> None:
-        super().__init__(content if lasts is None else content[:lasts])
-        self._error = error if lasts is not None else None
+    def __init__(self, content: bytes, sent: int | None, error: Exception | None) -> None:
+        super().__init__(content if sent is None else content[:sent])
+        self._error = error if sent is not None else None
 
     def read(self, amount=-1):
         block = super().read(amount)
@@ -42,19 +42,19 @@ class Raw(io.BytesIO):
 
 
 class Bucket:
-    """As much of S3 as a partner is asked for; a page of a listing holds two keys."""
+    """The S3 operations that a partner uses; a page of a listing holds two keys."""
 
     def __init__(self, *keys: str, name: str = "theirs") -> None:
         self.name = name
         self.objects: dict[str, bytes] = {key: key.encode() for key in keys}
         self.prefixes: list[str] = []
         self.ranges: list[str | None] = []
-        self.lasts: list[int] = []
-        """How many bytes each of the next answers brings before it breaks off."""
+        self.sent_bytes: list[int] = []
+        """Bytes that each of the next responses sends before it breaks off."""
         self.error: Exception | None = ProtocolError("Connection broken")
         self.denied: set[str] = set()
         self.hides_missing = False
-        """Whether what is not there is denied, as to those who may list a prefix only."""
+        """Whether a missing key is denied, as without the permission to list the bucket."""
         self.before_get: Callable[[], None] = lambda: None
         self.bodies: list[Raw] = []
 
@@ -86,7 +86,7 @@ class Bucket:
         if IfMatch not in {None, etag}:
             raise failure("GetObject", "PreconditionFailed")
         rest = content[int(Range.removeprefix("bytes=").removesuffix("-")) if Range else 0 :]
-        self.bodies.append(Raw(rest, self.lasts.pop(0) if self.lasts else None, self.error))
+        self.bodies.append(Raw(rest, self.sent_bytes.pop(0) if self.sent_bytes else None, self.error))
         return {"Body": StreamingBody(self.bodies[-1], len(rest)), "ContentLength": len(rest), "ETag": etag}
 
     def _item(self, key: str) -> dict[str, object]:
@@ -104,36 +104,38 @@ def failure(operation: str, code: str) -> ClientError:
     return ClientError({"Error": {"Code": code, "Message": "as S3 says"}}, operation)
 
 
-def partner(bucket: Bucket, *, url="s3://theirs/exports/acme/", role=None, most=2**30, slept=None) -> S3Partner:
+def partner(
+    bucket: Bucket, *, url="s3://theirs/exports/acme/", role=None, max_file_bytes=2**30, slept=None
+) -> S3Partner:
     pull = PullConfig(url=url, files="{date}", role=role)
-    return S3Partner(pull, s3=bucket, max_file_bytes=most, sleep=(slept if slept is not None else []).append)
+    return S3Partner(pull, s3=bucket, max_file_bytes=max_file_bytes, sleep=(slept if slept is not None else []).append)
 
 
-def names(of: S3Partner, pattern: str) -> list[str]:
-    return [file.name for file in of.list(FilePattern(pattern), DAYS)]
+def names(s3_partner: S3Partner, pattern: str) -> list[str]:
+    return [file.name for file in s3_partner.list(FilePattern(pattern), DAYS)]
 
 
-def fetched(of: S3Partner, name: str = NAME) -> bytes:
-    into = io.BytesIO(b"what an earlier attempt has left" * 2**20)
-    download = of.fetch(name, into)
-    content = into.getvalue()
+def fetched(s3_partner: S3Partner, name: str = NAME) -> bytes:
+    target = io.BytesIO(b"what an earlier attempt has left" * 2**20)
+    download = s3_partner.fetch(name, target)
+    content = target.getvalue()
     assert (download.size, download.sha256) == (len(content), hashlib.sha256(content).hexdigest())
     return content
 
 
 class TestList:
-    def test_what_is_told_of_a_file(self):
+    def test_a_listed_file_has_name_size_time_and_etag(self):
         (file,) = partner(Bucket("exports/acme/x-2013-03-08.csv")).list(FilePattern("x-{date}.csv"), DAYS)
         etag = hashlib.md5(b"exports/acme/x-2013-03-08.csv", usedforsecurity=False).hexdigest()
         assert file.model_dump() == {"name": NAME, "size": 29, "modified": WRITTEN, "etag": f"{etag}-2"}
 
     @pytest.mark.parametrize("url", ["s3://theirs", "s3://theirs/", "s3://theirs/a", "s3://theirs/a/b/"])
-    def test_names_are_from_the_address_on(self, url):
+    def test_names_are_relative_to_the_url(self, url):
         folder = url.removeprefix("s3://theirs").strip("/")
         bucket = Bucket(f"{folder}/{NAME}".lstrip("/"), f"other/{NAME}", f"{folder}beside/{NAME}")
-        of = partner(bucket, url=url)
-        assert names(of, "x-{date}.csv") == [NAME]
-        assert fetched(of) == f"{folder}/{NAME}".lstrip("/").encode()
+        s3_partner = partner(bucket, url=url)
+        assert names(s3_partner, "x-{date}.csv") == [NAME]
+        assert fetched(s3_partner) == f"{folder}/{NAME}".lstrip("/").encode()
 
     @pytest.mark.parametrize(
         ("pattern", "prefixes"),
@@ -143,20 +145,20 @@ class TestList:
             ("*-{date}.csv", ["exports/acme/"]),
         ],
     )
-    def test_no_more_keys_are_asked_for_than_needed(self, pattern, prefixes):
+    def test_only_the_needed_prefixes_are_listed(self, pattern, prefixes):
         bucket = Bucket()
         assert names(partner(bucket), pattern) == []
         assert bucket.prefixes == prefixes
 
-    def test_all_pages_each_name_once_and_no_folders(self):
-        wanted = [f"2013/03/{hour:02d}.csv" for hour in range(5)]
+    def test_all_pages_are_listed_without_duplicates_and_folders(self):
+        expected = [f"2013/03/{hour:02d}.csv" for hour in range(5)]
         others = ["2013/03/", "2013/03/00.txt", "2013/04/00.csv"]
-        bucket = Bucket(*(f"exports/acme/{name}" for name in [*wanted, *others]))
-        assert names(partner(bucket), "{date:%Y/%m}/{hour}.csv") == wanted
+        bucket = Bucket(*(f"exports/acme/{name}" for name in [*expected, *others]))
+        assert names(partner(bucket), "{date:%Y/%m}/{hour}.csv") == expected
         assert names(partner(bucket), "{date:%Y/%m}/00*") == ["2013/03/00.csv", "2013/03/00.txt"]
         assert len(names(partner(bucket), "{date:%Y/%m}/*")) == 6
 
-    def test_a_wanted_key_that_is_no_path(self):
+    def test_a_matching_key_that_cannot_be_fetched_is_reported(self):
         bucket = Bucket("exports/acme/2013/\x07", "exports/acme//2013/x", "exports/acme/2013/\\")
         assert names(partner(bucket), "{date:%Y}/x") == []
         with pytest.raises(PartnerError, match=r"s3://theirs/exports/acme: '2013/.*' cannot be fetched: .*rename"):
@@ -165,31 +167,31 @@ class TestList:
 
 class TestFetch:
     @pytest.mark.parametrize("content", [b"", b"x", BIG], ids=len)
-    def test_a_file_as_it_is(self, content):
+    def test_the_content_of_a_file_is_unchanged(self, content):
         bucket = Bucket()
         bucket.objects[f"exports/acme/{NAME}"] = content
         assert fetched(partner(bucket)) == content
         assert [body.closed for body in bucket.bodies] == [True]
 
-    def test_its_tag_is_the_listing_s(self):
-        of = partner(Bucket(f"exports/acme/{NAME}"))
-        (listed,) = of.list(FilePattern("x-{date}.csv"), DAYS)
-        assert of.fetch(NAME, io.BytesIO()).etag == listed.etag
+    def test_the_etag_is_that_of_the_listing(self):
+        s3_partner = partner(Bucket(f"exports/acme/{NAME}"))
+        (listed,) = s3_partner.list(FilePattern("x-{date}.csv"), DAYS)
+        assert s3_partner.fetch(NAME, io.BytesIO()).etag == listed.etag
 
     @pytest.mark.parametrize("error", [ProtocolError("Connection broken"), None], ids=["lost", "ends early"])
-    def test_it_goes_on_where_it_broke_off(self, error):
+    def test_a_broken_download_resumes_at_the_break(self, error):
         bucket, slept = Bucket(), []
         bucket.objects[f"exports/acme/{NAME}"] = BIG
-        bucket.error, bucket.lasts = error, [2**20 + 5, 0, 7]
+        bucket.error, bucket.sent_bytes = error, [2**20 + 5, 0, 7]
         assert fetched(partner(bucket, slept=slept)) == BIG
         assert bucket.ranges == [None, "bytes=1048581-", "bytes=1048581-", "bytes=1048588-"]
         assert len(slept) == 3
         assert all(body.closed for body in bucket.bodies)
 
-    def test_one_that_changes_meanwhile_begins_anew(self):
+    def test_a_file_that_changes_before_the_resume_is_fetched_from_the_start(self):
         bucket = Bucket()
         bucket.objects[f"exports/acme/{NAME}"] = BIG
-        bucket.lasts = [2**20]
+        bucket.sent_bytes = [2**20]
 
         def change() -> None:
             if bucket.ranges:
@@ -199,32 +201,32 @@ class TestFetch:
         assert fetched(partner(bucket)) == BIG[::-1]
         assert bucket.ranges == [None, "bytes=1048576-", None]
 
-    def test_one_that_breaks_off_before_it_begins(self):
+    def test_a_download_without_any_bytes_restarts(self):
         bucket = Bucket(f"exports/acme/{NAME}")
-        bucket.lasts = [0]
+        bucket.sent_bytes = [0]
         assert fetched(partner(bucket)) == f"exports/acme/{NAME}".encode()
         assert bucket.ranges == [None, None]
 
-    def test_one_that_breaks_off_each_time(self):
+    def test_a_download_that_breaks_off_each_time_is_reported(self):
         bucket, slept = Bucket(f"exports/acme/{NAME}"), []
-        bucket.lasts = [0] * 10
+        bucket.sent_bytes = [0] * 10
         with pytest.raises(PartnerError, match=r"broke off after 0 of 29 bytes"):
             partner(bucket, slept=slept).fetch(NAME, io.BytesIO())
         assert len(bucket.ranges) == ATTEMPTS == len(slept) + 1
 
     @pytest.mark.parametrize("hides_missing", [False, True])
-    def test_one_that_is_gone(self, hides_missing):
+    def test_a_missing_file_is_reported_as_vanished(self, hides_missing):
         bucket = Bucket(f"exports/acme/{NAME}.more")
         bucket.hides_missing = hides_missing
         with pytest.raises(FileVanished, match=f"s3://theirs/exports/acme/{NAME}: listed, but gone"):
             partner(bucket).fetch(NAME, io.BytesIO())
         assert bucket.ranges == [None]
 
-    def test_no_more_than_may_be(self):
+    def test_the_size_of_a_file_is_limited(self):
         bucket = Bucket(f"exports/acme/{NAME}")
-        assert len(fetched(partner(bucket, most=29))) == 29
+        assert len(fetched(partner(bucket, max_file_bytes=29))) == 29
         with pytest.raises(FileTooLarge, match="29 bytes, and the limit is 28"):
-            partner(bucket, most=28).fetch(NAME, io.BytesIO())
+            partner(bucket, max_file_bytes=28).fetch(NAME, io.BytesIO())
         assert all(body.closed for body in bucket.bodies)
 
 
@@ -237,7 +239,7 @@ class TestFailures:
         ],
         ids=["own account", "role of theirs"],
     )
-    def test_what_is_denied_names_the_remedy(self, role, remedy):
+    def test_the_error_of_a_denied_request_names_the_remedy(self, role, remedy):
         bucket = Bucket(f"exports/acme/{NAME}")
         remedy = remedy.format(where="s3://theirs/exports/acme/")
         bucket.denied = {"ListObjectsV2"}
@@ -253,7 +255,7 @@ class TestFailures:
             f"could not read s3://theirs/exports/acme/{NAME}: AccessDenied: as S3 says ({remedy})"
         )
 
-    def test_a_role_that_is_denied(self):
+    def test_the_error_of_a_denied_role_names_the_trust_policy(self):
         bucket = Bucket(f"exports/acme/{NAME}")
 
         def refuse() -> None:
@@ -263,11 +265,11 @@ class TestFailures:
         with pytest.raises(PartnerError, match=rf"the trust policy of {ROLE} has to name"):
             partner(bucket, role=ROLE).fetch(NAME, io.BytesIO())
 
-    def test_a_bucket_that_is_not_there(self):
+    def test_a_missing_bucket_is_reported(self):
         with pytest.raises(PartnerError, match=r"could not list s3://nobodys/.*: NoSuchBucket"):
             names(partner(Bucket(), url="s3://nobodys/"), "x-{date}.csv")
 
-    def test_what_answers_nothing(self):
+    def test_an_unreachable_endpoint_is_reported(self):
         bucket, slept = Bucket(f"exports/acme/{NAME}"), []
 
         def refuse() -> None:
@@ -280,31 +282,31 @@ class TestFailures:
 
 
 class Sts:
-    """Gives out numbered credentials that run out after a while."""
+    """Returns numbered credentials that expire."""
 
-    def __init__(self, lasts: timedelta) -> None:
-        self.asked: list[dict[str, str]] = []
-        self.lasts = lasts
+    def __init__(self, lifetime: timedelta) -> None:
+        self.requests: list[dict[str, str]] = []
+        self.lifetime = lifetime
 
-    def assume_role(self, **asked):
-        self.asked.append(asked)
-        number = f"{len(self.asked)}"
-        ends = datetime.now(UTC) + self.lasts
+    def assume_role(self, **request):
+        self.requests.append(request)
+        number = f"{len(self.requests)}"
+        ends = datetime.now(UTC) + self.lifetime
         names = ("AccessKeyId", "SecretAccessKey", "SessionToken")
         return {"Credentials": {**{name: f"{name}{number}" for name in names}, "Expiration": ends}}
 
 
 class TestRole:
-    def test_it_is_taken_on_when_it_is_needed(self):
+    def test_the_role_is_assumed_on_first_use(self):
         sts = Sts(timedelta(hours=1))
         session = role_session(ROLE, sts=sts, name="slackwater-things")
-        assert sts.asked == []
+        assert sts.requests == []
         for _ in range(2):
             keys = session.get_credentials().get_frozen_credentials()
             assert keys[:3] == ("AccessKeyId1", "SecretAccessKey1", "SessionToken1")
-        assert sts.asked == [{"RoleArn": ROLE, "RoleSessionName": "slackwater-things"}]
+        assert sts.requests == [{"RoleArn": ROLE, "RoleSessionName": "slackwater-things"}]
 
-    def test_it_is_taken_on_again_before_it_runs_out(self):
+    def test_the_role_is_assumed_again_before_its_credentials_expire(self):
         sts = Sts(timedelta(minutes=9))
         credentials = role_session(ROLE, sts=sts, name="n").get_credentials()
         assert [credentials.get_frozen_credentials().access_key for _ in range(2)] == ["AccessKeyId1", "AccessKeyId2"]

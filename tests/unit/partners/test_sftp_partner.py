@@ -1,4 +1,4 @@
-"""SFTP, against a server that is not of our client's making."""
+"""SFTP, against a server of another implementation than our client's."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ DAYS = [date(2013, 3, 8), date(2013, 3, 9)]
 NAME = "x-2013-03-08.csv"
 BY_PASSWORD = Credentials(username=USER, password=PASSWORD)
 BIG = bytes(range(256)) * (2**13 + 2**7) + b"an odd end"
-"""More than what is under way at first."""
+"""More bytes than the first window of requests reads."""
 LAST_OF_WINDOW = 2**21 - 2**15
-"""Offset of the last request of those that are under way at first."""
+"""Offset of the last request of the first window."""
 NOON = 1_362_744_000
 
 
@@ -51,47 +51,47 @@ def server(folder):
 
 
 @pytest.fixture
-def open_to(server):
-    """Opens partners of the server; what they are to sleep is noted."""
+def open_partner(server):
+    """A function that opens partners of the server and records their pauses."""
     opened: list[SftpPartner] = []
 
-    def open_to(credentials=BY_PASSWORD, *, url=None, host_key=None, allow=("127.0.0.1",), most=2**30):
+    def open_partner(credentials=BY_PASSWORD, *, url=None, host_key=None, allow=("127.0.0.1",), max_file_bytes=2**30):
         pull = PullConfig(
             url=url or server.url.replace(" ", "%20"),
             files="{date}",
             credentials="ssm:acme",
             host_key=host_key or server.host_key,
         )
-        open_to.slept = []
+        open_partner.slept = []
         partner = SftpPartner(
             pull,
             outbound=Outbound.of(allow),
             credentials=credentials,
-            max_file_bytes=most,
-            sleep=open_to.slept.append,
+            max_file_bytes=max_file_bytes,
+            sleep=open_partner.slept.append,
         )
         opened.append(partner)
         return partner
 
-    yield open_to
+    yield open_partner
     for partner in opened:
         partner.close()
 
 
 def put(path: Path, content: bytes = b"", *, at: int = NOON) -> None:
-    """Write a file, with a modification time: two within one second could not be distinguished."""
+    """Write a file, with a modification time: the server reports whole seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     os.utime(path, (at, at))
 
 
-def once(server: SftpServer, request: str, about: object, act) -> None:
-    """Have the server `act` when it is asked that for the first time."""
-    left = [act]
+def on_first_request(server: SftpServer, request: str, target: object, act) -> None:
+    """Call `act` before the server handles the first such request."""
+    pending = [act]
 
-    def before(asked: str, of: object) -> None:
-        if (asked, of) == (request, about) and left:
-            left.pop()()
+    def before(actual_request: str, actual_target: object) -> None:
+        if (actual_request, actual_target) == (request, target) and pending:
+            pending.pop()()
 
     server.before = before
 
@@ -101,18 +101,18 @@ def names(partner: SftpPartner, pattern: str, days=DAYS) -> list[str]:
 
 
 def fetched(partner: SftpPartner, name: str = NAME) -> bytes:
-    into = io.BytesIO(b"what an earlier attempt has left, and longer than some files are")
-    download = partner.fetch(name, into)
-    assert download.size == len(into.getvalue())
-    return into.getvalue()
+    target = io.BytesIO(b"what an earlier attempt has left, and longer than some files are")
+    download = partner.fetch(name, target)
+    assert download.size == len(target.getvalue())
+    return target.getvalue()
 
 
 class TestList:
-    def test_size_and_time_of_the_days_files(self, folder, open_to):
+    def test_size_and_time_of_the_days_files(self, folder, open_partner):
         put(folder / NAME, b"12345")
         put(folder / "x-2013-03-10.csv")
         put(folder / "readme.txt")
-        (file,) = open_to().list(FilePattern("x-{date}.csv"), DAYS)
+        (file,) = open_partner().list(FilePattern("x-{date}.csv"), DAYS)
         assert file.model_dump() == {
             "name": NAME,
             "size": 5,
@@ -121,7 +121,7 @@ class TestList:
         }
 
     @pytest.mark.parametrize(
-        ("pattern", "wanted", "entered"),
+        ("pattern", "expected", "entered"),
         [
             ("{date}.csv", ["2013-03-08.csv"], ["."]),
             ("{date:%Y/%m/%d}/x-*.csv", ["2013/03/08/x-1.csv"], ["2013/03/08", "2013/03/09"]),
@@ -129,203 +129,205 @@ class TestList:
             ("a*/{date:%Y/%m}/x.csv", ["a/2013/03/x.csv"], [".", "a", "a/2013", "a/2013/03"]),
         ],
     )
-    def test_no_other_folders_are_entered(self, server, open_to, pattern, wanted, entered):
+    def test_no_other_folders_are_entered(self, server, open_partner, pattern, expected, entered):
         for name in (
             *("2013-03-08.csv", "2013/03/08/x-1.csv", "2013/03/08/y-1.csv", "2013/03/08/more/x-1.csv"),
             *("2013/02/08/x-1.csv", "2013-03-08/05/x.csv", "2013-03-08/25/x.csv", "a/2013/03/x.csv", "a/2012/03/x.csv"),
         ):
             put(server.folder / name)
-        assert names(open_to(), pattern) == wanted
+        assert names(open_partner(), pattern) == expected
         assert sorted(set(server.listed)) == entered
 
-    def test_folders_and_links_are_no_files(self, folder, open_to):
+    def test_folders_and_links_are_not_listed_as_files(self, folder, open_partner):
         put(folder / "real" / NAME)
         (folder / NAME).mkdir()
         (folder / "x-2013-03-09.csv").symlink_to(folder / "real" / NAME)
         (folder / "link").symlink_to(folder / "real")
-        assert names(open_to(), "x-{date}.csv") == []
-        assert names(open_to(), "*/x-{date}.csv") == [f"real/{NAME}"]
+        assert names(open_partner(), "x-{date}.csv") == []
+        assert names(open_partner(), "*/x-{date}.csv") == [f"real/{NAME}"]
 
-    def test_a_day_without_a_folder_has_no_files(self, folder, open_to):
+    def test_a_day_without_a_folder_has_no_files(self, folder, open_partner):
         put(folder / "2013-03-09" / "a.csv")
-        assert names(open_to(), "{date}/*.csv") == ["2013-03-09/a.csv"]
+        assert names(open_partner(), "{date}/*.csv") == ["2013-03-09/a.csv"]
 
     @pytest.mark.parametrize("path", ["nowhere", "file"])
-    def test_an_address_that_is_no_folder(self, folder, server, open_to, path):
+    def test_a_url_that_is_not_a_folder_is_reported(self, folder, server, open_partner, path):
         put(folder / "file")
         with pytest.raises(PartnerError, match=rf"{path}: .*folder.*correct `url`"):
-            names(open_to(url=f"{server.url}/{path}".replace(" ", "%20")), "{date}.csv")
-        assert open_to.slept == []
+            names(open_partner(url=f"{server.url}/{path}".replace(" ", "%20")), "{date}.csv")
+        assert open_partner.slept == []
 
-    def test_names_of_all_kinds(self, folder, open_to):
+    def test_unusual_file_names_are_listed_and_fetched(self, folder, open_partner):
         for name in ("2013-03-08 größe 日本.csv", "2013-03-08 'a' (1).csv", "2013-03-08%20.csv"):
             put(folder / name, name.encode())
-            assert fetched(open_to(), name) == name.encode()
-        assert len(names(open_to(), "{date}*.csv")) == 3
+            assert fetched(open_partner(), name) == name.encode()
+        assert len(names(open_partner(), "{date}*.csv")) == 3
 
-    def test_an_address_without_a_path_is_the_root(self, folder, server, open_to):
+    def test_a_url_without_a_path_is_the_root(self, folder, server, open_partner):
         put(folder / NAME, b"a")
         name = f"{folder}/{NAME}".lstrip("/")
-        of = open_to(url=f"sftp://127.0.0.1:{server.port}")
-        assert names(of, f"{folder}/x-{{date}}.csv".lstrip("/")) == [name]
-        assert fetched(of, name) == b"a"
+        partner = open_partner(url=f"sftp://127.0.0.1:{server.port}")
+        assert names(partner, f"{folder}/x-{{date}}.csv".lstrip("/")) == [name]
+        assert fetched(partner, name) == b"a"
 
-    def test_a_server_that_tells_less(self, folder, server, open_to):
+    def test_missing_permissions_are_accepted_and_a_missing_size_is_reported(self, folder, server, open_partner):
         put(folder / NAME, b"a")
         server.hidden = {"permissions"}
-        assert (names(open_to(), "x-{date}.csv"), fetched(open_to())) == ([NAME], b"a")
+        assert (names(open_partner(), "x-{date}.csv"), fetched(open_partner())) == ([NAME], b"a")
         server.hidden = {"size"}
-        (file,) = open_to().list(FilePattern("x-{date}.csv"), DAYS)
+        (file,) = open_partner().list(FilePattern("x-{date}.csv"), DAYS)
         assert file.size is None
         with pytest.raises(PartnerError, match=f"{NAME}: the server does not send its size"):
-            open_to().fetch(NAME, io.BytesIO())
+            open_partner().fetch(NAME, io.BytesIO())
 
-    def test_a_wanted_name_that_is_no_path(self, folder, open_to):
+    def test_a_matching_name_that_cannot_be_fetched_is_reported(self, folder, open_partner):
         put(folder / "y\n.txt")
         put(folder / NAME)
-        assert names(open_to(), "x-{date}.csv") == [NAME]
+        assert names(open_partner(), "x-{date}.csv") == [NAME]
         put(folder / "x-2013-03-08\n.csv")
         with pytest.raises(PartnerError, match=r"'x-2013-03-08\\n\.csv' cannot be fetched: .*rename"):
-            names(open_to(), "x-{date}*.csv")
+            names(open_partner(), "x-{date}*.csv")
 
-    def test_a_name_that_is_no_text(self, folder, open_to):
+    def test_a_name_that_is_not_utf_8_is_reported(self, folder, open_partner):
         put(Path(os.fsdecode(os.fsencode(folder) + b"/x-\xe9.csv")))
         with pytest.raises(PartnerError, match="not in UTF-8"):
-            names(open_to(), "x-{date}.csv")
+            names(open_partner(), "x-{date}.csv")
 
-    def test_a_folder_that_may_not_be_read(self, server, open_to):
-        def refuse(request: str, about: object) -> None:
+    def test_a_denied_folder_is_reported(self, server, open_partner):
+        def refuse(request: str, _target: object) -> None:
             if request == "scandir":
                 raise asyncssh.SFTPPermissionDenied("")
 
         server.before = refuse
         with pytest.raises(PartnerError, match="the server denies reading it"):
-            names(open_to(), "x-{date}.csv")
-        assert open_to.slept == []
+            names(open_partner(), "x-{date}.csv")
+        assert open_partner.slept == []
 
-    def test_a_cut_connection_is_made_anew(self, folder, server, open_to):
+    def test_a_lost_connection_is_opened_again(self, folder, server, open_partner):
         put(folder / NAME)
-        once(server, "scandir", str(folder), server.cut)
-        assert names(open_to(), "x-{date}.csv") == [NAME]
+        on_first_request(server, "scandir", str(folder), server.cut)
+        assert names(open_partner(), "x-{date}.csv") == [NAME]
         assert server.logins == 2
-        assert len(open_to.slept) == 1
+        assert len(open_partner.slept) == 1
 
-    def test_a_folder_that_leads_away_is_not_listed(self, folder, open_to, tmp_path):
+    def test_a_link_out_of_the_folder_is_not_listed(self, folder, open_partner, tmp_path):
         put(tmp_path / "private" / "2013-03-08.csv")
         (folder / "in").symlink_to(tmp_path / "private")
         with pytest.raises(PartnerError, match="a link leads out of the folder"):
-            names(open_to(), "in/{date}.csv")
+            names(open_partner(), "in/{date}.csv")
 
 
 class TestFetch:
     @pytest.mark.parametrize("content", [b"", b"x", b"y" * 2**15, b"z" * (2**21 + 1)], ids=len)
-    def test_a_file_as_it_is(self, folder, open_to, content):
+    def test_the_content_of_a_file_is_unchanged(self, folder, open_partner, content):
         put(folder / NAME, content)
-        assert fetched(open_to()) == content
+        assert fetched(open_partner()) == content
 
-    def test_a_big_file(self, folder, server, open_to):
+    def test_a_large_file_is_read_in_blocks_of_32_kib(self, folder, server, open_partner):
         content = random.Random(8).randbytes(8_000_001)  # noqa: S311 - not a secret
         put(folder / NAME, content)
-        assert fetched(open_to()) == content
+        assert fetched(open_partner()) == content
         assert sorted(server.reads) == list(range(0, len(content), 2**15))
 
-    def test_one_connection_for_all(self, folder, server, open_to):
+    def test_all_requests_share_one_connection(self, folder, server, open_partner):
         put(folder / NAME, b"a")
-        partner = open_to()
+        partner = open_partner()
         for _ in range(2):
             assert (names(partner, "x-{date}.csv"), fetched(partner)) == ([NAME], b"a")
         assert server.logins == 1
 
-    def test_one_that_is_gone(self, open_to):
+    def test_a_missing_file_is_reported_as_vanished(self, open_partner):
         with pytest.raises(FileVanished, match=f"/{NAME}: listed, but gone"):
-            open_to().fetch(NAME, io.BytesIO())
-        assert open_to.slept == []
+            open_partner().fetch(NAME, io.BytesIO())
+        assert open_partner.slept == []
 
-    def test_no_more_than_may_be(self, folder, server, open_to):
+    def test_the_size_of_a_file_is_limited(self, folder, server, open_partner):
         put(folder / NAME, b"12345")
-        assert fetched(open_to(most=5)) == b"12345"
+        assert fetched(open_partner(max_file_bytes=5)) == b"12345"
         server.reads.clear()
         with pytest.raises(FileTooLarge, match="5 bytes, and the limit is 4"):
-            open_to(most=4).fetch(NAME, io.BytesIO())
+            open_partner(max_file_bytes=4).fetch(NAME, io.BytesIO())
         assert server.reads == []
 
-    def test_it_goes_on_where_it_was_cut_off(self, folder, server, open_to):
+    def test_a_broken_download_resumes_at_the_break(self, folder, server, open_partner):
         put(folder / NAME, BIG)
-        once(server, "read", LAST_OF_WINDOW, server.cut)
-        assert fetched(open_to()) == BIG
-        asked = Counter(server.reads)
-        again = [offset for offset, times in asked.items() if times > 1]
-        assert asked[0] == 1
-        assert again
-        assert min(again) > 0
-        assert max(asked.values()) == 2
+        on_first_request(server, "read", LAST_OF_WINDOW, server.cut)
+        assert fetched(open_partner()) == BIG
+        read_counts = Counter(server.reads)
+        repeated = [offset for offset, times in read_counts.items() if times > 1]
+        assert read_counts[0] == 1
+        assert repeated
+        assert min(repeated) > 0
+        assert max(read_counts.values()) == 2
         assert server.logins == 2
 
-    def test_a_file_that_changes_while_it_is_cut_off_begins_anew(self, folder, server, open_to):
+    def test_a_file_that_changes_during_a_reconnect_is_fetched_from_the_start(self, folder, server, open_partner):
         put(folder / NAME, BIG)
 
         def change() -> None:
             put(folder / NAME, BIG[::-1], at=NOON + 1)
             server.cut()
 
-        once(server, "read", LAST_OF_WINDOW, change)
-        assert fetched(open_to()) == BIG[::-1]
+        on_first_request(server, "read", LAST_OF_WINDOW, change)
+        assert fetched(open_partner()) == BIG[::-1]
 
     @pytest.mark.parametrize(
         "new", [BIG[::-1], BIG + b"more", BIG[:-100], b""], ids=["same size", "more", "less", "none"]
     )
-    def test_a_file_that_changes_while_it_is_read_is_read_anew(self, folder, server, open_to, new):
+    def test_a_file_that_changes_while_it_is_read_is_fetched_again(self, folder, server, open_partner, new):
         put(folder / NAME, BIG)
-        once(server, "read", LAST_OF_WINDOW, lambda: put(folder / NAME, new, at=NOON + 1))
-        assert fetched(open_to()) == new
+        on_first_request(server, "read", LAST_OF_WINDOW, lambda: put(folder / NAME, new, at=NOON + 1))
+        assert fetched(open_partner()) == new
 
-    def test_one_that_is_taken_away_while_it_is_read(self, folder, server, open_to):
+    def test_a_file_deleted_while_it_is_read_is_reported_as_vanished(self, folder, server, open_partner):
         put(folder / NAME, BIG)
-        once(server, "read", LAST_OF_WINDOW, (folder / NAME).unlink)
+        on_first_request(server, "read", LAST_OF_WINDOW, (folder / NAME).unlink)
         with pytest.raises(FileVanished):
-            open_to().fetch(NAME, io.BytesIO())
+            open_partner().fetch(NAME, io.BytesIO())
 
-    def test_one_that_never_stands_still(self, folder, server, open_to):
+    def test_a_file_that_changes_during_each_attempt_is_reported(self, folder, server, open_partner):
         put(folder / NAME, b"a")
         times = iter(range(NOON, NOON + 100))
-        server.before = lambda request, about: os.utime(folder / NAME, (0, next(times))) if request == "lstat" else None
+        server.before = lambda request, _target: (
+            os.utime(folder / NAME, (0, next(times))) if request == "lstat" else None
+        )
         with pytest.raises(PartnerError, match="changed while it was fetched"):
-            open_to().fetch(NAME, io.BytesIO())
-        assert len(open_to.slept) == 3
+            open_partner().fetch(NAME, io.BytesIO())
+        assert len(open_partner.slept) == 3
 
-    def test_a_link_is_no_file(self, folder, open_to):
+    def test_a_link_is_not_fetched(self, folder, open_partner):
         put(folder / "real.csv", b"a")
         (folder / NAME).symlink_to(folder / "real.csv")
         with pytest.raises(PartnerError, match="this is a link or a folder, where a file is expected"):
-            open_to().fetch(NAME, io.BytesIO())
+            open_partner().fetch(NAME, io.BytesIO())
 
-    def test_nothing_outside_of_the_folder_is_read(self, folder, server, open_to, tmp_path):
+    def test_files_outside_the_folder_are_not_read(self, folder, server, open_partner, tmp_path):
         put(tmp_path / "private" / "key", b"secret")
         put(tmp_path / "out going too" / "key", b"secret")
         for link, to in (("in", folder), ("away", tmp_path / "private"), ("beside", tmp_path / "out going too")):
             (folder / link).symlink_to(to)
         put(folder / "key", b"mine")
-        assert fetched(open_to(), "in/key") == b"mine"
+        assert fetched(open_partner(), "in/key") == b"mine"
         server.reads.clear()
         for name in ("away/key", "beside/key", "../private/key"):
             with pytest.raises(PartnerError, match="a link leads out of the folder"):
-                open_to().fetch(name, io.BytesIO())
+                open_partner().fetch(name, io.BytesIO())
         assert server.reads == []
 
-    def test_a_full_disk_is_no_fault_of_the_partner_s(self, folder, open_to):
+    def test_a_full_disk_is_not_reported_as_a_partner_error(self, folder, open_partner):
         class Full(io.BytesIO):
             def write(self, block):
                 raise OSError(28, "No space left on device")
 
         put(folder / NAME, b"a")
         with pytest.raises(OSError, match="No space left"):
-            open_to().fetch(NAME, Full())
-        assert open_to.slept == []
+            open_partner().fetch(NAME, Full())
+        assert open_partner.slept == []
 
 
 class TestSession:
     @pytest.mark.parametrize("key_type", ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp521", "ssh-rsa"])
-    def test_keys_of_all_kinds_of_servers_and_clients(self, folder, key_type):
+    def test_all_types_of_host_and_client_keys_are_accepted(self, folder, key_type):
         put(folder / NAME, b"a")
         with SftpServer(folder, host_key=key_type, client_key=key_type) as server:
             pull = PullConfig(
@@ -337,73 +339,73 @@ class TestSession:
             assert fetched(partner) == b"a"
             partner.close()
 
-    def test_another_server_s_key(self, open_to, server):
+    def test_a_different_host_key_is_refused(self, open_partner, server):
         other = asyncssh.generate_private_key("ssh-ed25519")
-        partner = open_to(host_key=other.export_public_key().decode())
+        partner = open_partner(host_key=other.export_public_key().decode())
         with pytest.raises(PartnerError, match="if the partner confirms the new one") as failure:
             names(partner, "{date}")
         own = asyncssh.import_public_key(server.host_key)
         assert f"is {own.get_fingerprint()}, and not {other.get_fingerprint()}" in str(failure.value)
-        assert (server.logins, open_to.slept) == (0, [])
+        assert (server.logins, open_partner.slept) == (0, [])
 
-    def test_a_key_of_a_type_that_the_server_does_not_have(self, open_to):
+    def test_a_host_key_type_that_the_server_lacks_is_reported(self, open_partner):
         other = asyncssh.generate_private_key("ecdsa-sha2-nistp256").export_public_key().decode()
         with pytest.raises(PartnerError, match=r"no host key of the type .*compare with ssh-keyscan 127\.0\.0\.1"):
-            names(open_to(host_key=other), "{date}")
-        assert open_to.slept == []
+            names(open_partner(host_key=other), "{date}")
+        assert open_partner.slept == []
 
     @pytest.mark.parametrize("credential", ["password", "private_key"])
-    def test_who_is_not_let_in_does_not_try_again(self, open_to, server, credential):
+    def test_rejected_credentials_are_not_tried_again(self, open_partner, server, credential):
         secret = {"password": "wrong horse", "private_key": _private_key("ssh-ed25519")}[credential]
-        partner = open_to(Credentials.model_validate({"username": USER, credential: secret}))
+        partner = open_partner(Credentials.model_validate({"username": USER, credential: secret}))
         with pytest.raises(PartnerError, match="the credentials in ssm:acme are not accepted") as failure:
             names(partner, "{date}")
         assert "wrong" not in str(failure.value)
-        assert (len(server.connections), server.logins, open_to.slept) == (1, 0, [])
+        assert (len(server.connections), server.logins, open_partner.slept) == (1, 0, [])
 
-    def test_a_server_that_asks_for_more_than_one_proof(self, monkeypatch, open_to):
+    def test_a_server_that_requires_two_factors_is_reported(self, monkeypatch, open_partner):
         monkeypatch.setattr(sftp_session.Transport, "auth_password", lambda *_: ["publickey"])
         with pytest.raises(PartnerError, match=r"in ssm:acme are not accepted \(it also asks for publickey\)"):
-            names(open_to(), "{date}")
+            names(open_partner(), "{date}")
 
-    def test_an_invalid_key_is_not_shown(self, open_to, server):
+    def test_an_invalid_key_is_not_shown(self, open_partner, server):
         locked = server.client_key.export_private_key(passphrase="passphrase", rounds=50).decode()
-        other_form = server.client_key.export_private_key("pkcs8-pem").decode()
-        for text in ("garbage", locked, other_form, server.private_key[:200]):
+        other_format = server.client_key.export_private_key("pkcs8-pem").decode()
+        for key in ("garbage", locked, other_format, server.private_key[:200]):
             with pytest.raises(DefinitionError, match="ssm:acme: its `private_key` is not") as failure:
-                names(open_to(Credentials(username=USER, private_key=text)), "{date}")
-            assert text[-20:] not in str(failure.value)
+                names(open_partner(Credentials(username=USER, private_key=key)), "{date}")
+            assert key[-20:] not in str(failure.value)
             assert failure.value.__context__ is None
 
-    def test_credentials_for_something_else(self, open_to):
+    def test_credentials_without_a_username_are_refused(self, open_partner):
         with pytest.raises(DefinitionError, match="ssm:acme: sftp needs a `username`"):
-            names(open_to(Credentials(token="t")), "{date}")
+            names(open_partner(Credentials(token="t")), "{date}")
 
-    def test_a_server_that_is_not_allowed(self, open_to, server):
+    def test_a_server_that_is_not_allowed_is_not_connected_to(self, open_partner, server):
         with pytest.raises(OutboundRefused, match=r"127\.0\.0\.1"):
-            names(open_to(allow=()), "{date}")
-        assert (server.connections, open_to.slept) == ([], [])
+            names(open_partner(allow=()), "{date}")
+        assert (server.connections, open_partner.slept) == ([], [])
 
-    def test_a_server_that_is_not_there(self, open_to):
+    def test_an_unreachable_server_is_retried_and_reported(self, open_partner):
         with socket.create_server(("127.0.0.1", 0)) as unused:
             port = unused.getsockname()[1]
         with pytest.raises(PartnerError, match=f"127.0.0.1:{port}: no session: .*refused"):
-            names(open_to(url=f"sftp://127.0.0.1:{port}/x"), "{date}")
-        assert len(open_to.slept) == 3
+            names(open_partner(url=f"sftp://127.0.0.1:{port}/x"), "{date}")
+        assert len(open_partner.slept) == 3
 
     @pytest.mark.parametrize("greeting", [b"SSH-2.0-mute\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-    def test_a_server_that_says_nothing_of_use(self, monkeypatch, open_to, greeting):
+    def test_a_server_without_a_usable_greeting_is_reported(self, monkeypatch, open_partner, greeting):
         monkeypatch.setattr(sftp_session, "_TIMEOUT_SECONDS", 0.05)
         with socket.create_server(("127.0.0.1", 0)) as mute:
             threading.Thread(target=_greet, args=(mute, greeting), daemon=True).start()
             with pytest.raises(PartnerError, match="no session: "):
-                names(open_to(url=f"sftp://127.0.0.1:{mute.getsockname()[1]}/x"), "{date}")
+                names(open_partner(url=f"sftp://127.0.0.1:{mute.getsockname()[1]}/x"), "{date}")
 
-    def test_everything_is_closed(self, folder, server, open_to):
+    def test_close_ends_all_threads(self, folder, server, open_partner):
         put(folder / NAME, BIG)
         before = set(threading.enumerate())
-        partner = open_to()
-        once(server, "read", LAST_OF_WINDOW, server.cut)
+        partner = open_partner()
+        on_first_request(server, "read", LAST_OF_WINDOW, server.cut)
         assert fetched(partner) == BIG
         partner.close()
         partner.close()
@@ -411,11 +413,11 @@ class TestSession:
             thread.join(10)
             assert not thread.is_alive()
 
-    def test_logs_hold_no_credentials(self, folder, server, open_to, caplog):
+    def test_logs_contain_no_credentials(self, folder, server, open_partner, caplog):
         put(folder / NAME, b"a")
         caplog.set_level(logging.DEBUG, logger="paramiko")
         for credentials in (BY_PASSWORD, Credentials(username=USER, private_key=server.private_key)):
-            assert fetched(open_to(credentials)) == b"a"
+            assert fetched(open_partner(credentials)) == b"a"
         assert "Authentication (password) successful" in caplog.text
         assert "Authentication (publickey) successful" in caplog.text
         assert PASSWORD not in caplog.text
@@ -423,13 +425,13 @@ class TestSession:
 
 
 class TestHostKey:
-    def test_a_comment_may_follow(self):
+    def test_a_host_key_may_have_a_comment(self):
         key = asyncssh.generate_private_key("ssh-ed25519", comment="of the partner").export_public_key().decode()
         assert HostKey.parse(key) == HostKey.parse(" ".join(key.split()[:2]))
         assert HostKey.parse(key).fingerprint == asyncssh.import_public_key(key).get_fingerprint()
 
     @pytest.mark.parametrize(
-        "text",
+        "value",
         [
             "",
             "ssh-ed25519",
@@ -440,9 +442,9 @@ class TestHostKey:
             "host ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA==",
         ],
     )
-    def test_what_is_none(self, text):
+    def test_a_malformed_host_key_is_refused(self, value):
         with pytest.raises(ValueError, match="is not a host key"):
-            HostKey.parse(text)
+            HostKey.parse(value)
 
 
 def _private_key(key_type: str) -> str:
@@ -450,7 +452,7 @@ def _private_key(key_type: str) -> str:
 
 
 def _greet(listener: socket.socket, greeting: bytes) -> None:
-    """Accept whoever comes, and keep silent after the greeting."""
+    """Accept connections, and send nothing after the greeting."""
     kept = []
     try:
         while True:

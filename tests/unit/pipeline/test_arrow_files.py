@@ -54,7 +54,7 @@ def test_files_appear_as_they_fill_and_never_under_one_name(store):
     assert again[0].sha256 == first.sha256
 
 
-def test_a_file_is_described_as_it_lies_there(store):
+def test_the_manifest_describes_the_stored_file(store):
     (file,) = write_files([batch(0, 10)], prefix=PREFIX, schema=SCHEMA, store=store)
     body = store.get(file.uri)
     assert file == ArrowFile(uri=file.uri, rows=10, bytes=len(body), sha256=hashlib.sha256(body).hexdigest())
@@ -72,7 +72,7 @@ def test_batches_are_cast_to_the_datasets_schema(store):
     assert read.schema == zoned
 
 
-def test_columns_are_chosen_in_order(store):
+def test_columns_are_selected_in_order(store):
     (file,) = write_files([batch(0, 2)], prefix=PREFIX, schema=SCHEMA, store=store)
     (read,) = read_batches(file, store=store, columns=["name", "id"])
     assert read.to_pydict() == {"name": ["x", "x"], "id": [0, 1]}

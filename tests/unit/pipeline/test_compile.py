@@ -83,7 +83,7 @@ def test_every_name_that_a_state_goes_to_exists_and_every_state_is_reached():
     assert targets | {"Freeze inputs"} == set(machine["States"])
 
 
-def test_nothing_of_the_frame_is_left_unfilled():
+def test_every_placeholder_of_the_frame_is_filled():
     assert not re.search(r"<(pipeline|stage|index)>", json.dumps(compiled()))
 
 

@@ -150,11 +150,11 @@ def test_queries_over_the_inputs_are_allowed(query):
         (1, "Input should be a valid string"),
     ],
 )
-def test_anything_else_is_refused(query, message):
+def test_other_sql_statements_are_refused(query, message):
     assert message in fault(x=sql(query))
 
 
-def test_a_misspelt_input_gets_a_hint():
+def test_the_error_for_a_misspelt_input_suggests_the_right_name():
     built = Pipeline.model_validate(
         {
             "pipeline": "p",

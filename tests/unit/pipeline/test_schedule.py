@@ -28,9 +28,9 @@ publish: {step: highest, key: [date, port]}
 
 
 def project_folder(folder: Path, *, source: str = SOURCE + PULL, pipeline: str = PIPELINE) -> Path:
-    for kind, name, content in (("sources", "tides", source), ("pipelines", "heights", pipeline)):
-        (folder / kind).mkdir(parents=True)
-        (folder / kind / f"{name}.yaml").write_text(content)
+    for folder_name, name, content in (("sources", "tides", source), ("pipelines", "heights", pipeline)):
+        (folder / folder_name).mkdir(parents=True)
+        (folder / folder_name / f"{name}.yaml").write_text(content)
     return folder
 
 
@@ -55,8 +55,10 @@ def test_a_source_that_is_only_pushed_has_no_task(tmp_path):
 
 def test_crons_timezones_and_buffers_come_from_the_definitions(tmp_path):
     pull = f"{PULL.rstrip()[:-1]}, timezone: Pacific/Chatham, schedule: '*/20 6-22/2 * * MON-FRI'}}\n"
-    when = "timezone: Asia/Tokyo\nschedule: {process: '30 1 1,15 * *', monitor: '0 2 * 1-6 *', buffer_hours: 30}\n"
-    folder = project_folder(tmp_path, source=SOURCE + pull, pipeline=PIPELINE + when)
+    schedule_yaml = (
+        "timezone: Asia/Tokyo\nschedule: {process: '30 1 1,15 * *', monitor: '0 2 * 1-6 *', buffer_hours: 30}\n"
+    )
+    folder = project_folder(tmp_path, source=SOURCE + pull, pipeline=PIPELINE + schedule_yaml)
     tasks = schedule_of(load_project(folder)).tasks
     assert [(task.cron, task.timezone, task.buffer_hours) for task in tasks] == [
         ("*/20 6-22/2 * * MON-FRI", "Pacific/Chatham", 0),

@@ -1,4 +1,4 @@
-"""What holds for every state machine: names of states, retries, and errors without a cause."""
+"""Rules for every state machine: names of states, retries, and errors without a cause."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMPILED = {name: with_retries(FILES[name]) for name in ("pull_source", "compare
     f"pipeline-{pipeline.pipeline}": compile_machine(pipeline, FILES["pipeline"])
     for pipeline in load_project(Path("examples/nyc_flights")).pipelines.values()
 }
-KNOWN = {
+VARIABLES = {
     "run": {"run_id": "r", "attempt": 1},
     "chosen": {"prefix": "s3://exchange/p/", "job": "j"},
     "pipeline": "p",
@@ -91,7 +91,7 @@ def test_every_task_has_the_retries_of_its_service(name):
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_errors_are_retried_that_a_second_try_can_mend_and_no_others(name):
+def test_only_temporary_errors_are_retried(name):
     retried = {
         error for _, task in tasks_of(COMPILED[name]) for retrier in task["Retry"] for error in retrier["ErrorEquals"]
     }
@@ -115,8 +115,8 @@ def test_every_catch_works_with_and_without_a_cause(name, cause):
     for state, task, level in states_of(COMPILED[name]):
         for catch in task.get("Catch", []):
             entered = {"input": {"path": "f", "index": 1}, "errorOutput": error}
-            output = evaluated(catch.get("Output", error), entered, KNOWN)
-            variables = {**KNOWN, **evaluated(catch.get("Assign", {}), entered, KNOWN)}
+            output = evaluated(catch.get("Output", error), entered, VARIABLES)
+            variables = {**VARIABLES, **evaluated(catch.get("Assign", {}), entered, VARIABLES)}
             assert None not in leaves(output), state
             handler = level[catch["Next"]]
             states = {"input": output, "context": {}}

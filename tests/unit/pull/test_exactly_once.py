@@ -1,4 +1,4 @@
-"""Exactly once, for pulled files: at any moment the rows of each file's one content are read, and no others."""
+"""Exactly once, for pulled files: readers see the rows of exactly one content of each file at all times."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ _FAULTS = [{"count": "many"}, {"at": ""}, {"at": "today"}, {"id": ""}, _WIDE]
 
 
 @dataclass(frozen=True)
-class Content:
-    """What a file may hold."""
+class FileContent:
+    """A possible content of a file."""
 
     number: int
     events: Sequence[Event]
 
     @property
     def body(self) -> bytes:
-        """As CSV, with a column that no definition names.
+        """The content as CSV, with a column that is not in the definition.
 
-        No two have the same size: of a file that becomes another one of its size after it was listed, and then itself
-        again, no listing tells.
+        All contents differ in size: a listing cannot show that a file changed to another content of the same size
+        after it was listed, and then back.
         """
         head = f"id,count,size,good,day,at,{'m' * (1 + 1000 * self.number)}\n"
         return "".join([head, *map(_row, self.events)]).encode()
@@ -71,24 +71,24 @@ def _row(event: Event) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """One pull of the files as they are then."""
+    """One pull of the files in their current state."""
 
     files: Mapping[str, int]
-    """Contents, by path."""
+    """Index of the content of each file, by path."""
     hours: float
-    """Before it."""
-    trouble: WriteFault | None
+    """Time that passes before the pull."""
+    fault: WriteFault | None
     then: Mapping[str, int]
-    """What the files hold when another pull overtakes it."""
+    """The files when another pull overtakes this one."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a partner has, and what happens to the pulls."""
+    """The contents of a partner's files, the options of the source, and the pulls."""
 
     event_id: str | None
     limited: bool
-    contents: Sequence[Content]
+    contents: Sequence[FileContent]
     steps: Sequence[Step]
 
 
@@ -103,17 +103,17 @@ def plans(draw: st.DrawFn) -> Plan:
     contents, count = [], 0
     for number in range(draw(st.integers(1, 3))):
         rows = draw(st.integers(0, 4))
-        contents.append(Content(number, [draw(events(count + row)) for row in range(rows)]))
+        contents.append(FileContent(number, [draw(events(count + row)) for row in range(rows)]))
         count += rows
     files = st.dictionaries(st.sampled_from(PATHS), st.integers(0, len(contents) - 1), min_size=1)
-    trouble = st.builds(WriteFault, st.integers(1, 9), st.sampled_from(FAULT_TYPES))
-    step = st.builds(Step, files, st.sampled_from([0, 0.02, 11, 80]), trouble | trouble | st.none(), files)
+    fault = st.builds(WriteFault, st.integers(1, 9), st.sampled_from(FAULT_TYPES))
+    step = st.builds(Step, files, st.sampled_from([0, 0.02, 11, 80]), fault | fault | st.none(), files)
     steps = [draw(step) for _ in range(draw(st.integers(1, 5)))]
     return Plan(draw(st.sampled_from([None, "id"])), draw(st.booleans()), contents, steps)
 
 
 class Partner(MemoryPartner):
-    """Keeps when which content was fetched."""
+    """A partner that records when each content was fetched."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Partner(MemoryPartner):
 
 
 class World:
-    """What several pulls share, and a clock."""
+    """The stores that several pulls share, and their clock."""
 
     def __init__(self, plan: Plan) -> None:
         timestamp = {"field": "at", **(LIMITS if plan.limited else {})}
@@ -136,22 +136,22 @@ class World:
         self.clock = Clock()
         self.partner = Partner(self.clock)
 
-    def take(self, step: Step) -> None:
+    def run_step(self, step: Step) -> None:
         self.clock.pass_by(hours=step.hours)
-        self.hold(step.files)
-        self.pull(Process(step.trouble, meanwhile=lambda: self.overtake(step)))
+        self.set_files(step.files)
+        self.pull(Process(step.fault, meanwhile=lambda: self.overtake(step)))
         self.check()
 
-    def hold(self, files: Mapping[str, int]) -> None:
+    def set_files(self, files: Mapping[str, int]) -> None:
         self.partner.files = {path: self.plan.contents[number].body for path, number in files.items()}
 
     def overtake(self, step: Step) -> None:
         self.check()
-        self.hold(step.then)
+        self.set_files(step.then)
         self.pull(Process())
 
     def pull(self, process: Process) -> int:
-        """Pull as the state machine does, where a file's failure stops no other; return how many files it looked at."""
+        """Pull like the state machine: a failed file does not stop the others. Return the number of planned files."""
         self.pulls += 1
         store, partitions = process.using(self.store), process.using(self.partitions)
         fetcher = FileFetcher(
@@ -169,16 +169,16 @@ class World:
         return len(items)
 
     def check(self) -> None:
-        """What is read are the contents that the file cache says, each once and as a whole."""
+        """Each content in the file cache is read completely and once, and nothing else is read."""
         entries = self.cache.entries("things")
-        held = {entry.version.content_sha256 for entry in entries if entry.version}
+        current_contents = {entry.version.content_sha256 for entry in entries if entry.version}
         expected, rejected = defaultdict[EventKey, set[int]](set), rejected_indexes(self.store)
         for content in self.plan.contents:
-            if content.sha256 in held:
+            if content.sha256 in current_contents:
                 tried, indexes = self.partner.tried[content.sha256], rejected[content.sha256[:32]]
                 by_id, limited = self.plan.event_id is not None, self.plan.limited
                 for key, numbers in expected_events(
-                    content.events, limited=limited, tried=tried, rejected=indexes, by_id=by_id
+                    content.events, limited=limited, received_at_candidates=tried, rejected=indexes, by_id=by_id
                 ).items():
                     expected[key] |= numbers
         key = self.plan.event_id or "count"
@@ -189,39 +189,43 @@ class World:
         assert registered >= {partition for partition, _ in expected}
 
     def finish(self) -> None:
-        """Pull until nothing is left to do: the files' contents are stored then, and no object beside them."""
+        """Pull until no work is left: then exactly the contents of the files are stored."""
         self.clock.pass_by(hours=80)
-        looked_at = [self.pull(Process()) for _ in range(4)]
-        assert looked_at[-1] == 0
+        item_counts = [self.pull(Process()) for _ in range(4)]
+        assert item_counts[-1] == 0
         self.check()
         entries = self.cache.entries("things")
-        there = {path: hashlib.sha256(body).hexdigest() for path, body in self.partner.files.items()}
-        assert {entry.path: entry.version.content_sha256 for entry in entries if entry.path in there} == there
+        expected = {path: hashlib.sha256(body).hexdigest() for path, body in self.partner.files.items()}
+        assert {entry.path: entry.version.content_sha256 for entry in entries if entry.path in expected} == expected
         assert not uncommitted_objects(entries, bucket="raw")
-        settled = {uri for entry in entries if entry.version for uri in entry.version.object_uris("raw", "things")}
-        assert set(self.store.uris("/raw/source=")) == settled
+        committed = {uri for entry in entries if entry.version for uri in entry.version.object_uris("raw", "things")}
+        assert set(self.store.uris("/raw/source=")) == committed
 
 
 def run(plan: Plan) -> None:
     world = World(plan)
     for step in plan.steps:
-        world.take(step)
+        world.run_step(step)
     world.finish()
 
 
 @pytest.mark.parametrize("fault_type", FAULT_TYPES)
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("event_id", [None, "id"])
-def test_trouble_at_any_write_of_a_correction_loses_nothing_and_doubles_nothing(fault_type, again, event_id):
-    """The correction has an hour less and an hour more, and half of the ids; retries cross a limit.
+def test_a_fault_at_any_write_of_a_correction_loses_and_duplicates_no_row(fault_type, again, event_id):
+    """The correction removes one hour, adds another and keeps half of the ids; retries cross an age limit.
 
-    Where another pull overtakes it, that one finds the earlier content in another file. What comes then is the same
-    correction, or a second one.
+    A pull that overtakes it reads the earlier content from another file. The next pull reads the same correction, or a
+    second one.
     """
     times = [RECEIVED - timedelta(hours=2), RECEIVED - timedelta(hours=3), RECEIVED - AGE + SOON]
-    right = [make_event(n, "abcabc"[n], times[n % 3]) for n in range(6)]
-    wrong = [make_event(n, "w", RECEIVED, fault={"count": "many"}) for n in (8, 9)]
-    contents = [Content(0, [*right[:2], wrong[0]]), Content(1, [*right[4:], wrong[1]]), Content(2, right[2:4])]
+    valid = [make_event(n, "abcabc"[n], times[n % 3]) for n in range(6)]
+    invalid = [make_event(n, "w", RECEIVED, fault={"count": "many"}) for n in (8, 9)]
+    contents = [
+        FileContent(0, [*valid[:2], invalid[0]]),
+        FileContent(1, [*valid[4:], invalid[1]]),
+        FileContent(2, valid[2:4]),
+    ]
     before, after, then = {PATHS[0]: 0}, {PATHS[0]: 1}, {PATHS[0]: 1, PATHS[1]: 0}
     for write in range(1, 16):
         steps = [Step(before, 0, None, before), Step(after, 0.1, WriteFault(write, fault_type), then)]
@@ -230,5 +234,5 @@ def test_trouble_at_any_write_of_a_correction_loses_nothing_and_doubles_nothing(
 
 @settings(deadline=None, max_examples=60)
 @given(plan=plans())
-def test_what_is_pulled_is_read_once(plan):
+def test_every_pulled_row_is_read_once(plan):
     run(plan)

@@ -1,4 +1,4 @@
-"""The fetch of a file: what is stored, what the result says, and what is left when it fails."""
+"""The fetch of a file: what is stored, the result, and the state after a failure."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ pytestmark = pytest.mark.unit
 
 
 class TestFetch:
-    def test_a_file_that_only_looks_changed_is_looked_at_once(self):
+    def test_a_file_with_a_new_modified_time_and_the_same_content_is_fetched_once(self):
         setup = Setup({FIRST: csv_of(row("a"))})
         times = {"modified": datetime(2013, 3, 10, tzinfo=UTC)}
-        bare = listed(FIRST, setup.partner.files[FIRST]).model_copy(update={"etag": None})
-        setup.partner.list = lambda *_: [bare.model_copy(update=times)]
+        without_etag = listed(FIRST, setup.partner.files[FIRST]).model_copy(update={"etag": None})
+        setup.partner.list = lambda *_: [without_etag.model_copy(update=times)]
         setup.pull()
         assert setup.plan().unchanged == 1
         times["modified"] += timedelta(seconds=1)
@@ -68,7 +68,7 @@ class TestFetch:
         table = pq.read_table(io.BytesIO(setup.store.get(setup.store.uris("hour=12")[0])))
         assert set(table["_batch_id"].to_pylist()) == {sha256[:32]}
         assert set(table["_received_at"].to_pylist()) == {RECEIVED}
-        assert setup.sidelined() == [
+        assert setup.reject_records() == [
             {
                 "index": 2,
                 "line": 4,
@@ -89,10 +89,10 @@ class TestFetch:
             },
         ]
 
-    def test_pulled_twice_changes_nothing(self):
+    def test_a_second_pull_changes_nothing(self):
         setup = Setup({FIRST: csv_of(row("a"))})
         setup.pull()
-        before = (dict(setup.store.objects), dict(setup.cache.kept))
+        before = (dict(setup.store.objects), dict(setup.cache.saved_entries))
         assert setup.pull() == {}
         (item,) = Setup({FIRST: csv_of(row("a"))}).plan().items
         assert setup.fetch(item).state == "unchanged"
@@ -136,7 +136,7 @@ class TestFetch:
         assert setup.plan().unchanged == 2
 
     @pytest.mark.parametrize("changed", [FIRST, SECOND])
-    def test_either_of_two_like_files_may_change(self, changed):
+    def test_either_of_two_files_with_the_same_content_may_change(self, changed):
         setup = Setup({FIRST: csv_of(row("a")), SECOND: csv_of(row("a"))})
         assert setup.pull() == {FIRST: "stored", SECOND: "duplicate"}
         setup.partner.files[changed] = csv_of(row("b"))
@@ -149,7 +149,7 @@ class TestFetch:
         assert setup.pull() == {THIRD: "stored"}
         assert setup.ids() == ["a", "b", "c"]
 
-    def test_a_file_that_vanishes_is_reported_and_stops_no_other(self):
+    def test_a_file_that_vanishes_is_reported_and_does_not_stop_the_others(self):
         setup = Setup({FIRST: csv_of(row("a")), SECOND: csv_of(row("b")), THIRD: csv_of(row("c"))})
         items = setup.plan().items
         gone = setup.partner.files.pop(SECOND)
@@ -161,7 +161,7 @@ class TestFetch:
         assert setup.pull() == {SECOND: "stored"}
         assert setup.ids() == ["a", "b", "c"]
 
-    def test_a_taken_file_that_vanishes_while_it_changes_keeps_its_rows(self):
+    def test_a_stored_file_that_changes_and_vanishes_keeps_its_rows(self):
         setup = Setup({FIRST: csv_of(row("a"))})
         setup.pull()
         setup.partner.files[FIRST] = csv_of(row("b"))
@@ -180,7 +180,7 @@ class TestFetch:
         assert setup.entry(FIRST).reason is None
 
     @pytest.mark.parametrize(
-        ("content", "says"),
+        ("content", "message"),
         [
             (b"", "empty: a header"),
             (b"\n\n", "empty: a header"),
@@ -190,9 +190,9 @@ class TestFetch:
             (b"id,\xe9,at\n", "header is not readable"),
         ],
     )
-    def test_files_that_are_no_csv_of_this_source(self, content, says):
+    def test_files_that_do_not_fit_the_source_are_errors(self, content, message):
         setup = Setup({FIRST: content, SECOND: csv_of(row("b"))})
-        with pytest.raises(DataError, match=f"^{FIRST}: .*{says}"):
+        with pytest.raises(DataError, match=f"^{FIRST}: .*{message}"):
             setup.fetch(setup.plan().items[0])
         assert setup.entry(FIRST).lease is None
         assert setup.pull() == {FIRST: "failed", SECOND: "stored"}
@@ -207,7 +207,7 @@ class TestFetch:
     def test_a_leased_file_is_busy_until_its_lease_expires(self):
         setup = Setup({FIRST: csv_of(row("a"))})
         (item,) = setup.plan().items
-        setup.fuse.left = 1  # the lease, and no more
+        setup.fuse.left = 1  # only the lease is written
         with pytest.raises(Crash):
             setup.fetch(item)
         setup.fuse.left = None
@@ -217,7 +217,7 @@ class TestFetch:
         assert [item.decision for item in setup.plan().items] == [FileDecision.REPAIR]
         assert setup.pull() == {FIRST: "stored"}
 
-    def test_who_loses_the_lease_commits_nothing(self):
+    def test_a_pull_that_loses_the_lease_commits_nothing(self):
         setup = Setup({FIRST: csv_of(row("a"))})
         (item,) = setup.plan().items
         fetch = setup.partner.fetch
@@ -234,7 +234,7 @@ class TestFetch:
         assert setup.ids() == ["a"]
         assert setup.entry(FIRST).state is FileState.STORED
 
-    def test_of_two_pulls_at_once_one_takes_the_file(self):
+    def test_one_of_several_concurrent_pulls_stores_the_file(self):
         setup = Setup({FIRST: csv_of(row("a"), row("b"))})
         (item,) = setup.plan().items
         barrier, states = threading.Barrier(8), []
@@ -252,15 +252,15 @@ class TestFetch:
         assert set(states) <= {"stored", "busy", "unchanged"}
         assert setup.ids() == ["a", "b"]
 
-    def test_a_file_of_too_many_hours_is_refused(self, monkeypatch):
+    def test_a_file_with_rows_of_too_many_hours_is_refused(self, monkeypatch):
         monkeypatch.setattr("slackwater.receiver.writing.partition_writer.MAX_PARTITIONS", 1)
         setup = Setup({FIRST: csv_of(row("a"), row("b", "2013-03-11T13:00:00Z"))})
         with pytest.raises(DataError, match="from more than 1 hours"):
             setup.fetch(setup.plan().items[0])
 
 
-class TestIds:
-    def test_of_rows_with_one_id_in_an_hour_the_first_counts(self):
+class TestEventIds:
+    def test_the_first_of_several_rows_with_one_id_in_an_hour_is_stored(self):
         source = a_source(event_id="id")
         setup = Setup({FIRST: csv_of(row("a"), row("b"), row("a"), row("a", "2013-03-11T13:00:00Z"))}, source)
         assert setup.pull() == {FIRST: "stored"}
@@ -268,7 +268,7 @@ class TestIds:
         rows = {uri[-11:-8]: setup.store.metadata(uri)["rows"] for uri in setup.store.uris("/raw/source=")}
         assert sorted(rows.values()) == ["1", "2"]
 
-    def test_own_ids_tell_a_row_s_place_in_the_file(self):
+    def test_generated_ids_contain_the_index_of_the_row_in_the_file(self):
         source = a_source(push={"buffer": "queue"})
         content = csv_of(row("a"), "bad\n", row("b", "2013-03-11T13:00:00Z"), row("c"))
         setup = Setup({FIRST: content}, source)
@@ -283,15 +283,15 @@ class TestIds:
 
 
 class TestFirstReceipt:
-    """A row's age is judged by the time at which the file's content came first, whichever file and pull has it now."""
+    """A row's age is measured when its content was received first, in any file and by any pull."""
 
     LIMITED = a_source(timestamp={"field": "at", "max_age_days": 2})
     CONTENT = csv_of(row("young", "2013-03-11T12:00:00Z"), row("old", "2013-03-09T12:00:00Z"))
 
-    def judged(self, setup: Setup) -> tuple[list[str], list[tuple[str, str]]]:
-        return setup.ids(), [(record["rule"], record["origin"]) for record in setup.sidelined()]
+    def ids_and_rejections(self, setup: Setup) -> tuple[list[str], list[tuple[str, str]]]:
+        return setup.ids(), [(record["rule"], record["origin"]) for record in setup.reject_records()]
 
-    def test_on_a_repair_after_days(self):
+    def test_a_repair_after_days_uses_the_first_receipt(self):
         for writes in range(3, 8):
             setup = Setup({FIRST: self.CONTENT}, self.LIMITED)
             setup.fuse.left = writes
@@ -299,21 +299,21 @@ class TestFirstReceipt:
             setup.fuse.left = None
             setup.clock.pass_by(days=3)
             assert setup.pull() == {FIRST: "stored"}
-            assert self.judged(setup) == (["young"], [("too_old", f"pull:{FIRST}")])
+            assert self.ids_and_rejections(setup) == (["young"], [("too_old", f"pull:{FIRST}")])
             assert len(setup.store.uris("/sideline/")) == 1
 
-    def test_of_another_file_with_the_same_content(self):
+    def test_another_file_with_the_same_content_uses_the_first_receipt(self):
         setup = Setup({FIRST: self.CONTENT}, self.LIMITED)
         setup.pull()
         before = setup.store.uris("")
         setup.partner.files[SECOND] = self.CONTENT
         setup.clock.pass_by(days=3)
         assert setup.pull() == {SECOND: "duplicate"}
-        assert self.judged(setup) == (["young"], [("too_old", f"pull:{FIRST}")])
+        assert self.ids_and_rejections(setup) == (["young"], [("too_old", f"pull:{FIRST}")])
         assert setup.entry(SECOND).version == setup.entry(FIRST).version
         assert [uri for uri in setup.store.uris("") if uri not in before] == [setup.entry(SECOND).landing_uri]
 
-    def test_of_a_content_that_comes_back(self):
+    def test_a_content_that_returns_uses_the_first_receipt(self):
         setup = Setup({FIRST: self.CONTENT}, self.LIMITED)
         setup.pull()
         setup.partner.files[FIRST] = csv_of()
@@ -324,16 +324,16 @@ class TestFirstReceipt:
         assert setup.ids() == ["young"]
 
 
-class TestTrouble:
+class TestFailures:
     @pytest.mark.parametrize("write", range(1, 5))
-    def test_a_write_whose_answer_was_lost_makes_no_file_busy(self, write):
-        """As DynamoDB's client does, which tries again by itself and meets its own write."""
+    def test_a_write_whose_response_is_lost_does_not_make_a_file_busy(self, write):
+        """The client of DynamoDB repeats a request by itself, and then conflicts with its own write."""
         setup = Setup({FIRST: csv_of(row("a"))})
-        save, left = setup.cache.save, [write]
+        save, remaining = setup.cache.save, [write]
 
         def twice(entry):
-            saved, left[0] = save(entry), left[0] - 1
-            return save(entry) if left[0] == 0 else saved
+            saved, remaining[0] = save(entry), remaining[0] - 1
+            return save(entry) if remaining[0] == 0 else saved
 
         setup.cache.save = twice
         assert setup.pull() == {FIRST: "stored"}
@@ -348,7 +348,7 @@ class TestTrouble:
         entry = setup.entry(FIRST)
         assert (entry.state, entry.lease, entry.reason) == (FileState.FAILED, None, "division by zero")
 
-    def test_a_full_disk_makes_a_file_too_large(self):
+    def test_a_file_that_fills_the_disk_is_too_large(self):
         setup = Setup({FIRST: csv_of(row("a"))})
 
         def full(name, into):
@@ -359,7 +359,7 @@ class TestTrouble:
             setup.fetch(setup.plan().items[0])
         assert setup.entry(FIRST).lease is None
 
-    def test_a_content_that_another_pull_deletes_waits_for_the_next_one(self):
+    def test_a_content_that_another_pull_is_deleting_waits_for_the_next_pull(self):
         setup = Setup({FIRST: csv_of(row("a"))})
         setup.pull()
         setup.partner.files = {FIRST: csv_of(row("b")), SECOND: csv_of(row("a"))}
@@ -378,15 +378,15 @@ class TestTrouble:
         assert setup.ids() == ["a", "b"]
 
 
-def test_a_day_of_real_flights_is_stored_as_it_came(tmp_path):
-    """DuckDB over the partner's file, and over the Parquet files as they lie there, agree in every cell."""
+def test_a_day_of_real_flights_is_stored_unchanged(tmp_path):
+    """DuckDB reads the same cells from the partner's files and from the stored Parquet files."""
     source = Source.model_validate(yaml.safe_load(Path("examples/nyc_flights/sources/flights.yaml").read_text()))
     files = feed.flights_files(date(2013, 3, 10))
-    setup = Setup({name: text.encode() for name, text in files.items()}, source)
+    setup = Setup({name: content.encode() for name, content in files.items()}, source)
     assert setup.pull() == dict.fromkeys(files, "stored")
     assert sum(setup.entry(name).rows for name in files) == 908
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
     for number, uri in enumerate(setup.store.uris("/raw/source=")):
         (tmp_path / f"{number}.parquet").write_bytes(setup.store.get(uri))
     base = duckdb.connect()
@@ -404,11 +404,11 @@ def test_a_day_of_real_flights_is_stored_as_it_came(tmp_path):
         908,
         len(setup.store.uris("/raw/source=")),
     )
-    for one, other in (("sent", "stored"), ("stored", "sent")):
-        assert base.execute(f"SELECT {columns} FROM {one} EXCEPT ALL SELECT {columns} FROM {other}").fetchall() == []
+    for left, right in (("sent", "stored"), ("stored", "sent")):
+        assert base.execute(f"SELECT {columns} FROM {left} EXCEPT ALL SELECT {columns} FROM {right}").fetchall() == []
 
 
-def test_tables_of_both_ways_have_one_schema():
+def test_event_times_of_pulled_files_are_utc_microseconds():
     setup = Setup({FIRST: csv_of(row("a"))})
     setup.pull()
     pulled = pq.read_schema(io.BytesIO(setup.store.get(setup.store.uris("/raw/source=")[0])))

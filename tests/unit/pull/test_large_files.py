@@ -1,4 +1,4 @@
-"""Files that are too large for a function: what a job is started with, and how its result is read."""
+"""Files that are too large for a function: the input of their job, and its result."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ def item(size: int | None, *, is_listed: bool = True) -> WorkItem:
     return WorkItem(path="a.csv", decision=FileDecision.NEW, listed=listed)
 
 
-@pytest.mark.parametrize("fits", [item(9), item(None), item(None, is_listed=False)], ids=["9", "unknown", "unlisted"])
-def test_files_that_a_function_fetches(fits):
-    expect_function_size(fits, max_bytes=9)
+@pytest.mark.parametrize(
+    "small_item", [item(9), item(None), item(None, is_listed=False)], ids=["9", "unknown", "unlisted"]
+)
+def test_a_function_fetches_small_files_and_files_of_unknown_size(small_item):
+    expect_function_size(small_item, max_bytes=9)
 
 
-def test_a_file_that_is_too_large_for_a_function():
+def test_a_function_refuses_a_file_above_its_limit():
     with pytest.raises(FileTooLarge, match=r"^a.csv: 10 bytes, and a function fetches up to 9$"):
         expect_function_size(item(10), max_bytes=9)
 
 
-def test_what_a_job_is_started_with():
+def test_every_job_has_its_own_id_and_answer_uri():
     jobs = [new_job(source="things", work=WORK, index=3, correlation_id="c-1") for _ in range(2)]
     for job in jobs:
         assert job.model_dump(mode="json") == {
@@ -48,19 +50,19 @@ def test_what_a_job_is_started_with():
     assert jobs[0].job != jobs[1].job
 
 
-def test_a_job_s_result():
+def test_the_result_of_a_job_is_read_from_the_store():
     store, result = MemoryStore(), FetchResult(path="a.csv", state=FetchState.STORED, rows=7, bytes=70)
     store.put(ANSWER, result.model_dump_json().encode())
     assert job_result(store, ANSWER) == result
 
 
-def test_a_job_that_failed():
+def test_a_failed_job_raises_its_reason():
     store = MemoryStore()
     store.put(failure_reason_uri(ANSWER), b"DataError: a.csv: empty")
     with pytest.raises(PartnerError, match=r"^DataError: a.csv: empty$"):
         job_result(store, ANSWER)
 
 
-def test_a_job_that_left_nothing():
+def test_a_job_without_result_or_reason_is_an_error():
     with pytest.raises(CloudError, match=f"left neither a result nor a reason at {ANSWER}: read the job's logs"):
         job_result(MemoryStore(), ANSWER)

@@ -1,4 +1,4 @@
-"""The plan of a pull: its window of dates, and what it decides by the listing and the file cache."""
+"""The plan of a pull: its window of dates, and its decisions from the listing and the file cache."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ BEFORE, FIRST, SECOND, THIRD = (f"things-2013-03-{day}.csv" for day in ("09", "1
 VERSION = FileVersion(content_sha256="ab" * 32, partitions=(Partition("2013-03-10", "05"),))
 
 
-def pulling(**changes: object):
-    """A source that is pulled, and its `pull`."""
+def pulled_source(**changes: object):
+    """Return a pulled source and its `pull`."""
     source = a_source(pull={"url": "https://x.example/y", "files": "things-{date}.csv", "lookback_days": 3, **changes})
     return source, source.require_pull()
 
@@ -41,15 +41,15 @@ def stored(path: str = FIRST, **changes: object) -> FileEntry:
 
 
 class Listing(MemoryPartner):
-    """A partner that lists these files, and notes what it was asked for."""
+    """A partner that lists these files, and records the calls."""
 
     def __init__(self, *files: ListedFile | str) -> None:
         super().__init__()
         self.listing = [ListedFile(name=file, size=3, etag="e") if isinstance(file, str) else file for file in files]
-        self.asked: list[tuple[str, list[date]]] = []
+        self.list_calls: list[tuple[str, list[date]]] = []
 
     def list(self, pattern, days):
-        self.asked.append((pattern.pattern, list(days)))
+        self.list_calls.append((pattern.pattern, list(days)))
         return self.listing
 
 
@@ -60,16 +60,16 @@ def plan(*listing: ListedFile | str, known: tuple[FileEntry, ...] = (), as_of: d
     return plan_pull(source, as_of=as_of, partner=Listing(*listing), cache=cache, now=RECEIVED)
 
 
-def decided(of) -> dict[str, FileDecision]:
-    return {item.path: item.decision for item in of.items}
+def decisions(plan_result) -> dict[str, FileDecision]:
+    return {item.path: item.decision for item in plan_result.items}
 
 
 class TestWindow:
-    def test_it_ends_with_the_date_that_is_asked_for(self):
+    def test_the_window_ends_with_the_requested_date(self):
         assert [day.day for day in lookback_dates(SOURCE.require_pull(), TODAY, RECEIVED)] == [10, 11, 12]
 
     @pytest.mark.parametrize(
-        ("zone", "now", "today"),
+        ("timezone", "now", "today"),
         [
             ("UTC", datetime(2013, 3, 12, 3, 59, tzinfo=UTC), date(2013, 3, 12)),
             ("America/New_York", datetime(2013, 3, 12, 3, 59, tzinfo=UTC), date(2013, 3, 11)),
@@ -78,114 +78,118 @@ class TestWindow:
             ("Pacific/Kiritimati", datetime(2013, 3, 12, 10, 0, tzinfo=UTC), date(2013, 3, 13)),
         ],
     )
-    def test_today_is_of_the_source_s_calendar(self, zone, now, today):
-        _, pull = pulling(timezone=zone, lookback_days=1)
+    def test_the_window_ends_today_in_the_timezone_of_the_source(self, timezone, now, today):
+        _, pull = pulled_source(timezone=timezone, lookback_days=1)
         assert list(lookback_dates(pull, None, now)) == [today]
 
-    def test_days_follow_one_another_whatever_the_clocks_do(self):
-        _, pull = pulling(timezone="America/New_York", lookback_days=366)
+    def test_days_are_consecutive_across_clock_changes(self):
+        _, pull = pulled_source(timezone="America/New_York", lookback_days=366)
         days = list(lookback_dates(pull, date(2012, 12, 31), RECEIVED))
         assert (days[0], days[-1]) == (date(2012, 1, 1), date(2012, 12, 31))
         assert {later - earlier for earlier, later in pairwise(days)} == {timedelta(days=1)}
 
-    def test_a_pushed_source_has_none(self):
+    def test_a_pushed_source_has_no_window(self):
         with pytest.raises(DefinitionError, match="its data is pushed"):
             a_source(pull=None).require_pull()
 
 
-class TestWanted:
-    def test_files_outside_the_window_and_others_are_let_be(self):
+class TestSelectedFiles:
+    def test_files_outside_the_window_and_other_files_are_ignored(self):
         result = plan(BEFORE, FIRST, "readme.txt", THIRD, "old/" + SECOND)
-        assert decided(result) == {FIRST: FileDecision.NEW, THIRD: FileDecision.NEW}
+        assert decisions(result) == {FIRST: FileDecision.NEW, THIRD: FileDecision.NEW}
         assert (result.listed, result.unchanged, result.busy, result.removed) == (2, 0, 0, 0)
 
-    def test_as_if_on_another_day(self):
-        assert list(decided(plan(BEFORE, FIRST, SECOND, as_of=date(2013, 3, 10)))) == [BEFORE, FIRST]
+    def test_the_window_follows_the_requested_date(self):
+        assert list(decisions(plan(BEFORE, FIRST, SECOND, as_of=date(2013, 3, 10)))) == [BEFORE, FIRST]
 
-    def test_the_oldest_day_comes_first_and_a_day_s_names_in_order(self):
-        source, _ = pulling(files="*-{date:%d.%m.%Y}.csv")
+    def test_files_are_ordered_by_day_and_then_by_name(self):
+        source, _ = pulled_source(files="*-{date:%d.%m.%Y}.csv")
         names = ["b-01.03.2013.csv", "a-28.02.2013.csv", "a-01.03.2013.csv", "b-28.02.2013.csv"]
         result = plan(*names, source=source, as_of=date(2013, 3, 1))
-        assert list(decided(result)) == [names[1], names[3], names[2], names[0]]
+        assert list(decisions(result)) == [names[1], names[3], names[2], names[0]]
 
-    def test_hours_and_folders(self):
-        source, _ = pulling(files="{date:%Y/%m/%d}/{hour}.csv")
-        wanted = [f"2013/03/12/{hour:02d}.csv" for hour in range(24)]
-        assert list(decided(plan(*wanted, "2013/03/12/24.csv", "2013/03/09/00.csv", source=source))) == wanted
+    def test_patterns_may_contain_hours_and_folders(self):
+        source, _ = pulled_source(files="{date:%Y/%m/%d}/{hour}.csv")
+        hourly_files = [f"2013/03/12/{hour:02d}.csv" for hour in range(24)]
+        assert (
+            list(decisions(plan(*hourly_files, "2013/03/12/24.csv", "2013/03/09/00.csv", source=source)))
+            == hourly_files
+        )
 
-    def test_a_name_of_several_days_counts_once(self):
-        source, _ = pulling(files="{date:%Y-%m}.csv")
+    def test_a_file_that_matches_several_days_is_listed_once(self):
+        source, _ = pulled_source(files="{date:%Y-%m}.csv")
         result = plan("2013-03.csv", source=source)
-        assert (list(decided(result)), result.listed) == (["2013-03.csv"], 1)
+        assert (list(decisions(result)), result.listed) == (["2013-03.csv"], 1)
 
-    def test_the_partner_is_told_what_is_wanted(self):
+    def test_the_partner_receives_the_pattern_and_the_days(self):
         partner = Listing()
         plan_pull(SOURCE, as_of=TODAY, partner=partner, cache=MemoryFileCache(), now=RECEIVED)
-        assert partner.asked == [("things-{date}.csv", [date(2013, 3, day) for day in (10, 11, 12)])]
+        assert partner.list_calls == [("things-{date}.csv", [date(2013, 3, day) for day in (10, 11, 12)])]
 
 
 class TestDecisions:
-    def test_what_is_taken_is_unchanged_and_what_is_gone_is_removed(self):
+    def test_stored_files_are_unchanged_and_missing_files_are_removed(self):
         result = plan(SECOND, known=(stored(FIRST), stored(SECOND), stored(BEFORE)))
-        assert (decided(result), result.listed, result.unchanged, result.removed) == ({}, 1, 1, 1)
+        assert (decisions(result), result.listed, result.unchanged, result.removed) == ({}, 1, 1, 1)
 
-    def test_what_was_never_taken_is_not_removed(self):
+    def test_files_that_were_never_stored_are_not_removed(self):
         result = plan(known=(stored(FIRST, state=FileState.FAILED, version=None),))
-        assert (decided(result), result.removed) == ({}, 0)
+        assert (decisions(result), result.removed) == ({}, 0)
 
-    def test_what_another_pull_takes_is_let_be_until_its_lease_is_over(self):
+    def test_a_file_of_another_pull_is_busy_until_the_lease_expires(self):
         until = Lease(owner="o", until=RECEIVED + timedelta(seconds=1))
         result = plan(FIRST, known=(stored(lease=until),))
-        assert (decided(result), result.busy) == ({}, 1)
-        assert decided(plan(FIRST, known=(stored(lease=Lease(owner="o", until=RECEIVED)),))) == {
+        assert (decisions(result), result.busy) == ({}, 1)
+        assert decisions(plan(FIRST, known=(stored(lease=Lease(owner="o", until=RECEIVED)),))) == {
             FIRST: FileDecision.REPAIR
         }
 
     @pytest.mark.parametrize(
-        "left", [{"writing": VERSION}, {"superseded": (VERSION,)}], ids=["half written", "superseded"]
+        "unfinished", [{"writing": VERSION}, {"superseded": (VERSION,)}], ids=["half written", "superseded"]
     )
-    def test_what_a_crash_left_is_repaired_also_outside_the_window_and_when_the_file_is_gone(self, left):
-        result = plan(known=(stored(BEFORE, **left), stored(FIRST, **left)))
-        assert decided(result) == {BEFORE: FileDecision.REPAIR, FIRST: FileDecision.REPAIR}
+    def test_files_after_a_crash_are_repaired_even_outside_the_window_or_when_they_are_removed(self, unfinished):
+        result = plan(known=(stored(BEFORE, **unfinished), stored(FIRST, **unfinished)))
+        assert decisions(result) == {BEFORE: FileDecision.REPAIR, FIRST: FileDecision.REPAIR}
         assert [item.listed for item in result.items] == [None, None]
 
-    def test_what_failed_or_vanished_is_tried_again(self):
+    def test_failed_and_vanished_files_are_tried_again(self):
         entries = (
             stored(FIRST, state=FileState.FAILED),
             stored(SECOND, state=FileState.FAILED, version=None),
             stored(THIRD, state=FileState.VANISHED, version=None),
         )
-        assert decided(plan(FIRST, SECOND, THIRD, known=entries)) == {
+        assert decisions(plan(FIRST, SECOND, THIRD, known=entries)) == {
             FIRST: FileDecision.CHANGED,
             SECOND: FileDecision.NEW,
             THIRD: FileDecision.NEW,
         }
 
 
-class TestMost:
+class TestMaxItems:
     DAY = tuple(f"things-2013-03-11-{number:04}.csv" for number in range(MAX_ITEMS))
 
     @pytest.mark.parametrize(
-        ("more", "left"), [((), 0), (("things-2013-03-12-0.csv",), 1), (("things-2013-03-12-0.csv", "old.csv"), 1)]
+        ("extra_files", "left"),
+        [((), 0), (("things-2013-03-12-0.csv",), 1), (("things-2013-03-12-0.csv", "old.csv"), 1)],
     )
-    def test_what_is_too_much_for_one_pull_waits_for_the_next(self, more, left):
-        source, _ = pulling(files="things-{date}-*.csv")
-        result = plan(*reversed(more), *reversed(self.DAY), source=source)
+    def test_files_above_the_limit_wait_for_the_next_pull(self, extra_files, left):
+        source, _ = pulled_source(files="things-{date}-*.csv")
+        result = plan(*reversed(extra_files), *reversed(self.DAY), source=source)
         assert [item.path for item in result.items] == list(self.DAY)
         assert (result.listed, result.left) == (MAX_ITEMS + left, left)
 
-    def test_the_next_pull_takes_it(self):
-        source, _ = pulling(files="things-{date}-*.csv")
+    def test_the_next_pull_gets_the_files_that_waited(self):
+        source, _ = pulled_source(files="things-{date}-*.csv")
         known = tuple(stored(name) for name in self.DAY)
         result = plan(*self.DAY, "things-2013-03-12-0.csv", known=known, source=source)
-        assert (list(decided(result)), result.left) == (["things-2013-03-12-0.csv"], 0)
+        assert (list(decisions(result)), result.left) == (["things-2013-03-12-0.csv"], 0)
 
     def test_repairs_come_first(self):
-        source, _ = pulling(files="things-{date}-*.csv")
-        later, gone = "things-2013-03-12-0.csv", "things-2013-01-01-0.csv"
-        known = (stored(later, writing=VERSION), stored(gone, superseded=(VERSION,)))
+        source, _ = pulled_source(files="things-{date}-*.csv")
+        later, removed = "things-2013-03-12-0.csv", "things-2013-01-01-0.csv"
+        known = (stored(later, writing=VERSION), stored(removed, superseded=(VERSION,)))
         result = plan(*self.DAY, later, known=known, source=source)
-        assert [item.path for item in result.items] == [later, gone, *self.DAY[:-2]]
+        assert [item.path for item in result.items] == [later, removed, *self.DAY[:-2]]
         assert [item.decision for item in result.items[:3]] == [
             FileDecision.REPAIR,
             FileDecision.REPAIR,
@@ -221,14 +225,14 @@ AT = datetime(2013, 3, 10, tzinfo=UTC)
         ({"etag": None}, {"size": 4}, False),
     ],
 )
-def test_a_file_has_changed_as_far_as_its_listing_tells(entry, listed, same):
+def test_a_file_has_changed_if_its_listing_differs(entry, listed, same):
     result = plan(ListedFile(name=FIRST, **listed), known=(stored(**entry),))
-    assert decided(result) == ({} if same else {FIRST: FileDecision.CHANGED})
+    assert decisions(result) == ({} if same else {FIRST: FileDecision.CHANGED})
     assert result.unchanged == int(same)
 
 
 class TestWorkList:
-    def test_it_stays_in_the_store(self):
+    def test_the_work_list_is_stored_and_read_by_index(self):
         store, uri = MemoryStore(), work_list_uri("exchange", "things", "c-1")
         result = plan(FIRST, ListedFile(name=THIRD, size=5, modified=AT), known=(stored(SECOND, writing=VERSION),))
         answer = write_plan(result, store=store, uri=uri)
@@ -242,19 +246,20 @@ class TestWorkList:
             "work": "s3://exchange/pulls/things/c-1.json",
         }
         assert [read_item(store, uri, index) for index in range(3)] == list(result.items)
-        with pytest.raises(InputError, match="has 3 items: there is no item 3"):
-            read_item(store, uri, 3)
+        for index in (3, -1):
+            with pytest.raises(InputError, match=f"has 3 items: there is no item {index}"):
+                read_item(store, uri, index)
 
 
-class TestListed:
+class TestListedNames:
     @pytest.mark.parametrize("name", ["a", "a/b.csv", "größe (1)/ü.csv", "...", "a.."])
-    def test_paths(self, name):
+    def test_valid_paths_are_accepted(self, name):
         assert listed_file("sftp://x", name, size=1).name == name
 
     @pytest.mark.parametrize(
         "name", ["", "/a", "a/", "a//b", ".", "a/../b", "..", "a\\b", "a\nb", "x" * 1025], ids=repr
     )
-    def test_what_is_no_path(self, name):
+    def test_invalid_paths_are_refused(self, name):
         with pytest.raises(PartnerError, match=r"sftp://x: .* cannot be fetched: .*rename the file"):
             listed_file("sftp://x", name)
 
@@ -262,5 +267,5 @@ class TestListed:
         ("url", "bucket", "folder"),
         [("s3://b", "b", ""), ("s3://b/", "b", ""), ("s3://b/a", "b", "a/"), ("s3://b/a/c/", "b", "a/c/")],
     )
-    def test_what_keys_below_an_address_begin_with(self, url, bucket, folder):
+    def test_a_bucket_url_has_a_bucket_and_a_folder(self, url, bucket, folder):
         assert bucket_folder(url) == (bucket, folder)

@@ -27,8 +27,8 @@ STATES = MACHINE["States"]
 DAYS = ("2013-03-08", "2013-03-09", "2013-03-10")
 
 
-def evaluate(text: str, states: dict[str, object], **variables: object) -> object:
-    expression = jsonata.Jsonata(text.removeprefix("{%").removesuffix("%}"))
+def evaluate(template: str, states: dict[str, object], **variables: object) -> object:
+    expression = jsonata.Jsonata(template.removeprefix("{%").removesuffix("%}"))
     for name, value in {"states": states, **variables}.items():
         expression.assign(name, value)
     return expression.evaluate(None)
@@ -44,9 +44,9 @@ def totals(*results: dict[str, object], **listing: int) -> dict[str, object]:
         "left": 0,
         **listing,
     }
-    known = {"source": "s", "correlation_id": "c", "listing": counts}
+    variables = {"source": "s", "correlation_id": "c", "listing": counts}
     output = STATES["Fetch the files"]["Output"]
-    return {name: evaluate(text, {"result": list(results)}, **known) for name, text in output.items()}
+    return {name: evaluate(template, {"result": list(results)}, **variables) for name, template in output.items()}
 
 
 def fetched(state: str, path: str = "f", **counts: int) -> dict[str, object]:
@@ -54,7 +54,7 @@ def fetched(state: str, path: str = "f", **counts: int) -> dict[str, object]:
 
 
 class TestMachine:
-    def test_it_is_jsonata_with_two_functions(self):
+    def test_the_machine_uses_jsonata_and_two_functions(self):
         assert MACHINE["QueryLanguage"] == "JSONata"
         assert MACHINE["Comment"]
         fetch = STATES["Fetch the files"]["ItemProcessor"]["States"]["Fetch one file"]
@@ -73,10 +73,10 @@ class TestMachine:
             ]
 
     @pytest.mark.parametrize(("files", "indexes"), [(0, []), (1, [0]), (3, [0, 1, 2])])
-    def test_one_item_a_file(self, files, indexes):
+    def test_the_map_has_one_item_per_file(self, files, indexes):
         assert evaluate(STATES["Fetch the files"]["Items"], {}, listing={"files": files}) == indexes
 
-    def test_totals_of_nothing(self):
+    def test_totals_of_no_files_are_zero(self):
         assert totals(listed=9, unchanged=3, busy=1, removed=2, left=5) == {
             "source": "s",
             "listed": 9,
@@ -96,11 +96,11 @@ class TestMachine:
             "correlation_id": "c",
         }
 
-    def test_totals_of_one(self):
+    def test_totals_of_one_file_are_its_counts(self):
         result = totals(fetched("stored", rows=5, rejected=1, bytes=70))
         assert [result[name] for name in ("stored", "rows", "rejected", "bytes")] == [1, 5, 1, 70]
 
-    def test_totals_of_many(self):
+    def test_totals_of_many_files_are_sums(self):
         failures = [{"state": "failed", "reason": f"reason {n}"} for n in range(2)]
         vanished = [fetched("vanished", f"v{n}") for n in range(7)]
         others = [fetched("stored", rows=1), fetched("stored", rows=2), fetched("duplicate"), fetched("busy")]
@@ -113,7 +113,7 @@ class TestMachine:
         assert cause == "2 of 14 files of s could not be fetched (2 were stored); the first error: reason 0"
         assert evaluate(STATES["Check whether any file failed"]["Choices"][0]["Condition"], {"input": result}) is True
 
-    def test_the_answer_is_totals_only(self):
+    def test_the_output_contains_only_the_totals(self):
         result = totals(fetched("stored"))
         answer = evaluate(STATES["Finish the pull"]["Output"], {"input": result})
         assert answer == {name: value for name, value in result.items() if name != "first_reason"}
@@ -130,14 +130,14 @@ class TestMachine:
             (json.dumps({"errorMessage": "x" * 1000}), "x" * 200),
         ],
     )
-    def test_a_failed_file_s_reason(self, cause, reason):
+    def test_a_failed_file_has_a_short_reason(self, cause, reason):
         state = STATES["Fetch the files"]["ItemProcessor"]["States"]["Report the failed file"]
         assert evaluate(state["Output"], {"input": {"cause": cause}}) == {"state": "failed", "reason": reason}
 
-    def test_what_is_kept_of_a_file(self):
+    def test_the_report_of_a_file_is_short(self):
         output = STATES["Fetch the files"]["ItemProcessor"]["States"]["Report the file"]["Output"]
-        stored = fetched("stored", "x" * 1024, rows=5, rejected=1, bytes=70)
-        assert evaluate(output, {"input": stored}) == {**stored, "path": ""}
+        stored_file = fetched("stored", "x" * 1024, rows=5, rejected=1, bytes=70)
+        assert evaluate(output, {"input": stored_file}) == {**stored_file, "path": ""}
         assert evaluate(output, {"input": fetched("vanished", "x" * 1024)}) == fetched("vanished", "x" * 120)
 
     @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ class TestMachine:
             ("Report the failed file", {"cause": json.dumps({"errorMessage": "x" * 1024})}),
         ],
     )
-    def test_all_files_of_a_pull_fit_its_results(self, state, answer):
+    def test_the_results_of_all_files_fit_the_state_size(self, state, answer):
         output = STATES["Fetch the files"]["ItemProcessor"]["States"][state]["Output"]
         assert len(json.dumps([evaluate(output, {"input": answer})] * MAX_ITEMS)) < 256 * 2**10
 
-    def test_all_files_of_a_pull_fit_its_history(self):
+    def test_the_events_of_all_files_fit_the_execution_history(self):
         states = STATES["Fetch the files"]["ItemProcessor"]["States"]
         tasks = [state for state in states.values() if state["Type"] == "Task"]
         jobs = [task for task in tasks if task["Resource"].endswith(".sync")]
@@ -196,14 +196,14 @@ class TestFunctions:
         )
 
         def pull(**changes):
-            asked = {"source": "flights", "as_of": "2013-03-12", "correlation_id": "c-1", **changes}
-            listing = lister.handler(asked, None)
+            request = {"source": "flights", "as_of": "2013-03-12", "correlation_id": "c-1", **changes}
+            listing = lister.handler(request, None)
             item = {"source": "flights", "work": listing["work"], "correlation_id": "c-1"}
             return listing, [lambda n=n: fetcher.handler({**item, "index": n}, None) for n in range(listing["files"])]
 
         return pull
 
-    def test_a_pull_and_another(self, pull):
+    def test_a_second_pull_fetches_nothing(self, pull):
         listing, files = pull()
         assert listing == {
             "files": 15,
@@ -221,7 +221,7 @@ class TestFunctions:
         again, files = pull()
         assert (again["files"], again["unchanged"], files) == (0, 15, [])
 
-    def test_a_file_that_vanishes_between_listing_and_download(self, pull, partner):
+    def test_a_file_that_vanishes_before_its_download_is_fetched_by_the_next_pull(self, pull, partner):
         _, files = pull()
         partner.vanishing.add("flights-2013-03-09-08.csv")
         assert Counter(file()["state"] for file in files) == {"stored": 14, "vanished": 1}
@@ -229,18 +229,18 @@ class TestFunctions:
         _, files = pull()
         assert [file()["state"] for file in files] == ["stored"]
 
-    def test_a_file_that_is_no_csv(self, pull, partner):
+    def test_an_invalid_file_fails_alone(self, pull, partner):
         partner.put("flights-2013-03-08-00.csv", "garbage\n")
         _, files = pull()
         with pytest.raises(DataError, match=r"^flights-2013-03-08-00.csv: its header lacks carrier, origin, time_hour"):
             files[0]()
         assert files[1]()["state"] == "stored"
 
-    def test_an_unknown_source(self, pull):
+    def test_an_unknown_source_is_an_error(self, pull):
         with pytest.raises(UnknownName):
             pull(source="nowhere")
 
-    def test_today_is_what_no_date_means(self, pull):
+    def test_without_a_date_the_pull_ends_today(self, pull):
         listing, _ = pull(as_of=None)
         assert (listing["files"], listing["listed"]) == (0, 0)
 

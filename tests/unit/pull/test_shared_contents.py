@@ -1,4 +1,4 @@
-"""Contents that several files share: received for the first time once, deleted when no file needs them any more."""
+"""Contents that several files share: received for the first time once, deleted when no file needs them."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def world() -> World:
     return World()
 
 
-def test_a_content_is_received_for_the_first_time_once(world):
+def test_the_first_receipt_of_a_content_never_changes(world):
     assert world.contents.first_received_at("x", "a") == RECEIVED
     world.clock.pass_by(days=400)
     assert [world.contents.first_received_at("x", path) for path in ("b", "a")] == [RECEIVED, RECEIVED]
     assert world.contents.first_received_at("y", "a") == RECEIVED + timedelta(days=400)
 
 
-def test_of_two_that_receive_it_at_once_the_first_counts(world):
+def test_the_earlier_of_two_concurrent_receipts_is_used(world):
     load = world.cache.content
 
     def slow(source, sha256):
@@ -63,7 +63,7 @@ def test_of_two_that_receive_it_at_once_the_first_counts(world):
     assert world.contents.first_received_at("x", "a") == RECEIVED - timedelta(hours=1)
 
 
-def test_the_first_file_that_needs_it_is_the_original(world):
+def test_the_first_file_that_needs_a_content_is_the_original(world):
     world.contents.first_received_at("x", "a")
     world.need("a", writing=VERSION)
     world.need("b", writing=VERSION)
@@ -74,14 +74,14 @@ def test_the_first_file_that_needs_it_is_the_original(world):
 
 @pytest.mark.parametrize("need", ["version", "writing"])
 @pytest.mark.parametrize("path", ["a", "b"])
-def test_what_a_file_needs_is_not_deleted(world, path, need):
+def test_a_content_that_a_file_needs_is_not_deleted(world, path, need):
     world.need(path, **{need: VERSION})
     world.contents.collect_garbage(VERSION, "a", until=UNTIL)
     assert set(world.store.objects) == set(VERSION.object_uris("raw", "s"))
     assert world.deletions() == ()
 
 
-def test_what_no_file_needs_is_deleted_under_a_mark(world):
+def test_a_content_that_no_file_needs_is_marked_and_deleted(world):
     world.need("b", superseded=(VERSION,))
     marks = []
     world.store.delete = lambda uris: marks.append((world.deletions(), sorted(uris)))
@@ -104,7 +104,7 @@ def test_a_content_is_being_deleted_while_another_file_s_mark_is_valid(world):
     assert not world.contents.is_being_deleted("x", "b")
 
 
-def test_the_marks_of_others_stay_until_they_expire(world):
+def test_marks_of_other_files_stay_until_they_expire(world):
     world.mark("b")
     world.mark("c", RECEIVED)
     world.contents.collect_garbage(VERSION, "a", until=UNTIL)

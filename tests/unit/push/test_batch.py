@@ -49,7 +49,7 @@ def read(body: bytes, content_type: str | None = NDJSON, encoding: str | None = 
         (b'{"a":1}', "Application/X-NDJSON; charset=utf-8", [{"a": 1}]),
     ],
 )
-def test_bodies_that_are_read(body, content_type, events):
+def test_valid_bodies_are_read(body, content_type, events):
     assert list(read(body, content_type).events) == events
 
 
@@ -70,7 +70,7 @@ def test_bodies_that_are_read(body, content_type, events):
         (b"[" + b"9" * 5000 + b"]", JSON, "thousands of digits"),
     ],
 )
-def test_bodies_that_are_refused(body, content_type, says):
+def test_invalid_bodies_are_refused(body, content_type, says):
     with pytest.raises(UnreadableBody, match=says):
         read(body, content_type)
 
@@ -85,13 +85,13 @@ def test_an_invalid_line_does_not_affect_others():
     assert batch.original_json([1, 2, 5]) == ['{"a":', '{"a":"\\xff"}', '{"a":3},{"a":4}']
 
 
-def test_lines_that_are_json_only_together_are_invalid():
+def test_lines_that_are_only_json_together_are_invalid():
     # Joined with commas these three lines are three values, too.
     batch = read(b'{"a":1},{"a":2}\n{"a":[1\n2]}\n{"ok":true}')
     assert [isinstance(event, Rejection) for event in batch.events] == [True, True, True, False]
 
 
-def test_original_json_of_an_array_is_as_it_was_sent():
+def test_original_json_of_an_array_is_unchanged():
     batch = read(b'[ {"a" : 1.10},  "x, [\\"y",\n[1, 2]\t, -3e5 ,null]', JSON)
     assert batch.lines is None
     assert batch.original_json([0, 1, 2, 3, 4]) == ['{"a" : 1.10}', '"x, [\\"y"', "[1, 2]", "-3e5", "null"]
@@ -114,26 +114,26 @@ def test_original_json_of_an_array_is_as_it_was_sent():
 )
 def test_original_json_of_an_array_has_its_elements(values, indent):
     batch = read(json.dumps(values, indent=indent, ensure_ascii=False).encode(), JSON)
-    texts = batch.original_json(range(len(values)))
-    assert repr([json.loads(text) for text in texts]) == repr(values)
-    assert all(text == text.strip() for text in texts)
+    strings = batch.original_json(range(len(values)))
+    assert repr([json.loads(string) for string in strings]) == repr(values)
+    assert all(string == string.strip() for string in strings)
 
 
 @pytest.mark.parametrize("depth", [100, 980, 1000, 1020])
-def test_original_json_of_deep_elements(depth):
+def test_original_json_of_deeply_nested_elements_is_unchanged(depth):
     """orjson parses deeper values than the standard library."""
     deep = "[" * depth + '"],"' + "]" * depth
     assert read(f"[1, {deep},2]".encode(), JSON).original_json([1, 2]) == [deep, "2"]
 
 
 @pytest.mark.parametrize("content_type", [None, "", "text/csv", "application/xml", "text/plain; charset=utf-8"])
-def test_unsupported_media_types(content_type):
+def test_unsupported_media_types_are_refused(content_type):
     with pytest.raises(UnsupportedMedia, match="application/x-ndjson"):
         read(b"[]", content_type)
 
 
 @pytest.mark.parametrize("charset", ["latin-1", '"utf-16"', "utf-8; charset=utf-7"])
-def test_unsupported_charsets(charset):
+def test_unsupported_charsets_are_refused(charset):
     with pytest.raises(UnsupportedMedia, match=r"charset '(latin-1|utf-16|utf-7)': send UTF-8"):
         read(b"[]", f"application/json; charset={charset}")
 
@@ -148,7 +148,7 @@ def test_unsupported_charsets(charset):
         "; profile=https://x.example/1; charset=utf8",
     ],
 )
-def test_parameters_of_a_media_type(parameters):
+def test_parameters_of_a_media_type_are_parsed(parameters):
     assert read(b"[1]", JSON + parameters).events == [1]
 
 
@@ -167,7 +167,7 @@ def test_parameters_of_a_media_type(parameters):
         "; charset=utf-8\x00",
     ],
 )
-def test_malformed_parameters(parameters):
+def test_malformed_parameters_are_refused(parameters):
     with pytest.raises(UnsupportedMedia, match="is not a parameter: send application/json alone"):
         read(b"[1]", JSON + parameters)
 
@@ -187,15 +187,15 @@ def test_any_headers_are_accepted_or_refused(parameters, likely, encoding):
 
 
 @pytest.mark.parametrize("encoding", [None, "", "identity", "GZIP", " gzip ", "x-gzip", "zstd", "Zstd"])
-def test_encodings(encoding):
+def test_compressed_bodies_are_expanded(encoding):
     body = b'{"a":1}\n'
     name = (encoding or "identity").strip().lower().removeprefix("x-")
-    sent = PACK[name](body) if name in PACK else body
-    assert list(read(sent, NDJSON, encoding).events) == [{"a": 1}]
+    compressed = PACK[name](body) if name in PACK else body
+    assert list(read(compressed, NDJSON, encoding).events) == [{"a": 1}]
 
 
 @pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, zstd", "utf-8"])
-def test_unsupported_encodings(encoding):
+def test_unsupported_encodings_are_refused(encoding):
     with pytest.raises(UnsupportedMedia, match=f"'{encoding}': send gzip or zstd, or no encoding"):
         read(b"[]", JSON, encoding)
 
@@ -209,7 +209,7 @@ def test_several_compressed_members_or_frames_are_one_body(encoding):
 
 @pytest.mark.parametrize("encoding", PACK)
 @pytest.mark.parametrize("cut", [1, 3, 9])
-def test_a_truncated_body(encoding, cut):
+def test_a_truncated_body_is_refused(encoding, cut):
     whole = PACK[encoding](b'{"a":1}\n')
     for body in (whole[:-cut], whole + whole[:-cut], whole + whole[:cut]):
         with pytest.raises(UnreadableBody, match=f"not valid {encoding}: Truncated"):
@@ -218,12 +218,12 @@ def test_a_truncated_body(encoding, cut):
 
 @pytest.mark.parametrize("encoding", PACK)
 @pytest.mark.parametrize("spoil", [lambda whole: b"plain", lambda whole: whole + b"tail", lambda whole: whole + b"\0"])
-def test_a_body_that_is_not_compressed_as_its_header_says(encoding, spoil):
+def test_a_body_without_the_compression_in_its_header_is_refused(encoding, spoil):
     with pytest.raises(UnreadableBody, match=f"not valid {encoding}: "):
         read(spoil(PACK[encoding](b"[1]")), JSON, encoding)
 
 
-def test_corrupt_gzip():
+def test_corrupt_gzip_is_refused():
     body = bytearray(gzipped(b'{"a":1}\n'))
     body[-6] ^= 1  # of its checksum
     with pytest.raises(UnreadableBody, match="incorrect data check"):
@@ -251,12 +251,12 @@ def test_a_compression_bomb_is_not_expanded(encoding):
 
 
 @pytest.mark.parametrize("encoding", PACK)
-def test_many_small_frames_are_expanded_whole(encoding):
+def test_many_small_frames_are_expanded_completely(encoding):
     body = PACK[encoding](b"[1,") + PACK[encoding](b" " * 200_000) * 10 + PACK[encoding](b"2]")
     assert list(read(body, JSON, encoding).events) == [1, 2]
 
 
-def test_limits():
+def test_a_body_above_a_limit_is_refused():
     assert len(read(b"[1,2,3]", JSON, events=3).events) == 3
     assert len(read(b"1\n\n2\n\n3\n\n", events=3).events) == 3
     for body, content_type in ((b"[1,2,3,4]", JSON), (b"1\n2\n3\n4", NDJSON)):
@@ -273,16 +273,17 @@ def test_limits():
 
 @pytest.mark.parametrize(("content_type", "separator"), [(JSON, b","), (NDJSON, b"\n")])
 def test_nested_values_are_counted_before_parsing(content_type, separator):
-    """They take a hundred times as much memory as bytes on the wire."""
+    """Parsed values take a hundred times as much memory as their bytes in the body."""
     frame = (b"[", b"]") if content_type == JSON else (b"", b"")
     items = [b'{"a":[]}'] * 3
     body = separator.join(items).join(frame)
-    most = body.count(b"{") + body.count(b"[")
-    assert len(read(body, content_type, nested_values=most).events) == 3
+    max_values = body.count(b"{") + body.count(b"[")
+    assert len(read(body, content_type, nested_values=max_values).events) == 3
     with pytest.raises(
-        BatchTooLarge, match=rf"has {most} opening brackets \({{ and \[\), the limit is {most - 1}: split the batch"
+        BatchTooLarge,
+        match=rf"has {max_values} opening brackets \({{ and \[\), the limit is {max_values - 1}: split the batch",
     ):
-        read(body, content_type, nested_values=most - 1)
+        read(body, content_type, nested_values=max_values - 1)
 
 
 def test_a_bomb_of_empty_objects_is_never_parsed():
@@ -298,10 +299,10 @@ def test_a_bomb_of_empty_objects_is_never_parsed():
 
 
 def test_the_batch_id_depends_on_the_body():
-    one = read(b'{"a":1}')
-    assert one.batch_id == read(b'{"a":1}').batch_id
-    assert one.batch_id != read(b'{"a":1}\n').batch_id
-    assert len(one.batch_id) == 32
+    batch_id = read(b'{"a":1}')
+    assert batch_id.batch_id == read(b'{"a":1}').batch_id
+    assert batch_id.batch_id != read(b'{"a":1}\n').batch_id
+    assert len(batch_id.batch_id) == 32
 
 
 def test_ten_thousand_lines_keep_their_indexes():
@@ -312,7 +313,7 @@ def test_ten_thousand_lines_keep_their_indexes():
 
 
 @pytest.mark.parametrize(
-    "text",
+    "string",
     [
         "[9223372036854775808, -9223372036854775809, 18446744073709551616, 123456789012345678901234567890]",
         "[9223372036854775807, -9223372036854775808, -0, -0.0, 0.10000000000000000000001]",
@@ -321,13 +322,13 @@ def test_ten_thousand_lines_keep_their_indexes():
         "[[[[{}]]]]",
     ],
 )
-def test_values_equal_those_of_the_standard_library(text):
-    expected = repr(json.loads(text))
-    assert repr(list(read(text.encode(), JSON).events)) == expected
-    assert repr(list(read(text.encode(), NDJSON).events)) == f"[{expected}]"
+def test_values_equal_those_of_the_standard_library(string):
+    expected = repr(json.loads(string))
+    assert repr(list(read(string.encode(), JSON).events)) == expected
+    assert repr(list(read(string.encode(), NDJSON).events)) == f"[{expected}]"
 
 
-def test_nan_and_infinity_are_left_to_the_check():
+def test_nan_and_infinity_are_read_and_rejected_later():
     nan, infinity = read(b"NaN\n-Infinity").events
     assert nan != nan  # noqa: PLR0124 - not a number
     assert infinity == float("-inf")
@@ -347,7 +348,7 @@ def test_nan_and_infinity_are_left_to_the_check():
         (b"9" * 5000, "not JSON: it contains a number of thousands of digits"),
     ],
 )
-def test_reasons_of_lines(line, reason):
+def test_invalid_lines_have_a_reason(line, reason):
     first, second = read(b"1\n" + line + b"\n").events
     assert first == 1
     invalid = NOT_UTF8 if reason == "not UTF-8" else Rejection(RejectionRule.NOT_JSON, reason)

@@ -1,4 +1,4 @@
-"""Ids, joined bodies and receipts: an event counts once."""
+"""Event ids, joined bodies and receipts: each event is stored once."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.pushing import Setup, event
 pytestmark = pytest.mark.unit
 
 
-class TestIds:
-    """A source whose events have ids: an id counts once in its hour."""
+class TestEventIds:
+    """A source whose events have ids: each id is stored once per hour."""
 
     SOURCE = a_source(event_id="id")
 
@@ -38,7 +38,7 @@ class TestIds:
         again = setup.push([event(count=1), event(id="b"), event("2013-03-08T12:59:00Z", count=2), event(count=3)])
         assert (again.accepted, again.duplicates) == (0, 4)
 
-    def test_an_id_counts_once_in_each_hour(self):
+    def test_an_id_is_stored_once_in_each_hour(self):
         setup = Setup(self.SOURCE)
         times = ["2013-03-08T13:10:00Z", "2013-03-08T12:00:00Z", "2013-03-08T13:20:00Z", "2013-03-09T12:00:00Z"]
         result = setup.push([event(at, count=n) for n, at in enumerate(times)])
@@ -53,7 +53,7 @@ class TestIds:
         assert [item.index for item in result.rejected] == [0, 2]
         assert {item.reason for item in result.rejected} == {"count: no value, but it is the event id"}
 
-    def test_without_ids_equal_events_of_a_batch_all_count(self):
+    def test_without_ids_all_equal_events_of_a_batch_are_stored(self):
         setup = Setup()
         result = setup.push([event(), event(), event()])
         assert (result.accepted, result.duplicates) == (3, 0)
@@ -83,7 +83,7 @@ class TestIds:
         assert (result.accepted, result.duplicates) == (len(first), len(items) - len(first))
 
 
-class TestJoined:
+class TestJoinedBatches:
     """Several bodies of one source, stored together."""
 
     SOURCE = a_source(event_id="id")
@@ -100,7 +100,7 @@ class TestJoined:
         ]
         assert {partition.hour for _, partition in setup.partitions.known} == {"12", "13"}
 
-    def test_an_id_belongs_to_the_body_that_was_received_first(self):
+    def test_the_first_received_body_stores_the_event_of_an_id(self):
         setup = Setup(self.SOURCE)
         late = setup.checked_events(event(count=2), event(id="b"), received_at=RECEIVED)
         early = setup.checked_events(event(count=1), received_at=RECEIVED - timedelta(seconds=1))
@@ -157,13 +157,13 @@ class TestReceipts:
         assert setup.store.uris("/receipts/") == []
 
     def test_a_rejected_event_or_an_age_limit_writes_a_receipt(self):
-        for setup, sent in ((Setup(), b"7\n8"), (Setup(self.SOURCE), json.dumps(event()).encode())):
-            batch_id = setup.push(sent).batch_id
+        for setup, body in ((Setup(), b"7\n8"), (Setup(self.SOURCE), json.dumps(event()).encode())):
+            batch_id = setup.push(body).batch_id
             uri = receipt_uri("raw", "things", batch_id)
             assert uri == f"s3://raw/receipts/source=things/{batch_id}.json"
             assert json.loads(setup.store.get(uri)) == {"received_at": "2013-03-12T09:30:00Z"}
 
-    def test_the_first_time_of_receipt_is_kept(self):
+    def test_a_second_receipt_does_not_replace_the_first(self):
         receiver = Setup().receiver
         first = RECEIVED + timedelta(microseconds=1)
         for now in (first, RECEIVED, RECEIVED + timedelta(days=9)):
@@ -172,20 +172,20 @@ class TestReceipts:
         assert receiver.first_received("others", "batch", RECEIVED) == RECEIVED
 
     @pytest.mark.parametrize("writes", range(5))
-    def test_a_retry_takes_the_same_decisions_as_the_first_attempt(self, writes):
-        """Also when the events are too old by then, or not in the future any more."""
+    def test_a_retry_makes_the_same_decisions_as_the_first_attempt(self, writes):
+        """The decisions also stay when the events have become too old, or are no longer in the future."""
         untroubled, setup = Setup(self.SOURCE), Setup(self.SOURCE)
         whole = untroubled.push(self.EVENTS)
         assert (whole.accepted, [item.index for item in whole.rejected]) == (2, [2, 3])
         setup.fuse.left = writes
         with pytest.raises(Crash):
             setup.push(self.EVENTS)
-        there = len(setup.rows())
+        stored_count = len(setup.rows())
         setup.fuse.left = None
-        if writes:  # What crashed before its receipt was never received.
+        if writes:  # A batch that crashed before its receipt was written counts as not received.
             setup.clock.pass_by(days=2)
         result = setup.push(self.EVENTS)
-        assert (result.accepted, result.duplicates, result.rejected) == (2 - there, there, whole.rejected)
+        assert (result.accepted, result.duplicates, result.rejected) == (2 - stored_count, stored_count, whole.rejected)
         assert setup.store.objects == untroubled.store.objects
 
     def test_the_same_events_in_another_body_are_checked_by_its_own_time(self):
@@ -194,7 +194,7 @@ class TestReceipts:
         setup.clock.pass_by(days=2)
         result = setup.push([*self.EVENTS, event("2013-03-14T09:00:00Z")])
         assert [item.index for item in result.rejected] == [0, 3]
-        assert len(setup.sidelined()) == 4
+        assert len(setup.reject_records()) == 4
 
     def test_after_midnight_rejected_events_are_not_written_again(self):
         setup = Setup()

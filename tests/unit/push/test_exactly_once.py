@@ -69,8 +69,8 @@ class Step:
     hours: float
     """Time that passes before the attempt."""
     consumed: bool
-    """Whether the queue's consumer makes the attempt, and has the trouble."""
-    trouble: WriteFault | None
+    """Whether the queue's consumer makes the attempt, and has the fault."""
+    fault: WriteFault | None
     other: int
     """Index of the batch of a process that overtakes this one."""
     encoding: str | None = None
@@ -78,7 +78,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """The batches, the source, and what happens meanwhile."""
+    """The batches, the options of the source, and the attempts."""
 
     event_id: str | None
     limited: bool
@@ -87,7 +87,7 @@ class Plan:
     steps: Sequence[Step]
 
 
-_more = st.fixed_dictionaries(
+_extra_fields = st.fixed_dictionaries(
     {}, optional={"size": st.floats(-1, 1), "new \u00e9": st.text(max_size=3), "day": st.none()}
 )
 
@@ -95,9 +95,9 @@ _more = st.fixed_dictionaries(
 @st.composite
 def events(draw: st.DrawFn, number: int) -> Event:
     name, at = draw(st.sampled_from("abc")), draw(st.sampled_from(EVENT_TIMES))
-    offset, more = draw(st.sampled_from([0, 5.5, -11])), draw(_more)
+    offset, extra_fields = draw(st.sampled_from([0, 5.5, -11])), draw(_extra_fields)
     fault = draw(st.sampled_from([VALID] * 2 * len(_FAULTS) + _FAULTS))
-    return make_event(number, name, at, offset=offset, fault=fault, **more)
+    return make_event(number, name, at, offset=offset, fault=fault, **extra_fields)
 
 
 def make_batch(events: Sequence[Event], *, format: str = "ndjson", ascii: bool = True) -> Batch:  # noqa: A002
@@ -117,7 +117,7 @@ def batches(draw: st.DrawFn, events: Sequence[Event]) -> Batch:
 
 @st.composite
 def plans(draw: st.DrawFn, buffer: str) -> Plan:
-    """Batches that share events where ids tell them, and none where only a batch's body can."""
+    """Return batches that share events only if the events have ids; without ids, only the body identifies a batch."""
     event_id, limited = draw(st.sampled_from([None, "id"])), draw(st.booleans())
     pool = [draw(events(number)) for number in range(draw(st.integers(1, 8)))]
     numbers = st.integers(0, len(pool) - 1)
@@ -126,14 +126,14 @@ def plans(draw: st.DrawFn, buffer: str) -> Plan:
     else:
         bounds = sorted({0, len(pool), *draw(st.lists(numbers, max_size=2))})
         cuts = [list(range(start, end)) for start, end in pairwise(bounds)]
-    sent = [draw(batches([pool[number] for number in cut])) for cut in cuts]
-    index = st.integers(0, len(sent) - 1)
-    hours = st.sampled_from([0, 0.02, 11, 80])  # some cross a midnight, some the limit of an event
+    plan_batches = [draw(batches([pool[number] for number in cut])) for cut in cuts]
+    index = st.integers(0, len(plan_batches) - 1)
+    hours = st.sampled_from([0, 0.02, 11, 80])  # some attempts cross midnight, some the age limit of an event
     consumed = st.booleans() if buffer == "queue" else st.just(False)
-    trouble = st.builds(WriteFault, st.sampled_from([1, 1, 2, 2, 3, 4, 6]), st.sampled_from(FAULT_TYPES))
-    step = st.builds(Step, index, hours, consumed, trouble | trouble | st.none(), index, st.sampled_from([*_COMPRESS]))
+    fault = st.builds(WriteFault, st.sampled_from([1, 1, 2, 2, 3, 4, 6]), st.sampled_from(FAULT_TYPES))
+    step = st.builds(Step, index, hours, consumed, fault | fault | st.none(), index, st.sampled_from([*_COMPRESS]))
     steps = [draw(step) for _ in range(draw(st.integers(0, 6)))]
-    return Plan(event_id, limited, buffer, sent, steps)
+    return Plan(event_id, limited, buffer, plan_batches, steps)
 
 
 class Queue:
@@ -149,7 +149,7 @@ class Queue:
 
 
 class World:
-    """The stores that several processes of the receiver share, and a clock."""
+    """The stores that several processes of the receiver share, and their clock."""
 
     def __init__(self, plan: Plan) -> None:
         timestamp = {"field": "at", **(LIMITS if plan.limited else {})}
@@ -186,16 +186,16 @@ class World:
             if not outcome.failure:
                 self.queue.waiting.discard(int(outcome.message_id))
 
-    def take(self, step: Step) -> None:
+    def run_step(self, step: Step) -> None:
         self.clock.pass_by(hours=step.hours)
         batch, other = self.plan.batches[step.number], self.plan.batches[step.other]
         if not step.consumed:
-            process = Process(step.trouble, meanwhile=lambda: self.send(other, Process()))
+            process = Process(step.fault, meanwhile=lambda: self.send(other, Process()))
             self.send(batch, process, step.encoding)
             return
         self.send(batch, Process())
         waiting = sorted(self.queue.waiting)
-        self.consume(waiting, Process(step.trouble, meanwhile=lambda: self.consume(waiting[step.other :], Process())))
+        self.consume(waiting, Process(step.fault, meanwhile=lambda: self.consume(waiting[step.other :], Process())))
 
     def finish(self) -> None:
         """Send the batches without an answer again, and deliver the messages in the queue."""
@@ -225,41 +225,48 @@ class World:
     def read(self) -> dict[EventKey, int]:
         return read_once(self.store, self.source, key=self.plan.event_id or "count", value="count")
 
-    def expected(self, sent: Sequence[Batch]) -> dict[EventKey, set[int]]:
+    def expected(self, pushed_batches: Sequence[Batch]) -> dict[EventKey, set[int]]:
         expected, rejected = defaultdict[EventKey, set[int]](set), rejected_indexes(self.store)
-        for batch in sent:
+        for batch in pushed_batches:
             tried, indexes = self.tried[batch.batch_id], rejected[batch.batch_id]
             by_id, limited = self.plan.event_id is not None, self.plan.limited
             for key, numbers in expected_events(
-                batch.events, limited=limited, tried=tried, rejected=indexes, by_id=by_id
+                batch.events, limited=limited, received_at_candidates=tried, rejected=indexes, by_id=by_id
             ).items():
                 expected[key] |= numbers
         return expected
 
 
-@pytest.mark.parametrize("kind", FAULT_TYPES)
+@pytest.mark.parametrize("fault_type", FAULT_TYPES)
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("event_id", [None, "id"])
-def test_trouble_at_any_write_loses_nothing_and_doubles_nothing(kind, limited, event_id):
-    """Of two batches, which share events if these have ids, one has the trouble; each of them may overtake it."""
+def test_a_fault_at_any_write_loses_and_duplicates_no_event(fault_type, limited, event_id):
+    """One of two batches has the fault, and either may overtake it; they share events if the events have ids."""
     times = [RECEIVED - timedelta(hours=2), RECEIVED - timedelta(hours=3), RECEIVED - AGE + SOON]
-    right = [make_event(n, "abcabd"[n], at) for n, at in enumerate([*times, *times])]
+    valid = [make_event(n, "abcabd"[n], at) for n, at in enumerate([*times, *times])]
     future = make_event(6, "a", RECEIVED + FUTURE + SOON)
-    wrong = make_event(7, "a", RECEIVED, fault={"count": "many"})
-    sent = [make_batch([*right[:3], wrong, future]), make_batch([*(right[1:3] if event_id else []), *right[3:]])]
+    invalid = make_event(7, "a", RECEIVED, fault={"count": "many"})
+    pushed_batches = [
+        make_batch([*valid[:3], invalid, future]),
+        make_batch([*(valid[1:3] if event_id else []), *valid[3:]]),
+    ]
     for buffer, consumed in (("none", False), ("queue", False), ("queue", True)):
-        for other in (0, 1) if kind == "is overtaken" else (0,):
+        for other in (0, 1) if fault_type == "is overtaken" else (0,):
             for write in range(1, 7):
                 step = Step(
-                    number=int(not limited), hours=0, consumed=consumed, trouble=WriteFault(write, kind), other=other
+                    number=int(not limited),
+                    hours=0,
+                    consumed=consumed,
+                    fault=WriteFault(write, fault_type),
+                    other=other,
                 )
-                run(Plan(event_id, limited, buffer, sent, [step]))
+                run(Plan(event_id, limited, buffer, pushed_batches, [step]))
 
 
 @pytest.mark.parametrize("buffer", ["none", "queue"])
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
-def test_what_is_pushed_is_read_once(buffer, data):
+def test_every_pushed_event_is_read_once(buffer, data):
     world = run(data.draw(plans(buffer)))
     world.repeat()
     world.check()
@@ -268,7 +275,7 @@ def test_what_is_pushed_is_read_once(buffer, data):
 def run(plan: Plan) -> World:
     world = World(plan)
     for step in plan.steps:
-        world.take(step)
+        world.run_step(step)
     world.finish()
     world.check()
     return world

@@ -39,7 +39,7 @@ def keys():
 
 @pytest.fixture(scope="module")
 def transport():
-    """One for all tests: creating one takes longer than most of them."""
+    """Share one transport among all tests: creating one takes longer than most of them."""
     with httpx.HTTPTransport() as transport:
         yield transport
 
@@ -52,7 +52,7 @@ def issuer(keys):
 
 
 class World:
-    """Tokens verified with an issuer's keys, and a clock that a test sets."""
+    """Tokens verified with an issuer's keys, at a time that a test sets."""
 
     def __init__(self, issuer, keys, transport):
         self.issuer, self.keys, self.now, self.refused = issuer, keys, 1000.0, []
@@ -60,7 +60,7 @@ class World:
         self.tokens = JwtTokens(published, audience=AUDIENCE, on_refused=self.refused.append)
 
     def claims(self, **changes):
-        """The claims of a good token; a change to None leaves one out."""
+        """Return the claims of a valid token; a change to None removes a claim."""
         now = int(time.time())
         claims = {
             "iss": self.issuer.url,
@@ -78,7 +78,7 @@ class World:
         return self.issuer.token(key, self.claims(**changes), algorithm=algorithm, kid=kid, **(header or {}))
 
     def reason(self, token):
-        """Why the token is not taken."""
+        """Return the reason why the token is refused."""
         assert self.tokens.find(token) is None
         (reason,) = self.refused
         assert not any(part in reason for part in token.split(".") if len(part) > 3)
@@ -92,13 +92,13 @@ def world(issuer, keys, transport):
 
 
 def segment(value):
-    text = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
+    body = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return base64.urlsafe_b64encode(body).rstrip(b"=").decode()
 
 
-class TestRight:
+class TestValidTokens:
     @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
-    def test_each_signature_algorithm(self, world, algorithm):
+    def test_each_signature_algorithm_is_accepted(self, world, algorithm):
         token = world.token(algorithm, exp=2_000_000_000)
         grant = world.tokens.find(token)
         assert (grant.partner, grant.sources) == ("client-7", {"things"})
@@ -122,11 +122,11 @@ class TestRight:
             ({"iat": 1_600_000_000, "jti": "7", "scope": "push", "azp": "x"}, "client-7", {"things"}),
         ],
     )
-    def test_claims(self, world, claims, partner, sources):
+    def test_claims_set_partner_and_sources(self, world, claims, partner, sources):
         grant = world.tokens.find(world.token(**claims))
         assert (grant.partner, grant.sources) == (partner, sources)
 
-    def test_clocks_may_differ_by_half_a_minute(self, world):
+    def test_times_may_differ_by_half_a_minute(self, world):
         now = int(time.time())
         assert world.tokens.find(world.token(exp=now - 15))
         assert world.tokens.find(world.token(nbf=now + 15))
@@ -134,12 +134,12 @@ class TestRight:
         assert "expired" in world.reason(world.token(exp=now - 31))
         assert "not yet valid" in world.reason(world.token(nbf=now + 60))
 
-    def test_an_issuer_whose_name_ends_in_a_slash(self, world):
+    def test_an_issuer_whose_name_ends_in_a_slash_is_accepted(self, world):
         world.issuer.name = f"{world.issuer.url}/"
         assert world.tokens.find(world.token(iss=world.issuer.name))
 
 
-class TestWrong:
+class TestInvalidTokens:
     @pytest.mark.parametrize(
         ("claims", "reason"),
         [
@@ -168,35 +168,35 @@ class TestWrong:
             ({"slackwater_sources": ["things", 7]}, "neither an array of names nor *"),
         ],
     )
-    def test_claims(self, world, claims, reason):
-        # Signed by hand: a token's maker would not sign some of these.
+    def test_invalid_claims_are_refused(self, world, claims, reason):
+        # Signed by hand: a JWT library would not sign some of these.
         header = {"alg": "RS256", "kid": "rs256"}
         signed = f"{segment(header)}.{segment(world.claims(**claims))}"
         signature = signature_of(world.keys["RS256"], signed)
         assert reason in world.reason(f"{signed}.{segment(signature)}")
 
-    def test_a_signature_by_another_key(self, world):
+    def test_a_signature_by_another_key_is_refused(self, world):
         assert "Signature" in world.reason(world.token(key=world.keys["other"]))
 
-    def test_claims_that_were_changed(self, world):
+    def test_changed_claims_are_refused(self, world):
         header, _, signature = world.token().split(".")
         forged = segment(world.claims(slackwater_sources="*"))
         assert "Signature" in world.reason(f"{header}.{forged}.{signature}")
 
     @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", ""])
     @pytest.mark.parametrize("signature", ["", "AAAA"])
-    def test_no_signature(self, world, algorithm, signature):
+    def test_a_missing_signature_is_refused(self, world, algorithm, signature):
         header = segment({"alg": algorithm, "kid": "rs256"})
         assert "alg" in world.reason(f"{header}.{segment(world.claims())}.{signature}")
 
     @pytest.mark.parametrize("encoding", ["pem", "der", "jwk"])
     @pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512", "RS256"])
-    def test_the_public_key_as_a_shared_secret(self, world, algorithm, encoding):
+    def test_the_public_key_is_not_accepted_as_a_shared_secret(self, world, algorithm, encoding):
         public = world.keys["RS256"].public_key()
-        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        public_format = serialization.PublicFormat.SubjectPublicKeyInfo
         secret = {
-            "pem": public.public_bytes(serialization.Encoding.PEM, form),
-            "der": public.public_bytes(serialization.Encoding.DER, form),
+            "pem": public.public_bytes(serialization.Encoding.PEM, public_format),
+            "der": public.public_bytes(serialization.Encoding.DER, public_format),
             "jwk": json.dumps(world.issuer.keys[0]).encode(),
         }[encoding]
         signed = f"{segment({'alg': algorithm, 'kid': 'rs256'})}.{segment(world.claims())}"
@@ -217,28 +217,28 @@ class TestWrong:
                 signature = hmac.new(secret, signed.encode(), hashlib.sha256).digest()
                 assert world.reason(f"{signed}.{segment(signature)}") == "the issuer has no key with that kid"
 
-    def test_a_key_of_another_algorithm(self, world):
+    def test_a_key_of_another_algorithm_is_refused(self, world):
         assert "alg" in world.reason(world.token("RS256", kid="es256"))
         assert "alg" in world.reason(world.token("ES256", kid="rs256"))
         header = segment({"alg": "PS256", "kid": "rs256"})
         assert "alg" in world.reason(f"{header}.{segment(world.claims())}.AAAA")
 
-    def test_a_key_for_encryption(self, world):
+    def test_a_key_for_encryption_is_refused(self, world):
         world.issuer.keys[0]["use"] = "enc"
         assert world.reason(world.token()) == "the issuer has no key with that kid"
 
-    def test_a_key_that_is_too_short(self, world):
+    def test_a_too_short_key_is_refused(self, world):
         short = rsa.generate_private_key(public_exponent=65537, key_size=1024)  # noqa: S505 - that is the point
         world.issuer.keys.append(public_jwk("RS256", short, "short"))
         with pytest.warns(match="1024"):
             token = world.token(key=short, kid="short")
         assert "1024" in world.reason(token)
 
-    def test_a_key_that_comes_with_the_token(self, world):
+    def test_a_key_in_the_token_is_refused(self, world):
         own = {"jwk": public_jwk("RS256", world.keys["other"], "rs256"), "jku": "http://127.0.0.1:9/keys"}
         assert "Signature" in world.reason(world.token(key=world.keys["other"], header=own))
 
-    def test_no_key_is_named(self, world):
+    def test_a_token_without_a_key_id_is_refused(self, world):
         signed = f"{segment({'alg': 'RS256'})}.{segment(world.claims())}"
         token = f"{signed}.{segment(signature_of(world.keys['RS256'], signed))}"
         assert world.reason(token) == "its header names no key (kid)"
@@ -262,7 +262,7 @@ class TestWrong:
         ],
         ids=range(12),
     )
-    def test_malformed_tokens(self, world, token):
+    def test_malformed_tokens_are_refused(self, world, token):
         assert world.reason(token)
 
 
@@ -270,19 +270,19 @@ def signature_of(key, signed):
     return RSAAlgorithm(RSAAlgorithm.SHA256).sign(signed.encode(), key)
 
 
-class TestKeys:
-    def fetches(self, world):
-        found = world.issuer.requested.count("keys")
-        assert world.issuer.requested == ["openid-configuration", "keys"] * found
-        return found
+class TestIssuerKeys:
+    def key_fetches(self, world):
+        count = world.issuer.requested.count("keys")
+        assert world.issuer.requested == ["openid-configuration", "keys"] * count
+        return count
 
-    def test_they_are_fetched_once_in_ten_minutes(self, world):
+    def test_keys_are_fetched_once_in_ten_minutes(self, world):
         token = world.token()
         assert world.issuer.requested == []
-        for passing, fetches in ((0, 1), (599.999, 1), (0.001, 2), (599, 2)):
-            world.now += passing
+        for seconds, key_fetches in ((0, 1), (599.999, 1), (0.001, 2), (599, 2)):
+            world.now += seconds
             assert world.tokens.find(token)
-            assert self.fetches(world) == fetches
+            assert self.key_fetches(world) == key_fetches
 
     def test_a_withdrawn_key_is_valid_for_ten_minutes_more_at_most(self, world):
         token = world.token()
@@ -298,29 +298,29 @@ class TestKeys:
         world.issuer.keys = [public_jwk("RS256", world.keys["other"], "next")]
         world.now += 60
         assert world.tokens.find(world.token(key=world.keys["other"], kid="next"))
-        assert self.fetches(world) == 2
+        assert self.key_fetches(world) == 2
         assert world.reason(world.token()) == "the issuer has no key with that kid"
-        assert self.fetches(world) == 2
+        assert self.key_fetches(world) == 2
 
-    def test_invented_key_ids_do_not_make_us_hammer_the_issuer(self, world):
+    def test_invented_key_ids_cause_few_requests_to_the_issuer(self, world):
         good = world.token()
         for second in range(300):
             assert world.tokens.find(world.token("EdDSA", kid=f"invented-{second}")) is None
             assert world.tokens.find(good)
             world.now += 1
-        assert self.fetches(world) == 5
+        assert self.key_fetches(world) == 5
 
     def test_unknown_keys_are_refused_without_a_request_within_the_minute(self, world):
         assert world.tokens.find(world.token())
         world.now += 59.999
         assert world.reason(world.token(kid="unknown")) == "the issuer has no key with that kid"
-        assert self.fetches(world) == 1
+        assert self.key_fetches(world) == 1
         world.now += 0.001
         world.reason(world.token(kid="unknown"))
-        assert self.fetches(world) == 2
+        assert self.key_fetches(world) == 2
 
     @pytest.mark.parametrize(
-        ("path", "status", "body", "told"),
+        ("path", "status", "body", "message"),
         [
             (".well-known/openid-configuration", 500, b"", "answered 500"),
             (".well-known/openid-configuration", 302, b"", "answered 302"),
@@ -339,27 +339,29 @@ class TestKeys:
             ("keys", 200, b'{"keys": [{"kty": "RSA", "kid": "rs256"}]}', "not a set of keys"),
         ],
     )
-    def test_invalid_answers_of_the_issuer_say_nothing_about_a_token(self, world, path, status, body, told):
+    def test_an_invalid_response_of_the_issuer_is_an_error_and_does_not_refuse_the_token(
+        self, world, path, status, body, message
+    ):
         if isinstance(body, dict):
             body = json.dumps({"issuer": world.issuer.url, **body}).encode()
         world.issuer.answers[f"/realms/partners/{path}"] = (status, body)
         with pytest.raises(PartnerError) as failed:
             world.tokens.find(world.token())
         assert str(failed.value).startswith(f"the keys of {world.issuer.url} cannot be read: ")
-        assert told in str(failed.value)
+        assert message in str(failed.value)
         assert world.refused == []
 
     def test_no_connection_stays_open_while_a_function_is_frozen(self):
-        asked = []
+        connection_headers = []
 
         def answer(request):
-            asked.append(request.headers["connection"])
+            connection_headers.append(request.headers["connection"])
             document = {"issuer": "https://i.example", "jwks_uri": "https://i.example/keys"}
             return httpx.Response(200, json=document)
 
         with pytest.raises(PartnerError, match="not a set of keys"):
             IssuerKeys("https://i.example", transport=httpx.MockTransport(answer)).find("rs256")
-        assert asked == ["close", "close"]
+        assert connection_headers == ["close", "close"]
 
     def test_keys_of_an_https_issuer_are_fetched_by_https(self):
         document = {"issuer": "https://i.example", "jwks_uri": "http://i.example/keys"}
@@ -367,14 +369,14 @@ class TestKeys:
         with pytest.raises(PartnerError, match="`jwks_uri` is not an https URL"):
             IssuerKeys("https://i.example", transport=transport).find("rs256")
 
-    def test_a_failing_issuer_is_asked_again_after_ten_seconds(self, world):
+    def test_a_failing_issuer_is_requested_again_after_ten_seconds(self, world):
         down = {f"/realms/partners/{path}": (503, b"") for path in (".well-known/openid-configuration",)}
         world.issuer.answers = dict(down)
-        for passing, asked in ((0, 1), (0, 1), (9.999, 1), (0.001, 2)):
-            world.now += passing
+        for seconds, requests in ((0, 1), (0, 1), (9.999, 1), (0.001, 2)):
+            world.now += seconds
             with pytest.raises(PartnerError, match="answered 503"):
                 world.tokens.find(world.token())
-            assert world.issuer.requested == ["openid-configuration"] * asked
+            assert world.issuer.requested == ["openid-configuration"] * requests
         world.issuer.answers.clear()
         world.now += 9
         with pytest.raises(PartnerError):
@@ -398,7 +400,7 @@ class TestKeys:
         with pytest.raises(PartnerError):
             world.tokens.find(good)
 
-    def test_an_unreachable_issuer(self, keys, transport):
+    def test_an_unreachable_issuer_is_an_error(self, keys, transport):
         with Issuer() as gone:
             pass
         world = World(gone, keys, transport)
@@ -420,7 +422,7 @@ class TestKeys:
 
 
 class TestApi:
-    """The answers to partners."""
+    """Responses to partners."""
 
     SOURCES = {name: a_source(source=name) for name in ("things", "others")}
 
@@ -440,19 +442,19 @@ class TestApi:
 
         return post
 
-    def test_the_format_of_a_token_decides_where_it_is_looked_up(self, world, post):
+    def test_the_format_of_a_token_selects_where_it_is_looked_up(self, world, post):
         assert post("own").status == 202
         assert world.issuer.requested == []
         assert post(world.token()).status == 202
         assert [post(token).status for token in ("x.y", "x", "a.b.c.d")] == [401, 401, 401]
         assert len(world.issuer.requested) == 2
 
-    def test_a_source_that_is_not_in_the_claim(self, world, post):
+    def test_a_source_that_is_not_in_the_claim_is_forbidden(self, world, post):
         assert post(world.token(), "others").status == 403
         assert post(world.token(slackwater_sources=None)).status == 403
         assert post(world.token(slackwater_sources="*"), "others").status == 202
 
-    def test_the_answer_is_the_same_for_every_fault_of_a_token(self, world, post):
+    def test_the_response_is_the_same_for_every_invalid_token(self, world, post):
         answers = [
             post(token)
             for token in (
@@ -484,7 +486,7 @@ class TestApi:
 class TestHandler:
     @pytest.fixture
     def call(self, world, monkeypatch):
-        """The function, told of the issuer by its environment; its logs are kept."""
+        """Return a call of the function; its environment names the issuer, and its logs are recorded."""
         environment = {
             "RAW_BUCKET": "raw",
             "RAW_DATABASE": "raw",
@@ -519,7 +521,7 @@ class TestHandler:
         assert call(world.token()) == (202, None)
         assert call("own") == (401, "Bearer")
 
-    def test_the_log_has_the_reason_of_a_refusal_and_not_the_token(self, world, call):
+    def test_the_log_contains_the_reason_of_a_refusal_but_not_the_token(self, world, call):
         token = world.token(aud="other")
         assert call(token) == (401, "Bearer")
         logged = [json.loads(line) for line in self.logs.getvalue().splitlines()]
@@ -527,7 +529,7 @@ class TestHandler:
         assert {line["correlation_id"] for line in logged} == {"request-1"}
         assert not any(part in self.logs.getvalue() for part in token.split("."))
 
-    def test_while_the_issuer_fails_the_answer_asks_for_a_retry(self, world, call):
+    def test_while_the_issuer_fails_the_response_requests_a_retry(self, world, call):
         world.issuer.answers["/realms/partners/keys"] = (500, b"")
         token = world.token()
         assert call(token) == (503, None)
@@ -535,11 +537,11 @@ class TestHandler:
         assert not any(part in self.logs.getvalue() for part in token.split("."))
 
     def test_without_an_issuer_a_json_web_token_is_unknown(self, world):
-        asked = []
+        looked_up = []
 
         class Table:
             def get_item(self, **call):
-                asked.append(call["Key"]["token_hash"]["S"])
+                looked_up.append(call["Key"]["token_hash"]["S"])
                 return {}
 
         with pytest.MonkeyPatch.context() as patch:
@@ -551,7 +553,7 @@ class TestHandler:
             )
         token = world.token()
         assert tokens.find(token) is None
-        assert asked == [hashlib.sha256(token.encode()).hexdigest()]
+        assert looked_up == [hashlib.sha256(token.encode()).hexdigest()]
         assert world.issuer.requested == []
 
 

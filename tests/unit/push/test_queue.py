@@ -68,10 +68,10 @@ class Setup:
         return self.sources[name]
 
     def post(self, *events: object, source: str = "things", body: bytes | None = None, **headers: str) -> ApiResponse:
-        sent = {"authorization": "Bearer good", "content-type": NDJSON}
-        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        request_headers = {"authorization": "Bearer good", "content-type": NDJSON}
+        request_headers |= {name.replace("_", "-"): value for name, value in headers.items()}
         body = "\n".join(map(json.dumps, events)).encode() if body is None else body
-        return self.api.post(PushRequest(source=source, headers=sent, body=body, correlation_id="mine"))
+        return self.api.post(PushRequest(source=source, headers=request_headers, body=body, correlation_id="mine"))
 
     def deliver(self, *indexes: int) -> dict[int, str]:
         """Store the messages with these indexes, or all; return the failures by index."""
@@ -83,17 +83,17 @@ class Setup:
     def objects(self, source: str = "things") -> list[str]:
         return self.store.uris(f"/raw/source={source}/")
 
-    def counted(self, source: str = "things") -> list[dict[str, object]]:
+    def counted_rows(self, source: str = "things") -> list[dict[str, object]]:
         definition = self.sources[source]
         return counted_events(stored_events(self.store, definition), definition.id_column)
 
 
-def event(number: int = 0, hour: int = 12, **more: object) -> dict[str, object]:
-    return {"id": "a", "at": f"2013-03-08T{hour}:00:00Z", "count": number, **more}
+def event(number: int = 0, hour: int = 12, **changes: object) -> dict[str, object]:
+    return {"id": "a", "at": f"2013-03-08T{hour}:00:00Z", "count": number, **changes}
 
 
-class TestAnswer:
-    def test_a_small_body_is_answered_when_the_queue_has_it(self):
+class TestResponse:
+    def test_a_small_body_is_queued_before_the_response(self):
         setup = Setup()
         body = gzip.compress(json.dumps(event()).encode(), mtime=0)
         answer = setup.post(body=body, content_encoding="gzip")
@@ -113,7 +113,7 @@ class TestAnswer:
             correlation_id="mine",
         )
 
-    def test_rejected_events_are_stored_before_the_answer_and_the_others_wait(self):
+    def test_rejected_events_are_stored_before_the_response_and_accepted_events_are_queued(self):
         setup = Setup()
         answer = setup.post(event(), 7, event(1))
         assert (answer.status, answer.body["accepted"]) == (202, 2)
@@ -132,7 +132,7 @@ class TestAnswer:
         assert rejected == list(range(0, 2000, 3))
         assert len(message.rejected) == 250
         assert setup.deliver() == {}
-        assert sorted(row["count"] for row in setup.counted()) == [n for n in range(2000) if n % 3]
+        assert sorted(row["count"] for row in setup.counted_rows()) == [n for n in range(2000) if n % 3]
 
     @pytest.mark.parametrize(
         ("body", "headers", "status"),
@@ -152,28 +152,28 @@ class TestAnswer:
         assert setup.post(body=body, **headers).status == status
         assert not setup.queue.messages
 
-    def test_there_is_no_answer_before_the_queue_has_confirmed(self):
+    def test_there_is_no_response_before_the_queue_confirms(self):
         setup = Setup()
         setup.fuse.left = 0
         with pytest.raises(Crash, match="before send"):
             setup.post(event())
 
-    @pytest.mark.parametrize(("more", "waits"), [(0, True), (1, False)])
-    def test_a_body_that_would_not_fit_a_message_is_stored_at_once(self, more, waits):
+    @pytest.mark.parametrize(("extra_characters", "is_queued"), [(0, True), (1, False)])
+    def test_a_body_that_does_not_fit_in_a_message_is_stored_immediately(self, extra_characters, is_queued):
         setup = Setup()
         setup.post(event(note=""))
         [message] = setup.queue.messages
-        # Three bytes of a body are four of a message.
+        # Base64 turns three bytes of a body into four of a message.
         room = (MAX_MESSAGE_BYTES - len(message)) // 4 * 3
-        answer = setup.post(event(note="x" * (room + 3 * more)))
+        answer = setup.post(event(note="x" * (room + 3 * extra_characters)))
         assert (answer.status, answer.body["accepted"], answer.body["duplicates"]) == (202, 1, 0)
-        assert len(setup.queue.messages) == 1 + waits
-        assert len(setup.objects()) == 1 - waits
+        assert len(setup.queue.messages) == 1 + is_queued
+        assert len(setup.objects()) == 1 - is_queued
         assert max(map(len, setup.queue.messages)) <= MAX_MESSAGE_BYTES
-        again = setup.post(event(note="x" * (room + 3 * more)))
-        assert (again.body["accepted"], again.body["duplicates"]) == ((1, 0) if waits else (0, 1))
+        again = setup.post(event(note="x" * (room + 3 * extra_characters)))
+        assert (again.body["accepted"], again.body["duplicates"]) == ((1, 0) if is_queued else (0, 1))
         setup.deliver()
-        assert len(setup.counted()) == 2
+        assert len(setup.counted_rows()) == 2
 
     def test_a_source_without_buffer_does_not_use_the_queue(self):
         setup = Setup(a_source())
@@ -190,9 +190,9 @@ class TestStore:
         setup.clock.pass_by(minutes=1)
         assert setup.deliver() == {}
         assert (len(setup.objects()), len(setup.objects("others"))) == (2, 1)
-        assert sorted(row["count"] for row in setup.counted()) == list(range(10))
-        assert sorted(row["id"] for row in setup.counted("others")) == [f"b{number}" for number in range(10)]
-        assert {row["_received_at"] for row in setup.counted()} == {RECEIVED}
+        assert sorted(row["count"] for row in setup.counted_rows()) == list(range(10))
+        assert sorted(row["id"] for row in setup.counted_rows("others")) == [f"b{number}" for number in range(10)]
+        assert {row["_received_at"] for row in setup.counted_rows()} == {RECEIVED}
         assert {(source, *partition) for source, partition in setup.partitions.known} == {
             ("things", "2013-03-08", "12"),
             ("things", "2013-03-08", "13"),
@@ -203,17 +203,17 @@ class TestStore:
         setup = Setup()
         batch = setup.post(event(), 7, event()).body["batch_id"]
         setup.deliver()
-        assert sorted(row[GENERATED_ID] for row in setup.counted()) == [f"{batch}-0", f"{batch}-2"]
+        assert sorted(row[GENERATED_ID] for row in setup.counted_rows()) == [f"{batch}-0", f"{batch}-2"]
 
-    def test_an_unreadable_message_fails_alone(self):
+    def test_an_unreadable_message_does_not_fail_others(self):
         setup = Setup()
         setup.post(event())
-        for text in ("", "{}", '{"source": "things"}', setup.queue.messages[0].replace('"body":"', '"body":"%')):
-            setup.queue.messages.append(text)
+        for message in ("", "{}", '{"source": "things"}', setup.queue.messages[0].replace('"body":"', '"body":"%')):
+            setup.queue.messages.append(message)
         failed = setup.deliver()
         assert sorted(failed) == [1, 2, 3, 4]
-        assert all(why.startswith("the message is not a batch of events: ") for why in failed.values())
-        assert len(setup.counted()) == 1
+        assert all(reason.startswith("the message is not a batch of events: ") for reason in failed.values())
+        assert len(setup.counted_rows()) == 1
 
     def test_an_unknown_source_fails_only_its_own_messages(self):
         setup = Setup()
@@ -221,9 +221,9 @@ class TestStore:
         setup.post(event())
         del setup.sources["others"]
         assert setup.deliver() == {0: "no source 'others'"}
-        assert len(setup.counted()) == 1
+        assert len(setup.counted_rows()) == 1
 
-    def test_a_body_that_a_new_definition_refuses_fails_alone(self):
+    def test_a_body_that_a_new_definition_refuses_fails_only_its_own_message(self):
         setup = Setup()
         setup.post(event(1), event(2))
         setup.post(event(3))
@@ -231,7 +231,7 @@ class TestStore:
         failed = setup.deliver()
         assert sorted(failed) == [0]
         assert "more than 1 events: split the batch" in failed[0]
-        assert [row["count"] for row in setup.counted()] == [3]
+        assert [row["count"] for row in setup.counted_rows()] == [3]
 
     def test_an_accepted_event_is_never_rejected_afterwards(self):
         setup = Setup()
@@ -242,17 +242,17 @@ class TestStore:
             0: "only 1 of 2 accepted events fit the current definition of 'things': size: no value, but it is required "
             "(correct the definition, then `slackwater buffer redrive`)"
         }
-        assert [row["count"] for row in setup.counted()] == [3]
+        assert [row["count"] for row in setup.counted_rows()] == [3]
         setup.sources["things"] = THINGS
         assert setup.deliver(0) == {}
-        assert sorted(row["count"] for row in setup.counted()) == [1, 2, 3]
+        assert sorted(row["count"] for row in setup.counted_rows()) == [1, 2, 3]
         assert len(setup.store.uris("/sideline/")) == 1
 
-    def test_an_equal_number_of_accepted_events_may_be_other_events(self):
-        """By the new definition the event that was accepted is rejected, and the other one accepted."""
+    def test_a_definition_that_accepts_other_events_fails_the_message(self):
+        """The new definition rejects the accepted event and accepts the rejected one."""
         american, british = (
-            a_source(push=QUEUE, fields={**FIELDS, "day": {"type": "date", "formats": [form]}})
-            for form in ("%m/%d/%Y", "%d/%m/%Y")
+            a_source(push=QUEUE, fields={**FIELDS, "day": {"type": "date", "formats": [date_format]}})
+            for date_format in ("%m/%d/%Y", "%d/%m/%Y")
         )
         setup = Setup(british)
         answer = setup.post(event(1, day="25/12/2013"), event(2, day="12/25/2013"))
@@ -264,7 +264,7 @@ class TestStore:
         assert not setup.objects()
         setup.sources["things"] = british
         assert setup.deliver() == {}
-        assert [row["count"] for row in setup.counted()] == [1]
+        assert [row["count"] for row in setup.counted_rows()] == [1]
 
     def test_a_rejected_event_is_never_stored_afterwards(self):
         setup = Setup(a_source(push=QUEUE, fields={**FIELDS, "size": {"type": "double", "required": True}}))
@@ -272,7 +272,10 @@ class TestStore:
         fields = {**FIELDS, "good": {"type": "boolean"}}
         setup.sources["things"] = a_source(push=QUEUE, fields=fields)
         assert setup.deliver() == {}
-        assert [(row["count"], row[GENERATED_ID]) for row in setup.counted()] == [(2, f"{batch}-1"), (4, f"{batch}-4")]
+        assert [(row["count"], row[GENERATED_ID]) for row in setup.counted_rows()] == [
+            (2, f"{batch}-1"),
+            (4, f"{batch}-4"),
+        ]
         [uri] = setup.store.uris("/sideline/")
         assert [json.loads(line)["index"] for line in setup.store.get(uri).splitlines()] == [0, 2, 3]
 
@@ -283,18 +286,18 @@ class TestStore:
         setup.post(event(3), source="others")
         put_new = setup.store.put_new
 
-        def refusing(uri: str, body: bytes, **more: object) -> bool:
+        def failing_put_new(uri: str, body: bytes, **options: object) -> bool:
             if "source=others" in uri:
                 raise CloudError(f"could not write {uri}")
-            return put_new(uri, body, **more)
+            return put_new(uri, body, **options)
 
-        setup.store.put_new = refusing
+        setup.store.put_new = failing_put_new
         failed = setup.deliver()
         assert sorted(failed) == [0, 2]
-        assert all(why.startswith("could not write s3://raw/raw/source=others/") for why in failed.values())
-        assert [row["count"] for row in setup.counted()] == [2]
+        assert all(reason.startswith("could not write s3://raw/raw/source=others/") for reason in failed.values())
+        assert [row["count"] for row in setup.counted_rows()] == [2]
 
-    def test_batches_of_a_source_that_is_not_buffered_any_more_are_stored_one_by_one(self):
+    def test_batches_of_a_source_that_is_no_longer_buffered_are_stored_one_by_one(self):
         setup = Setup()
         for number in range(3):
             setup.post(event(number))
@@ -302,20 +305,20 @@ class TestStore:
         setup.deliver(0, 1)
         setup.deliver(1, 2)
         setup.deliver()
-        assert sorted(row["count"] for row in setup.counted()) == [0, 1, 2]
+        assert sorted(row["count"] for row in setup.counted_rows()) == [0, 1, 2]
         assert len(setup.objects()) == 3
 
-    def test_no_more_is_joined_than_fits_in_memory(self, monkeypatch):
+    def test_joined_batches_fit_in_memory(self, monkeypatch):
         setup = Setup()
         for number in range(9):
             setup.post(event(number, note="x" * 1000))
         monkeypatch.setattr(queue, "JOINED_BYTES", 6000)
         setup.deliver()
         assert len(setup.objects()) == 3
-        assert sorted(row["count"] for row in setup.counted()) == list(range(9))
+        assert sorted(row["count"] for row in setup.counted_rows()) == list(range(9))
 
-    def test_the_expanded_size_of_a_body_counts(self, monkeypatch):
-        """Ignored fields have been in memory, too."""
+    def test_the_expanded_size_of_a_body_counts_towards_the_memory_limit(self, monkeypatch):
+        """Ignored fields use memory, too."""
         setup = Setup(a_source(push=QUEUE, unknown_fields="ignore"))
         for number in range(9):
             body = json.dumps(event(number, note="x" * 2000)).encode()
@@ -324,7 +327,7 @@ class TestStore:
         setup.deliver()
         assert len(setup.objects()) == 3
 
-    def test_bodies_that_wait_to_be_joined_are_not_in_memory(self):
+    def test_queued_bodies_are_not_held_in_memory_before_they_are_joined(self):
         """Storing ten takes no more memory than storing one, though all become one object."""
         setup = Setup(a_source(push=QUEUE, unknown_fields="ignore"), expanded_bytes=1_000_000)
         for number in range(11):
@@ -344,48 +347,48 @@ class TestStore:
 
 @st.composite
 def histories(draw):
-    """Bodies of events, each with how often it is sent; then invocations: messages, writes let through, answered."""
+    """Return the sizes of bodies, how often each is sent, and invocations: messages, allowed writes, answered."""
     sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=8))
-    sent = [draw(st.integers(1, 2)) for _ in sizes]
-    message = st.integers(0, sum(sent) - 1)
+    send_counts = [draw(st.integers(1, 2)) for _ in sizes]
+    message = st.integers(0, sum(send_counts) - 1)
     writes, answered = st.integers(0, 5), st.sampled_from([True, True, False])
     invocation = st.tuples(st.lists(message, min_size=1, unique=True), writes, answered)
-    return sizes, sent, draw(st.lists(invocation, max_size=6)), draw(st.randoms(use_true_random=False))
+    return sizes, send_counts, draw(st.lists(invocation, max_size=6)), draw(st.randoms(use_true_random=False))
 
 
 @settings(max_examples=40, deadline=None)
 @given(history=histories())
 @pytest.mark.parametrize("source", [THINGS, OTHERS], ids=["own ids", "the partner's ids"])
-def test_each_event_counts_once_whatever_the_queue_and_the_function_do(source, history):
+def test_each_event_is_stored_once_after_repeated_and_interrupted_deliveries(source, history):
     """Bodies are compressed or not; messages are grouped in any way, delivered again, and interrupted anywhere."""
-    sizes, sent, invocations, random = history
+    sizes, send_counts, invocations, random = history
     setup, numbers = Setup(), iter(range(100))
-    # A third of the events of an hour share an id, which only the partner's ids make one event.
+    # A third of the events of an hour share an id; they are one event only if the source uses the partner's ids.
     bodies = [[next(numbers) for _ in range(size)] for size in sizes]
-    posts = [body for body, times in zip(bodies, sent, strict=True) for _ in range(times)]
+    posts = [body for body, times in zip(bodies, send_counts, strict=True) for _ in range(times)]
     random.shuffle(posts)
     for body in posts:
         setup.clock.pass_by(seconds=1)
-        text = "\n".join(json.dumps(event(n, 12 + n % 2, id=shared_id(n))) for n in body).encode()
-        packed, how = random.choice([(text, {}), (gzip.compress(text), {"content_encoding": "gzip"})])
-        answer = setup.post(body=packed, source=source.source, **how)
+        lines = "\n".join(json.dumps(event(n, 12 + n % 2, id=shared_id(n))) for n in body).encode()
+        payload, headers = random.choice([(lines, {}), (gzip.compress(lines), {"content_encoding": "gzip"})])
+        answer = setup.post(body=payload, source=source.source, **headers)
         assert answer.body["accepted"] == len(body)
-    left = set(range(len(posts)))
+    waiting = set(range(len(posts)))
     for messages, writes, answered in invocations:
         setup.fuse.left = writes
         failed = setup.deliver(*messages)
-        left -= set(messages) - set(failed) if answered else set()
+        waiting -= set(messages) - set(failed) if answered else set()
     setup.fuse.left = None
-    if left:
-        assert setup.deliver(*sorted(left)) == {}
-    found = [row["count"] for row in setup.counted(source.source)]
+    if waiting:
+        assert setup.deliver(*sorted(waiting)) == {}
+    numbers_read = [row["count"] for row in setup.counted_rows(source.source)]
     if source is THINGS:
-        assert sorted(found) == list(range(sum(sizes)))
+        assert sorted(numbers_read) == list(range(sum(sizes)))
     else:
         every = {(n % 2, shared_id(n)) for body in bodies for n in body}
-        assert sorted((n % 2, shared_id(n)) for n in found) == sorted(every)
+        assert sorted((n % 2, shared_id(n)) for n in numbers_read) == sorted(every)
     registered = {(date, hour) for of, (date, hour) in setup.partitions.known if of == source.source}
-    assert registered == {("2013-03-08", f"{12 + n % 2}") for n in found}
+    assert registered == {("2013-03-08", f"{12 + n % 2}") for n in numbers_read}
 
 
 def shared_id(number: int) -> str:
@@ -413,10 +416,10 @@ class TestHandler:
         del setup.sources["others"]
         answer = self.handle(setup)
         assert sorted(answer) == ["batchItemFailures"]
-        assert sorted(one["itemIdentifier"] for one in answer["batchItemFailures"]) == ["m1", "m2"]
+        assert sorted(failure["itemIdentifier"] for failure in answer["batchItemFailures"]) == ["m1", "m2"]
         logged = {line["message_id"]: line for line in map(json.loads, self.logs.getvalue().splitlines())}
-        told = {name: (line["message"], line["level"], line["correlation_id"]) for name, line in logged.items()}
-        assert told == {
+        log_entries = {name: (line["message"], line["level"], line["correlation_id"]) for name, line in logged.items()}
+        assert log_entries == {
             "m0": ("batch stored", "INFO", "mine"),
             "m1": ("batch not stored", "ERROR", "mine"),
             "m2": ("batch not stored", "ERROR", "m2"),

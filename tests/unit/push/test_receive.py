@@ -71,7 +71,7 @@ class TestEvents:
         assert len(uri.rpartition("/")[2]) == 32 + len(".parquet")
 
     @pytest.mark.parametrize(
-        ("sent", "reason"),
+        ("pushed", "reason"),
         [
             ({"id": "a"}, "at: no value, but every event needs a timestamp"),
             ({"id": "a", "at": None}, "at: no value, but every event needs a timestamp"),
@@ -91,12 +91,12 @@ class TestEvents:
             (7, "an event is a JSON object, not a number (7)"),
         ],
     )
-    def test_reasons(self, sent, reason):
+    def test_a_rejected_event_is_stored_with_its_reason(self, pushed, reason):
         setup = Setup()
-        result = setup.push([event(), sent])
+        result = setup.push([event(), pushed])
         assert result.accepted == 1
         assert [(item.index, item.reason) for item in result.rejected] == [(1, reason)]
-        (record,) = setup.sidelined()
+        (record,) = setup.reject_records()
         assert record.pop("rule") in set(RejectionRule)
         assert record == {
             "index": 1,
@@ -104,23 +104,23 @@ class TestEvents:
             "reason": reason,
             "batch_id": result.batch_id,
             "origin": "push:acme",
-            "text": json.dumps(sent),
+            "text": json.dumps(pushed),
         }
         assert len(setup.rows()) == 1
 
     @pytest.mark.parametrize(
-        "text",
+        "line",
         [
             '{"id":"a","at":"2013-03-08T12:00:00Z","size":NaN}',
             '{"id":"a","at":"2013-03-08T12:00:00Z","new":[-Infinity]}',
         ],
     )
-    def test_nan_and_infinity_are_rejected(self, text):
+    def test_nan_and_infinity_are_rejected(self, line):
         setup = Setup()
-        result = setup.push(f"{json.dumps(event())}\n{text}".encode())
+        result = setup.push(f"{json.dumps(event())}\n{line}".encode())
         assert result.accepted == 1
         assert "finite" in result.rejected[0].reason or "NaN or Infinity" in result.rejected[0].reason
-        assert setup.sidelined()[0]["text"] == text
+        assert setup.reject_records()[0]["text"] == line
 
     def test_null_values_are_null_and_optional_fields_may_be_missing(self):
         setup = Setup()
@@ -134,7 +134,7 @@ class TestEvents:
 
 
 class TestPartitions:
-    def test_each_event_goes_to_its_own_hour_utc(self):
+    def test_each_event_is_stored_in_its_utc_hour(self):
         setup = Setup()
         times = [
             "2013-03-08T12:59:59.999999Z",
@@ -145,8 +145,8 @@ class TestPartitions:
             "9999-12-31T23:59:59Z",
         ]
         setup.push([event(at, id=str(n)) for n, at in enumerate(times)])
-        places = sorted(uri.rpartition("/")[0].partition("things/")[2] for uri in setup.store.uris("/raw/source="))
-        assert places == [
+        partitions = sorted(uri.rpartition("/")[0].partition("things/")[2] for uri in setup.store.uris("/raw/source="))
+        assert partitions == [
             "date=0001-01-01/hour=00",
             "date=1969-12-31/hour=23",
             "date=2013-03-08/hour=12",
@@ -171,23 +171,23 @@ class TestPartitions:
 
     @settings(deadline=None, max_examples=30)
     @given(st.permutations(range(6)))
-    def test_events_of_an_hour_keep_their_order(self, places):
-        events = [event(f"2013-03-08T{12 + place % 2}:00:00Z", id=str(place)) for place in places]
-        found = split_by_hour(check_events(events, SOURCE, received_at=RECEIVED).table)
-        ids = [part.table["id"].to_pylist() for part in found.parts()]
-        assert ids == [[str(place) for place in places if place % 2 == hour] for hour in (0, 1)]
-        assert [partition.hour for partition in found.partitions] == ["12", "13"]
+    def test_events_of_an_hour_keep_their_order(self, indexes):
+        events = [event(f"2013-03-08T{12 + index % 2}:00:00Z", id=str(index)) for index in indexes]
+        hours = split_by_hour(check_events(events, SOURCE, received_at=RECEIVED).table)
+        ids = [part.table["id"].to_pylist() for part in hours.parts()]
+        assert ids == [[str(index) for index in indexes if index % 2 == hour] for hour in (0, 1)]
+        assert [partition.hour for partition in hours.partitions] == ["12", "13"]
 
-    def test_without_accepted_events_there_is_no_partition(self):
-        found = split_by_hour(check_events([], SOURCE, received_at=RECEIVED).table)
-        assert (list(found.partitions), list(found.parts())) == ([], [])
-        assert found.table.schema == event_schema(SOURCE)
+    def test_a_batch_without_accepted_events_has_no_partition(self):
+        hours = split_by_hour(check_events([], SOURCE, received_at=RECEIVED).table)
+        assert (list(hours.partitions), list(hours.parts())) == ([], [])
+        assert hours.table.schema == event_schema(SOURCE)
 
     def test_equal_events_are_stored_as_equal_bytes(self):
-        one, other = Setup(), Setup()
-        for setup in (one, other):
-            setup.push([event(f"2013-03-08T{place % 3}1:00:00Z", id=str(place)) for place in range(30)])
-        assert one.store.objects == other.store.objects
+        first, second = Setup(), Setup()
+        for setup in (first, second):
+            setup.push([event(f"2013-03-08T{index % 3}1:00:00Z", id=str(index)) for index in range(30)])
+        assert first.store.objects == second.store.objects
 
     def test_an_object_has_statistics_of_its_event_times(self):
         table = split_by_hour(
@@ -195,8 +195,8 @@ class TestPartitions:
         ).table
         footer = pq.read_metadata(io.BytesIO(encode_parquet(table)))
         assert footer.num_row_groups == 1
-        found = footer.row_group(0).column(table.column_names.index("_event_time")).statistics
-        assert (found.min, found.max) == (
+        statistics = footer.row_group(0).column(table.column_names.index("_event_time")).statistics
+        assert (statistics.min, statistics.max) == (
             datetime(2013, 3, 8, 12, tzinfo=UTC),
             datetime(2013, 3, 8, 12, 30, tzinfo=UTC),
         )
@@ -205,7 +205,7 @@ class TestPartitions:
 class TestRetries:
     EVENTS = [event(f"2013-03-08T{hour:02d}:00:00Z", id=str(hour)) for hour in range(12)] + [{"id": "bad"}]
 
-    def test_the_same_batch_again_writes_nothing(self):
+    def test_a_repeated_batch_writes_nothing(self):
         setup = Setup()
         first = setup.push(self.EVENTS)
         before, writes = dict(setup.store.objects), setup.store.writes
@@ -217,18 +217,18 @@ class TestRetries:
         assert setup.store.objects == before
         assert setup.store.writes == writes
 
-    @pytest.mark.parametrize("moment", [0, 1_362_744_000])
-    def test_the_same_body_compressed_differently_is_the_same_batch(self, moment):
+    @pytest.mark.parametrize("mtime", [0, 1_362_744_000])
+    def test_the_same_body_compressed_differently_is_the_same_batch(self, mtime):
         setup = Setup()
         body = "\n".join(map(json.dumps, self.EVENTS)).encode()
         first = setup.push(body)
         before = dict(setup.store.objects)
-        for sent, encoding in (
-            (gzip.compress(body, mtime=moment), "gzip"),
+        for pushed, encoding in (
+            (gzip.compress(body, mtime=mtime), "gzip"),
             (pa.compress(body, codec="zstd", asbytes=True), "zstd"),
             (b"\xef\xbb\xbf" + body, None),
         ):
-            again = setup.push(sent, encoding=encoding)
+            again = setup.push(pushed, encoding=encoding)
             assert (again.batch_id, again.accepted, again.duplicates) == (first.batch_id, 0, 12)
         assert setup.store.objects == before
 
@@ -262,30 +262,32 @@ class TestRetries:
         setup.fuse.left = writes
         with pytest.raises(Crash):
             setup.push(self.EVENTS)
-        there = len(setup.rows())
+        stored_count = len(setup.rows())
         setup.fuse.left = None
         result = setup.push(self.EVENTS)
-        assert (result.accepted, result.duplicates, len(result.rejected)) == (12 - there, there, 1)
+        assert (result.accepted, result.duplicates, len(result.rejected)) == (12 - stored_count, stored_count, 1)
         assert sorted(row["id"] for row in setup.rows()) == sorted(str(hour) for hour in range(12))
-        assert len(setup.sidelined()) == 1
+        assert len(setup.reject_records()) == 1
         assert len(setup.partitions.known) == 12
 
-    def test_after_the_answer_every_event_is_durable(self):
+    def test_every_event_is_durable_after_the_response(self):
         setup = Setup()
-        setup.fuse.left = 15  # the receipt, 12 partitions, the catalogue, the side-line
+        setup.fuse.left = 15  # the receipt, 12 partitions, the catalogue, the rejected event
         assert setup.push(self.EVENTS).accepted == 12
         assert setup.fuse.left == 0
 
 
-_moments = st.datetimes(datetime(2013, 3, 8), datetime(2013, 3, 9)).map(lambda moment: moment.isoformat() + "Z")
+_timestamps = st.datetimes(datetime(2013, 3, 8), datetime(2013, 3, 9)).map(
+    lambda timestamp: timestamp.isoformat() + "Z"
+)
 _events = st.one_of(
     st.fixed_dictionaries(
-        {"at": _moments, "id": st.text(max_size=3)}, optional={"count": st.integers(-3, 3), "x": st.integers()}
+        {"at": _timestamps, "id": st.text(max_size=3)}, optional={"count": st.integers(-3, 3), "x": st.integers()}
     ),
     st.fixed_dictionaries(
         {},
         optional={
-            "at": st.one_of(_moments, st.text(max_size=5), st.none()),
+            "at": st.one_of(_timestamps, st.text(max_size=5), st.none()),
             "id": st.one_of(st.text(), st.integers(), st.booleans()),
             "good": st.one_of(st.booleans(), st.text()),
         },
@@ -297,7 +299,7 @@ _events = st.one_of(
 @settings(deadline=None)
 @given(batch=st.lists(_events, max_size=20), array=st.booleans(), crash=st.integers(0, 8))
 def test_every_event_is_in_one_partition_or_rejected(batch, array, crash):
-    # Numbered in a field that the source does not know, so that each can be told from all others.
+    # Each event has a unique number in a field that the source does not know, so that it can be identified.
     batch = [{**item, "place": n} if isinstance(item, dict) else item for n, item in enumerate(batch)]
     setup = Setup()
     body = json.dumps(batch) if array or not batch else "\n".join(map(json.dumps, batch))
@@ -314,8 +316,8 @@ def test_every_event_is_in_one_partition_or_rejected(batch, array, crash):
     stored = sorted(json.loads(row["_extra"])["place"] for row in setup.rows())
     rejected = [item.index for item in result.rejected]
     assert sorted(stored + rejected) == list(range(len(batch)))
-    assert sorted(record["index"] for record in setup.sidelined()) == rejected
-    for record in setup.sidelined():
+    assert sorted(record["index"] for record in setup.reject_records()) == rejected
+    for record in setup.reject_records():
         assert json.loads(record["text"]) == batch[record["index"]]
     for uri in setup.store.uris("/raw/source="):
         hour = datetime.fromisoformat(f"{uri.partition('date=')[2][:10]}T{uri.partition('hour=')[2][:2]}:00:00+00:00")
@@ -323,18 +325,18 @@ def test_every_event_is_in_one_partition_or_rejected(batch, array, crash):
             assert hour <= row["_event_time"] < hour + timedelta(hours=1)
 
 
-def test_a_day_of_real_weather_is_stored_as_it_was_sent(tmp_path):
+def test_a_day_of_real_weather_is_stored_unchanged(tmp_path):
     """DuckDB reads the same values from the events as sent and from the stored Parquet files."""
     source = Source.model_validate(yaml.safe_load(Path("examples/nyc_flights/sources/weather.yaml").read_text()))
     setup = Setup(source)
-    text = feed.to_ndjson(
+    body = feed.to_ndjson(
         event
         for day in feed.days(datetime(2013, 3, 8).date(), datetime(2013, 3, 12).date())
         for event in feed.weather_of_day(day)
     )
-    result = setup.push(text.encode())
+    result = setup.push(body.encode())
     assert (result.duplicates, result.rejected) == (0, ())
-    (tmp_path / "sent.ndjson").write_text(text)
+    (tmp_path / "sent.ndjson").write_text(body)
     for uri in setup.store.uris("/raw/source="):
         target = tmp_path / uri.removeprefix("s3://")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -342,15 +344,17 @@ def test_a_day_of_real_weather_is_stored_as_it_was_sent(tmp_path):
     base = duckdb.connect()
     base.execute("SET TimeZone='UTC'")
     columns = ", ".join(source.fields)
-    read = f"read_parquet('{tmp_path}/raw/raw/*/*/*/*.parquet', hive_partitioning=false, filename=true)"
-    base.execute(f"CREATE VIEW stored AS SELECT * FROM {read}")
+    table_function = f"read_parquet('{tmp_path}/raw/raw/*/*/*/*.parquet', hive_partitioning=false, filename=true)"
+    base.execute(f"CREATE VIEW stored AS SELECT * FROM {table_function}")
     sql = {"string": "VARCHAR", "int64": "BIGINT", "double": "DOUBLE", "timestamp": "VARCHAR"}
     types = ", ".join(f"{name}: '{sql[field.type]}'" for name, field in source.fields.items())
-    read = f"read_json('{tmp_path}/sent.ndjson', format='newline_delimited', columns={{{types}}})"
-    base.execute(f"CREATE VIEW sent AS SELECT * REPLACE (CAST(time_hour AS TIMESTAMPTZ) AS time_hour) FROM {read}")
+    table_function = f"read_json('{tmp_path}/sent.ndjson', format='newline_delimited', columns={{{types}}})"
+    base.execute(
+        f"CREATE VIEW sent AS SELECT * REPLACE (CAST(time_hour AS TIMESTAMPTZ) AS time_hour) FROM {table_function}"
+    )
     assert base.execute("SELECT count(*) FROM stored").fetchone() == (result.accepted,)
-    for one, other in (("sent", "stored"), ("stored", "sent")):
-        assert base.execute(f"SELECT {columns} FROM {one} EXCEPT ALL SELECT {columns} FROM {other}").fetchall() == []
+    for left, right in (("sent", "stored"), ("stored", "sent")):
+        assert base.execute(f"SELECT {columns} FROM {left} EXCEPT ALL SELECT {columns} FROM {right}").fetchall() == []
     wrong = "NOT contains(filename, strftime(time_hour, '/date=%Y-%m-%d/hour=%H/'))"
     assert base.execute(f"SELECT count(*) FROM stored WHERE {wrong} OR _event_time <> time_hour").fetchone() == (0,)
-    assert hashlib.sha256(b"ndjson\n" + text.encode()).hexdigest()[:32] == result.batch_id
+    assert hashlib.sha256(b"ndjson\n" + body.encode()).hexdigest()[:32] == result.batch_id

@@ -52,12 +52,12 @@ class TestApi:
         setup: Setup | None = None,
         **headers: str,
     ):
-        sent = {"content-type": NDJSON, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        request_headers = {"content-type": NDJSON, **{name.replace("_", "-"): value for name, value in headers.items()}}
         if token:
-            sent["authorization"] = f"Bearer {token}"
-        return self.api(setup or Setup()).post(PushRequest(source=source, headers=sent, body=body))
+            request_headers["authorization"] = f"Bearer {token}"
+        return self.api(setup or Setup()).post(PushRequest(source=source, headers=request_headers, body=body))
 
-    def test_accepted(self):
+    def test_accepted_events_are_counted_in_the_response(self):
         answer = self.post(f"{json.dumps(event())}\n7".encode())
         assert answer.status == 202
         body = json.loads(answer.json_body())
@@ -66,7 +66,7 @@ class TestApi:
         assert body["rejected"] == [{"index": 1, "reason": "an event is a JSON object, not a number (7)"}]
 
     @pytest.mark.parametrize(
-        ("body", "more", "status", "code"),
+        ("body", "options", "status", "code"),
         [
             (b"{}", {"token": None}, 401, "unauthorized"),
             (b"{}", {"token": "wrong"}, 401, "unauthorized"),
@@ -84,17 +84,17 @@ class TestApi:
             (b"[1]" * 10, {"content_type": "text/csv"}, 415, "unsupported_media"),
         ],
     )
-    def test_refused(self, body, more, status, code):
+    def test_an_invalid_request_is_refused_and_stores_nothing(self, body, options, status, code):
         setup = Setup()
-        answer = self.post(body, setup=setup, **more)
+        answer = self.post(body, setup=setup, **options)
         assert answer.status == status
-        found = json.loads(answer.json_body())
-        assert set(found) == {"error"}
-        assert found["error"]["code"] == code
-        assert found["error"]["message"]
+        body_json = json.loads(answer.json_body())
+        assert set(body_json) == {"error"}
+        assert body_json["error"]["code"] == code
+        assert body_json["error"]["message"]
         assert setup.store.objects == {}
 
-    def test_too_large(self):
+    def test_too_large_bodies_are_refused(self):
         assert self.post(b"[" + b" " * 100, setup=Setup(body_bytes=100)).status == 413
         assert self.post(b"1\n" * 10_001).status == 413
         bomb = pa.compress(b"\n" * 40_000_000, codec="zstd", asbytes=True)
@@ -102,28 +102,28 @@ class TestApi:
         assert (answer.status, answer.body["error"]["code"]) == (413, "too_large")
 
     @pytest.mark.parametrize("codec", ["gzip", "zstd"])
-    def test_compressed(self, codec):
+    def test_compressed_bodies_are_accepted(self, codec):
         body = pa.compress(json.dumps(event()).encode(), codec=codec, asbytes=True)
         assert self.post(body, content_encoding=codec).body["accepted"] == 1
         assert self.post(body[:-1], content_encoding=codec).status == 400
 
-    def test_every_event_rejected(self):
+    def test_a_batch_without_valid_events_is_refused(self):
         setup = Setup()
         answer = self.post(b'{"id":"x"}\n{"id":"y"}', setup=setup)
         assert answer.status == 422
         assert answer.body["error"]["code"] == "all_rejected"
         assert len(answer.body["rejected"]) == 2
-        assert len(setup.sidelined()) == 2
+        assert len(setup.reject_records()) == 2
 
     def test_an_empty_array_is_accepted(self):
         answer = self.post(b"[]", content_type="application/json")
         assert (answer.status, answer.body["accepted"], answer.body["rejected"]) == (202, 0, [])
 
-    def test_revoked_and_expired_tokens(self):
+    def test_revoked_and_expired_tokens_are_refused(self):
         setup = Setup()
-        for more in ({"revoked": True}, {"expires_at": RECEIVED}):
+        for changes in ({"revoked": True}, {"expires_at": RECEIVED}):
             api = EventsApi(
-                tokens=MemoryTokens({"old": ["*"]}, **more),
+                tokens=MemoryTokens({"old": ["*"]}, **changes),
                 source=lambda _: SOURCE,
                 receiver=setup.receiver,
                 queue=MemoryBuffer(),
@@ -137,8 +137,8 @@ class TestApi:
         api = EventsApi(
             tokens=later, source=lambda _: SOURCE, receiver=setup.receiver, queue=MemoryBuffer(), now=setup.clock
         )
-        sent = {"authorization": "bearer new", "content-type": "application/json"}
-        assert api.post(PushRequest(source="things", headers=sent, body=b"[]")).status == 202
+        headers = {"authorization": "bearer new", "content-type": "application/json"}
+        assert api.post(PushRequest(source="things", headers=headers, body=b"[]")).status == 202
 
 
 class TestHandler:
@@ -162,7 +162,7 @@ class TestHandler:
             event["body"] = body
         return handler(event, None)
 
-    def test_answers(self, handler):
+    def test_the_response_has_a_status_and_a_correlation_id(self, handler):
         answer = self.call(handler, json.dumps(event()), **{"X-Correlation-Id": "mine"})
         assert answer["statusCode"] == 202
         assert answer["headers"] == {"content-type": "application/json", "x-correlation-id": "mine"}
@@ -170,18 +170,18 @@ class TestHandler:
         assert [line["correlation_id"] for line in logged] == ["mine"]
         assert logged[0]["accepted"] == 1
 
-    def test_binary_bodies_come_as_base64(self, handler):
+    def test_binary_bodies_are_decoded_from_base64(self, handler):
         body = base64.b64encode(gzip.compress(json.dumps(event()).encode())).decode()
         answer = self.call(handler, body, encoded=True, **{"content-encoding": "gzip"})
         assert json.loads(answer["body"])["accepted"] == 1
         assert self.call(handler, "%%%=", encoded=True)["statusCode"] == 400
 
-    def test_no_body(self, handler):
+    def test_a_request_without_a_body_is_refused(self, handler):
         answer = self.call(handler, None)
         assert answer["statusCode"] == 400
         assert answer["headers"]["x-correlation-id"] == "request-1"
 
-    def test_a_failure_of_the_cloud_asks_for_a_retry(self, handler):
+    def test_a_failure_of_the_cloud_requests_a_retry(self, handler):
         self.setup.fuse.left = 0
         answer = self.call(handler, json.dumps(event()))
         assert answer["statusCode"] == 503
@@ -198,7 +198,7 @@ class TestHandler:
             (DefinitionError, 500, "internal"),
         ],
     )
-    def test_only_transient_failures_ask_for_a_retry(self, handler, monkeypatch, failure, status, code):
+    def test_only_transient_failures_request_a_retry(self, handler, monkeypatch, failure, status, code):
         def fail() -> None:
             raise failure("why")
 

@@ -1,4 +1,4 @@
-"""Every request gets an answer that a Lambda function can return."""
+"""Every request gets a response that a Lambda function can return."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class World:
 
     def post(self, events: list[object], **headers: str) -> dict[str, object]:
         body = "\n".join(map(json.dumps, events))
-        sent = {
+        request_headers = {
             "authorization": "Bearer good",
             "content-type": "application/x-ndjson",
             "content-encoding": "gzip",
@@ -51,7 +51,7 @@ class World:
         }
         return receive_events.handler(
             {
-                "headers": sent,
+                "headers": request_headers,
                 "pathParameters": {"source": "things"},
                 "requestContext": {"requestId": "ours"},
                 "body": base64.b64encode(gzip.compress(body.encode(), mtime=0)).decode(),
@@ -74,8 +74,8 @@ SIGNS = {
 }
 
 
-def rejecting(sign: str, unknown_fields: str) -> tuple[Source, dict[str, object]]:
-    """A source whose names are as long as they may be, or longer, and an event as bad as one can be."""
+def source_and_rejected_event(sign: str, unknown_fields: str) -> tuple[Source, dict[str, object]]:
+    """Return a source with names at or above the length limit, and an event with the longest rejection reason."""
     letters = "abcdefghijkl"
     origins = [letter * 63 if sign == "\ud800" else sign * 61 + letter for letter in letters]
     fields = {
@@ -83,44 +83,44 @@ def rejecting(sign: str, unknown_fields: str) -> tuple[Source, dict[str, object]
         for letter, origin in zip(letters, origins, strict=True)
     }
     source = a_source(push={}, unknown_fields=unknown_fields, fields={"at": "timestamp", **fields})
-    text = sign * 61
-    return source, {"at": AT, text: 1} if unknown_fields == "reject" else {"at": AT, origins[0]: text}
+    name = sign * 61
+    return source, {"at": AT, name: 1} if unknown_fields == "reject" else {"at": AT, origins[0]: name}
 
 
-def largest(answer: dict[str, object]) -> int:
-    """Return the bytes of what the function returns, as JSON: Lambda's runtimes differ in how they write it."""
+def max_response_bytes(answer: dict[str, object]) -> int:
+    """Return the size of a response in bytes, in the larger of the two JSON encodings that Lambda runtimes use."""
     return max(len(json.dumps(answer, ensure_ascii=is_ascii).encode()) for is_ascii in (True, False))
 
 
 @pytest.mark.parametrize("unknown_fields", ["keep", "reject"])
 @pytest.mark.parametrize("sign", SIGNS)
-def test_a_rejected_event_adds_little_to_the_answer(monkeypatch, sign, unknown_fields):
-    source, bad = rejecting(SIGNS[sign], unknown_fields)
+def test_a_rejected_event_adds_few_bytes_to_the_response(monkeypatch, sign, unknown_fields):
+    source, bad = source_and_rejected_event(SIGNS[sign], unknown_fields)
     world = World(source, monkeypatch)
-    one, many = world.post([bad]), world.post([bad] * 101)
-    assert (one["statusCode"], many["statusCode"]) == (422, 422)
-    each = (largest(many) - largest(one)) / 100
+    single, many = world.post([bad]), world.post([bad] * 101)
+    assert (single["statusCode"], many["statusCode"]) == (422, 422)
+    each = (max_response_bytes(many) - max_response_bytes(single)) / 100
     assert 100 < each < (LARGEST - 10_000) / 10_000
 
 
-def test_ten_thousand_rejected_events_fit_the_answer(monkeypatch):
-    source, bad = rejecting(SIGNS["quote"], "reject")
+def test_ten_thousand_rejected_events_fit_in_one_response(monkeypatch):
+    source, bad = source_and_rejected_event(SIGNS["quote"], "reject")
     answer = World(source, monkeypatch).post([bad] * 10_000)
     assert answer["statusCode"] == 422
     assert len(json.loads(str(answer["body"]))["rejected"]) == 10_000
-    assert largest(answer) < LARGEST
+    assert max_response_bytes(answer) < LARGEST
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=())))
-def test_quoted_values_are_short_in_json_and_utf8(text):
-    for quoted in (quote_value(text), quote_name(text)):
+def test_quoted_values_are_short_in_json_and_utf8(string):
+    for quoted in (quote_value(string), quote_name(string)):
         assert len(json.dumps(quoted)) <= len('""...') + 60
         quoted.encode()
-    assert quote_name(text).removesuffix("...") in text.encode(errors="backslashreplace").decode()
+    assert quote_name(string).removesuffix("...") in string.encode(errors="backslashreplace").decode()
 
 
 @pytest.mark.parametrize(
-    ("text", "most", "kept"),
+    ("string", "max_bytes", "truncated"),
     [
         ("", 1, ""),
         ("abc", 3, "abc"),
@@ -130,8 +130,8 @@ def test_quoted_values_are_short_in_json_and_utf8(text):
         ('"a', 3, '"a'),
     ],
 )
-def test_truncate(text, most, kept):
-    assert truncate(text, most) == kept
+def test_truncate_keeps_whole_characters_within_the_limit(string, max_bytes, truncated):
+    assert truncate(string, max_bytes) == truncated
 
 
 ANY = st.text(alphabet=st.characters(exclude_categories=()))
@@ -140,7 +140,7 @@ LIKELY = st.text(alphabet=';=" *,/charset=utf-8Bearer good\t\n\x00\uffff')
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(["content_type", "content_encoding", "authorization"]), ANY | LIKELY), ANY)
-def test_any_headers_are_answered(monkeypatch, headers, correlation_id):
+def test_every_combination_of_headers_gets_a_response(monkeypatch, headers, correlation_id):
     world = World(a_source(push={"buffer": "queue"}), monkeypatch)
     if "authorization" in headers:
         headers["authorization"] = f"Bearer {headers['authorization']}"
@@ -152,7 +152,7 @@ def test_any_headers_are_answered(monkeypatch, headers, correlation_id):
 
 
 @pytest.mark.parametrize(
-    ("theirs", "used"),
+    ("requested", "used"),
     [
         ("7f-1", "7f-1"),
         ("x" * 200, "x" * 200),
@@ -164,26 +164,28 @@ def test_any_headers_are_answered(monkeypatch, headers, correlation_id):
         ("\u00e9", "ours"),
     ],
 )
-def test_the_partner_s_correlation_id_is_used_if_headers_and_messages_can_hold_it(monkeypatch, theirs, used):
+def test_the_correlation_id_of_the_partner_is_used_if_it_is_a_valid_header_value(monkeypatch, requested, used):
     world = World(a_source(push={"buffer": "queue"}), monkeypatch)
-    answer = world.post([{"id": "a", "at": AT}], **{"x-correlation-id": theirs})
+    answer = world.post([{"id": "a", "at": AT}], **{"x-correlation-id": requested})
     assert answer["headers"]["x-correlation-id"] == used
     assert json.loads(world.queue.messages[0])["correlation_id"] == used
 
 
 @pytest.mark.parametrize("buffer", ["none", "queue"])
-def test_a_batch_of_too_many_hours_is_refused(monkeypatch, buffer):
+def test_a_batch_with_events_of_too_many_hours_is_refused(monkeypatch, buffer):
     world = World(a_source(push={"buffer": buffer}), monkeypatch)
-    moments = [f"2013-{1 + hour // 600:02d}-{1 + hour // 24 % 25:02d}T{hour % 24:02d}:59:00Z" for hour in range(1_001)]
-    answer = world.post([{"id": "a", "at": at} for at in moments])
+    timestamps = [
+        f"2013-{1 + hour // 600:02d}-{1 + hour // 24 % 25:02d}T{hour % 24:02d}:59:00Z" for hour in range(1_001)
+    ]
+    answer = world.post([{"id": "a", "at": at} for at in timestamps])
     assert answer["statusCode"] == 413
-    said = json.loads(str(answer["body"]))["error"]
-    assert said == {
+    error = json.loads(str(answer["body"]))["error"]
+    assert error == {
         "code": "too_large",
         "message": "the events are from 1,001 hours, the limit is 1,000: split the batch",
     }
     assert world.store.objects == {}
     assert world.queue.messages == []
-    answer = world.post([{"id": "a", "at": at} for at in moments[1:] * 2])
+    answer = world.post([{"id": "a", "at": at} for at in timestamps[1:] * 2])
     assert answer["statusCode"] == 202
     assert json.loads(str(answer["body"]))["accepted"] == 2_000

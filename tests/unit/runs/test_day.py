@@ -32,7 +32,7 @@ def test_a_day_in_a_timezone_off_the_hour_has_every_utc_hour_that_overlaps_it():
     assert len(list(day.partitions())) == 25
 
 
-def test_a_midnight_that_a_clock_change_skips_starts_when_the_clocks_resume():
+def test_a_day_whose_midnight_is_skipped_starts_at_its_first_valid_local_time():
     day = day_of(date(2018, 11, 4), "America/Sao_Paulo")
     assert day.start == datetime(2018, 11, 4, 3, tzinfo=UTC)
     assert day.hours == 23
@@ -49,7 +49,7 @@ def test_days_follow_each_other_without_gap_or_overlap(local_date, timezone):
 
 
 @given(instant=st.datetimes(datetime(1990, 1, 1), datetime(2037, 1, 1), timezones=st.timezones()))
-def test_the_partition_of_a_instant_is_its_utc_hour(instant):
+def test_the_partition_of_an_instant_is_its_utc_hour(instant):
     partition = partition_of(instant)
     hour = datetime.fromisoformat(f"{partition.date}T{partition.hour}:00:00+00:00")
     assert hour <= instant < hour + timedelta(hours=1)

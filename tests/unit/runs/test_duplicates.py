@@ -1,4 +1,4 @@
-"""Duplicates of events that a day has read: they count in no listing, and are not late data."""
+"""Duplicates of events that a day has read: no listing counts them, and they are not late data."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class WithIds(World):
         self.clock = Clock()
 
     def push(self, *ids, hour=16):
-        """Have the receiver take one batch; every event of an id is the same."""
+        """Send one batch to the receiver; all events with the same id are equal."""
         events = [{"id": name, "at": f"{TODAY}T{hour:02}:{ord(name[-1]) % 60:02}:00Z"} for name in ids]
         raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
         return Receiver(raw_writer=raw_writer, now=self.clock).receive(
@@ -62,28 +62,28 @@ class WithIds(World):
             self.source,
         )
 
-    def take(self, path, content, *ids, column="id"):
-        """Store a file's content as a pull does, in place of what the file had."""
+    def put_file(self, path, content, *ids, column="id"):
+        """Store a file's content as a pull does, replacing its former content."""
         version = FileVersion(content_sha256=content, partitions=(NOON,))
         (uri,) = version.object_uris("raw", "flights")
         self.store.put(uri, parquet(ids, column), metadata={"rows": str(len(ids)), "file": path})
-        self.drop(path)
+        self.remove_file(path)
         self.files.listed.append(FileEntry(source="flights", path=path, version=version))
 
-    def drop(self, path):
-        """Take a file's content away."""
+    def remove_file(self, path):
+        """Remove a file and its raw objects."""
         for entry in [entry for entry in self.files.listed if entry.path == path]:
             self.store.delete(entry.version.object_uris("raw", "flights"))
             self.files.listed.remove(entry)
 
-    def listed(self, known=()):
+    def list_inputs(self, known=()):
         """Return the manifest, and the raw objects whose events were read for it."""
         self.read.clear()
         manifest = self.inputs.manifest(PIPELINE, DAY, known=known)
         return manifest, [uri for uri in self.read if uri.startswith("s3://raw/raw/")]
 
-    def decided(self):
-        """What is to be done, and the rule and the reason for the day."""
+    def check_today(self):
+        """Return all tasks, and the rule and the reason of TODAY."""
         report = self.check()
         (day,) = (day for day in report.days if day.date == TODAY)
         return day_tasks(report), day.rule, day.reason
@@ -112,7 +112,7 @@ class TestPushed:
         before = world.publish(TODAY)
         world.push("b", "a", "d")
         world.push("f")
-        assert world.decided() == (
+        assert world.check_today() == (
             (),
             DecisionRule.UNCHANGED,
             "no new data since the published run",
@@ -123,24 +123,24 @@ class TestPushed:
         world.push("a", "b", "c")
         world.publish(TODAY)
         world.push("b", "x", "a", "y")
-        decided, rule, reason = world.decided()
+        decided, rule, reason = world.check_today()
         assert decided == (DayTask(date=TODAY, action="rerun"),)
         assert rule is DecisionRule.GROWN
         assert reason.startswith("flights grew by 2 rows (66.7 %), 1 object")
         assert world.publish(TODAY).rows == 5
-        assert world.decided()[1] is DecisionRule.UNCHANGED
+        assert world.check_today()[1] is DecisionRule.UNCHANGED
 
     def test_an_id_of_two_hours_is_two_events(self, world):
         world.push("a", hour=16)
         world.publish(TODAY)
         world.push("a", hour=17)
-        assert world.decided()[2].startswith("flights grew by 1 row (100.0 %)")
+        assert world.check_today()[2].startswith("flights grew by 1 row (100.0 %)")
 
     def test_a_run_does_not_read_an_object_of_duplicates(self, world):
         world.push("a", "b")
         world.push("a")
         world.push("b", "c")
-        manifest, _ = world.listed()
+        manifest, _ = world.list_inputs()
         assert [item.rows for item in sorted(manifest.objects, key=lambda item: item.arrived)] == [2, 1]
 
     def test_a_source_without_ids_counts_every_event(self):
@@ -148,7 +148,7 @@ class TestPushed:
         world.store.put("s3://raw/started", b"")
         world.push("a", "b")
         world.push("b")
-        manifest, read = world.listed()
+        manifest, read = world.list_inputs()
         assert (manifest.rows, read) == (3, [])
 
 
@@ -157,18 +157,18 @@ class TestReading:
         world.push("a", "b", hour=16)
         world.push("a", "c", hour=16)
         world.push("a", hour=17)
-        first, read = world.listed()
+        first, read = world.list_inputs()
         assert {uri.split("hour=")[1][:2] for uri in read} == {"16"}
-        again, read = world.listed(first.objects)
+        again, read = world.list_inputs(first.objects)
         assert (again.objects, read) == (first.objects, [])
 
     def test_only_the_partition_with_something_new_is_read(self, world):
         world.push("a", hour=16)
         world.push("b", hour=17)
-        known, read = world.listed()
+        known, read = world.list_inputs()
         assert read == []
         world.push("a", "b", hour=17)
-        manifest, read = world.listed(known.objects)
+        manifest, read = world.list_inputs(known.objects)
         assert len(read) == 2
         assert {uri.split("hour=")[1][:2] for uri in read} == {"17"}
         assert manifest.rows == 3
@@ -184,91 +184,91 @@ class TestReading:
             [5],
         ]
 
-    def test_an_object_that_is_not_parquet_holds_the_day(self, world):
+    def test_an_object_that_is_not_parquet_puts_the_day_on_hold(self, world):
         world.push("a")
         world.publish(TODAY)
         world.add("flights", TODAY, "16")
         with pytest.raises(CloudError, match=r"hour=16/a.parquet is not Parquet .*not written by the receiver"):
-            world.listed()
-        assert world.decided()[1] is DecisionRule.UNREADABLE
+            world.list_inputs()
+        assert world.check_today()[1] is DecisionRule.UNREADABLE
 
 
 class TestOlderObjects:
     def test_without_the_column_every_event_counts(self):
         world = WithIds(event_id=None, push={"buffer": "queue"})
-        world.take("old-1.csv", "one", "a", "b")
-        world.take("old-2.csv", "two", "a", "c")
-        world.take("new.csv", "new", "a", "d", column="_event_id")
-        assert world.listed()[0].rows == 6
+        world.put_file("old-1.csv", "one", "a", "b")
+        world.put_file("old-2.csv", "two", "a", "c")
+        world.put_file("new.csv", "new", "a", "d", column="_event_id")
+        assert world.list_inputs()[0].rows == 6
 
     def test_null_is_not_an_id(self, world):
-        world.take("x.csv", "one", "a", None, None)
-        world.take("y.csv", "two", None, "a", "b")
-        assert world.listed()[0].rows == 5
+        world.put_file("x.csv", "one", "a", None, None)
+        world.put_file("y.csv", "two", None, "a", "b")
+        assert world.list_inputs()[0].rows == 5
 
     def test_duplicates_that_the_published_run_has_read_have_not_vanished(self):
         """The source gets its ids after the day was published."""
         world = WithIds(event_id=None)
-        world.take("x.csv", "one", "a", "b")
-        world.take("y.csv", "two", "b", "a")
-        known, _ = world.listed()
+        world.put_file("x.csv", "one", "a", "b")
+        world.put_file("y.csv", "two", "b", "a")
+        known, _ = world.list_inputs()
         with_ids = WithIds()
         with_ids.store, with_ids.files = world.store, world.files
-        assert with_ids.listed(known.objects)[0].digest == known.digest
-        with_ids.take("z.csv", "three", "a", "new")
-        now, _ = with_ids.listed(known.objects)
+        assert with_ids.list_inputs(known.objects)[0].digest == known.digest
+        with_ids.put_file("z.csv", "three", "a", "new")
+        now, _ = with_ids.list_inputs(known.objects)
         assert sorted(item.rows for item in now.objects) == [0, 1, 2]
-        (found,) = difference(known, now, sources=["flights"])
-        assert [(item.file, item.change, item.now.rows) for item in found.changes] == [("z.csv", Change.ADDED, 1)]
+        (flights,) = difference(known, now, sources=["flights"])
+        assert [(item.file, item.change, item.now.rows) for item in flights.changes] == [("z.csv", Change.ADDED, 1)]
 
 
 class TestChangedFiles:
     def test_a_corrected_file_counts_as_before(self, world):
-        world.take("x.csv", "one", "a", "b", "c")
-        before, _ = world.listed()
-        world.take("x.csv", "other", "a", "b", "d")
-        assert changes(before, world.listed(before.objects)[0]) == [("x.csv", Change.CHANGED, 3, 3)]
+        world.put_file("x.csv", "one", "a", "b", "c")
+        before, _ = world.list_inputs()
+        world.put_file("x.csv", "other", "a", "b", "d")
+        assert changes(before, world.list_inputs(before.objects)[0]) == [("x.csv", Change.CHANGED, 3, 3)]
 
     def test_the_ids_of_a_removed_object_count_again_elsewhere(self, world):
-        world.take("x.csv", "one", "a", "b")
-        world.take("y.csv", "two", "b", "c")
-        before, _ = world.listed()
+        world.put_file("x.csv", "one", "a", "b")
+        world.put_file("y.csv", "two", "b", "c")
+        before, _ = world.list_inputs()
         assert [item.rows for item in of_files(before)] == [2, 1]
-        world.take("x.csv", "other", "a")
-        now, _ = world.listed(before.objects)
+        world.put_file("x.csv", "other", "a")
+        now, _ = world.list_inputs(before.objects)
         assert [item.rows for item in of_files(now)] == [1, 2]
         assert changes(before, now) == [("x.csv", Change.CHANGED, 2, 1)]
 
     def test_a_corrected_file_keeps_its_position_among_others(self, world):
         """All ids of x.csv are in y.csv too: the correction must not look as if x.csv had vanished."""
-        world.take("x.csv", "one", "a", "b")
-        world.take("y.csv", "two", "a", "b", "c")
-        before, _ = world.listed()
-        world.take("x.csv", "other", "b", "a")
-        now, _ = world.listed(before.objects)
+        world.put_file("x.csv", "one", "a", "b")
+        world.put_file("y.csv", "two", "a", "b", "c")
+        before, _ = world.list_inputs()
+        world.put_file("x.csv", "other", "b", "a")
+        now, _ = world.list_inputs(before.objects)
         assert [item.rows for item in of_files(now)] == [2, 1]
         assert changes(before, now) == [("x.csv", Change.CHANGED, 2, 2)]
 
     def test_a_corrected_file_without_an_event_of_its_own_has_shrunk_and_not_vanished(self, world):
-        world.take("x.csv", "one", "a")
-        world.take("y.csv", "two", "b")
-        before, _ = world.listed()
-        world.take("y.csv", "other", "a")
-        assert changes(before, world.listed(before.objects)[0]) == [("y.csv", Change.CHANGED, 1, 0)]
+        world.put_file("x.csv", "one", "a")
+        world.put_file("y.csv", "two", "b")
+        before, _ = world.list_inputs()
+        world.put_file("y.csv", "other", "a")
+        assert changes(before, world.list_inputs(before.objects)[0]) == [("y.csv", Change.CHANGED, 1, 0)]
 
     def test_all_rows_of_the_only_remaining_object_count(self, world):
-        world.take("x.csv", "one", "a", "b")
-        world.take("y.csv", "two", "b", "c")
-        before, _ = world.listed()
-        world.drop("x.csv")
-        assert [item.rows for item in world.listed(before.objects)[0].objects] == [2]
+        world.put_file("x.csv", "one", "a", "b")
+        world.put_file("y.csv", "two", "b", "c")
+        before, _ = world.list_inputs()
+        world.remove_file("x.csv")
+        assert [item.rows for item in world.list_inputs(before.objects)[0].objects] == [2]
 
     def test_a_duplicate_counts_when_the_first_event_is_gone(self, world):
-        world.take("x.csv", "one", "a", "b")
-        world.take("y.csv", "two", "b")
-        before, _ = world.listed()
-        world.take("x.csv", "other", "a", "c")
-        now, _ = world.listed(before.objects)
+        world.put_file("x.csv", "one", "a", "b")
+        world.put_file("y.csv", "two", "b")
+        before, _ = world.list_inputs()
+        world.put_file("x.csv", "other", "a", "c")
+        now, _ = world.list_inputs(before.objects)
         assert changes(before, now) == [("x.csv", Change.CHANGED, 2, 2), ("y.csv", Change.ADDED, 0, 1)]
 
 
@@ -277,18 +277,18 @@ def of_files(manifest):
 
 
 def changes(before, now):
-    (found,) = difference(before, now, sources=["flights"])
-    return [(item.file, item.change, item.before.rows, item.now.rows) for item in found.changes]
+    (flights,) = difference(before, now, sources=["flights"])
+    return [(item.file, item.change, item.before.rows, item.now.rows) for item in flights.changes]
 
 
-def test_whole_numbers_are_ids_too():
+def test_whole_numbers_can_be_ids():
     assert ids_in(parquet([1, 2]), "id", uri="x").to_pylist() == [1, 2]
     objects = [an_object(number) for number in range(2)]
     ids = [pa.chunked_array([[1, 2]]), pa.chunked_array([[2**62, 2]])]
     assert [item.rows for item in without_duplicates(objects, known=[], read_ids=lambda items: ids)] == [2, 1]
 
 
-def an_object(number, *, moment=0, hour="16"):
+def an_object(number, *, seconds=0, hour="16"):
     return InputObject(
         uri=f"s3://raw/raw/source=flights/date={TODAY}/hour={hour}/{number}.parquet",
         source="flights",
@@ -297,7 +297,7 @@ def an_object(number, *, moment=0, hour="16"):
         etag="e",
         bytes=1,
         rows=0,
-        arrived=datetime(2013, 3, 11, tzinfo=UTC) + timedelta(seconds=moment),
+        arrived=datetime(2013, 3, 11, tzinfo=UTC) + timedelta(seconds=seconds),
     )
 
 
@@ -306,31 +306,31 @@ _stored = st.lists(st.tuples(st.sampled_from(["16", "17"]), st.integers(0, 3), _
 
 
 @settings(deadline=None, max_examples=60)
-@given(stored=_stored, come=_stored)
-def test_rows_add_up_to_the_ids_and_what_was_published_keeps_its_own(stored, come):
-    held = {
-        an_object(n, moment=at, hour=hour): [*names, *[None] * nameless]
-        for n, (hour, at, names, nameless) in enumerate([*stored, *come])
+@given(stored=_stored, arriving=_stored)
+def test_rows_add_up_to_the_distinct_ids_and_published_objects_keep_their_counts(stored, arriving):
+    stored_ids = {
+        an_object(n, seconds=at, hour=hour): [*event_ids, *[None] * nulls]
+        for n, (hour, at, event_ids, nulls) in enumerate([*stored, *arriving])
     }
-    ids = {item.uri: names for item, names in held.items()}
+    ids = {item.uri: event_ids for item, event_ids in stored_ids.items()}
 
-    def counted(objects, known=()):
+    def count_rows(objects, known=()):
         rows = {item.uri: len(ids[item.uri]) for item in objects} | {item.uri: item.rows for item in known}
-        given_rows = [item.model_copy(update={"rows": rows[item.uri]}) for item in objects]
-        read = lambda wanted: [pa.chunked_array([pa.array(ids[item.uri], pa.string())]) for item in wanted]  # noqa: E731
-        return sorted(without_duplicates(given_rows, known=known, read_ids=read), key=lambda item: item.uri)
+        raw_objects = [item.model_copy(update={"rows": rows[item.uri]}) for item in objects]
+        read = lambda items: [pa.chunked_array([pa.array(ids[item.uri], pa.string())]) for item in items]  # noqa: E731
+        return sorted(without_duplicates(raw_objects, known=known, read_ids=read), key=lambda item: item.uri)
 
-    def events(objects):
-        found = [(item.hour, name) for item in objects for name in ids[item.uri]]
-        return sum(name is None for _, name in found) + len({event for event in found if event[1] is not None})
+    def count_events(objects):
+        event_ids = [(item.hour, name) for item in objects for name in ids[item.uri]]
+        return sum(name is None for _, name in event_ids) + len({event for event in event_ids if event[1] is not None})
 
-    before = list(held)[: len(stored)]
-    first = counted(before)
-    assert sum(item.rows for item in first) == events(before) == events(first)
-    assert counted(before, first) == first
-    then = counted(held, first)
-    assert sum(item.rows for item in then) == events(held) == events(then)
-    assert [item for item in then if item.uri in {known.uri for known in first}] == first
-    again = counted(held, then)
-    assert [item.uri for item in again] == [item.uri for item in then]
-    assert sum(item.rows for item in again) == events(held)
+    before = list(stored_ids)[: len(stored)]
+    first = count_rows(before)
+    assert sum(item.rows for item in first) == count_events(before) == count_events(first)
+    assert count_rows(before, first) == first
+    second = count_rows(stored_ids, first)
+    assert sum(item.rows for item in second) == count_events(stored_ids) == count_events(second)
+    assert [item for item in second if item.uri in {known.uri for known in first}] == first
+    third = count_rows(stored_ids, second)
+    assert [item.uri for item in third] == [item.uri for item in second]
+    assert sum(item.rows for item in third) == count_events(stored_ids)

@@ -114,13 +114,13 @@ def test_the_manifest_holds_exactly_the_objects_of_the_day_that_has_23_hours(fre
     run = freeze(freezer, "one").run
     manifest = InputManifest.model_validate_json(store.get(run.manifest))
     hours = {(item.source, item.date, item.hour) for item in manifest.objects}
-    wanted = [("2013-03-10", "05"), ("2013-03-10", "12"), ("2013-03-10", "23"), ("2013-03-11", "03")]
-    assert hours == {(source, *hour) for source in ("flights", "weather") for hour in wanted}
+    expected = [("2013-03-10", "05"), ("2013-03-10", "12"), ("2013-03-10", "23"), ("2013-03-11", "03")]
+    assert hours == {(source, *hour) for source in ("flights", "weather") for hour in expected}
     assert (run.files, run.rows, run.bytes) == (8, 80, 80)
     assert manifest.frozen_at == NOW
 
 
-def test_what_passes_through_the_orchestrator_is_small(freezer, store):
+def test_payloads_of_the_orchestrator_stay_small(freezer, store):
     for number in range(2000):
         add(store, source="flights", date="2013-03-10", hour="12", name=f"n{number}")
     assert len(freeze(freezer, "one").model_dump_json()) < 1024
@@ -141,7 +141,7 @@ def test_a_day_without_input_is_frozen_as_empty(project, table, executions, lost
     assert (run.files, run.rows, run.bytes) == (0, 0, 0)
 
 
-def test_the_same_execution_gets_the_same_answer_again(freezer):
+def test_a_repeated_call_of_an_execution_returns_the_same_result(freezer):
     assert freeze(freezer, "one") == freeze(freezer, "one")
 
 
@@ -150,7 +150,7 @@ def test_a_second_execution_waits_while_the_first_runs(freezer):
     assert freeze(freezer, "two").action is FreezeAction.WAIT
 
 
-def test_of_two_claims_at_once_one_waits(freezer, table):
+def test_one_of_two_concurrent_claims_waits(freezer, table):
     stale = table.day(PIPELINE, DATE)
     assert freeze(freezer, "one").action is FreezeAction.RUN
     table.day = lambda pipeline, date: stale  # "two" had read the day before "one" claimed it
@@ -166,7 +166,7 @@ def test_a_published_day_with_the_same_inputs_is_not_run_again(freezer, recorder
     assert freeze(freezer, "two", force=True).run.attempt == 2
 
 
-def test_a_new_object_makes_a_new_run_and_only_it_is_asked_for_its_rows(freezer, recorder, store):
+def test_a_new_object_causes_a_new_run_and_only_its_metadata_is_read(freezer, recorder, store):
     first = freeze(freezer, "one").run
     publish(recorder, first)
     store.asked_metadata.clear()
@@ -195,17 +195,17 @@ def test_an_object_outside_the_day_changes_nothing(freezer, recorder, store):
     assert freeze(freezer, "two").action is FreezeAction.UNCHANGED
 
 
-def test_new_code_makes_a_new_run(freezer, recorder, project):
+def test_new_code_causes_a_new_run(freezer, recorder, project):
     publish(recorder, freeze(freezer, "one").run)
     newer = replace(freezer, project=project.model_copy(update={"code": CodeDigests(job="newer")}))
     assert freeze(newer, "two").action is FreezeAction.RUN
 
 
-def test_the_day_of_an_execution_that_was_lost_is_taken_over_and_its_run_closed(freezer, executions, table, lost):
+def test_the_day_of_a_lost_execution_is_taken_over_and_its_run_is_closed(freezer, executions, table, lost):
     freeze(freezer, "one")
     executions.running.remove("one")
-    taken = freeze(freezer, "two")
-    assert (taken.action, taken.run.attempt) == (FreezeAction.RUN, 2)
+    takeover = freeze(freezer, "two")
+    assert (takeover.action, takeover.run.attempt) == (FreezeAction.RUN, 2)
     closed, running = table.runs(PIPELINE)
     assert (closed.state, running.state) == (RunState.FAILED, RunState.RUNNING)
     assert "without recording" in closed.error
@@ -213,13 +213,13 @@ def test_the_day_of_an_execution_that_was_lost_is_taken_over_and_its_run_closed(
     assert lost == [PIPELINE]
 
 
-def test_of_two_executions_that_close_a_lost_run_only_the_one_that_gets_the_day_reports_it(
+def test_a_lost_run_is_reported_only_by_the_execution_that_claims_its_day(
     freezer, executions, table, lost, monkeypatch
 ):
     freeze(freezer, "one")
     executions.running.remove("one")
     with monkeypatch.context() as late:
-        late.setattr(table, "save", outpaced(table.save))
+        late.setattr(table, "save", conflicting_save(table.save))
         assert freeze(freezer, "two").action is FreezeAction.WAIT
     closed = table.run(PIPELINE, DATE, 1)
     assert (closed.state, lost) == (RunState.FAILED, [])
@@ -227,15 +227,15 @@ def test_of_two_executions_that_close_a_lost_run_only_the_one_that_gets_the_day_
     assert lost == [PIPELINE]
 
 
-def outpaced(save):
-    """Return the `save` of a table in which another execution has changed the day meanwhile."""
+def conflicting_save(save):
+    """Return a `save` that fails for a day because another execution has changed it."""
 
-    def saved(*, run, day=None):
+    def save_run_only(*, run, day=None):
         if day:
             raise DayChanged(day.date)
         save(run=run)
 
-    return saved
+    return save_run_only
 
 
 def test_a_run_that_ended_by_itself_is_not_lost(freezer, recorder, lost):
@@ -252,7 +252,7 @@ def test_an_execution_that_is_not_known_yet_is_waited_for(freezer, executions, t
     assert freeze(later, "two").action is FreezeAction.RUN
 
 
-def test_after_a_run_that_may_have_published_nothing_is_taken_for_unchanged(freezer, recorder, store, project):
+def test_a_day_is_run_again_after_a_run_that_may_have_published(freezer, recorder, store, project):
     first = freeze(freezer, "one").run
     publish(recorder, first)
     newer = replace(freezer, project=project.model_copy(update={"code": CodeDigests(job="newer")}))
@@ -263,7 +263,7 @@ def test_after_a_run_that_may_have_published_nothing_is_taken_for_unchanged(free
     assert freeze(freezer, "two").action is FreezeAction.UNCHANGED
 
 
-def test_half_replaced_files_are_read_as_their_entry_says(freezer, store, files):
+def test_half_replaced_files_are_read_as_recorded_in_the_file_cache(freezer, store, files):
     hour = Partition("2013-03-10", "12")
     old, new = (FileVersion(content_sha256=name, partitions=(hour,)) for name in ("old", "new"))
     for version in (old, new):
@@ -287,7 +287,7 @@ def content(name):
     return FileVersion(content_sha256=name, partitions=())
 
 
-def test_files_that_keep_changing_are_an_error_to_be_retried(freezer, files):
+def test_files_that_keep_changing_raise_a_retryable_error(freezer, files):
     count = iter(range(100))
     files.entries = lambda source: [FileEntry(source=source, path="f", writing=content(str(next(count))))]
     with pytest.raises(DayChanged, match="files of flights kept changing"):
@@ -317,17 +317,17 @@ def test_recording_twice_changes_nothing(freezer, recorder, table):
     assert table.run(PIPELINE, DATE, 1).state is RunState.PUBLISHED
 
 
-def test_a_stage_is_kept_with_its_reference(freezer, recorder, table, store):
+def test_a_stage_is_recorded_with_its_reference(freezer, recorder, table, store):
     run = freeze(freezer, "one").run
     reference = ArrowReference(manifest=f"{run.prefix}joined/manifest.json", rows=5, bytes=9, files=1, seconds=0.5)
     store.put(f"{run.prefix}joined/reference.json", reference.model_dump_json().encode())
     assert recorder.record_stage(run, "joined") == recorder.record_stage(run, "joined") == reference
-    (kept,) = table.run(PIPELINE, DATE, 1).stages
-    assert (kept.stage, kept.reference) == ("joined", reference)
+    (recorded_stage,) = table.run(PIPELINE, DATE, 1).stages
+    assert (recorded_stage.stage, recorded_stage.reference) == ("joined", reference)
 
 
 @pytest.mark.parametrize("date", ["2013-02-30", "20130310", "2013-W10-7", "yesterday", ""])
-def test_what_is_no_date_is_refused(freezer, date):
+def test_an_invalid_date_of_a_run_is_refused(freezer, date):
     with pytest.raises(InputError, match="is not a date"):
         freezer.freeze(pipeline=PIPELINE, date=date, execution="one", correlation_id="c")
 
@@ -342,7 +342,7 @@ def test_a_pipeline_that_does_not_exist_is_refused(freezer):
         freezer.freeze(pipeline="delays", date=DATE, execution="one", correlation_id="c")
 
 
-def test_an_object_of_unknown_origin_is_named(freezer, store):
+def test_the_error_for_an_object_of_unknown_origin_names_its_uri(freezer, store):
     store.put("s3://raw/raw/source=flights/date=2013-03-10/hour=12/stray.parquet", b"?")
     with pytest.raises(CloudError, match=r"stray\.parquet does not say how many events"):
         freeze(freezer, "one")
@@ -357,7 +357,7 @@ def test_an_object_of_unknown_origin_is_named(freezer, store):
         ("[1]", "E: [1]"),
     ],
 )
-def test_a_failure_is_one_line(cause, message):
+def test_the_recorded_error_of_a_failure_is_one_line(cause, message):
     assert failure_message("E", cause) == message
 
 

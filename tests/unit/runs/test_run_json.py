@@ -47,7 +47,7 @@ def test_no_stage_writes_to_the_uris_of_the_publication_and_the_failure():
         ({"more": 1}, "more"),
     ],
 )
-def test_a_run_that_is_not_one_is_refused_by_field(change, field):
+def test_the_error_for_an_invalid_run_names_the_field(change, field):
     with pytest.raises(ValidationError) as refused:
         Run.model_validate(LONGEST.model_dump() | change)
     assert [fault["loc"] for fault in refused.value.errors()] == [(field,)]

@@ -1,4 +1,4 @@
-"""Source definitions: what they accept, and the errors for what they do not."""
+"""Source definitions: accepted options, and errors for all others."""
 
 from __future__ import annotations
 
@@ -210,24 +210,24 @@ class TestSchema:
     """The JSON Schema with which editors check definitions."""
 
     def test_the_schema_in_docs_is_up_to_date(self):
-        kept = json.loads((ROOT / "docs" / "source.schema.json").read_text(encoding="utf-8"))
-        assert kept == source_schema(), "write it again: slackwater source schema > docs/source.schema.json"
+        documented = json.loads((ROOT / "docs" / "source.schema.json").read_text(encoding="utf-8"))
+        assert documented == source_schema(), "write it again: slackwater source schema > docs/source.schema.json"
 
     @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*/sources/*.yaml")), ids=lambda path: path.stem)
-    def test_it_accepts_the_examples(self, path):
+    def test_the_schema_accepts_the_examples(self, path):
         jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), source_schema())
 
-    def test_it_accepts_every_option(self):
+    def test_the_schema_accepts_every_option(self):
         jsonschema.validate(EVERY_OPTION, source_schema())
 
     @pytest.mark.parametrize("short", ["csv", "tsv", "json", "ndjson", "parquet", "xlsx"])
-    def test_it_accepts_short_forms(self, short):
+    def test_the_schema_accepts_short_forms(self, short):
         jsonschema.validate(changed("pull.format", short), source_schema())
 
     @pytest.mark.parametrize(
         ("path", "value"),
         [("push.bufer", "queue"), ("fields.shop", "text"), ("unknown_fields", "drop"), ("silent_hours", 0)],
     )
-    def test_it_rejects_what_the_models_reject(self, path, value):
+    def test_the_schema_rejects_definitions_that_the_models_reject(self, path, value):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(changed(path, value), source_schema())

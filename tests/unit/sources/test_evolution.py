@@ -1,4 +1,4 @@
-"""Which changes of a source are allowed once it has partitions."""
+"""Allowed and refused changes of a source that has partitions."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ def load(folder, *, source=None, pipeline=None):
     return load_project(folder)
 
 
-def refused(folder, **changes):
+def load_error(folder, **changes):
     with pytest.raises(DefinitionError) as error:
         load(folder, **changes)
     return str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("late", "words"),
+    ("late", "fragments"),
     [
         (
             {"percent": 1, "rows": 0},
@@ -57,25 +57,25 @@ def refused(folder, **changes):
         (None, ["late", "valid dictionary"]),
     ],
 )
-def test_errors_in_thresholds_name_file_field_and_remedy(tmp_path, late, words):
-    told = refused(tmp_path, source={"late": late})
-    for word in ["sources/feed.yaml", *words]:
-        assert word in told
+def test_errors_in_thresholds_name_file_field_and_remedy(tmp_path, late, fragments):
+    message = load_error(tmp_path, source={"late": late})
+    for fragment in ["sources/feed.yaml", *fragments]:
+        assert fragment in message
 
 
 def test_thresholds_of_pipelines_follow_the_same_rules(tmp_path):
-    told = refused(tmp_path, pipeline={"late": {"thresholds": {"feed": {"rows": 0, "bytes": 5}}}})
-    assert "pipelines/totals.yaml: late.thresholds.feed: rows: 0 runs a day again" in told
+    message = load_error(tmp_path, pipeline={"late": {"thresholds": {"feed": {"rows": 0, "bytes": 5}}}})
+    assert "pipelines/totals.yaml: late.thresholds.feed: rows: 0 runs a day again" in message
 
 
 def test_thresholds_of_an_unknown_source_name_the_known_ones(tmp_path):
-    told = refused(tmp_path, pipeline={"late": {"thresholds": {"food": {"rows": 1}}}})
-    assert "pipelines/totals.yaml" in told
-    assert "late.thresholds: food is not a source of this pipeline (its sources: feed)" in told
+    message = load_error(tmp_path, pipeline={"late": {"thresholds": {"food": {"rows": 1}}}})
+    assert "pipelines/totals.yaml" in message
+    assert "late.thresholds: food is not a source of this pipeline (its sources: feed)" in message
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "fragments"),
     [
         ({"late": {"window_days": 0}}, ["late.window_days", "greater than 0"]),
         ({"late": {"window_days": -7}}, ["late.window_days", "greater than 0"]),
@@ -89,19 +89,19 @@ def test_thresholds_of_an_unknown_source_name_the_known_ones(tmp_path):
         ({"schedule": {"monitor": 6}}, ["schedule.monitor", "valid string"]),
     ],
 )
-def test_errors_in_window_and_schedule_name_file_and_field(tmp_path, change, words):
-    told = refused(tmp_path, pipeline=change)
-    for word in ["pipelines/totals.yaml", *words]:
-        assert word in told
+def test_errors_in_window_and_schedule_name_file_and_field(tmp_path, change, fragments):
+    message = load_error(tmp_path, pipeline=change)
+    for fragment in ["pipelines/totals.yaml", *fragments]:
+        assert fragment in message
 
 
 def test_silent_hours_must_be_positive(tmp_path):
-    told = refused(tmp_path, source={"silent_hours": 0})
-    assert "sources/feed.yaml: silent_hours: Input should be greater than 0" in told
+    message = load_error(tmp_path, source={"silent_hours": 0})
+    assert "sources/feed.yaml: silent_hours: Input should be greater than 0" in message
 
 
 @pytest.mark.parametrize(
-    ("cron", "words"),
+    ("cron", "expected"),
     [
         ("0 3 * *", "'0 3 * *' has 4 fields; five are expected: minute hour day-of-month month day-of-week"),
         ("0 0 3 * * *", "has 6 fields"),
@@ -121,15 +121,15 @@ def test_silent_hours_must_be_positive(tmp_path):
         ("0 -1 * * *", "'-1' is not a valid hour"),
     ],
 )
-def test_errors_in_cron_expressions_name_file_field_and_examples(tmp_path, cron, words):
-    told = refused(tmp_path, pipeline={"schedule": {"process": cron}})
-    assert "pipelines/totals.yaml: schedule.process: " in told
-    assert words in told
+def test_errors_in_cron_expressions_name_file_field_and_examples(tmp_path, cron, expected):
+    message = load_error(tmp_path, pipeline={"schedule": {"process": cron}})
+    assert "pipelines/totals.yaml: schedule.process: " in message
+    assert expected in message
 
 
 def test_the_schedule_of_a_pull_follows_the_same_rules(tmp_path):
-    told = refused(tmp_path, source={"pull": PULL | {"schedule": "15 * * *"}})
-    assert "sources/feed.yaml: pull.schedule: " in told
+    message = load_error(tmp_path, source={"pull": PULL | {"schedule": "15 * * *"}})
+    assert "sources/feed.yaml: pull.schedule: " in message
 
 
 @pytest.mark.parametrize(
@@ -149,21 +149,21 @@ def test_usual_cron_expressions_are_accepted(tmp_path, cron):
 
 
 @pytest.mark.parametrize(
-    ("own", "of_source", "holds"),
+    ("own", "of_source", "expected"),
     [
         ({}, None, {"rows": 0}),
         ({}, {"percent": 5}, {"percent": 5}),
         ({"feed": {"bytes": 100, "rows": 2}}, {"percent": 5}, {"bytes": 100, "rows": 2}),
     ],
 )
-def test_thresholds_of_the_pipeline_precede_those_of_the_source_and_the_default(tmp_path, own, of_source, holds):
+def test_thresholds_of_the_pipeline_precede_those_of_the_source_and_the_default(tmp_path, own, of_source, expected):
     source = {"late": of_source} if of_source else {}
     project = load(tmp_path, source=source, pipeline={"late": {"thresholds": own}})
     result = project.pipelines["totals"].thresholds(project.sources["feed"])
-    assert result == LateThresholds(**holds)
+    assert result == LateThresholds(**expected)
 
 
-def test_defaults(tmp_path):
+def test_late_data_options_have_defaults(tmp_path):
     project = load(tmp_path, source={"pull": PULL})
     source, pipeline = project.sources["feed"], project.pipelines["totals"]
     assert (source.silent_hours, source.pull.schedule) == (48, "15 * * * *")

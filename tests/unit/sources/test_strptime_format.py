@@ -29,16 +29,16 @@ PATTERNS = [
 @settings(deadline=None, max_examples=50)
 @given(timestamp=st.datetimes(datetime(1000, 1, 1)), minutes=st.integers(-1439, 1439))
 def test_results_are_those_of_strptime(pattern, timestamp, minutes):
-    written = timestamp.replace(tzinfo=timezone(timedelta(minutes=minutes))).strftime(pattern)
-    expected = datetime.strptime(written, pattern)  # noqa: DTZ007  # most patterns have no offset
-    result = StrptimeFormat(pattern).parse(written)
+    value = timestamp.replace(tzinfo=timezone(timedelta(minutes=minutes))).strftime(pattern)
+    expected = datetime.strptime(value, pattern)  # noqa: DTZ007  # most patterns have no offset
+    result = StrptimeFormat(pattern).parse(value)
     assert result.local == expected.replace(tzinfo=None)
     assert result.offset == expected.utcoffset()
-    assert StrptimeFormat(pattern).parse(written.upper()) == StrptimeFormat(pattern).parse(written.lower()) == result
+    assert StrptimeFormat(pattern).parse(value.upper()) == StrptimeFormat(pattern).parse(value.lower()) == result
 
 
 @pytest.mark.parametrize(
-    ("pattern", "written", "local"),
+    ("pattern", "value", "local"),
     [
         ("%d/%m/%Y", "8/3/2013", datetime(2013, 3, 8)),
         ("%d %b  %Y", "8 mar 2013", datetime(2013, 3, 8)),
@@ -52,12 +52,12 @@ def test_results_are_those_of_strptime(pattern, timestamp, minutes):
         ("%A %d/%m/%Y", "Monday 08/03/2013", datetime(2013, 3, 8)),
     ],
 )
-def test_parsed_strings(pattern, written, local):
-    assert StrptimeFormat(pattern).parse(written).local == local
+def test_parsed_strings(pattern, value, local):
+    assert StrptimeFormat(pattern).parse(value).local == local
 
 
 @pytest.mark.parametrize(
-    ("pattern", "written"),
+    ("pattern", "value"),
     [
         ("%d/%m/%Y", "08/03/13"),
         ("%d/%m/%Y", "08/03/2013 "),
@@ -70,12 +70,12 @@ def test_parsed_strings(pattern, written, local):
         ("%H:%M %d/%m/%Y", "12 08/03/2013"),
     ],
 )
-def test_strings_that_do_not_match(pattern, written):
-    assert StrptimeFormat(pattern).parse(written) is None
+def test_strings_that_do_not_match(pattern, value):
+    assert StrptimeFormat(pattern).parse(value) is None
 
 
 @pytest.mark.parametrize(
-    ("pattern", "written"),
+    ("pattern", "value"),
     [
         ("%d/%m/%Y", "29/02/2013"),
         ("%d/%m/%Y", "03/13/2013"),
@@ -89,9 +89,9 @@ def test_strings_that_do_not_match(pattern, written):
         ("%d/%m/%Y %z", "08/03/2013 +05:75"),
     ],
 )
-def test_strings_without_a_valid_date_or_time(pattern, written):
+def test_strings_without_a_valid_date_or_time(pattern, value):
     with pytest.raises(ValueError, match=r".+"):
-        StrptimeFormat(pattern).parse(written)
+        StrptimeFormat(pattern).parse(value)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_invalid_patterns(pattern, message):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "written", "day", "timestamp"),
+    ("pattern", "value", "day", "timestamp"),
     [
         ("%d/%m/%Y", "08/03/2013", "2013-03-08", "2013-03-08T00:00:00"),
         ("%Y%m%dT%H%M%S%z", "20130308T123000Z", "2013-03-08", "2013-03-08T12:30:00Z"),
@@ -123,11 +123,11 @@ def test_invalid_patterns(pattern, message):
         ("%d.%m.%Y \u00e0 %H (h)", "08.03.2013 \u00e0 12 (h)", "2013-03-08", "2013-03-08T12:00:00"),
     ],
 )
-def test_patterns_that_are_rewritten_to_iso(pattern, written, day, timestamp):
-    form, to_day, to_moment = StrptimeFormat(pattern).iso_rewrite
-    assert re.fullmatch(form, written)
-    assert re.sub(form, to_day, written) == day
-    assert re.sub(form, to_moment, written) == timestamp
+def test_patterns_that_are_rewritten_to_iso(pattern, value, day, timestamp):
+    iso_pattern, to_day, to_timestamp = StrptimeFormat(pattern).iso_rewrite
+    assert re.fullmatch(iso_pattern, value)
+    assert re.sub(iso_pattern, to_day, value) == day
+    assert re.sub(iso_pattern, to_timestamp, value) == timestamp
 
 
 @pytest.mark.parametrize("pattern", ["%d/%m/%y", "%d %b %Y", "%Y-%j", "%d/%m/%Y %I %p"])

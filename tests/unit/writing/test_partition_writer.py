@@ -1,4 +1,4 @@
-"""The partition writer: whatever the hours and the memory budget, each event is written once and in order."""
+"""The partition writer: it writes each event once and in order, for any hours and any memory budget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START = datetime(2013, 3, 11, tzinfo=UTC)
 
 
 def block(rows: list[tuple[int, str]]) -> pa.Table:
-    """Rows of hour and id."""
+    """Return a block of rows, each with an hour and an id."""
     timestamps = [START + timedelta(hours=hour, minutes=number % 60) for number, (hour, _) in enumerate(rows)]
     return pa.table(
         {"id": pa.array([name for _, name in rows], pa.string()), EVENT_TIME: pa.array(timestamps, TIMESTAMP)}
@@ -59,7 +59,7 @@ _ROWS = st.lists(st.tuples(st.sampled_from([0, 1, 2, 30]), st.sampled_from("abcd
     row_group=st.sampled_from([1, 3, 5]),
     once=st.booleans(),
 )
-def test_every_event_once_and_in_order(tmp_path_factory, blocks, budget, row_group, once):
+def test_every_event_is_written_once_and_in_order(tmp_path_factory, blocks, budget, row_group, once):
     rows = [row for rows in blocks for row in rows]
     expected = by_hour(rows)
     if once:
@@ -71,17 +71,19 @@ def test_every_event_once_and_in_order(tmp_path_factory, blocks, budget, row_gro
         assert write(folder, [block(rows) for rows in blocks], id_column="id" if once else None) == expected
 
 
-def test_few_events_of_an_hour_wait_for_a_good_row_group(tmp_path, monkeypatch):
+def test_few_events_of_an_hour_are_buffered_for_a_larger_row_group(tmp_path, monkeypatch):
     monkeypatch.setattr(partition_writer, "BUDGET", 0)
     monkeypatch.setattr(partition_writer, "ROW_GROUP", 10)
     hours = 50
     blocks = [block([(hour, str(turn)) for hour in range(hours)]) for turn in range(25)]
     assert write(tmp_path, blocks) == by_hour([(hour, str(turn)) for turn in range(25) for hour in range(hours)])
     groups = [pq.ParquetFile(path).metadata for path in tmp_path.glob("*.parquet")]
-    assert {tuple(one.row_group(n).num_rows for n in range(one.num_row_groups)) for one in groups} == {(10, 10, 5)}
+    assert {tuple(metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)) for metadata in groups} == {
+        (10, 10, 5)
+    }
 
 
-def test_many_events_of_an_hour_do_not_wait(tmp_path, monkeypatch):
+def test_many_events_of_an_hour_are_written_immediately(tmp_path, monkeypatch):
     monkeypatch.setattr(partition_writer, "BUDGET", 0)
     monkeypatch.setattr(partition_writer, "ROW_GROUP", 10)
     with PartitionWriter(tmp_path, lambda table: table, name="f") as writer:
@@ -97,7 +99,7 @@ def open_files() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are listed by Linux only")
-def test_few_files_are_open_with_many_hours(tmp_path, monkeypatch):
+def test_events_of_many_hours_need_few_open_files(tmp_path, monkeypatch):
     monkeypatch.setattr(partition_writer, "BUDGET", 0)
     monkeypatch.setattr(partition_writer, "ROW_GROUP", 1)
     before = open_files()
@@ -108,7 +110,7 @@ def test_few_files_are_open_with_many_hours(tmp_path, monkeypatch):
         writer.finish()
 
 
-def test_too_many_hours_fail_before_any_file_is_written(tmp_path, monkeypatch):
+def test_too_many_hours_are_refused_before_any_file_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(partition_writer, "MAX_PARTITIONS", 20)
     with pytest.raises(DataError, match=r"^f: its rows are from more than 20 hours: send it in parts"):
         write(tmp_path, [block([(hour, "a") for hour in range(21)])])

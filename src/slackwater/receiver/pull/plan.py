@@ -130,8 +130,8 @@ def write_plan(plan: PullPlan, *, store: ObjectStore, uri: str) -> PlanSummary:
 
 
 def read_item(store: ObjectStore, uri: str, index: int) -> WorkItem:
-    """Return one item of the work list at `uri`. Raises `ObjectMissing`, or `InputError` when the list is shorter."""
+    """Return one item of the work list at `uri`. Raises `ObjectMissing`, or `InputError` when it has no such item."""
     items = _WORK_LIST.validate_json(store.get(uri))
-    if index >= len(items):
+    if not 0 <= index < len(items):
         raise InputError(f"{uri} has {len(items)} items: there is no item {index}")
     return items[index]
