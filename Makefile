@@ -5,21 +5,41 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 BIN := .venv/bin
-READY := .venv/.ready
+UV := .venv/.uv
+PACKAGES := .venv/.ready
+CDK := .slackwater/tools/.ready
+JARS := .slackwater/jars/.ready
+READY := $(PACKAGES) $(CDK) $(JARS)
 AIRFLOW := .venv-airflow/.ready
 BENCH := .venv-bench/.ready
 PYTEST := $(BIN)/python -m pytest
 SOURCES := src infra lambdas glue_jobs mwaa_dags examples tests benchmarks
 
-.PHONY: help setup demo down test unit infra spark cloud airflow bench check format lint types imports machines lock clean
+.PHONY: help setup demo down test unit infra spark cloud airflow bench soak check format lint types imports machines lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 setup: $(READY) ## Install everything into this folder (needs Python 3.11+, Java 17+ and make)
 
-$(READY): scripts/setup pyproject.toml requirements/dev.txt requirements/tools/package-lock.json
-	@PYTHON=$(PYTHON) scripts/setup
+$(UV): scripts/setup-uv requirements/dev.txt
+	@PYTHON=$(PYTHON) scripts/setup-uv
+	@touch $@
+
+# No bytecode for all of them: most modules are never imported, and Python compiles the others when it imports them.
+$(PACKAGES): pyproject.toml requirements/dev.txt $(UV)
+	@echo "Setting up (once): Python packages ..."
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+$(CDK): scripts/setup-cdk requirements/tools/package-lock.json $(PACKAGES)
+	@scripts/setup-cdk
+	@touch $@
+
+$(JARS): $(PACKAGES)
+	@echo "Setting up (once): Spark's S3 and Iceberg jars ..."
+	@$(BIN)/python -m slackwater.local.jars
 	@touch $@
 
 demo: $(READY) ## Run the demo: start a local cloud, deploy, publish five days of real data, handle late data
@@ -46,30 +66,33 @@ cloud: $(READY) ## Run the tests on the local cloud
 airflow: $(READY) $(AIRFLOW) ## Run the tests of the DAGs, with Airflow and the local cloud
 	@$(PYTEST) tests/airflow
 
-$(AIRFLOW): scripts/setup-airflow requirements/airflow.txt | $(READY)
+$(AIRFLOW): scripts/setup-airflow requirements/airflow.txt | $(UV)
 	@scripts/setup-airflow
 
 bench: $(READY) $(BENCH) ## Measure push and pull on one core, compared with pyarrow alone and with dlt
 	@$(BIN)/python -m benchmarks
 
-$(BENCH): scripts/setup-bench requirements/bench.txt | $(READY)
+soak: $(PACKAGES) ## Pull a generated year with crashes, outages and new definitions, and account for each event
+	@$(BIN)/python -m tests.soak
+
+$(BENCH): scripts/setup-bench requirements/bench.txt | $(UV)
 	@scripts/setup-bench
 
-check: format lint types imports machines ## Check format, lint, types, imports, templates and state machines
+check: types format lint imports machines ## Check format, lint, types, imports, templates and state machines
 
-format: $(READY)
+format: $(PACKAGES)
 	@$(BIN)/ruff format --check --quiet $(SOURCES)
 
-lint: $(READY)
+lint: $(PACKAGES)
 	@$(BIN)/ruff check --quiet $(SOURCES)
 
-types: $(READY)
+types: $(PACKAGES)
 	@$(BIN)/mypy
 
-imports: $(READY)
+imports: $(PACKAGES)
 	@$(BIN)/lint-imports
 
-machines: $(READY)
+machines: $(PACKAGES) $(CDK)
 	@$(BIN)/python -m infra.lint
 
 lock: $(READY) ## Write the lock files again, with hashes, after a change of dependencies

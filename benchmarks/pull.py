@@ -32,7 +32,7 @@ from rich.table import Table
 from benchmarks import data
 from examples.nyc_flights import feed
 from slackwater.receiver.partners.partner import Download
-from slackwater.receiver.pull.fetch import FileFetcher
+from slackwater.receiver.pull.fetch import FileFetcher, next_revision
 from slackwater.receiver.pull.file_cache import Content, FileDecision, FileEntry
 from slackwater.receiver.pull.plan import WorkItem
 from slackwater.receiver.writing.raw_writer import RawWriter
@@ -81,25 +81,24 @@ class _FolderStore:
 
 
 class _Cache:
-    """A file cache of one file."""
+    """A file cache in memory, for one source and one pull at a time."""
 
     def __init__(self) -> None:
-        self._entry: FileEntry | None = None
-        self._content: Content | None = None
+        self._entries: dict[str, FileEntry] = {}
+        self._contents: dict[str, Content] = {}
 
-    def get(self, source: str, path: str) -> FileEntry | None:
-        return self._entry
+    def entries(self, source: str, paths: Iterable[str]) -> list[FileEntry]:
+        return [self._entries[path] for path in paths if path in self._entries]
 
-    def save(self, entry: FileEntry) -> FileEntry:
-        self._entry = entry.model_copy(update={"revision": entry.revision + 1})
-        return self._entry
+    def contents(self, source: str, ids: Iterable[str]) -> list[Content]:
+        return [self._contents[id_] for id_ in ids if id_ in self._contents]
 
-    def content(self, source: str, content_sha256: str) -> Content | None:
-        return self._content
-
-    def save_content(self, content: Content) -> Content:
-        self._content = content.model_copy(update={"revision": content.revision + 1})
-        return self._content
+    def save(self, *records: FileEntry | Content) -> None:
+        for record in records:
+            if isinstance(record, FileEntry):
+                self._entries[record.path] = next_revision(record)
+            else:
+                self._contents[record.id] = next_revision(record)
 
 
 class _NoPartitions:

@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import data
+from slackwater.errors import ObjectMissing
 from slackwater.receiver.push import receive
 from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
@@ -41,6 +42,7 @@ _NOW = datetime(2013, 3, 9, 12, tzinfo=UTC)
 _SOURCE = data.source()
 _NDJSON = "application/x-ndjson"
 _PHASES = {
+    "expand": (receive, "identify"),
     "decode": (receive, "decode"),
     "check": (receive, "check_events"),
     "add metadata": (raw_writer, "add_metadata"),
@@ -58,8 +60,12 @@ class _Store:
         self.objects: dict[str, bytes] = {}
 
     def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
-        assert metadata
         return self.objects.setdefault(uri, body) is body
+
+    def get(self, uri: str) -> bytes:
+        if uri not in self.objects:
+            raise ObjectMissing(uri)
+        return self.objects[uri]
 
 
 class _NoPartitions:

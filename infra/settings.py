@@ -68,7 +68,7 @@ class Settings(BaseModel):
     log_retention_days: Literal[1, 3, 5, 7, 14, 30, 90, 180, 365, 731, 1827] = 30
     """One of the retentions that CloudWatch Logs offers."""
     exchange_days: PositiveInt = 30
-    """Retention of Arrow files of runs, work lists of pulls, and receipts of pushed batches."""
+    """Retention of Arrow files of runs, work lists of pulls, and logs of Spark jobs."""
     noncurrent_days: PositiveInt = 30
     """How long an overwritten or deleted raw object can be restored."""
 

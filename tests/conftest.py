@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -22,6 +25,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import PartnerServer
+from slackwater.cli.main import run as run_command
 from slackwater.local import cloud as local_cloud
 from tests.sftp_server import SftpServer
 
@@ -30,10 +34,8 @@ settings.register_profile("slackwater", deadline=None)
 settings.load_profile("slackwater")
 
 ROOT = Path(__file__).resolve().parents[1]
-DATES = ("2013-03-08", "2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12")
-LONG_DAY = "2013-11-03"
-"""The day of 25 hours."""
-
+DATES = ("2013-03-09", "2013-03-10", "2013-03-11")
+"""The day before the late data, the day that it changes, and the current day."""
 LATE = "2013-03-10"
 """The day with late data; it has 23 hours."""
 LATE_FILES = (f"flights-{LATE}-04.csv", f"flights-{LATE}-20.csv")
@@ -52,24 +54,33 @@ publish: {step: wrong, key: [date]}
 """
 
 
-GROUPS = ("cloud", "spark", "airflow", "recovery", "infra")
+GROUPS = ("cloud", "spark", "infra")
 """Groups of tests that share a cloud, a Spark session or templates, in the order in which processes start them."""
+LAST_ON_THE_CLOUD = ("tests/airflow/test_runs.py", "tests/cloud/test_recovery.py")
+"""The tests of the group `cloud` that run after the others, in this order: the last ones kill the cloud."""
 
 
 def group_of(file: str) -> str:
-    """Return the group that a test file runs with: its folder's, or the file itself."""
-    if file == "tests/cloud/test_emr_serverless.py":
-        return file  # starts clouds of its own
-    if file == "tests/cloud/test_recovery.py":
-        return "recovery"  # kills the cloud, so it would hold up the group of tests/cloud
+    """Return the group that a test file runs with: the folder's, the cloud's, or the file itself."""
+    if file in LAST_ON_THE_CLOUD:
+        return "cloud"
     folder = Path(file).parent.name
-    return folder if folder in GROUPS else file
+    # The tests of EMR Serverless start clouds of their own.
+    return folder if folder in GROUPS and file != "tests/cloud/test_emr_serverless.py" else file
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the slow groups first; the short files keep both processes busy until the end."""
-    order = {group: index for index, group in enumerate(GROUPS)}
-    items.sort(key=lambda item: order.get(group_of(item.nodeid.partition("::")[0]), len(order)))
+
+    def order(item: pytest.Item) -> tuple[int, int]:
+        file = item.nodeid.partition("::")[0]
+        group = group_of(file)
+        return (
+            GROUPS.index(group) if group in GROUPS else len(GROUPS),
+            LAST_ON_THE_CLOUD.index(file) if file in LAST_ON_THE_CLOUD else -1,
+        )
+
+    items.sort(key=order)
 
 
 class ByGroup(LoadScopeScheduling):
@@ -97,6 +108,11 @@ class CommandResult:
         return json.loads(self.out)
 
 
+def _checked(arguments: Sequence[str], result: CommandResult, code: int | None) -> CommandResult:
+    assert code is None or result.code == code, f"{arguments}: exit {result.code}\n{result.out}\n{result.err}"
+    return result
+
+
 @dataclass(frozen=True)
 class Cloud:
     """The deployed local cloud, used through the command line, HTTP and boto3."""
@@ -107,33 +123,61 @@ class Cloud:
     environment: dict[str, str]
 
     def slackwater(self, *arguments: str, code: int | None = 0) -> CommandResult:
-        """Run a command and assert its exit code, unless `code` is None."""
-        run = subprocess.run(
-            [sys.executable, "-m", "slackwater.cli", *arguments, "--project", str(self.project)],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=540,
-            check=False,
-        )
-        assert code is None or run.returncode == code, f"{arguments}: exit {run.returncode}\n{run.stdout}\n{run.stderr}"
-        return CommandResult(run.returncode, run.stdout, run.stderr)
+        """Run a command in this process, which saves its start, and assert its exit code, unless `code` is None."""
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.chdir(ROOT)
+            for name in os.environ:
+                if name not in self.environment:
+                    patch.delenv(name)
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            result = CommandResult(run_command(self._with_project(arguments)), out.getvalue(), err.getvalue())
+        return _checked(arguments, result, code)
 
     def json(self, *arguments: str, code: int | None = 0) -> Any:
         """Run a command with `--json`; return its document."""
         return self.slackwater(*arguments, "--json", code=code).json
 
+    def process(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command as a process of its own, which can be killed, or run at the same time as another one."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "slackwater.cli", *self._with_project(arguments)],
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def json_of_process(self, *arguments: str, code: int | None = 0) -> Any:
+        """Run a command with `--json` as a process of its own; return its document."""
+        process = self.process(*arguments, "--json")
+        out, err = process.communicate(timeout=540)
+        return _checked(arguments, CommandResult(process.returncode, out, err), code).json
+
+    def _with_project(self, arguments: Sequence[str]) -> list[str]:
+        return [*arguments, "--project", str(self.project)]
+
     def query(self, sql: str) -> list[list[Any]]:
         return self.json("query", sql)["rows"]
 
     def client(self, service: str) -> Any:
-        session = boto3.session.Session(
-            aws_access_key_id="test", aws_secret_access_key="test", region_name=self.environment["AWS_REGION"]
-        )
-        return session.client(service, endpoint_url=self.endpoint)
+        """Return the client of a service. Creating one takes as long as many calls."""
+        if service not in self._clients:
+            session = boto3.session.Session("test", "test", region_name=self.environment["AWS_REGION"])
+            self._clients[service] = session.client(service, endpoint_url=self.endpoint)
+        return self._clients[service]
+
+    @cached_property
+    def _clients(self) -> dict[str, Any]:
+        return {}
 
     def outputs(self) -> dict[str, str]:
+        return self._outputs
+
+    @cached_property
+    def _outputs(self) -> dict[str, str]:
         stacks = self.client("cloudformation").describe_stacks()["Stacks"]
         return {o["OutputKey"]: o["OutputValue"] for stack in stacks for o in stack.get("Outputs", [])}
 
@@ -145,8 +189,8 @@ class Cloud:
 
 @pytest.fixture(scope="session")
 def feed(tmp_path_factory) -> Feed:
-    """The partners' data of the five days and of the day of 25 hours. The late data is held back."""
-    feed = make_feed(tmp_path_factory.mktemp("partner"), [*DATES, LONG_DAY])
+    """The partners' data of the days. The late data is held back."""
+    feed = make_feed(tmp_path_factory.mktemp("partner"), DATES)
     feed.hold_back(LATE_FILES, weather=LATE_HOUR)
     return feed
 

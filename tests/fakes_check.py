@@ -10,26 +10,16 @@ from slackwater.late.check import Checker
 from slackwater.late.decision import CheckReport, DecisionRule
 from slackwater.pipeline.definition import Late
 from slackwater.project import load_project
-from slackwater.receiver.pull.file_cache import FileEntry
 from slackwater.runs.freeze import Freezer
 from slackwater.runs.inputs import InputListing
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, Run
 from slackwater.sources.late_thresholds import LateThresholds
+from tests.fakes_receiver import MemoryFileCache
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 
 PIPELINE, NOW = "daily_delays", datetime(2013, 3, 13, 18, tzinfo=UTC)
 PUBLICATION = Publication(table="t", snapshot_id="1", rows=3, replaced=0, seconds=1.0)
-
-
-class Files:
-    """A file cache that only lists entries."""
-
-    def __init__(self) -> None:
-        self.listed: list[FileEntry] = []
-
-    def entries(self, source: str) -> list[FileEntry]:
-        return list(self.listed)
 
 
 class World:
@@ -44,7 +34,7 @@ class World:
         definition = project.pipelines[PIPELINE]
         definition = definition.model_copy(update={"late": Late(window_days=7), "deadline_hours": 12})
         self.project = project.model_copy(update={"sources": sources, "pipelines": {PIPELINE: definition}})
-        self.store, self.table, self.files = DictStore(), DictRunTable(), Files()
+        self.store, self.table, self.files = DictStore(), DictRunTable(), MemoryFileCache()
         self.executions, self.time = SetExecutions("run"), NOW
 
     def now(self) -> datetime:

@@ -42,21 +42,25 @@ class LocalDynamoDB:
         self._lock = threading.RLock()
 
     @contextmanager
-    def table(self, name: str, partition_key: str) -> Iterator[str]:
-        """Create a table that exists until the block ends."""
-        self.client.create_table(
-            TableName=name,
-            KeySchema=[{"AttributeName": partition_key, "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": partition_key, "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+    def table(self, name: str, partition_key: str | None = None, **definition: Any) -> Iterator[str]:
+        """Create a table that exists until the block ends.
+
+        It has a partition key only, or the keys and indexes of `definition`, as CreateTable takes them.
+        """
+        if partition_key:
+            definition["KeySchema"] = [{"AttributeName": partition_key, "KeyType": "HASH"}]
+            definition["AttributeDefinitions"] = [{"AttributeName": partition_key, "AttributeType": "S"}]
+        self.client.create_table(TableName=name, BillingMode="PAY_PER_REQUEST", **definition)
         try:
             yield name
         finally:
             self.before = self.after = lambda _: None
             self.client.delete_table(TableName=name)
 
-    def items(self, table: str) -> list[dict[str, Any]]:
+    def items(self, table: str, index: str | None = None) -> list[dict[str, Any]]:
+        """Return all items of the table, or of one of its indexes."""
+        if index:
+            return self.client.scan(TableName=table, IndexName=index)["Items"]
         return self.client.scan(TableName=table, ConsistentRead=True)["Items"]
 
     def _answer(self, request: Any, **_: object) -> AWSResponse:

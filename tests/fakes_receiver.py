@@ -7,11 +7,19 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from slackwater.errors import CloudError, FileVanished, ObjectMissing, PartnerError
 from slackwater.receiver.partners.partner import Download, ListedFile
-from slackwater.receiver.pull.file_cache import Content, EntryChanged, FileEntry
+from slackwater.receiver.pull.file_cache import (
+    Content,
+    ContentVersion,
+    EntryChanged,
+    FileCache,
+    FileEntry,
+    FileOfDate,
+    FileState,
+)
 from slackwater.receiver.push.tokens import Token, token_hash
 from slackwater.sources.definition import Source
 from slackwater.sources.file_pattern import FilePattern
@@ -19,6 +27,41 @@ from slackwater.sources.partitions import Partition
 from slackwater.storage import StoredObject
 
 RECEIVED = datetime(2013, 3, 12, 9, 30, tzinfo=UTC)
+
+FILE_TABLE: dict[str, Any] = {
+    "AttributeDefinitions": [
+        {"AttributeName": name, "AttributeType": "S"}
+        for name in ("source", "path", "open_source", "due", "not_taken_source", "not_taken_since", "dated")
+    ],
+    "KeySchema": [{"AttributeName": "source", "KeyType": "HASH"}, {"AttributeName": "path", "KeyType": "RANGE"}],
+    "GlobalSecondaryIndexes": [
+        {
+            "IndexName": "due",
+            "KeySchema": [
+                {"AttributeName": "open_source", "KeyType": "HASH"},
+                {"AttributeName": "due", "KeyType": "RANGE"},
+            ],
+            "Projection": {"ProjectionType": "ALL"},
+        },
+        {
+            "IndexName": "not-taken",
+            "KeySchema": [
+                {"AttributeName": "not_taken_source", "KeyType": "HASH"},
+                {"AttributeName": "not_taken_since", "KeyType": "RANGE"},
+            ],
+            "Projection": {"ProjectionType": "ALL"},
+        },
+        {
+            "IndexName": "dated",
+            "KeySchema": [{"AttributeName": "dated", "KeyType": "HASH"}, {"AttributeName": "path", "KeyType": "RANGE"}],
+            "Projection": {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["state", "is_stored", "is_taken"]},
+        },
+    ],
+}
+"""Keys and indexes of the file cache's table, as CreateTable and CloudFormation name them."""
+
+DEFINITION = "d" * 12
+"""The definition with which `store_file` has read a file."""
 
 
 class Crash(CloudError):
@@ -69,6 +112,9 @@ class MemoryStore:
         if uri not in self.objects:
             raise ObjectMissing(uri)
         return self.objects[uri][0]
+
+    def get_range(self, uri: str, start: int, length: int) -> bytes:
+        return self.objects[uri][0][start : start + length]
 
     def metadata(self, uri: str) -> Mapping[str, str]:
         if uri not in self.objects:
@@ -129,38 +175,125 @@ class MemoryTokens:
 
 
 class MemoryFileCache:
-    """A `FileCache` in a dictionary, with the same optimistic lock."""
+    """A `FileCache` in a dictionary, with the same optimistic lock, transactions, and DynamoDB's largest item."""
+
+    MAX_ITEM_BYTES = 400_000
 
     def __init__(self, fuse: Fuse | None = None) -> None:
         self.saved_entries: dict[tuple[str, str], FileEntry] = {}
-        self.contents: dict[tuple[str, str], Content] = {}
+        self.saved_contents: dict[tuple[str, str], Content] = {}
         self.fuse = fuse or Fuse()
         self._lock = threading.Lock()
 
-    def entries(self, source: str) -> list[FileEntry]:
+    def entries(self, source: str, paths: Iterable[str]) -> list[FileEntry]:
+        return [
+            self.saved_entries[source, path] for path in dict.fromkeys(paths) if (source, path) in self.saved_entries
+        ]
+
+    def contents(self, source: str, ids: Iterable[str]) -> list[Content]:
+        return [
+            self.saved_contents[source, name] for name in dict.fromkeys(ids) if (source, name) in self.saved_contents
+        ]
+
+    def save(self, *records: FileEntry | Content) -> None:
+        with self._lock:
+            self.fuse.burn(f"save {[record.source for record in records]}")
+            for record in records:
+                stored = self._table(record).get(self._key(record))
+                if (stored.revision if stored else 0) != record.revision:
+                    raise EntryChanged(str(self._key(record)))
+                if len(record.model_dump_json()) > self.MAX_ITEM_BYTES:
+                    raise CloudError(f"{self._key(record)}: item size exceeds 400 kB")
+            for record in records:
+                written = record.model_copy(update={"revision": record.revision + 1})
+                self._table(record)[self._key(record)] = type(record).model_validate_json(written.model_dump_json())
+
+    def due(self, source: str, *, now: datetime, limit: int) -> list[FileEntry]:
+        due = [entry for entry in self.all(source) if entry.is_unfinished and entry.due and entry.due <= now]
+        return sorted(due, key=lambda entry: entry.due or now)[:limit]
+
+    def longest_not_taken(self, source: str) -> FileEntry | None:
+        return next(self.not_taken(source), None)
+
+    def not_taken(self, source: str) -> Iterator[FileEntry]:
+        entries = [entry for entry in self.all(source) if not entry.is_taken and entry.not_taken_since]
+        yield from sorted(entries, key=lambda entry: entry.not_taken_since or RECEIVED)
+
+    def files_of_date(self, source: str, dated_pattern: str) -> list[FileOfDate]:
+        return [
+            FileOfDate(entry.path, entry.state, is_stored=entry.content is not None, is_taken=entry.is_taken)
+            for entry in self.all(source)
+            if entry.dated_pattern == dated_pattern
+        ]
+
+    def all(self, source: str) -> list[FileEntry]:
+        """All entries of the source. No code under test may read them."""
         return [entry for (owner, _), entry in sorted(self.saved_entries.items()) if owner == source]
 
     def get(self, source: str, path: str) -> FileEntry | None:
         return self.saved_entries.get((source, path))
 
-    def save(self, entry: FileEntry) -> FileEntry:
-        return self._save(self.saved_entries, (entry.source, entry.path), entry)
+    def _table(self, record: FileEntry | Content) -> dict:
+        return self.saved_entries if isinstance(record, FileEntry) else self.saved_contents
 
-    def content(self, source: str, content_sha256: str) -> Content | None:
-        return self.contents.get((source, content_sha256))
+    def _key(self, record: FileEntry | Content) -> tuple[str, str]:
+        return record.source, record.path if isinstance(record, FileEntry) else record.id
 
-    def save_content(self, content: Content) -> Content:
-        return self._save(self.contents, (content.source, content.content_sha256), content)
 
-    def _save(self, records: dict, key: tuple[str, str], record):
-        with self._lock:
-            self.fuse.burn(f"save {key[1]}")
-            saved_revision = records[key].revision if key in records else 0
-            if saved_revision != record.revision:
-                raise EntryChanged(key[1])
-            written = record.model_copy(update={"revision": record.revision + 1})
-            records[key] = type(record).model_validate_json(written.model_dump_json())
-            return written
+def content_id(name: str) -> str:
+    """Return the id of the content that a test calls `name`."""
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
+
+
+def announce_file(
+    cache: FileCache,
+    source: str,
+    path: str,
+    content: str,
+    partitions: Iterable[Partition] = (),
+    *,
+    definition: str = DEFINITION,
+) -> list[str]:
+    """Record that a pull is writing a file's content. Return the URIs of its objects in the bucket `raw`."""
+    entry = _entry_of(cache, source, path)
+    version = ContentVersion(definition=definition, partitions=tuple(partitions))
+    announced = _content_of(cache, source, content_id(content)).with_writer(path, version)
+    cache.save(entry.model_copy(update={"writing": announced.id}), announced)
+    return list(announced.object_uris(version, "raw"))
+
+
+def store_file(
+    cache: FileCache,
+    source: str,
+    path: str,
+    content: str,
+    partitions: Iterable[Partition] = (),
+    *,
+    definition: str = DEFINITION,
+) -> list[str]:
+    """Record that a pull has stored a file's content instead of its former one; return the URIs of its objects.
+
+    The versions that no file needs any more stay recorded, as before their objects are deleted.
+    """
+    partitions = tuple(partitions)
+    uris = announce_file(cache, source, path, content, partitions, definition=definition)
+    version = ContentVersion(definition=definition, partitions=partitions)
+    entry = _entry_of(cache, source, path)
+    stored, is_new = _content_of(cache, source, content_id(content)), entry.content != content_id(content)
+    records = [stored.with_file(path, version, is_new=is_new)]
+    if entry.content and is_new:
+        records.append(_content_of(cache, source, entry.content).without_file(path))
+    changes = {"state": FileState.STORED, "content": stored.id, "writing": None}
+    cache.save(entry.model_copy(update=changes), *records)
+    return uris
+
+
+def _entry_of(cache: FileCache, source: str, path: str) -> FileEntry:
+    return next(iter(cache.entries(source, [path])), FileEntry(source=source, path=path))
+
+
+def _content_of(cache: FileCache, source: str, id_: str) -> Content:
+    return next(iter(cache.contents(source, [id_])), Content(source=source, id=id_, received_at=RECEIVED))
 
 
 class MemoryPartner:

@@ -33,6 +33,9 @@ class DictStore:
             raise ObjectMissing(uri)
         return self.objects[uri][0]
 
+    def get_range(self, uri: str, start: int, length: int) -> bytes:
+        return self.objects[uri][0][start : start + length]
+
     def metadata(self, uri: str) -> Mapping[str, str]:
         self.asked_metadata.append(uri)
         return self.objects[uri][1]

@@ -45,14 +45,16 @@ class Setup:
         self.clock = Clock()
         self.pulls = 0
 
-    def plan(self, as_of: date | None = TODAY):
-        return plan_pull(self.source, as_of=as_of, partner=self.partner, cache=self.cache, now=self.clock())
+    def plan(self, as_of: date | None = TODAY, source: Source | None = None):
+        return plan_pull(source or self.source, as_of=as_of, partner=self.partner, cache=self.cache, now=self.clock())
 
-    def fetch(self, item: WorkItem, using: Callable[[Any], Any] = lambda port: port) -> FetchResult:
+    def fetch(
+        self, item: WorkItem, using: Callable[[Any], Any] = lambda port: port, source: Source | None = None
+    ) -> FetchResult:
         """Fetch one file; `using` wraps a store, a catalogue or a cache for the process."""
         self.pulls += 1
         return FileFetcher(
-            source=self.source,
+            source=source or self.source,
             partner=self.partner,
             cache=using(self.cache),
             raw_writer=RawWriter(store=using(self.store), partitions=using(self.partitions), raw_bucket="raw"),
@@ -60,12 +62,17 @@ class Setup:
             owner=f"pull-{self.pulls}",
         ).fetch(item)
 
-    def pull(self, as_of: date | None = TODAY, using: Callable[[Any], Any] = lambda port: port) -> dict[str, str]:
+    def pull(
+        self,
+        as_of: date | None = TODAY,
+        using: Callable[[Any], Any] = lambda port: port,
+        source: Source | None = None,
+    ) -> dict[str, str]:
         """Pull like the state machine: a file that fails does not stop the others."""
         states = {}
-        for item in self.plan(as_of).items:
+        for item in self.plan(as_of, source).items:
             try:
-                states[item.path] = self.fetch(item, using).state
+                states[item.path] = self.fetch(item, using, source).state
             except SlackwaterError:
                 states[item.path] = "failed"
         return states

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -24,6 +24,16 @@ from tests.fakes_receiver import (
 )
 
 NDJSON = "application/x-ndjson"
+
+
+class FunctionContext:
+    """The context of a Lambda function that has all of its time left."""
+
+    @staticmethod
+    def get_remaining_time_in_millis() -> int:
+        return 25_000
+
+
 SOURCE = a_source()
 
 
@@ -57,14 +67,12 @@ class Setup:
             if line
         ]
 
-    def check(
-        self, *events: object, received_at: datetime | None = None, rejected: Collection[int] = ()
-    ) -> CheckedBatch:
-        body = pushed_body("\n".join(map(json.dumps, events)).encode())
-        return self.receiver.check(body, self.source, received_at=received_at, rejected=rejected)
+    def check(self, *events: object) -> CheckedBatch:
+        return self.receiver.check(pushed_body("\n".join(map(json.dumps, events)).encode()), self.source)
 
     def checked_events(self, *events: object, received_at: datetime = RECEIVED) -> EventBatch:
-        return self.check(*events, received_at=received_at).events
+        self.clock.time = received_at
+        return self.check(*events).events
 
     def write_events(self, batches: Sequence[EventBatch]) -> int:
         return self.receiver.raw_writer.write_events(self.source, batches)

@@ -10,18 +10,20 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from slackwater.receiver.pull.file_cache import FileEntry, uncommitted_objects
+from slackwater.receiver.pull.file_cache import FileCache
+from slackwater.runs.consistent_listing import consistent_listing
 from slackwater.sources.definition import Source
 from slackwater.storage import ObjectStore
 
 
-def stored_events(store: ObjectStore, source: Source, *, entries: Iterable[FileEntry] = ()) -> list[dict[str, Any]]:
+def stored_events(store: ObjectStore, source: Source, *, files: FileCache | None = None) -> list[dict[str, Any]]:
     """Return every event in the source's committed objects, with the URI of its object as `_object`."""
-    uncommitted = uncommitted_objects(entries, bucket="raw")
+    objects = list(store.list(f"s3://raw/raw/source={source.source}/"))
+    if files:
+        objects = consistent_listing(source, lambda: objects, files=files).objects
     return [
         {**row, "_object": item.uri}
-        for item in store.list(f"s3://raw/raw/source={source.source}/")
-        if item.uri not in uncommitted
+        for item in objects
         for row in pq.ParquetFile(io.BytesIO(store.get(item.uri))).read().to_pylist()
     ]
 
@@ -42,10 +44,10 @@ EventKey = tuple[str, Any]
 
 
 def read_once(
-    store: ObjectStore, source: Source, *, key: str, value: str, entries: Iterable[FileEntry] = ()
+    store: ObjectStore, source: Source, *, key: str, value: str, files: FileCache | None = None
 ) -> dict[EventKey, Any]:
     """Return the column `value` of each event that counts, by partition and column `key`, which must be unique."""
-    events = counted_events(stored_events(store, source, entries=entries), source.id_column)
+    events = counted_events(stored_events(store, source, files=files), source.id_column)
     keys = [("/".join(event["_object"].split("/")[5:7]), event[key]) for event in events]
     assert max(Counter(keys).values(), default=1) == 1
     return dict(zip(keys, (event[value] for event in events), strict=True))

@@ -26,7 +26,10 @@ VALID = object()
 
 @dataclass(frozen=True)
 class Event:
-    """One event and its time; the time of an invalid event is None."""
+    """One event and its time in UTC; the time of an invalid event is None.
+
+    The timestamp of a local event has no offset: its time is in the source's time zone.
+    """
 
     number: int
     """Unique in a test."""
@@ -34,21 +37,30 @@ class Event:
     """Its id."""
     value: Any
     at: datetime | None
+    is_local: bool = False
 
-    def partition(self, received_at: datetime, *, limited: bool) -> str | None:
-        """Return its partition; None if it must be rejected."""
-        if self.at is None or (limited and not -FUTURE <= received_at - self.at <= AGE):
+    def partition(self, received_at: datetime, *, limited: bool, utc_offset: timedelta = timedelta()) -> str | None:
+        """Return its partition in a source whose time zone has that offset; None if it must be rejected."""
+        if self.at is None:
             return None
-        return f"date={self.at:%Y-%m-%d}/hour={self.at:%H}"
+        at = self.at - utc_offset if self.is_local else self.at
+        if limited and not -FUTURE <= received_at - at <= AGE:
+            return None
+        return f"date={at:%Y-%m-%d}/hour={at:%H}"
 
 
-def make_event(number: int, name: str, at: datetime, *, offset: float = 0, fault: Any = VALID, **more: Any) -> Event:
-    """Return an event of that time, written with an offset from UTC in hours; a fault replaces some values, or all."""
-    local_time = (at + timedelta(hours=offset)).replace(tzinfo=None).isoformat()
-    suffix = {0: "Z", 5.5: "+05:30", -11: "-11:00"}[offset]
+def make_event(
+    number: int, name: str, at: datetime, *, offset: float | None = 0, fault: Any = VALID, **more: Any
+) -> Event:
+    """Return an event of that time, written with an offset from UTC in hours, or as local time.
+
+    A fault replaces some values, or all.
+    """
+    local_time = (at + timedelta(hours=offset or 0)).replace(tzinfo=None).isoformat()
+    suffix = {None: "", 0: "Z", 5.5: "+05:30", -11: "-11:00"}[offset]
     value = {"id": name, "count": number, "at": f"{local_time}{suffix}", **more}
     if fault is VALID:
-        return Event(number, name, value, at)
+        return Event(number, name, value, at, is_local=offset is None)
     return Event(number, name, {**value, **fault} if isinstance(fault, dict) else fault, None)
 
 

@@ -21,7 +21,8 @@ class SftpServer:
         self.folder = folder
         self.client_key = asyncssh.generate_private_key(client_key)
         self.before: Callable[[str, object], None] = lambda request, target: None
-        """Called with each request that is served, `read`, `scandir` or `lstat`, and with its offset or path."""
+        """Called with each request that is served, `read`, `scandir` or `lstat`, and with its offset or path, and with
+        each `entry` of a folder and its name."""
         self.reads: list[int] = []
         """Offsets of the read requests."""
         self.listed: list[str] = []
@@ -117,6 +118,7 @@ class _Files(asyncssh.SFTPServer):
         self._server.listed.append(os.path.relpath(path.decode(), self._server.folder))
         self._server.before("scandir", path.decode())
         async for name in super().scandir(path):
+            self._server.before("entry", name.filename)
             self._hide(name.attrs)
             yield name
 

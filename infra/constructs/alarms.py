@@ -22,6 +22,7 @@ from infra.constructs.cloudwatch_metrics import (
 from infra.settings import Settings
 from slackwater.metrics import Dimension, Metric
 from slackwater.project import Project
+from slackwater.sources.pull_config import PullConfig
 
 # Long enough for data points that reach CloudWatch late, short enough that two failures fire the alarm twice.
 _COUNTER_PERIOD = Duration.minutes(5)
@@ -47,29 +48,42 @@ class AlarmRule:
     description: str
     """What has happened, where to look and what to do. `{subject}` is the pipeline or source."""
     statistic: str = cloudwatch.Stats.SUM
+    threshold: int = 1
+    """The alarm fires at this value and above, unless the source has a limit of its own (`silent_hours`)."""
+    pulls: int = 1
+    """Number of periods in a row, each with at least one pull."""
 
     @property
     def missing_data(self) -> cloudwatch.TreatMissingData:
         """How missing data is treated.
 
-        A counter has no data when nothing happened. The monitor puts a gauge once a day; until the next check, the
-        last value stays valid.
+        A counter has no data when nothing happened. A check or a pull puts a gauge; until the next one, the last value
+        stays valid.
         """
         gauge = self.metric.gauge
         return cloudwatch.TreatMissingData.IGNORE if gauge else cloudwatch.TreatMissingData.NOT_BREACHING
 
-    @property
-    def period(self) -> Duration:
-        """The period over which data points are aggregated."""
+    def period(self, project: Project, subject: str) -> Duration:
+        """Return the period over which the data points of a pipeline or source are aggregated."""
+        if self.pulls > 1:
+            return _pull_period(project.source(subject).require_pull())
         return _GAUGE_PERIOD if self.metric.gauge else _COUNTER_PERIOD
 
     def thresholds(self, project: Project) -> list[tuple[str, int]]:
         """Return each pipeline or source that has this alarm, with its threshold: the alarm fires at it and above."""
         if self.metric.dimension is Dimension.PIPELINE:
-            return [(name, 1) for name in sorted(project.pipelines)]
+            return [(name, self.threshold) for name in sorted(project.pipelines)]
+        if self.metric is not Metric.HOURS_SINCE_ARRIVAL:
+            return [(name, self.threshold) for name, source in sorted(project.sources.items()) if source.pull]
         # A source's age is known only from the check of a pipeline that reads it.
         read = {name for pipeline in project.pipelines.values() for name in pipeline.sources}
         return [(name, project.source(name).silent_hours) for name in sorted(read)]
+
+
+def _pull_period(pull: PullConfig) -> Duration:
+    """Return a period in which a source is pulled at least once."""
+    hour = pull.schedule.split()[1]
+    return Duration.hours(1) if hour == "*" else Duration.days(1)
 
 
 RULES = (
@@ -119,6 +133,26 @@ RULES = (
         "files the executions of pull-source. Ask the partner. The next check after new data clears the alarm.",
         # Each pipeline that reads the source puts this metric; the check that saw the newest object is right.
         statistic=cloudwatch.Stats.MINIMUM,
+    ),
+    AlarmRule(
+        name="file-not-taken",
+        metric=Metric.HOURS_NOT_TAKEN,
+        description="A file of {subject} could not be fetched for {threshold} hours or more. It is tried again, at the "
+        "latest after a day. Look: `slackwater files {subject} --state failed` lists such files with the reasons. Fix "
+        "the cause, or ask the partner. If a file will never be readable, `slackwater files give-up {subject} PATH`. "
+        "The next pull clears the alarm.",
+        statistic=cloudwatch.Stats.MAXIMUM,
+        threshold=24,
+    ),
+    AlarmRule(
+        name="files-left",
+        metric=Metric.FILES_LEFT,
+        description="The pulls of {subject} do not keep up: each one has left files to the next for {pulls} periods in "
+        "a row. Look: the dashboard shows how many. Run `slackwater pull {subject}` until none is left, and let "
+        "`schedule` pull more often.",
+        # The pull of the period that has left the fewest counts.
+        statistic=cloudwatch.Stats.MINIMUM,
+        pulls=3,
     ),
 )
 
@@ -177,10 +211,13 @@ class Alarms(Construct):
             for subject, threshold in rule.thresholds(project):
                 self._add(
                     f"{rule.name}-{subject}",
-                    metric=slackwater_metric(rule.metric, subject, statistic=rule.statistic, period=rule.period),
+                    metric=slackwater_metric(
+                        rule.metric, subject, statistic=rule.statistic, period=rule.period(project, subject)
+                    ),
                     threshold=threshold,
+                    periods=rule.pulls,
                     missing_data=rule.missing_data,
-                    description=rule.description.format(subject=subject, threshold=threshold),
+                    description=rule.description.format(subject=subject, threshold=threshold, pulls=rule.pulls),
                 )
         # Without Airflow the deployment does not start the monitor, so its absence is no reason for an alarm.
         self._add_monitor_alarms(settings.named(monitor), sorted(project.pipelines) if settings.airflow else [])
@@ -242,7 +279,7 @@ class Alarms(Construct):
             missing_data=cloudwatch.TreatMissingData.IGNORE,
             description="Accepted events could not be stored in five attempts. They wait in the queue "
             f"{queues.event_dead_letters} until 14 days after they were sent. Look: the log of store-events shows why. "
-            "Fix the cause, such as a source's definition, then `slackwater buffer redrive`.",
+            "Fix the cause, such as a source that was removed, then `slackwater buffer redrive`.",
         )
 
     def _add(

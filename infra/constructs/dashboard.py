@@ -48,6 +48,8 @@ _ROWS = (
     ),
     (
         ("Files stored per hour", Metric.FILES_STORED, _HOUR),
+        ("Files left for the next pull", Metric.FILES_LEFT, _HOUR),
+        ("Hours since a file was not taken", Metric.HOURS_NOT_TAKEN, _HOUR),
         ("Hours since the newest arrival", Metric.HOURS_SINCE_ARRIVAL, _DAY),
     ),
 )

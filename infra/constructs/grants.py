@@ -48,8 +48,16 @@ def read_asset(role: iam.IRole, asset: assets.Asset) -> None:
 
 
 def use_items(role: iam.IRole, table: dynamodb.ITable, *actions: str) -> None:
-    """Let `role` call these DynamoDB actions on a table: `GetItem`, `PutItem`, `Query`, ..."""
+    """Let `role` call these DynamoDB actions on a table: `GetItem`, `PutItem`, `Query`, ...
+
+    `PutItem` also allows the puts of a transaction.
+    """
     allow(role, [f"dynamodb:{action}" for action in actions], [table.table_arn])
+
+
+def query_indexes(role: iam.IRole, table: dynamodb.ITable, *indexes: str) -> None:
+    """Let `role` query these indexes of a table."""
+    allow(role, ["dynamodb:Query"], [f"{table.table_arn}/index/{index}" for index in indexes])
 
 
 def use_queue(role: iam.IRole, queue: sqs.IQueue, *actions: str) -> None:

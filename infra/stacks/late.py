@@ -79,6 +79,8 @@ class LateStack(Stack):
             },
             timeout=Duration.minutes(10),
             memory_mb=1024,
+            # Duplicate ids of a large hour are compared on disk: 10 million ids of 36 characters take 500 MB.
+            disk_mb=4096,
         )
         grants.read_asset(function.role, self._project)
         grants.list_objects(function.role, storage.raw, "raw/")
@@ -86,7 +88,7 @@ class LateStack(Stack):
         grants.list_objects(function.role, storage.exchange, "manifests/")
         grants.read_objects(function.role, storage.exchange, "manifests/")
         grants.write_objects(function.role, storage.exchange, "checks/")
-        grants.use_items(function.role, storage.file_table, "Query")
+        grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.use_items(function.role, storage.run_table, "GetItem", "Query")
         grants.describe_executions(function.role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function

@@ -84,6 +84,8 @@ class ProcessingStack(Stack):
             },
             timeout=Duration.minutes(5),
             memory_mb=1024,
+            # Duplicate ids of a large hour are compared on disk: 10 million ids of 36 characters take 500 MB.
+            disk_mb=4096,
         )
         grants.read_asset(function.role, self._project)
         grants.list_objects(function.role, storage.raw, "raw/")
@@ -91,7 +93,8 @@ class ProcessingStack(Stack):
         grants.list_objects(function.role, storage.exchange, "manifests/")
         grants.read_objects(function.role, storage.exchange, "manifests/")
         grants.write_objects(function.role, storage.exchange, "manifests/")
-        grants.use_items(function.role, storage.file_table, "Query")
+        grants.use_items(function.role, storage.file_table, "BatchGetItem")
+        grants.query_indexes(function.role, storage.file_table, "dated")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem")
         grants.describe_executions(function.role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function
@@ -133,8 +136,8 @@ class ProcessingStack(Stack):
         grants.read_objects(role, storage.exchange, "pulls/")
         grants.write_objects(role, storage.exchange, "pulls/", "logs/")
         grants.write_objects(role, storage.raw, "raw/", "sideline/", "landing/")
-        grants.delete_objects(role, storage.raw, "raw/")
-        grants.use_items(role, storage.file_table, "GetItem", "PutItem", "Query")
+        grants.delete_objects(role, storage.raw, "raw/", "sideline/")
+        grants.use_items(role, storage.file_table, "BatchGetItem", "PutItem")
         grants.use_tables(role, storage.raw_database, "GetTable", "BatchCreatePartition")
         grants.allow_partners(role, project)
 

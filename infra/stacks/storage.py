@@ -28,10 +28,9 @@ class StorageStack(Stack):
             "Raw",
             # A partner may not be able to send events again, so deleted and overwritten objects can be restored.
             versioned=True,
-            rules=[
-                s3.LifecycleRule(noncurrent_version_expiration=Duration.days(settings.noncurrent_days)),
-                s3.LifecycleRule(prefix="receipts/", expiration=expiry),
-            ],
+            # Receipts of pushed batches do not expire: a partner may send a body again at any time, and without its
+            # receipt the events could be stored twice, or stored and rejected.
+            rules=[s3.LifecycleRule(noncurrent_version_expiration=Duration.days(settings.noncurrent_days))],
         )
         # Manifests, comparisons and checks do not expire: a late check reads the manifest of a day of any age.
         self.exchange = self._bucket(
@@ -39,7 +38,7 @@ class StorageStack(Stack):
             rules=[s3.LifecycleRule(prefix=prefix, expiration=expiry) for prefix in ("runs/", "pulls/", "logs/")],
         )
         self.warehouse = self._bucket("Warehouse")
-        self.file_table = self._table("FileTable", partition_key="source", sort_key="path")
+        self.file_table = self._file_table()
         self.run_table = self._table("RunTable", partition_key="pipeline", sort_key="item")
         self.token_table = self._table("TokenTable", partition_key="token_hash")
         self.buffer = EventBuffer(self, "EventBuffer", settings=settings)
@@ -91,16 +90,39 @@ class StorageStack(Stack):
         accept(bucket, {"AwsSolutions-S1": "Only roles of this app have access; CloudTrail's data events log it."})
         return bucket
 
+    def _file_table(self) -> dynamodb.Table:
+        """Create the table of the file cache, which `slackwater.aws.dynamodb.file_cache` describes."""
+        table = self._table("FileTable", partition_key="source", sort_key="path")
+        for name, partition_key, sort_key in (
+            ("due", "open_source", "due"),
+            ("not-taken", "not_taken_source", "not_taken_since"),
+        ):
+            table.add_global_secondary_index(
+                index_name=name, partition_key=_string(partition_key), sort_key=_string(sort_key)
+            )
+        table.add_global_secondary_index(
+            index_name="dated",
+            partition_key=_string("dated"),
+            sort_key=_string("path"),
+            # Each file of the source is in this index, so it holds only what readers of a whole date need.
+            projection_type=dynamodb.ProjectionType.INCLUDE,
+            non_key_attributes=["state", "is_stored", "is_taken"],
+        )
+        return table
+
     def _table(self, id_: str, *, partition_key: str, sort_key: str | None = None) -> dynamodb.Table:
-        string = dynamodb.AttributeType.STRING
         return dynamodb.Table(
             self,
             id_,
-            partition_key=dynamodb.Attribute(name=partition_key, type=string),
-            sort_key=dynamodb.Attribute(name=sort_key, type=string) if sort_key else None,
+            partition_key=_string(partition_key),
+            sort_key=_string(sort_key) if sort_key else None,
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
             removal_policy=removal(self._settings),
         )
+
+
+def _string(name: str) -> dynamodb.Attribute:
+    return dynamodb.Attribute(name=name, type=dynamodb.AttributeType.STRING)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -12,11 +12,14 @@ from pydantic import BaseModel
 
 from slackwater.aws.clients import client
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
+from slackwater.aws.emf import put_metric
 from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partners.connect import partner_of
+from slackwater.metrics import Metric
 from slackwater.project import Project
-from slackwater.receiver.pull.plan import plan_pull, work_list_uri, write_plan
+from slackwater.receiver.pull.plan import PullPlan, lookback_dates, plan_pull, work_list_uri, write_plan
+from slackwater.sources.definition import Source
 
 logger = Logger()
 
@@ -71,9 +74,20 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     resources = build_resources()
     source = resources.project.source(request.source)
     # `max_file_bytes` limits downloads, and a listing downloads no file.
+    now = datetime.now(UTC)
     with partner_of(source, allow=resources.environment.outbound_allow, max_file_bytes=0) as partner:
-        plan = plan_pull(source, as_of=request.as_of, partner=partner, cache=resources.cache, now=datetime.now(UTC))
+        plan = plan_pull(source, as_of=request.as_of, partner=partner, cache=resources.cache, now=now)
     uri = work_list_uri(resources.environment.exchange_bucket, source.source, request.correlation_id)
     summary = write_plan(plan, store=resources.store, uri=uri).model_dump(mode="json")
+    put_metrics(plan, source, as_of=request.as_of, now=now)
     logger.info("files listed", extra={"source": source.source, **summary})
     return summary
+
+
+def put_metrics(plan: PullPlan, source: Source, *, as_of: date | None, now: datetime) -> None:
+    """Put the gauges of a pull. Files left by a pull of a past date are left to no other pull, so they do not count."""
+    today = max(lookback_dates(source.require_pull(), None, now))
+    if as_of in {None, today}:
+        put_metric(Metric.FILES_LEFT, plan.left, source=source.source)
+    since = plan.oldest_not_taken
+    put_metric(Metric.HOURS_NOT_TAKEN, (now - since) / timedelta(hours=1) if since else 0, source=source.source)

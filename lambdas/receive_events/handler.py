@@ -5,20 +5,22 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from slackwater.aws.clients import client
+from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.tokens import TokenTable
 from slackwater.aws.emf import put_counts
 from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partitions import create_raw_writer
 from slackwater.aws.queue import SqsEventQueue
-from slackwater.errors import CloudError, PartnerError, SlackwaterError
+from slackwater.errors import CloudError, PartnerError
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.push.receive import Receiver
@@ -30,6 +32,12 @@ CORRELATION_HEADER = "x-correlation-id"
 # Printable ASCII only: the id goes into an HTTP header, log lines and queue messages, and a control character such as a
 # line feed could forge a header or a log line. A request with any other id gets the request id of API Gateway.
 _CORRELATION_ID = re.compile(r"[ -~]{1,200}")
+RESPONSE_SECONDS = 1.0
+"""Time before the function's timeout that is kept for the response."""
+_TRY_AGAIN = error_response(503, "try_again", "the batch could not be stored in full: send the same batch again")
+# One thread: a request that has no time left leaves its batch in this thread, and the next request waits for the end of
+# that work instead of holding a second batch in memory. The partner may send the batch again in the meantime.
+_worker = ThreadPoolExecutor(max_workers=1)
 
 
 class ReceiveEventsEnvironment(FunctionEnvironment):
@@ -49,8 +57,10 @@ class ReceiveEventsEnvironment(FunctionEnvironment):
 def build_api() -> EventsApi:
     """Build the API once per process, so that later requests reuse its connections and its cached tokens."""
     environment = ReceiveEventsEnvironment.read()
-    store = S3ObjectStore(client("s3"))
-    raw_writer = create_raw_writer(store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database)
+    store = S3ObjectStore(client("s3", config=SHORT_CONFIG))
+    raw_writer = create_raw_writer(
+        store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database, config=SHORT_CONFIG
+    )
 
     def now() -> datetime:
         return datetime.now(UTC)
@@ -59,14 +69,14 @@ def build_api() -> EventsApi:
         tokens=build_tokens(environment),
         source=Project.model_validate_json(store.get(environment.project_uri)).source,
         receiver=Receiver(raw_writer=raw_writer, now=now),
-        queue=SqsEventQueue(client("sqs"), environment.event_queue_url),
+        queue=SqsEventQueue(client("sqs", config=SHORT_CONFIG), environment.event_queue_url),
         now=now,
     )
 
 
 def build_tokens(environment: ReceiveEventsEnvironment) -> Tokens:
     """Return the lookup of our own tokens, and of the OIDC issuer's tokens if the deployment names an issuer."""
-    own = CachedTokens(TokenTable(client("dynamodb"), environment.token_table))
+    own = CachedTokens(TokenTable(client("dynamodb", config=SHORT_CONFIG), environment.token_table))
     if environment.oidc_issuer is None:
         return own
     # Imported here because they add 0.2 s to a cold start, and only deployments with an issuer need them.
@@ -81,12 +91,13 @@ def build_tokens(environment: ReceiveEventsEnvironment) -> Tokens:
     return TokensByFormat(own=own, issued=JwtTokens(keys, audience=environment.oidc_audience, on_refused=log_refusal))
 
 
-def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
+def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer one request of API Gateway (payload format 2.0).
 
     Returns the response that API Gateway sends to the partner. Its header `x-correlation-id` has the partner's id for
-    the request, or else the request id of API Gateway; every log line about the batch has the same id. Errors of this
-    library become responses with status 500 or 503, so that the partner always gets a JSON body.
+    the request, or else the request id of API Gateway; every log line about the batch has the same id. The function
+    answers 503 before its own timeout, whatever AWS does. Other errors become responses with status 501 or 503, never
+    500: with that status API Gateway reports that it could not call the function.
     """
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
     correlation_id = headers.get(CORRELATION_HEADER, "")
@@ -102,16 +113,17 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             body=base64.b64decode(body) if event.get("isBase64Encoded") else body.encode(),
             correlation_id=correlation_id,
         )
-        response = build_api().post(request)
+        seconds = context.get_remaining_time_in_millis() / 1000 - RESPONSE_SECONDS
+        response = _post_within(seconds, request)
     except binascii.Error:
         response = error_response(400, "unreadable_body", "the body could not be decoded: send it again")
     except (CloudError, PartnerError):  # `PartnerError`: the issuer of the token does not answer
         logger.exception("batch not confirmed")
-        response = error_response(503, "try_again", "the batch could not be stored in full: send the same batch again")
-    except SlackwaterError:
+        response = _TRY_AGAIN
+    except Exception:  # an error that the code does not expect would happen again with the same batch
         logger.exception("batch not confirmed: sending it again will not help")
         message = "the receiver failed: keep the batch and send its operators the x-correlation-id of this response"
-        response = error_response(500, "internal", message)
+        response = error_response(501, "internal", message)
     count_events(source, response)
     # The log has the number of rejected events; their reasons, up to 10,000 of them, are under `sideline/`.
     logged = {**response.body, "rejected": len(response.body.get("rejected", ()))}
@@ -121,6 +133,17 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
         "headers": {"content-type": "application/json", CORRELATION_HEADER: correlation_id, **response.headers},
         "body": response.json_body(),
     }
+
+
+def _post_within(seconds: float, request: PushRequest) -> ApiResponse:
+    """Receive a batch; return 503 if that takes longer than `seconds`. Raises as `EventsApi.post` does."""
+    work = _worker.submit(lambda: build_api().post(request))
+    try:
+        return work.result(timeout=seconds)
+    except TimeoutError:
+        work.cancel()  # if it has not begun
+        logger.exception("batch not confirmed: no time left")
+        return _TRY_AGAIN
 
 
 def count_events(source: str, response: ApiResponse) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from aws_lambda_powertools import Logger
 
-from slackwater.aws.clients import client
+from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partitions import create_raw_writer
@@ -40,8 +40,10 @@ class StoreEventsResources:
 def build_resources() -> StoreEventsResources:
     """Build the resources, once per process."""
     environment = StoreEventsEnvironment.read()
-    store = S3ObjectStore(client("s3"))
-    raw_writer = create_raw_writer(store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database)
+    store = S3ObjectStore(client("s3", config=SHORT_CONFIG))
+    raw_writer = create_raw_writer(
+        store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database, config=SHORT_CONFIG
+    )
     return StoreEventsResources(
         project=Project.model_validate_json(store.get(environment.project_uri)),
         receiver=Receiver(raw_writer=raw_writer, now=lambda: datetime.now(UTC)),
@@ -60,7 +62,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     for result in store_messages(messages, source=resources.project.source, receiver=resources.receiver):
         fields: dict[str, Any] = {"message_id": result.message_id}
         if result.batch:
-            fields |= {"source": result.batch.source, "events": result.batch.accepted}
+            fields |= {"source": result.batch.receipt.definition.source, "events": result.batch.accepted}
         # Log each batch under the correlation id of the request that sent it, or of its message if it is unreadable.
         logger.set_correlation_id(result.batch.correlation_id if result.batch else result.message_id)
         if result.failure:

@@ -8,6 +8,7 @@ SlackwaterError
 ├── AccessDenied          the caller is not allowed to do this
 ├── CloudError            AWS, or the local cloud, refused or failed (exit code 1)
 │   ├── ObjectMissing     an object does not exist, but should
+│   ├── ObjectInvalid     an object or a record has content that Slackwater does not write
 │   ├── NotDeployed       some or all of the stacks are not deployed
 │   ├── Throttled         the service asks for fewer calls: try again later
 │   └── ResponseLost      no response arrived: the call may or may not have been executed
@@ -57,6 +58,10 @@ class CloudError(SlackwaterError):
 
 class ObjectMissing(CloudError):
     """An object does not exist, but should."""
+
+
+class ObjectInvalid(CloudError):
+    """An object or a record has content that Slackwater does not write."""
 
 
 class NotDeployed(CloudError):

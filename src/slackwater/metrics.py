@@ -55,13 +55,17 @@ class Metric(StrEnum):
     EVENTS_REJECTED = "EventsRejected"
     FILES_STORED = "FilesStored"
     """New or changed files whose rows are stored."""
+    FILES_LEFT = "FilesLeft"
+    """Gauge: files of the look-back window that a pull leaves to the next pull."""
+    HOURS_NOT_TAKEN = "HoursNotTaken"
+    """Gauge: hours since a file that is not taken was first tried, of all such files the longest; 0 without any."""
 
     @property
     def unit(self) -> Unit:
         """The unit of its values."""
         if self in _BYTES:
             return Unit.BYTES
-        return Unit.NONE if self is Metric.HOURS_SINCE_ARRIVAL else Unit.COUNT
+        return Unit.NONE if self in _HOURS else Unit.COUNT
 
     @property
     def dimension(self) -> Dimension:
@@ -70,17 +74,20 @@ class Metric(StrEnum):
 
     @property
     def gauge(self) -> bool:
-        """Whether it is a level, which each check of the current day puts. The other metrics are counters."""
+        """Whether it is a level, which each check or pull of the current day puts. The other metrics are counters."""
         return self in _GAUGES
 
 
 _BYTES = {Metric.LATE_BYTES, Metric.LATE_BYTES_UNPROCESSED, Metric.LATE_BYTES_IGNORED}
+_HOURS = {Metric.HOURS_SINCE_ARRIVAL, Metric.HOURS_NOT_TAKEN}
 _GAUGES = {
     Metric.DAYS_OVERDUE,
     Metric.DAYS_ON_HOLD,
     Metric.LATE_BYTES_UNPROCESSED,
     Metric.LATE_BYTES_IGNORED,
     Metric.HOURS_SINCE_ARRIVAL,
+    Metric.FILES_LEFT,
+    Metric.HOURS_NOT_TAKEN,
 }
 _SOURCE_METRICS = {
     Metric.HOURS_SINCE_ARRIVAL,
@@ -88,4 +95,6 @@ _SOURCE_METRICS = {
     Metric.EVENTS_DUPLICATE,
     Metric.EVENTS_REJECTED,
     Metric.FILES_STORED,
+    Metric.FILES_LEFT,
+    Metric.HOURS_NOT_TAKEN,
 }

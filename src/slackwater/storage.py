@@ -6,6 +6,7 @@ use an implementation in memory.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -41,6 +42,9 @@ class ObjectStore(Protocol):
     def get(self, uri: str) -> bytes:
         """Return the content of an object. Raises `ObjectMissing`."""
 
+    def get_range(self, uri: str, start: int, length: int) -> bytes:
+        """Return `length` bytes of an object from `start`; both must be within the object. Raises `ObjectMissing`."""
+
     def metadata(self, uri: str) -> Mapping[str, str]:
         """Return the user metadata of an object. Raises `ObjectMissing`."""
 
@@ -49,6 +53,42 @@ class ObjectStore(Protocol):
 
     def delete(self, uris: Iterable[str]) -> None:
         """Delete objects. URIs that do not exist are ignored."""
+
+
+class ObjectFile(io.RawIOBase):
+    """An object as a file that is read in parts, for objects that do not fit into memory."""
+
+    def __init__(self, store: ObjectStore, uri: str, *, size: int) -> None:
+        """Read the object at `uri`, which has `size` bytes."""
+        self._store, self._uri, self._size, self._position = store, uri, size, 0
+
+    def readable(self) -> bool:
+        """Return True: the file is for reading."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True: any part can be read."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Set the position of the next read, and return it."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def tell(self) -> int:
+        """Return the position of the next read."""
+        return self._position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to `size` bytes, or the rest without `size`. Raises `ObjectMissing`, `CloudError`."""
+        left = max(0, self._size - self._position)
+        length = left if size is None or size < 0 else min(size, left)
+        if not length:
+            return b""
+        data = self._store.get_range(self._uri, self._position, length)
+        self._position += len(data)
+        return data
 
 
 def split_uri(uri: str) -> tuple[str, str]:

@@ -1,11 +1,11 @@
-"""An Airflow home for tests: configuration, database, and the DAG files with a schedule beside them."""
+"""An Airflow home for tests: configuration, and the DAG files with a schedule beside them."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,27 +28,8 @@ class Home:
 
     def python(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run Airflow's Python with every warning turned into an error."""
-        return self._run([str(BIN / "python"), "-W", "error", *arguments], stdin)
-
-    def airflow(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run Airflow's command line."""
-        return self._run([str(BIN / "airflow"), *arguments], "")
-
-    def test(self, dag_id: str, instant: str) -> subprocess.CompletedProcess[str]:
-        """Run a DAG once for an instant, from start to end."""
-        return self.airflow("dags", "test", dag_id, instant)
-
-    def inspect(self, schedules: Sequence[Path], instants: Sequence[str | None] = ()) -> list[dict[str, Any]]:
-        """Load the DAGs of each `schedule.json` and render every task for each instant."""
-        request = json.dumps({"schedules": [str(path) for path in schedules], "instants": list(instants)})
-        completed = self.python(str(Path(__file__).with_name("inspect_dags.py")), stdin=request)
-        assert completed.returncode == 0, completed.stderr
-        results: list[dict[str, Any]] = json.loads(completed.stdout.splitlines()[-1])
-        return results
-
-    def _run(self, command: list[str], stdin: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command,
+            [str(BIN / "python"), "-W", "error", *arguments],
             cwd=self.folder,
             env=self.environment,
             input=stdin,
@@ -57,6 +38,16 @@ class Home:
             timeout=300,
             check=False,
         )
+
+    def inspect(
+        self, environments: Sequence[Mapping[str, str]], instants: Sequence[str | None] = ()
+    ) -> list[dict[str, Any]]:
+        """Load the DAGs with each set of environment variables, and render every task for each instant."""
+        request = json.dumps({"environments": list(environments), "instants": list(instants)})
+        completed = self.python(str(Path(__file__).with_name("inspect_dags.py")), stdin=request)
+        assert completed.returncode == 0, completed.stderr
+        results: list[dict[str, Any]] = json.loads(completed.stdout.splitlines()[-1])
+        return results
 
 
 def make_home(folder: Path, *, prefix: str = STATE_MACHINE_PREFIX, schedule: str | None = None, **more: str) -> Home:

@@ -1,7 +1,7 @@
-"""Load the DAGs of schedules, render their tasks, and print the result as JSON. Runs in Airflow's own Python.
+"""Load DAGs in several environments, render their tasks, and print the result as JSON. Runs in Airflow's own Python.
 
-It reads `{"schedules": [...], "instants": [...]}` from standard input; an instant is ISO 8601, or null for a run
-without a logical date. Connections and name look-ups are refused.
+It reads `{"environments": [...], "instants": [...]}` from standard input; an environment is an object of variables, an
+instant is ISO 8601, or null for a run without a logical date. Connections and name look-ups are refused.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ def described(dag: DAG, instants: list[str | None]) -> dict[str, Any]:
 def main() -> None:
     request = json.load(sys.stdin)
     sys.addaudithook(no_network)
-    results = []
-    for schedule in request["schedules"]:
-        os.environ["AIRFLOW__SLACKWATER__SCHEDULE"] = schedule
+    results, inherited = [], dict(os.environ)
+    for environment in request["environments"]:
+        os.environ.update(inherited | environment)
         bag = DagBag(Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]), include_examples=False)
         results.append(
             {

@@ -78,6 +78,7 @@ def running(home: Home) -> Iterator[Running]:
         "AIRFLOW__CORE__PARALLELISM": "2",
         "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # the files do not change
         "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
     }
     log = home.folder / "running.log"

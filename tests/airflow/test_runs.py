@@ -8,15 +8,17 @@ import pytest
 
 from examples.nyc_flights.feed import flights_files, to_ndjson, weather_of_day
 from tests.airflow.running import running, wait_until
+from tests.independent import COLUMNS, assert_same_table, daily_delays
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(900)]
 
-DAY = date(2013, 6, 11)
-"""A day that no other test uses."""
+DAY = date(2013, 11, 3)
+"""The day of 25 hours. No other test on the cloud uses it."""
 NEXT_DAY = DAY + timedelta(days=1)
-PULL, PROCESS, MONITOR = f"{NEXT_DAY}T06:15:00+00:00", f"{NEXT_DAY}T07:00:00+00:00", f"{NEXT_DAY}T10:00:00+00:00"
+PULL, PROCESS, MONITOR = f"{NEXT_DAY}T06:15:00+00:00", f"{NEXT_DAY}T08:00:00+00:00", f"{NEXT_DAY}T10:00:00+00:00"
 """When the DAGs of that day are scheduled."""
-LATE_HOUR = datetime(2013, 6, 11, 20, tzinfo=UTC)
+BROKEN = f"{DAY}T03:00:00+00:00"
+LATE_HOUR = datetime(2013, 11, 3, 20, tzinfo=UTC)
 
 
 def executions(cloud, pipeline, instant) -> list[str]:
@@ -41,59 +43,73 @@ def weather_of_the_day():
 
 
 @pytest.fixture(scope="module")
-def pulled(cloud, home, partner):
-    """The day's flights, pulled by their DAG."""
-    for name, content in flights_files(DAY).items():
-        partner.put(name, content)
-    return home.test("pull_flights", PULL)
+def airflow(home):
+    with running(home) as airflow:
+        yield airflow
 
 
 @pytest.fixture(scope="module")
-def processed(cloud, home, pulled, weather_of_the_day, tmp_path_factory):
-    """The day, processed by its DAG without the weather of the hour that arrives late."""
+def broken(airflow) -> str:
+    """A run of the pipeline that fails, started before all others."""
+    return airflow.start("process_broken", BROKEN)
+
+
+@pytest.fixture(scope="module")
+def pulled(airflow, broken, partner) -> str:
+    """The day's flights, pulled by their DAG: the final state of its run."""
+    for name, content in flights_files(DAY).items():
+        partner.put(name, content)
+    return airflow.end("pull_flights", airflow.start("pull_flights", PULL))
+
+
+@pytest.fixture(scope="module")
+def processed(cloud, airflow, pulled, weather_of_the_day, tmp_path_factory) -> str:
+    """The day, processed by its DAG without the weather of the hour that arrives late: the final state of its run."""
     file = tmp_path_factory.mktemp("weather") / "weather.ndjson"
     file.write_text(to_ndjson(weather_of_the_day[0]))
     cloud.json("push", "weather", str(file))
-    return home.test("process_daily_delays", PROCESS)
+    return airflow.end("process_daily_delays", airflow.start("process_daily_delays", PROCESS))
 
 
 def test_the_pull_dag_fetches_the_days_files(cloud, pulled):
-    assert pulled.returncode == 0, pulled.stdout
+    assert pulled == "success"
     lines = sum(content.count("\n") - 1 for content in flights_files(DAY).values())
-    assert cloud.query("SELECT count(*) FROM raw.flights WHERE month = 6 AND day = 11") == [[lines]]
+    assert cloud.query("SELECT count(*) FROM raw.flights WHERE month = 11 AND day = 3") == [[lines]]
 
 
 def test_the_process_dag_publishes_the_day_before(cloud, processed):
-    assert processed.returncode == 0, processed.stdout
+    assert processed == "success"
     run, *_ = runs_of_the_day(cloud)
     flights = cloud.query(f"SELECT sum(flights) FROM daily_delays WHERE date = '{DAY}'")
     assert run["state"] == "published"
-    assert run["correlation_id"].startswith("process-20130612T070000Z-")
-    assert flights == cloud.query("SELECT count(*) FROM raw.flights WHERE month = 6 AND day = 11")
+    assert run["correlation_id"].startswith("process-20131104T080000Z-")
+    assert flights == cloud.query("SELECT count(*) FROM raw.flights WHERE month = 11 AND day = 3")
     assert executions(cloud, "daily_delays", PROCESS) == ["SUCCEEDED"]
 
 
-def test_a_failed_execution_fails_its_task_with_the_error_and_starts_again_when_the_task_is_cleared(cloud, home):
-    instant = f"{DAY}T03:00:00+00:00"
-    with running(home) as airflow:
-        run = airflow.start("process_broken", instant)
-        assert airflow.end("process_broken", run) == "failed"
-        for attempt in (1, 2, 3):
-            log = airflow.log("process_broken", run, "process", attempt)
-            assert "Step function failed: FAILED - RunFailed - DefinitionError: pipeline broken: steps.wrong" in log
-            assert "no_such_column" in log
-        # The two retries repeat the result of the first attempt and start nothing: apache/airflow#62845.
-        assert executions(cloud, "broken", instant) == ["FAILED"]
-        airflow.clear("process_broken", run)
-        wait_until(lambda: executions(cloud, "broken", instant) == ["FAILED", "FAILED"])
+def test_a_failed_execution_fails_its_task_with_the_error_and_starts_again_when_the_task_is_cleared(
+    cloud, airflow, broken
+):
+    assert airflow.end("process_broken", broken) == "failed"
+    for attempt in (1, 2, 3):
+        log = airflow.log("process_broken", broken, "process", attempt)
+        assert "Step function failed: FAILED - RunFailed - DefinitionError: pipeline broken: steps.wrong" in log
+        assert "no_such_column" in log
+    # The two retries repeat the result of the first attempt and start nothing: apache/airflow#62845.
+    assert executions(cloud, "broken", BROKEN) == ["FAILED"]
+    airflow.clear("process_broken", broken)
+    wait_until(lambda: executions(cloud, "broken", BROKEN) == ["FAILED", "FAILED"])
 
 
-def test_the_monitor_dag_runs_a_late_day_again(cloud, home, processed, weather_of_the_day, tmp_path):
+def test_the_monitor_dag_runs_a_late_day_again(cloud, airflow, processed, weather_of_the_day, tmp_path):
     file = tmp_path / "late.ndjson"
     file.write_text(to_ndjson(weather_of_the_day[1]))
     cloud.json("push", "weather", str(file))
-    monitored = home.test("monitor_daily_delays", MONITOR)
-    assert monitored.returncode == 0, monitored.stdout
+    assert airflow.end("monitor_daily_delays", airflow.start("monitor_daily_delays", MONITOR)) == "success"
     attempts = runs_of_the_day(cloud)
     assert [run["state"] for run in attempts] == ["published", "published"]
     assert {run["correlation_id"].split("-")[0] for run in attempts} == {"process", "monitor"}
+    published = cloud.query(
+        f"SELECT {', '.join(COLUMNS)} FROM daily_delays WHERE date = '{DAY}' ORDER BY origin, carrier"
+    )
+    assert_same_table(published, daily_delays(tmp_path, DAY.isoformat()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -13,7 +14,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project, load_project
 from slackwater.runs.day import day_of
 from slackwater.schedule import schedule_json
-from tests.airflow.home import BIN, ROOT, STATE_MACHINE_PREFIX, make_home
+from tests.airflow.home import BIN, ROOT, STATE_MACHINE_PREFIX
 
 pytestmark = pytest.mark.airflow
 
@@ -46,6 +47,17 @@ NEW_YORK = {
     "2013-11-04T08:00": "2013-11-03",  # the usual time, after the day that has 25 hours
 }
 """The day that the example processes, by instants in UTC."""
+
+
+REMEDY = "deploy the project again (slackwater deploy), write the file with `python -m slackwater.schedule PROJECT_DIR`"
+FAULTS = {
+    "": "not a valid schedule (JSONDecodeError: ",
+    "[]": "not a valid schedule (TypeError: ",
+    "null": "not a valid schedule (TypeError: ",
+    "{}": "not a valid schedule (KeyError: 'tasks')",
+    '{"tasks": [{"work": "pull"}]}': "not a valid schedule (KeyError: 'subject')",
+    '{"tasks": ["pull"]}': "not a valid schedule (TypeError: ",
+}
 
 
 def hours_around(*dates: str) -> list[datetime]:
@@ -85,12 +97,26 @@ def projects(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def inspected_projects(parser, projects, tmp_path_factory):
-    """The DAGs of all projects as Airflow loads them, every task rendered for every instant, by one process."""
+def schedules(projects, tmp_path_factory) -> dict[str, Path]:
+    """The schedules of the projects, malformed ones, and the path of a missing one, by name."""
     folder = tmp_path_factory.mktemp("schedules")
-    schedules = [schedule_file(folder / f"{index}.json", path) for index, path in enumerate(projects.values())]
+    paths = {name: schedule_file(folder / f"{name}.json", project) for name, project in projects.items()}
+    for index, content in enumerate(FAULTS):
+        paths[content] = folder / f"fault-{index}.json"
+        paths[content].write_text(content)
+    paths["unknown timezone"] = folder / "timezone.json"
+    paths["unknown timezone"].write_text(paths["example"].read_text().replace("America/New_York", "Mars/X"))
+    paths["missing"] = folder / "none.json"
+    return paths
+
+
+@pytest.fixture(scope="module")
+def inspected(parser, schedules) -> dict[str, Any]:
+    """What Airflow loads with each schedule, every task rendered for every instant, by one process."""
     instants = [f"{instant}:00+00:00" for instant in NEW_YORK] + [instant.isoformat() for instant in INSTANTS]
-    return dict(zip(projects, parser.inspect(schedules, [None, *instants]), strict=True))
+    environments = {name: {"AIRFLOW__SLACKWATER__SCHEDULE": str(path)} for name, path in schedules.items()}
+    environments["no prefix"] = environments["example"] | {"AIRFLOW__SLACKWATER__STATE_MACHINE_PREFIX": ""}
+    return dict(zip(environments, parser.inspect(list(environments.values()), [None, *instants]), strict=True))
 
 
 @pytest.fixture(params=["example", "defaults", "all settings", "push only"])
@@ -105,16 +131,16 @@ def project(projects, name) -> Project:
 
 
 @pytest.fixture
-def dags(inspected_projects, name):
+def dags(inspected, name):
     """The project's DAGs as Airflow loads them."""
-    return inspected_projects[name]["dags"]
+    return inspected[name]["dags"]
 
 
-def test_the_dags_load_without_errors_warnings_or_a_network(inspected_projects, name):
+def test_the_dags_load_without_errors_warnings_or_a_network(inspected, name):
     assert (
-        inspected_projects[name]["errors"],
-        inspected_projects[name]["warnings"],
-        inspected_projects[name]["files"],
+        inspected[name]["errors"],
+        inspected[name]["warnings"],
+        inspected[name]["files"],
     ) == ([], [], 1)
 
 
@@ -140,8 +166,8 @@ def latest_day(pipeline: Pipeline, instant: datetime) -> str:
     return max(date for date in near if day_of(date, pipeline.timezone).end <= by).isoformat()
 
 
-def test_daylight_saving_changes_do_not_shift_the_day_of_new_york(inspected_projects):
-    runs = inspected_projects["example"]["dags"]["process_daily_delays"]["rendered"][1:]
+def test_daylight_saving_changes_do_not_shift_the_day_of_new_york(inspected):
+    runs = inspected["example"]["dags"]["process_daily_delays"]["rendered"][1:]
     assert dict(zip(NEW_YORK, (run["input"]["date"] for run in runs), strict=False)) == NEW_YORK
 
 
@@ -154,14 +180,14 @@ def test_pulling_and_monitoring_use_the_local_date_of_their_instant(dags, projec
         assert [run["input"]["as_of"] for run in runs] == expected
 
 
-def test_a_run_without_a_logical_date_uses_its_trigger_time(inspected_projects):
-    dags = inspected_projects["example"]["dags"]
+def test_a_run_without_a_logical_date_uses_its_trigger_time(inspected):
+    dags = inspected["example"]["dags"]
     assert dags["process_daily_delays"]["rendered"][0]["input"]["date"] == "2013-06-30"
     assert dags["monitor_daily_delays"]["rendered"][0]["input"]["as_of"] == "2013-07-01"
 
 
-def test_each_state_machine_gets_its_input(inspected_projects):
-    runs = {dag_id: dag["rendered"][1] for dag_id, dag in inspected_projects["example"]["dags"].items()}
+def test_each_state_machine_gets_its_input(inspected):
+    runs = {dag_id: dag["rendered"][1] for dag_id, dag in inspected["example"]["dags"].items()}
     assert {dag_id: run["machine"].removeprefix(STATE_MACHINE_PREFIX) for dag_id, run in runs.items()} == {
         "pull_flights": "pull-source",
         "process_daily_delays": "pipeline-daily_delays",
@@ -198,33 +224,12 @@ def test_no_state_machine_ends_in_a_status_unknown_to_the_provider():
         assert "TimeoutSeconds" not in json.loads(machine.read_text()), f"{machine.name} could end as TIMED_OUT"
 
 
-REMEDY = "deploy the project again (slackwater deploy), write the file with `python -m slackwater.schedule PROJECT_DIR`"
-FAULTS = {
-    "": "not a valid schedule (JSONDecodeError: ",
-    "[]": "not a valid schedule (TypeError: ",
-    "null": "not a valid schedule (TypeError: ",
-    "{}": "not a valid schedule (KeyError: 'tasks')",
-    '{"tasks": [{"work": "pull"}]}': "not a valid schedule (KeyError: 'subject')",
-    '{"tasks": ["pull"]}': "not a valid schedule (TypeError: ",
-}
-
-
 @pytest.fixture(scope="module")
-def errors(parser, tmp_path_factory) -> dict[str, tuple[str, str]]:
-    """Path and import error of each malformed schedule, and of a missing one, by one process."""
-    folder = tmp_path_factory.mktemp("malformed")
-    paths = {content: folder / f"{index}.json" for index, content in enumerate(FAULTS)}
-    for content, path in paths.items():
-        path.write_text(content)
-    paths["unknown timezone"] = schedule_file(folder / "timezone.json", ROOT / "examples" / "nyc_flights")
-    paths["unknown timezone"].write_text(paths["unknown timezone"].read_text().replace("America/New_York", "Mars/X"))
-    paths["missing"] = folder / "none.json"
-    inspected_projects = parser.inspect(list(paths.values()))
-    assert [inspected["dags"] for inspected in inspected_projects] == [{}] * len(paths)
-    return {
-        name: (str(path), "".join(inspected["errors"]))
-        for (name, path), inspected in zip(paths.items(), inspected_projects, strict=True)
-    }
+def errors(schedules, inspected) -> dict[str, tuple[str, str]]:
+    """Path and import error of each schedule that cannot be used."""
+    refused = [*FAULTS, "unknown timezone", "missing"]
+    assert [inspected[name]["dags"] for name in refused] == [{}] * len(refused)
+    return {name: (str(schedules[name]), "".join(inspected[name]["errors"])) for name in refused}
 
 
 @pytest.mark.parametrize("content", FAULTS)
@@ -245,7 +250,5 @@ def test_a_missing_schedule_is_an_import_error_that_names_file_and_remedy(errors
     assert f"{path}: cannot be read (No such file or directory): {REMEDY}" in error
 
 
-def test_a_missing_setting_is_named(tmp_path):
-    schedule = schedule_file(tmp_path / "schedule.json", ROOT / "examples" / "nyc_flights")
-    [inspected] = make_home(tmp_path / "home", prefix="").inspect([schedule])
-    assert "AIRFLOW__SLACKWATER__STATE_MACHINE_PREFIX is not set" in inspected["errors"][0]
+def test_a_missing_setting_is_named(inspected):
+    assert "AIRFLOW__SLACKWATER__STATE_MACHINE_PREFIX is not set" in inspected["no prefix"]["errors"][0]

@@ -10,20 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import DATES, LATE, LONG_DAY, Cloud
+from tests.conftest import DATES, LATE, Cloud
 
-AS_OF = "2013-03-12"
+*PAST, AS_OF = DATES
 EMPTY_DAY = "2013-05-01"
 """A day without any data."""
 
 
 @dataclass(frozen=True)
 class Received:
-    """Results of the first pulls and of the push."""
+    """Results of the first pull and of the push."""
 
-    first: dict[str, Any]
-    """The pull of the five days, without the late files."""
-    long_day: dict[str, Any]
+    pulled: dict[str, Any]
+    """The pull, without the late files."""
     pushed: dict[str, Any]
 
 
@@ -57,16 +56,15 @@ class Monitored:
 @pytest.fixture(scope="session")
 def received(cloud, partner, weather) -> Received:
     """The flights, pulled, and the weather, pushed, without the late data."""
-    pulled = [cloud.json("pull", "flights", "--as-of", date) for date in (AS_OF, LONG_DAY)]
-    return Received(*pulled, cloud.json("push", "weather", str(weather)))
+    return Received(cloud.json("pull", "flights", "--as-of", AS_OF), cloud.json("push", "weather", str(weather)))
 
 
 @pytest.fixture(scope="session")
 def published(cloud, received):
-    """The first runs of the five days, two at a time."""
+    """The first runs of the days before the current one, two at a time."""
     with ThreadPoolExecutor(2) as pool:
-        results = pool.map(lambda day: cloud.json("run", "daily_delays", "--date", day), DATES)
-    return dict(zip(DATES, results, strict=True))
+        results = pool.map(lambda day: cloud.json_of_process("run", "daily_delays", "--date", day), PAST)
+    return dict(zip(PAST, results, strict=True))
 
 
 @pytest.fixture(scope="session")

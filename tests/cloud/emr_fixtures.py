@@ -38,11 +38,15 @@ class BareCloud:
 
     def up(self) -> None:
         self.cloud = local_cloud.up(self.root)
+        self._clients: dict[str, Any] = {}
 
     def client(self, service: str) -> Any:
-        config = Config(retries={"total_max_attempts": 1}, request_checksum_calculation="when_required")
-        session = boto3.session.Session("test", "test", region_name="us-east-1")
-        return session.client(service, endpoint_url=self.cloud.endpoint, config=config)
+        """Return the client of a service. Creating one takes as long as many calls."""
+        if service not in self._clients:
+            config = Config(retries={"total_max_attempts": 1}, request_checksum_calculation="when_required")
+            session = boto3.session.Session("test", "test", region_name="us-east-1")
+            self._clients[service] = session.client(service, endpoint_url=self.cloud.endpoint, config=config)
+        return self._clients[service]
 
     @property
     def emr(self) -> Any:

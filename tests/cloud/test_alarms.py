@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import httpx
 import pytest
 
+from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.runs.record import NotificationClaim
 from tests.cloud.conftest import ended, start
@@ -202,6 +203,58 @@ def test_alarms_fire_for_unprocessed_late_bytes(cloud, published, push, metric, 
     assert until(lambda: metric("LateBytesUnprocessed", "Maximum", pipeline=PIPELINE)) > 0
     assert until(lambda: state(f"day-on-hold-{PIPELINE}") == "ALARM")
     assert until(lambda: state(f"late-bytes-unprocessed-{PIPELINE}") == "ALARM")
+
+
+@pytest.fixture
+def broken(cloud, partner):
+    """A file of today that the pull cannot read, and that was first tried 30 hours ago. Returns its path."""
+    path = f"flights-{datetime.now(ZoneInfo('America/New_York')).date()}-broken.csv"
+    partner.put(path, b"")
+    assert "1 of " in cloud.json("pull", "flights", code=1)["error"]["message"]
+    cache = DynamoFileCache(cloud.client("dynamodb"), cloud.outputs()["FileTable"])
+    [entry] = cache.entries("flights", [path])
+    cache.save(entry.model_copy(update={"not_taken_since": datetime.now(UTC) - timedelta(hours=30)}))
+    yield path
+    (partner.folder / path).unlink()
+
+
+def test_an_alarm_fires_for_a_file_that_is_not_taken_for_a_day_until_a_person_gives_it_up(cloud, broken, metric, state):
+    invoke(cloud, "list-files", source="flights", correlation_id="by-a-test")
+    assert until(lambda: metric("HoursNotTaken", "Maximum", source="flights")) >= 30
+    assert until(lambda: state("file-not-taken-flights") == "ALARM")
+    failed = {file["path"]: file["reason"] for file in cloud.json("files", "flights", "--state", "failed")["files"]}
+    assert "empty" in failed[broken]
+    cloud.json("files", "give-up", "flights", broken, "--reason", "by a test")
+    assert broken not in cloud.slackwater("files", "flights", "--state", "failed").out
+    [given_up] = cloud.json("files", "flights", "--state", "given-up")["files"]
+    assert (given_up["path"], given_up["reason"]) == (broken, "by a test")
+
+
+@pytest.mark.parametrize(("third", "expected"), [(20, "ALARM"), (0, "OK")])
+def test_an_alarm_fires_when_the_pulls_of_three_hours_leave_files(cloud, state, third, expected):
+    # Other tests pull `flights` and leave nothing, so this source is an invented one, with a copy of the alarm.
+    cloudwatch, source = cloud.client("cloudwatch"), f"left-{third}"
+    [alarm] = cloudwatch.describe_alarms(AlarmNames=["slackwater-files-left-flights"])["MetricAlarms"]
+    copied = (
+        "Namespace", "MetricName", "Statistic", "Period", "EvaluationPeriods", "Threshold", "ComparisonOperator",
+        "TreatMissingData",
+    )  # fmt: skip
+    dimensions, now = [{"Name": "source", "Value": source}], datetime.now(UTC)
+    points = [
+        {
+            "MetricName": alarm["MetricName"],
+            "Dimensions": dimensions,
+            "Timestamp": now - timedelta(hours=ago),
+            "Value": files,
+        }
+        for ago, files in ((2.5, third), (1.5, 40), (0.5, 30))
+    ]
+    cloudwatch.put_metric_data(Namespace=alarm["Namespace"], MetricData=points)
+    cloudwatch.put_metric_alarm(
+        AlarmName=f"slackwater-{source}", Dimensions=dimensions, **{key: alarm[key] for key in copied}
+    )
+    assert until(lambda: state(source) == expected)
+    cloudwatch.delete_alarms(AlarmNames=[f"slackwater-{source}"])
 
 
 def test_an_alarm_fires_when_the_monitor_fails(cloud, metric, state, fired):

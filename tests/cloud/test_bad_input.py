@@ -101,7 +101,7 @@ def test_the_error_of_a_wrong_command_names_the_problem(cloud, arguments, code, 
 
 
 def test_a_file_that_vanishes_and_a_row_with_too_few_columns_lose_nothing_else(cloud, partner):
-    header = (partner.folder / "flights-2013-03-08-08.csv").read_text().splitlines()[0]
+    header = (partner.folder / "flights-2013-03-09-08.csv").read_text().splitlines()[0]
     row = "2013,7,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-07-01T09:00:00Z"
     short = "2013,7,1,517,515"
     partner.put("flights-2013-07-01.csv", "\n".join([header, row, short, row.replace("1545", "9")]).encode() + b"\n")

@@ -92,7 +92,7 @@ class TestPush:
         assert response.status_code == 401
 
     def test_clients_that_lose_connections_store_each_event_once(self, cloud, token):
-        load = push_load(api=cloud.outputs()["ApiUrl"], token=token, clients=10, seconds=4)
+        load = push_load(api=cloud.outputs()["ApiUrl"], token=token, clients=6, seconds=4)
         s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
         stored, rejected = read_until_stable(lambda: count_stored(s3, bucket))
         assert load.valid.total() > 100

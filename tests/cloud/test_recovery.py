@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from datetime import date
 
@@ -15,38 +13,27 @@ from examples.nyc_flights.feed import flights_files
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.local import cloud as local_cloud
 from slackwater.runs.record import RunState
-from tests.cloud.conftest import EMPTY_DAY, start_monitor
-from tests.conftest import ROOT
+from tests.cloud.conftest import AS_OF, EMPTY_DAY, start_monitor
 from tests.independent import COLUMNS, assert_same_table, daily_delays
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
-DATE = "2013-03-11"
 TWO_DAYS_LATER = "2013-05-03"
 
 
-def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud, weather, tmp_path):
-    cloud.json("pull", "flights", "--as-of", "2013-03-12")
-    cloud.json("push", "weather", str(weather))
-    arguments = ["run", "daily_delays", "--date", DATE, "--force", "--project", str(cloud.project)]
-    running = subprocess.Popen(
-        [sys.executable, "-m", "slackwater.cli", *arguments],
-        cwd=ROOT,
-        env=cloud.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    second_stage = f"daily_delays {DATE} delays_by_carrier"
+def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud, received, tmp_path):
+    running = cloud.process("run", "daily_delays", "--date", AS_OF, "--force")
+    second_stage = f"daily_delays {AS_OF} delays_by_carrier"
     wait_for(lambda: any((job["name"], job["state"]) == (second_stage, "RUNNING") for job in cloud.jobs()))
     kill(cloud)
     running.communicate(timeout=300)
     assert running.returncode != 0
     start_again(cloud)
-    result = cloud.json("run", "daily_delays", "--date", DATE, "--force")
+    result = cloud.json("run", "daily_delays", "--date", AS_OF, "--force")
     assert result["outcome"] == "published"
-    rows = cloud.query(f"SELECT {', '.join(COLUMNS)} FROM daily_delays WHERE date = '{DATE}' ORDER BY origin, carrier")
-    assert_same_table(rows, daily_delays(tmp_path, DATE))
-    states = [run["state"] for run in cloud.json("runs", "daily_delays")["runs"] if run["date"] == DATE]
+    rows = cloud.query(f"SELECT {', '.join(COLUMNS)} FROM daily_delays WHERE date = '{AS_OF}' ORDER BY origin, carrier")
+    assert_same_table(rows, daily_delays(tmp_path, AS_OF))
+    states = [run["state"] for run in cloud.json("runs", "daily_delays")["runs"] if run["date"] == AS_OF]
     assert states[-2:] == ["failed", "published"]
 
 

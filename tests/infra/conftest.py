@@ -1,4 +1,4 @@
-"""The app, synthesised once for all tests that only read its templates."""
+"""The app, synthesised once without and once with Airflow for all tests that only read its templates."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     folder = scratch / "cdk.out"
     templates = synthesise(folder, settings=load_settings(context()), artefacts=placeholder_artefacts(scratch))
     return Assembly(folder, templates)
+
+
+@pytest.fixture(scope="session")
+def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The app with Airflow's stack."""
+    scratch = tmp_path_factory.mktemp("scheduled")
+    folder, settings = scratch / "cdk.out", load_settings({**context(), "slackwater:airflow": True})
+    return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,13 @@ from botocore.exceptions import ClientError
 
 from infra.app import ROOT
 from slackwater.aws.deployment import STACKS, Deployment, bootstrap_version, read_deployment
-from slackwater.cli.cdk import Cdk, CdkOutput
+from slackwater.cli import cdk as cdk_module
+from slackwater.cli.cdk import Cdk, CdkOutput, check_definitions
 from slackwater.cli.progress import ProgressBoard
-from slackwater.errors import CloudError, InputError, NotDeployed
+from slackwater.errors import CloudError, DefinitionError, InputError, NotDeployed
+from slackwater.project import Project
+from tests.fakes_receiver import a_source
+from tests.fakes_runs import DictStore
 
 pytestmark = pytest.mark.infra
 
@@ -188,3 +192,56 @@ def test_the_error_of_a_failed_synthesis_contains_the_end_of_its_output(tmp_path
     with cdk(tmp_path, script) as (command, shown), pytest.raises(CloudError, match="settings: prefix: wrong"):
         command.deploy(tmp_path, {})
     assert "synthesis: failed" in shown.getvalue()
+
+
+def things(**fields: str) -> Project:
+    """A project with one source of these fields."""
+    return Project(sources={"things": a_source(fields={"id": "string", "at": "timestamp", **fields})}, pipelines={})
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, tuple[str, dict[str, str]]], DictStore]:
+    """The stacks of an account, and its objects."""
+    stacks: dict[str, tuple[str, dict[str, str]]] = {}
+    store = DictStore()
+    monkeypatch.setattr(cdk_module, "client", lambda service: FakeCloudFormation(stacks))
+    monkeypatch.setattr(cdk_module, "S3ObjectStore", lambda _s3: store)
+    return stacks, store
+
+
+_STORAGE = {"slackwater-storage": ("UPDATE_COMPLETE", {"RawBucket": "raw", "WarehouseDatabase": "warehouse"})}
+_PROCESSING = {"slackwater-processing": ("UPDATE_COMPLETE", {"ProjectUri": "s3://assets/project.json"})}
+
+
+def test_a_first_deployment_has_nothing_to_compare_with(
+    account: tuple[dict[str, tuple[str, dict[str, str]]], DictStore],
+) -> None:
+    check_definitions(things(x="int64"))
+    assert account[1].objects == {}
+
+
+def test_definitions_are_compared_with_the_deployed_project_and_recorded(
+    account: tuple[dict[str, tuple[str, dict[str, str]]], DictStore],
+) -> None:
+    stacks, store = account
+    stacks |= _STORAGE | _PROCESSING
+    store.put("s3://assets/project.json", things(x="int64").model_dump_json(by_alias=True).encode())
+    with pytest.raises(DefinitionError, match="x: the stored partitions have it as int64"):
+        check_definitions(things(x="string"))
+    check_definitions(things(x="int64", y="double"))
+    assert '"y":"double"' in store.get("s3://raw/definitions.json").decode()
+
+
+def test_definitions_are_compared_with_the_history_when_the_deployed_project_is_gone_or_older(
+    account: tuple[dict[str, tuple[str, dict[str, str]]], DictStore],
+) -> None:
+    stacks, store = account
+    stacks |= _STORAGE
+    check_definitions(things(x="int64"))
+    store.put("s3://raw/raw/source=things/date=2013-03-08/hour=17/a.parquet", b"x")
+    with pytest.raises(DefinitionError, match="x: the stored partitions have it as int64"):
+        check_definitions(things(x="string"))
+    stacks |= _PROCESSING
+    store.put("s3://assets/project.json", b'{"an older": "format"}')
+    with pytest.raises(DefinitionError, match="x: the stored partitions have it as int64"):
+        check_definitions(things(x="string"))

@@ -19,6 +19,7 @@ from infra.settings import Settings, load_settings
 from slackwater.errors import DefinitionError
 from slackwater.metrics import NAMESPACE, Dimension, Metric
 from slackwater.project import Project, load_project
+from slackwater.sources.definition import Source
 from tests.infra.assembly import Assembly
 from tests.infra.test_templates import resource_name
 
@@ -34,6 +35,7 @@ _AWS_METRICS = {
     ),
 }
 """Metrics of AWS services, with their dimensions."""
+FILE_ALARMS = {"file-not-taken", "files-left"}
 QUEUE_ALARMS = {f"slackwater-{name}" for name in ("dead-letters", "events-waiting", "event-dead-letters")}
 
 
@@ -63,16 +65,6 @@ def shown(widgets: list[dict[str, Any]]) -> list[tuple[str, str, dict[str, str]]
 def alarms(assembly: Assembly) -> dict[str, dict[str, Any]]:
     properties = (resource["Properties"] for resource in assembly.resources("AWS::CloudWatch::Alarm").values())
     return {alarm["AlarmName"]: alarm for alarm in properties}
-
-
-@pytest.fixture(scope="module")
-def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The app with the schedule."""
-    scratch = tmp_path_factory.mktemp("scheduled")
-    settings = load_settings({**context(), "slackwater:airflow": True})
-    return Assembly(
-        scratch, synthesise(scratch / "cdk.out", settings=settings, artefacts=placeholder_artefacts(scratch))
-    )
 
 
 def names(project: Project, dimension: str) -> list[str]:
@@ -114,24 +106,61 @@ def test_the_dashboard_shows_every_alarm(widgets: list[dict[str, Any]], assembly
 
 
 def test_there_is_an_alarm_of_each_rule_for_each_pipeline_or_source(assembly: Assembly, project: Project) -> None:
-    expected = {f"slackwater-{rule.name}-{of}" for rule in RULES for of in names(project, rule.metric.dimension)}
+    expected = {
+        f"slackwater-{rule.name}-{of}"
+        for rule in RULES
+        for of in names(project, rule.metric.dimension)
+        if rule.name not in FILE_ALARMS or project.source(of).pull
+    }
     assert set(alarms(assembly)) == {*expected, "slackwater-monitor-failed", *QUEUE_ALARMS}
 
 
-def test_a_source_that_no_pipeline_reads_has_no_alarm(project: Project) -> None:
-    unread = {**project.sources, "tides": project.source("weather")}
+def alarms_of(project: Project, **sources: Source) -> dict[str, dict[str, Any]]:
+    """Return the alarms of the project with these sources in addition or instead, by name."""
     settings, stack = Settings(airflow=False), Stack(App(), "stack")
     Alarms(
         stack,
         "Alarms",
         settings=settings,
-        project=project.model_copy(update={"sources": unread}),
+        project=project.model_copy(update={"sources": {**project.sources, **sources}}),
         topic=AlarmTopic(stack, "Alarming", settings=settings).topic,
         monitor="monitor-days",
         queues=QueueNames(dead_letters="a", events="b", event_dead_letters="c"),
     )
     created = Template.from_stack(stack).find_resources("AWS::CloudWatch::Alarm").values()
-    silent = {alarm["Properties"]["AlarmName"] for alarm in created if "silent" in alarm["Properties"]["AlarmName"]}
+    return {alarm["Properties"]["AlarmName"]: alarm["Properties"] for alarm in created}
+
+
+def test_a_file_that_is_not_taken_for_a_day_fires_an_alarm_that_keeps_its_state_until_the_next_pull(
+    project: Project,
+) -> None:
+    alarm = alarms_of(project)["slackwater-file-not-taken-flights"]
+    assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("HoursNotTaken", "Maximum", 24)
+    assert (alarm["EvaluationPeriods"], alarm["Period"], alarm["TreatMissingData"]) == (1, 60, "ignore")
+    assert "slackwater files flights --state failed" in alarm["AlarmDescription"]
+    assert "slackwater files give-up flights PATH" in alarm["AlarmDescription"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "hours"), [("15 * * * *", 1), ("*/5 * * * *", 1), ("0 6 * * *", 24), ("0 */6 * * 1-5", 24)]
+)
+def test_pulls_that_leave_files_three_periods_in_a_row_fire_an_alarm_whose_period_fits_the_schedule(
+    project: Project, schedule: str, hours: int
+) -> None:
+    flights = project.source("flights")
+    scheduled = flights.model_copy(update={"pull": flights.require_pull().model_copy(update={"schedule": schedule})})
+    alarm = alarms_of(project, flights=scheduled)["slackwater-files-left-flights"]
+    assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("FilesLeft", "Minimum", 1)
+    assert (alarm["EvaluationPeriods"], alarm["Period"]) == (3, hours * 3600)
+    assert alarm["TreatMissingData"] == "ignore"
+
+
+def test_a_pushed_source_has_no_alarm_about_files(project: Project) -> None:
+    assert not [name for name in alarms_of(project) if name.endswith("-weather") and "file" in name]
+
+
+def test_a_source_that_no_pipeline_reads_has_no_alarm_about_silence(project: Project) -> None:
+    silent = {name for name in alarms_of(project, tides=project.source("weather")) if "silent" in name}
     assert silent == {"slackwater-partner-silent-flights", "slackwater-partner-silent-weather"}
 
 
@@ -170,6 +199,8 @@ def test_gauges_keep_their_state_until_the_next_value_and_counters_clear_by_them
     of = {name: (alarm["TreatMissingData"], alarm["Period"]) for name, alarm in alarms(assembly).items()}
     for name in ("slackwater-dead-letters", "slackwater-event-dead-letters"):
         assert of.pop(name) == ("ignore", 300)
+    # Compares pulls of several periods.
+    assert of.pop("slackwater-files-left-flights") == ("ignore", 3600)
     level = {alarm["MetricName"] for alarm in alarms(assembly).values()} & {m for m in Metric if m.gauge}
     assert of == {
         name: ("ignore", 60) if alarms(assembly)[name]["MetricName"] in level else ("notBreaching", 300) for name in of

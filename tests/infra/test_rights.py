@@ -30,6 +30,7 @@ def test_receive_events_has_exactly_these_permissions(assembly: Assembly) -> Non
     assert without_logs(granted(assembly, "receiveevents")) == {
         "s3:GetObject": {"asset.json", "Raw/receipts/*"},
         "s3:PutObject": {"Raw/raw/*", "Raw/sideline/*", "Raw/receipts/*"},
+        "s3:ListBucket": {"Raw"},
         "dynamodb:GetItem": {"TokenTable"},
         "sqs:SendMessage": {"EventBufferQueue"},
         **_REGISTER,
@@ -51,7 +52,8 @@ def test_list_files_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "listfiles")) == {
         "s3:GetObject": {"asset.json"},
         "s3:PutObject": {"Exchange/pulls/*"},
-        "dynamodb:Query": {"FileTable"},
+        "dynamodb:BatchGetItem": {"FileTable"},
+        "dynamodb:Query": {"FileTable/index/due", "FileTable/index/not-taken", "FileTable/index/dated"},
     }
 
 
@@ -59,11 +61,10 @@ def test_fetch_file_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "fetchfile")) == {
         "s3:GetObject": {"asset.json", "Exchange/pulls/*"},
         "s3:PutObject": {"Raw/raw/*", "Raw/sideline/*", "Raw/landing/*"},
-        "s3:DeleteObject": {"Raw/raw/*"},
+        "s3:DeleteObject": {"Raw/raw/*", "Raw/sideline/*"},
         "s3:ListBucket": {"Exchange"},
-        "dynamodb:GetItem": {"FileTable"},
+        "dynamodb:BatchGetItem": {"FileTable"},
         "dynamodb:PutItem": {"FileTable"},
-        "dynamodb:Query": {"FileTable"},
         **_REGISTER,
     }
 
@@ -73,9 +74,10 @@ def test_freeze_inputs_has_exactly_these_permissions(assembly: Assembly) -> None
         "s3:GetObject": {"asset.json", "Raw/raw/*", "Exchange/manifests/*"},
         "s3:PutObject": {"Exchange/manifests/*"},
         "s3:ListBucket": {"Raw", "Exchange"},
+        "dynamodb:BatchGetItem": {"FileTable"},
+        "dynamodb:Query": {"FileTable/index/dated"},
         "dynamodb:GetItem": {"RunTable"},
         "dynamodb:PutItem": {"RunTable"},
-        "dynamodb:Query": {"FileTable"},
         "states:DescribeExecution": {"execution:slackwater-pipeline-*:*"},
     }
 
@@ -108,8 +110,8 @@ def test_jobs_that_fetch_large_files_have_the_permissions_of_fetch_file(assembly
     assert granted(assembly, "SparkPullRole") == {
         "s3:GetObject": {"asset.json", "asset.gz", "asset.py", "Exchange/pulls/*"},
         "s3:PutObject": written,
-        "s3:DeleteObject": {"Raw/raw/*"},
-        **{f"dynamodb:{verb}": {"FileTable"} for verb in ("GetItem", "PutItem", "Query")},
+        "s3:DeleteObject": {"Raw/raw/*", "Raw/sideline/*"},
+        **{f"dynamodb:{verb}": {"FileTable"} for verb in ("BatchGetItem", "PutItem")},
         **_REGISTER,
     }
 
@@ -175,8 +177,9 @@ def test_check_days_has_exactly_these_permissions(assembly: Assembly) -> None:
         "s3:GetObject": {"asset.json", "Raw/raw/*", "Exchange/manifests/*"},
         "s3:PutObject": {"Exchange/checks/*"},
         "s3:ListBucket": {"Raw", "Exchange"},
+        "dynamodb:BatchGetItem": {"FileTable"},
         "dynamodb:GetItem": {"RunTable"},
-        "dynamodb:Query": {"FileTable", "RunTable"},
+        "dynamodb:Query": {"RunTable"},
         "states:DescribeExecution": {"execution:slackwater-pipeline-*:*"},
     }
 

@@ -10,8 +10,8 @@ import pytest
 from aws_cdk import App
 
 from infra.app import ROOT, add_stacks
-from infra.lint import context, nag_findings, placeholder_artefacts, synthesise, template_findings
-from infra.settings import Settings, load_settings
+from infra.lint import context, nag_findings, placeholder_artefacts, template_findings
+from infra.settings import Settings
 from infra.stacks.schedule import AIRFLOW
 from slackwater.project import load_project
 from slackwater.schedule import ProjectSchedule, schedule_of
@@ -20,15 +20,6 @@ from tests.infra.assembly import Assembly
 pytestmark = pytest.mark.infra
 
 _STACK = "slackwater-schedule"
-
-
-@pytest.fixture(scope="module")
-def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The app with the setting on."""
-    scratch = tmp_path_factory.mktemp("scheduled")
-    settings = load_settings({**context(), "slackwater:airflow": True})
-    folder = scratch / "cdk.out"
-    return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,11 @@ class SigningStore(FolderStore):
 def main() -> None:
     root, date = Path(sys.argv[1]), sys.argv[2]
     exchange.DRIVER_BYTES = -1
+    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # as in the shared session
     spark = (
         SparkSession.builder.master("local-cluster[2,1,1024]")
+        .config("spark.driver.extraJavaOptions", quick)
+        .config("spark.executor.extraJavaOptions", quick)
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -35,7 +36,8 @@ from slackwater.runs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
 from slackwater.steps.spark.comparison import ComparisonJob, compare_versions
 from slackwater.steps.spark.publish import with_date
-from slackwater.steps.spark.table import create_tag, find_commit, overwrite_day, prepare_table
+from slackwater.steps.spark.table import create_tag, current_snapshot, find_commit, overwrite_day, prepare_table
+from tests.fakes_spark import FolderStore
 from tests.spark.nyc import PROJECT, PROJECT_URI
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -69,7 +71,8 @@ class Day:
             "slackwater.pipeline": "daily_delays", "slackwater.date": str(DAY), "slackwater.run-id": "r" * 32,
             "slackwater.attempt": str(attempt),
         }  # fmt: skip
-        overwrite_day(frame, self.table, DAY, identity)
+        inspected = current_snapshot(self.spark, self.table)
+        overwrite_day(frame, self.table, DAY, identity, inspected=inspected)
         commit = find_commit(self.spark, self.table, identity)
         name = version_tag(date=str(DAY), run_id="r" * 32, attempt=attempt)
         create_tag(self.spark, self.table, name, commit.snapshot_id)
@@ -81,7 +84,11 @@ class Day:
         return version
 
     def compare(self) -> Comparison:
-        before, after = self.versions[-2:]
+        self.name_versions(*self.versions[-2:])
+        return self.run(JOB)
+
+    def name_versions(self, before: PublishedVersion, after: PublishedVersion) -> None:
+        """Write the project and pair.json, which a comparison job reads."""
         project = load_project(PROJECT)
         pipeline = project.pipelines["daily_delays"]
         keyed = pipeline.model_copy(update={"publish": pipeline.publish.model_copy(update={"key": self.key})})
@@ -89,7 +96,6 @@ class Day:
         self.store.put(PROJECT_URI, project.model_dump_json(by_alias=True).encode())
         pair = VersionPair(pipeline="daily_delays", date=str(DAY), before=before, after=after)
         self.store.put(pair_uri(PREFIX), pair.model_dump_json().encode())
-        return self.run(JOB)
 
     def run(self, job: ComparisonJob) -> Comparison:
         return compare_versions(self.spark, job, project=PROJECT_URI, catalog_table=self.table, stores=self.stores)
@@ -108,8 +114,20 @@ class Day:
 
 @pytest.fixture
 def day(spark, store, stores) -> Day:
+    return a_day(spark, store, stores)
+
+
+def a_day(spark, store, stores) -> Day:
     spark.sql("CREATE NAMESPACE IF NOT EXISTS warehouse.days")
     return Day(spark, store, stores, f"warehouse.days.compared_{next(_numbers)}")
+
+
+@pytest.fixture(scope="module")
+def compared(spark, tmp_path_factory) -> tuple[Day, Comparison]:
+    """A day whose second version lacks a row, and the comparison of its versions, without the input manifests."""
+    store = FolderStore(tmp_path_factory.mktemp("objects"))
+    day = a_day(spark, store, partial(FolderStore, store.root))
+    return day, day.of(ROWS, ROWS[:2])
 
 
 def counts(comparison: Comparison) -> tuple[int, ...]:
@@ -155,24 +173,24 @@ def test_identical_versions_differ_in_nothing(day, store):
 def test_other_days_of_the_table_are_not_compared(spark, day):
     day.publish(ROWS)
     other = with_date(spark.createDataFrame([("EWR", "UA", 99, 9.0)], SCHEMA), OTHER_DAY)
-    overwrite_day(other, day.table, OTHER_DAY, {})
+    overwrite_day(other, day.table, OTHER_DAY, {}, inspected=current_snapshot(spark, day.table))
     day.publish(ROWS[:2])
     assert counts(day.compare()) == (3, 2, 0, 1, 0)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "expected", "flights"),
-    [
-        ([], ROWS[:1], (0, 1, 1, 0, 0), (None, 3)),
-        (ROWS[:1], [], (1, 0, 0, 1, 0), (3, None)),
-        ([], [], (0, 0, 0, 0, 0), (None, None)),
-        (ROWS[:1], [("EWR", "UA", 4, 1.5)], (1, 1, 0, 0, 1), (3, 4)),
-    ],
-)
-def test_a_version_may_be_empty_or_one_row(day, before, after, expected, flights):
-    comparison = day.of(before, after)
-    assert counts(comparison) == expected
-    assert (metric(comparison, "flights").before, metric(comparison, "flights").after) == flights
+def test_a_version_may_be_empty_or_one_row(day):
+    one, other = ROWS[:1], [("EWR", "UA", 4, 1.5)]
+    day.publish([])
+    for rows, expected, flights in (
+        (one, (0, 1, 1, 0, 0), (None, 3)),
+        (other, (1, 1, 0, 0, 1), (3, 4)),
+        ([], (1, 0, 0, 1, 0), (4, None)),
+        ([], (0, 0, 0, 0, 0), (None, None)),
+    ):
+        day.publish(rows)
+        comparison = day.compare()
+        assert counts(comparison) == expected
+        assert (metric(comparison, "flights").before, metric(comparison, "flights").after) == flights
 
 
 def test_every_type_is_compared_by_value(day):
@@ -399,10 +417,10 @@ def test_a_large_comparison_agrees_with_duckdb(day):
         assert [tuple(mover.key.values()) for mover in one.movers] == largest
 
 
-def test_comparing_twice_gives_the_same(day, store):
-    first = day.of(ROWS, ROWS[:2])
+def test_comparing_twice_gives_the_same(compared):
+    day, first = compared
     again = day.compare()
-    same = {"seconds": 0.0, "all_rows": None}
+    same = {"seconds": 0.0, "all_rows": None, "inputs": ()}
     assert first.model_copy(update=same) == again.model_copy(update=same)
     assert day.stored_rows(again)[0]["origin"] == "LGA"
 
@@ -418,8 +436,9 @@ def test_a_version_without_its_tag_or_table_is_reported(spark, day):
         day.compare()
 
 
-def test_a_pair_of_another_day_is_refused(day):
-    day.of(ROWS, ROWS)
+def test_a_pair_of_another_day_is_refused(compared):
+    day, _ = compared
+    day.name_versions(*day.versions)
     with pytest.raises(InputError, match="names versions of daily_delays 2013-03-08, not of daily_delays 2013-03-09"):
         day.run(JOB.model_copy(update={"date": str(OTHER_DAY)}))
 
@@ -438,7 +457,9 @@ def test_a_failure_is_reported_under_the_job_s_own_name(monkeypatch, store):
         compare_day.main([*arguments, JOB.model_dump_json().replace(str(DAY), "2013-02-30")])
 
 
-def test_the_input_differences_are_reported_unless_a_manifest_is_missing(day, store):
+def test_the_input_differences_are_reported_unless_a_manifest_is_missing(compared):
+    day, without_manifests = compared
+
     def keep(attempt: int, *names: str) -> None:
         objects = tuple(
             InputObject(
@@ -448,9 +469,9 @@ def test_the_input_differences_are_reported_unless_a_manifest_is_missing(day, st
             for name in names
         )  # fmt: skip
         manifest = InputManifest(pipeline="daily_delays", date=str(DAY), frozen_at=NOON, objects=objects)
-        store.put(f"s3://exchange/manifests/{attempt}.json", manifest.model_dump_json().encode())
+        day.store.put(f"s3://exchange/manifests/{attempt}.json", manifest.model_dump_json().encode())
 
-    assert day.of(ROWS, ROWS[:2]).inputs == ()
+    assert without_manifests.inputs == ()
     keep(1, "a")
     keep(2, "a", "b")
     flights, weather = day.compare().inputs

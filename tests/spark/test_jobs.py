@@ -11,6 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from glue_jobs import compare_day, run_stage
 from slackwater.steps.spark.job import explain
 from tests.independent import assert_same_table, daily_delays
 from tests.spark.conftest import ROOT, WORKERS
@@ -73,7 +74,7 @@ def test_a_failing_job_prints_its_error_and_exits_with_1(tmp_path):
     assert lines[1]["error"] == "CloudError"
 
 
-@pytest.mark.parametrize(("job", "argument"), [("run_stage", "--run"), ("compare_day", "--comparison")])
+@pytest.mark.parametrize(("job", "argument"), [(run_stage, "--run"), (compare_day, "--comparison")])
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -82,12 +83,12 @@ def test_a_failing_job_prints_its_error_and_exits_with_1(tmp_path):
         ("{date:", "the value: Invalid JSON"),
     ],
 )
-def test_a_malformed_argument_is_named_with_its_faults(tmp_path, job, argument, value, message):
-    options = ["--project", "p", "--catalog-table", "t"]
-    done = run(str(ROOT / "glue_jobs" / f"{job}.py"), *options, argument, value, folder=tmp_path)
-    assert done.returncode == 2
-    assert f"argument {argument}: not a " in done.stderr
-    assert message in done.stderr
+def test_a_malformed_argument_is_named_with_its_faults(capsys, job, argument, value, message):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        job.parse(["--project", "p", "--catalog-table", "t", argument, value])
+    printed = capsys.readouterr().err
+    assert f"argument {argument}: not a " in printed
+    assert message in printed
 
 
 def test_a_missing_argument_is_named(tmp_path):

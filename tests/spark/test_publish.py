@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -57,7 +58,7 @@ def publish(spark, store, stores, table):
             "catalog_table": table, "allow_fewer": allow_fewer,
         }  # fmt: skip
 
-    run.job = job
+    run.job, run.store = job, store
     return run
 
 
@@ -205,9 +206,10 @@ def test_a_stale_table_in_the_session_loses_no_rows(spark, publish, table):
     """The frame that overwrites is planned before another day's commit, and committed after it."""
     publish(ROWS)
     planned = publishing.with_date(spark.createDataFrame(ROWS, SCHEMA), date(2013, 3, 8))
+    inspected = warehouse.current_snapshot(spark, table)
     assert spark.table(table).count() == 2
     publish(ROWS, "2013-03-09")
-    warehouse.overwrite_day(planned, table, date(2013, 3, 8), {})
+    warehouse.overwrite_day(planned, table, date(2013, 3, 8), {}, inspected=inspected)
     assert len(rows_of(spark, table)) == 4
 
 
@@ -273,6 +275,110 @@ def test_an_attempt_that_was_overtaken_does_not_publish_its_older_inputs(spark, 
         publish(ROWS[:1], run_id="o" * 32, attempt=1)
     assert spark.table(table).collect() == before
     assert publish(ROWS[:1], "2013-03-09", attempt=1).rows == 1
+
+
+NEWER = [("LGA", "DL", 9, 0.0), ("LGA", "UA", 1, 0.0)]
+
+
+@pytest.fixture
+def before_commit(monkeypatch) -> Callable[[Callable[[], object]], list[object]]:
+    """Return a function that makes the next publication call `action` after its checks and before its commit.
+
+    It returns a list that gets an item for each commit that is tried.
+    """
+
+    def prepare(action: Callable[[], object]) -> list[object]:
+        pending, tried = [action], list[object]()
+
+        def overwrite_day(*arguments: Any, **options: Any) -> None:
+            tried.append(arguments)
+            if pending:
+                pending.pop()()
+            warehouse.overwrite_day(*arguments, **options)
+
+        monkeypatch.setattr(publishing, "overwrite_day", overwrite_day)
+        return tried
+
+    return prepare
+
+
+def published_by(spark, table) -> list[str]:
+    """Return the attempts that have committed, in order."""
+    committed = spark.table(f"{table}.snapshots").where("summary['slackwater.run-id'] IS NOT NULL")
+    return [row["summary"]["slackwater.attempt"] for row in committed.orderBy("committed_at").collect()]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [(None, NEWER), (ROWS, NEWER), (ROWS, []), ([], [])],
+    ids=["a new table", "new rows", "no rows any more", "still no rows"],
+)
+def test_a_later_attempt_that_commits_between_the_checks_and_the_commit_is_not_replaced(
+    spark, publish, table, before_commit, case
+):
+    before, newer = case
+    if before is not None:
+        publish(before, attempt=1)
+    before_commit(lambda: publish(newer, run_id="n" * 32, attempt=3, allow_fewer=True))
+    with pytest.raises(AuditFailed, match="attempt 3 has published 2013-03-08 already; this is attempt 2, with older"):
+        publish(ROWS, run_id="o" * 32, attempt=2, allow_fewer=True)
+    assert [row[1:] for row in rows_of(spark, table)] == newer
+    refused = a_run("2013-03-08", run_id="o" * 32, attempt=2)
+    assert spark.table(f"{table}.refs").where(f"name = '{refused.tag}'").count() == 0
+    with pytest.raises(ObjectMissing):
+        publish.store.get(publication_uri(refused.prefix))
+
+
+def test_a_later_attempt_that_commits_right_after_is_not_withdrawn(spark, publish, table, monkeypatch):
+    withdraw = publishing.withdraw_if_overtaken
+
+    def publish_first(*arguments: Any) -> None:
+        monkeypatch.setattr(publishing, "withdraw_if_overtaken", withdraw)
+        publish(NEWER, run_id="n" * 32, attempt=3)
+        withdraw(*arguments)
+
+    monkeypatch.setattr(publishing, "withdraw_if_overtaken", publish_first)
+    with pytest.raises(AuditFailed, match="attempt 3 has published 2013-03-08 already"):
+        publish(ROWS, attempt=2)
+    assert [row[1:] for row in rows_of(spark, table)] == NEWER
+
+
+def test_an_earlier_attempt_that_commits_between_the_checks_and_the_commit_is_replaced(
+    spark, publish, table, before_commit
+):
+    tried = before_commit(lambda: publish(ROWS, run_id="o" * 32, attempt=1))
+    assert publish(NEWER, run_id="n" * 32, attempt=2).replaced == 2
+    assert [row[1:] for row in rows_of(spark, table)] == NEWER
+    assert (len(tried), published_by(spark, table)) == (3, ["1", "2"])
+
+
+def test_more_rows_that_appear_between_the_checks_and_the_commit_are_not_replaced_by_fewer(
+    spark, publish, table, before_commit
+):
+    before_commit(lambda: publish(NEWER, run_id="o" * 32, attempt=1))
+    with pytest.raises(AuditFailed, match="1 rows would replace the 2 rows that are published for 2013-03-08"):
+        publish(ROWS[:1], run_id="n" * 32, attempt=2)
+    assert [row[1:] for row in rows_of(spark, table)] == NEWER
+
+
+def test_two_jobs_of_an_attempt_at_the_same_time_commit_once(spark, publish, table, before_commit):
+    others = []
+    before_commit(lambda: others.append(publish(ROWS)))
+    publication = publish(ROWS)
+    assert [publication.model_copy(update={"seconds": other.seconds}) for other in others] == others
+    assert published_by(spark, table) == ["1"]
+
+
+@pytest.mark.parametrize("before", [None, ROWS], ids=["no table", "a day with rows"])
+def test_another_day_that_commits_between_the_checks_and_the_commit_is_no_conflict(
+    spark, publish, table, before_commit, before
+):
+    if before:
+        publish(before)
+    tried = before_commit(lambda: publish(NEWER, "2013-03-09", attempt=7))
+    publish(NEWER, attempt=2)
+    assert [row[0] for row in rows_of(spark, table)] == [date(2013, 3, 8)] * 2 + [date(2013, 3, 9)] * 2
+    assert len(tried) == 2
 
 
 HOUR = datetime(2013, 3, 8, 15, tzinfo=UTC)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from lambdas.fetch_file import handler as fetch_file
 from lambdas.freeze_inputs import handler as freeze_inputs
+from lambdas.list_files import handler as list_files
 from lambdas.receive_events import handler as receive_events
 from lambdas.record_run import handler as record_run
 from slackwater.aws import inputs
@@ -17,6 +18,7 @@ from slackwater.local.emf import read_metrics
 from slackwater.metrics import NAMESPACE, Dimension, Metric, Unit
 from slackwater.project import load_project
 from slackwater.receiver.pull.fetch import FetchResult
+from slackwater.receiver.pull.plan import PullPlan
 from slackwater.receiver.push.request import ApiResponse, error_response
 from slackwater.runs.record import Publication, Run, RunRecord, RunState
 
@@ -56,7 +58,7 @@ def test_a_metric_of_a_pipeline_needs_exactly_the_pipeline_dimension(capsys, dim
 
 def test_bytes_are_bytes_and_hours_have_no_unit():
     assert {metric for metric in Metric if metric.unit is Unit.BYTES} == {m for m in Metric if "Bytes" in m.value}
-    assert {metric for metric in Metric if metric.unit is Unit.NONE} == {Metric.HOURS_SINCE_ARRIVAL}
+    assert {metric for metric in Metric if metric.unit is Unit.NONE} == {m for m in Metric if "Hours" in m.value}
 
 
 def test_metrics_of_inputs_have_the_source_dimension_and_all_others_the_pipeline_dimension():
@@ -98,6 +100,35 @@ def test_a_stored_file_is_counted_with_its_events(capsys):
 def test_a_file_that_was_not_stored_is_not_counted(capsys, state):
     fetch_file.count_file("flights", FetchResult(path="f.csv", state=state, bytes=10))
     assert read_put_metrics(capsys) == []
+
+
+def plan(left=0, oldest_not_taken=None):
+    counts = dict.fromkeys(("listed", "unchanged", "busy", "waiting", "removed"), 0)
+    return PullPlan(items=(), left=left, oldest_not_taken=oldest_not_taken, **counts)
+
+
+FLIGHTS = load_project(ROOT / "examples" / "nyc_flights").source("flights")
+# In New York, the timezone of the pull, it is still 11 March.
+PULLED = datetime(2013, 3, 12, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("as_of", [None, date(2013, 3, 11)])
+def test_a_pull_puts_the_files_that_it_leaves_and_the_age_of_the_oldest_file_that_is_not_taken(capsys, as_of):
+    since = PULLED - timedelta(hours=30)
+    list_files.put_metrics(plan(left=7, oldest_not_taken=since), FLIGHTS, as_of=as_of, now=PULLED)
+    of = {"source": "flights"}
+    assert read_put_metrics(capsys) == [("FilesLeft", of, (7.0,)), ("HoursNotTaken", of, (30.0,))]
+
+
+def test_a_pull_that_takes_all_files_puts_zeros_which_clear_the_alarms(capsys):
+    list_files.put_metrics(plan(), FLIGHTS, as_of=None, now=PULLED)
+    of = {"source": "flights"}
+    assert read_put_metrics(capsys) == [("FilesLeft", of, (0.0,)), ("HoursNotTaken", of, (0.0,))]
+
+
+def test_a_pull_of_a_past_date_does_not_fire_the_alarm_of_files_that_are_left(capsys):
+    list_files.put_metrics(plan(left=7), FLIGHTS, as_of=date(2013, 3, 8), now=PULLED)
+    assert read_put_metrics(capsys) == [("HoursNotTaken", {"source": "flights"}, (0.0,))]
 
 
 class Ended:

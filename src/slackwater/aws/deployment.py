@@ -72,6 +72,12 @@ def deployed_project(cloudformation: Any, *, prefix: str = "slackwater") -> str 
     return (_outputs(cloudformation, f"{prefix}-processing") or {}).get("ProjectUri")
 
 
+def deployed_storage(cloudformation: Any, *, prefix: str = "slackwater") -> tuple[str, str] | None:
+    """Return the raw bucket and the warehouse database, even if other stacks are missing; None without storage."""
+    outputs = _outputs(cloudformation, f"{prefix}-storage")
+    return (outputs["RawBucket"], outputs["WarehouseDatabase"]) if outputs else None
+
+
 def bootstrap_version(cloudformation: Any) -> int:
     """Return the version of the CDK bootstrap in this account and region; 0 when there is none."""
     outputs = _outputs(cloudformation, "CDKToolkit") or {}

@@ -24,12 +24,26 @@ _ERRORS: dict[str, type[SlackwaterError]] = {
     "ThrottlingException": Throttled,
     "TooManyRequestsException": Throttled,
     "ProvisionedThroughputExceededException": Throttled,
+    "RequestLimitExceeded": Throttled,
+    "TransactionConflictException": Throttled,
+    "TransactionInProgressException": Throttled,
+    "503": Throttled,
 }
+# Reasons for which DynamoDB cancels a transaction that may succeed later. The other documented reasons say that the
+# transaction itself has to change: ConditionalCheckFailed, ValidationError, ItemCollectionSizeLimitExceeded.
+_TEMPORARY_REASONS = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded", "TransactionConflict"})
 
 
 def code_of(error: ClientError) -> str:
     """Return the service's own error code."""
     return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def cancellation_reasons(error: ClientError) -> frozenset[str]:
+    """Return the codes of the reasons why DynamoDB has cancelled a transaction; none for any other error."""
+    # One reason for each action of the transaction; `None` stands for an action without an error.
+    reasons = error.response.get("CancellationReasons", [])
+    return frozenset(reason["Code"] for reason in reasons if reason.get("Code", "None") != "None")
 
 
 @contextmanager
@@ -39,7 +53,11 @@ def translated(what: str) -> Iterator[None]:
         yield
     except ClientError as error:
         message = error.response.get("Error", {}).get("Message", "")
-        raise _ERRORS.get(code_of(error), CloudError)(f"could not {what}: {code_of(error)}: {message}") from error
+        reasons = cancellation_reasons(error)
+        error_type = _ERRORS.get(code_of(error), CloudError)
+        if reasons and reasons <= _TEMPORARY_REASONS:
+            error_type = Throttled
+        raise error_type(f"could not {what}: {code_of(error)}: {message}") from error
     except NoCredentialsError as error:
         raise AccessDenied(
             f"could not {what}: no AWS credentials (set AWS_PROFILE, or start the local cloud)"

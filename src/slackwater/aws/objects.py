@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,8 +16,11 @@ from slackwater.aws.failures import code_of, translated
 from slackwater.errors import CloudError
 from slackwater.storage import StoredObject, split_uri
 
-# Attempts of a conditional write: S3 answers 409 while another conditional write of the same key is in progress.
+# Attempts of a conditional write.
 _CONFLICT_ATTEMPTS = 5
+# S3 answers 409 while another write or deletion of the same key is in progress, and 404 when the upload of an object in
+# parts no longer exists, as after such a conflict: the whole upload has to start again.
+_CONFLICTS = frozenset({"ConditionalRequestConflict", "NoSuchUpload"})
 # Bytes. Larger files are written in parts, although S3 accepts 5 GB in one call: a single call that breaks off starts
 # again from the first byte.
 MAX_SINGLE_PUT = 2**30
@@ -44,25 +48,16 @@ class S3ObjectStore:
 
     def put_new_file(self, uri: str, path: Path, *, metadata: Mapping[str, str] | None = None) -> bool:
         """Write a file's content as `put_new` does, without reading all of it into memory."""
-        bucket, key = split_uri(uri)
-        with path.open("rb") as file, translated(f"write {uri}"):
-            if path.stat().st_size <= MAX_SINGLE_PUT:
+        with path.open("rb") as file:
+            if path.stat().st_size > MAX_SINGLE_PUT:
+                with translated(f"write {uri}"):
+                    return _written_if_new(lambda: self._put_new_parts(uri, file, metadata))
 
-                def content() -> BinaryIO:
-                    file.seek(0)  # an earlier attempt has read to the end
-                    return file
+            def content() -> BinaryIO:
+                file.seek(0)  # an earlier attempt has read to the end
+                return file
 
-                return self._put_new(uri, content, metadata)
-            # The bucket's lifecycle rule removes the parts of an upload that breaks off.
-            created = self._s3.create_multipart_upload(Bucket=bucket, Key=key, Metadata=dict(metadata or {}))
-            upload = {"Bucket": bucket, "Key": key, "UploadId": created["UploadId"]}
-            parts = []
-            for number, body in enumerate(iter(lambda: file.read(PART), b""), start=1):
-                part = self._s3.upload_part(**upload, PartNumber=number, Body=body)
-                parts.append({"PartNumber": number, "ETag": part["ETag"]})
-            return _written_if_new(
-                lambda: self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
-            )
+            return self._put_new(uri, content, metadata)
 
     def _put_new(self, uri: str, body: Callable[[], bytes | BinaryIO], metadata: Mapping[str, str] | None) -> bool:
         bucket, key = split_uri(uri)
@@ -73,11 +68,37 @@ class S3ObjectStore:
                 )
             )
 
+    def _put_new_parts(self, uri: str, file: BinaryIO, metadata: Mapping[str, str] | None) -> None:
+        """Upload the file in parts, as a new object. Raises S3's own errors."""
+        bucket, key = split_uri(uri)
+        file.seek(0)
+        created = self._s3.create_multipart_upload(Bucket=bucket, Key=key, Metadata=dict(metadata or {}))
+        upload = {"Bucket": bucket, "Key": key, "UploadId": created["UploadId"]}
+        parts = []
+        try:
+            for number, body in enumerate(iter(lambda: file.read(PART), b""), start=1):
+                part = self._s3.upload_part(**upload, PartNumber=number, Body=body)
+                parts.append({"PartNumber": number, "ETag": part["ETag"]})
+            self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
+        except ClientError:
+            # After a conflict the upload may be gone already. The bucket's lifecycle rule removes parts that remain.
+            with suppress(ClientError):
+                self._s3.abort_multipart_upload(**upload)
+            raise
+
     def get(self, uri: str) -> bytes:
         """Return the whole object. Raises `ObjectMissing`."""
         bucket, key = split_uri(uri)
         with translated(f"read {uri}"):
             body: bytes = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        return body
+
+    def get_range(self, uri: str, start: int, length: int) -> bytes:
+        """Return `length` bytes of the object from `start`. Raises `ObjectMissing`."""
+        bucket, key = split_uri(uri)
+        with translated(f"read {uri}"):
+            response = self._s3.get_object(Bucket=bucket, Key=key, Range=f"bytes={start}-{start + length - 1}")
+            body: bytes = response["Body"].read()
         return body
 
     def metadata(self, uri: str) -> Mapping[str, str]:
@@ -118,14 +139,17 @@ class S3ObjectStore:
 
 
 def _written_if_new(write: Callable[[], object]) -> bool:
-    """Do a conditional write (`If-None-Match: *`); return False when S3 refuses it because the key exists."""
+    """Do a conditional write (`If-None-Match: *`); return False when S3 refuses it because the key exists.
+
+    A conflict with another write repeats the whole `write`, after a pause.
+    """
     for attempt in range(_CONFLICT_ATTEMPTS):
         try:
             write()
         except ClientError as error:
             if code_of(error) == "PreconditionFailed":
                 return False
-            if code_of(error) != "ConditionalRequestConflict" or attempt + 1 == _CONFLICT_ATTEMPTS:
+            if code_of(error) not in _CONFLICTS or attempt + 1 == _CONFLICT_ATTEMPTS:
                 raise
             time.sleep(0.1 * 2**attempt)
         else:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from slackwater.aws.clients import client
+from botocore.config import Config
+
+from slackwater.aws.clients import CONFIG, client
 from slackwater.aws.failures import translated
 from slackwater.errors import CloudError
 from slackwater.receiver.writing.raw_writer import RawWriter
@@ -61,7 +63,7 @@ class PartitionRegistry:
             self._known.update((source, partition) for partition in chunk)
 
 
-def create_raw_writer(store: ObjectStore, *, raw_bucket: str, raw_database: str) -> RawWriter:
-    """Return a writer to the raw bucket that registers its partitions in Glue."""
-    registry = PartitionRegistry(client("glue"), database=raw_database, raw_bucket=raw_bucket)
+def create_raw_writer(store: ObjectStore, *, raw_bucket: str, raw_database: str, config: Config = CONFIG) -> RawWriter:
+    """Return a writer to the raw bucket that registers its partitions in Glue; `config` is that of Glue's client."""
+    registry = PartitionRegistry(client("glue", config=config), database=raw_database, raw_bucket=raw_bucket)
     return RawWriter(store=store, partitions=registry, raw_bucket=raw_bucket)

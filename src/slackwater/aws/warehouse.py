@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow.fs import FileSystem, S3FileSystem
@@ -17,7 +16,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType
 
-from slackwater.aws.clients import client
+from slackwater.aws.clients import client, default_session
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.sources.partitions import source_prefix
@@ -96,8 +95,7 @@ class Warehouse:
 
 def open_warehouse(*, database: str, raw_bucket: str) -> Warehouse:
     """Return the warehouse, with the region, credentials and endpoint of the environment. Raises `CloudError`."""
-    session = boto3.session.Session()
-    s3 = client("s3", session=session)
+    session, s3 = default_session(), client("s3")
     endpoint: str = s3.meta.endpoint_url
     with translated("read the AWS credentials"):
         credentials = session.get_credentials()
@@ -113,7 +111,7 @@ def open_warehouse(*, database: str, raw_bucket: str) -> Warehouse:
     iceberg = {_ICEBERG_PROPERTIES[name]: value for name, value in settings.items()}
     iceberg["py-io-impl"] = "pyiceberg.io.pyarrow.PyArrowFileIO"
     return Warehouse(
-        catalog=GlueCatalog("warehouse", client=client("glue", session=session), **iceberg),
+        catalog=GlueCatalog("warehouse", client=client("glue"), **iceberg),
         files=S3FileSystem(**settings),
         store=S3ObjectStore(s3),
         database=database,

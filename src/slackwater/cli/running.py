@@ -45,6 +45,8 @@ class RunResult:
     publication: Publication
     seconds: RunSeconds
     execution: str
+    files_not_taken: Mapping[str, int]
+    """For each source: files of the day that were not taken when the inputs were listed, if there were any."""
 
 
 def correlation_id() -> str:
@@ -73,8 +75,8 @@ class Runner:
         output = require_success(view)
         run, publication = Run.model_validate(output["run"]), Publication.model_validate(output["publication"])
         seconds = RunSeconds(total=round(view.seconds, 1))
+        record = self.table.run(run.pipeline, run.date, run.attempt)
         if output["outcome"] != "unchanged":
-            record = self.table.run(run.pipeline, run.date, run.attempt)
             stages = record.stages if record else ()
             work = sum(stage.reference.seconds for stage in stages) + publication.seconds
             jobs = sum(state.seconds for state in view.states if state.service == _SPARK)
@@ -86,7 +88,12 @@ class Runner:
                 orchestration=round(max(view.seconds - jobs, 0), 1),
             )
         return RunResult(
-            outcome=output["outcome"], run=run, publication=publication, seconds=seconds, execution=view.arn
+            outcome=output["outcome"],
+            run=run,
+            publication=publication,
+            seconds=seconds,
+            execution=view.arn,
+            files_not_taken=record.files_not_taken if record else {},
         )
 
 

@@ -22,7 +22,8 @@ TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 _ATTEMPTS = 5
 # 422: every event was rejected. Its body has the same keys as the body of a 202.
 _PROCESSED = {HTTPStatus.ACCEPTED, HTTPStatus.UNPROCESSABLE_ENTITY}
-# The API or the gateway before it may succeed later. A batch may be sent again, because the API recognises it.
+# The API or the gateway before it may succeed later. API Gateway answers 500 when Lambda throttles the function; to a
+# batch that would fail again, the API answers 501. A batch may be sent again, because the API recognises it.
 _TRANSIENT = {
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.INTERNAL_SERVER_ERROR,

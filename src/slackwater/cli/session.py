@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.aws.clients import client
 from slackwater.aws.deployment import Deployment, read_deployment
+from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.dynamodb.tokens import TokenTable
 from slackwater.aws.job_logs import JobLogs
@@ -75,6 +76,11 @@ class Session:
     def table(self) -> DynamoRunTable:
         """The run table."""
         return DynamoRunTable(client("dynamodb"), self.deployment.run_table)
+
+    @cached_property
+    def file_cache(self) -> DynamoFileCache:
+        """The file cache of all pulled sources."""
+        return DynamoFileCache(client("dynamodb"), self.deployment.file_table)
 
     @cached_property
     def tokens(self) -> TokenTable:

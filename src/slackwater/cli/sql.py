@@ -80,10 +80,8 @@ class CloudTables:
         from slackwater.runs.consistent_listing import consistent_listing
         from slackwater.sources.event_schema import raw_schema
 
-        definition, bucket = self.project.source(source), self.deployment.raw_bucket
-        listing = consistent_listing(
-            definition, lambda: self._warehouse.objects(source), files=self._files, bucket=bucket
-        )
+        definition = self.project.source(source)
+        listing = consistent_listing(definition, lambda: self._warehouse.objects(source), files=self._files)
         return self._warehouse.partitions([item.uri for item in listing.objects], raw_schema(definition))
 
     def id_column(self, source: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
@@ -14,12 +15,12 @@ from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
-from slackwater.errors import DayChanged, InputError, ObjectMissing, SlackwaterError, Throttled
+from slackwater.errors import DayChanged, InputError, ObjectInvalid, ObjectMissing, SlackwaterError, Throttled
 from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.late.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day, unreadable_day
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
-from slackwater.runs.day import HOUR, Day, day_of
+from slackwater.runs.day import HOUR, Day, day_of, parse_date
 from slackwater.runs.difference import difference
 from slackwater.runs.inputs import InputListing, first_error, published_manifest
 from slackwater.runs.manifest import InputManifest, Record
@@ -32,7 +33,14 @@ from slackwater.storage import ObjectStore
 _PARALLEL_DAYS = 2
 # Each day of a Map state adds events to the history of the execution, which Step Functions limits to 25,000 events, and
 # a result to its output, which is limited to 256 KiB. The next check reports the remaining days.
-_MAX_DAYS_TO_NOTIFY = 100
+_MAX_DAYS_TO_NOTIFY = 30
+# These may pass within seconds, so the day is checked once more.
+_TRANSIENT_ERRORS = (DayChanged, ObjectMissing, Throttled)
+# These concern one day: its files or objects change during the check, or one of its objects is invalid. Any other error
+# may concern all days.
+_ERRORS_OF_ONE_DAY = (DayChanged, ObjectMissing, ObjectInvalid)
+# Rules that decide about a day without its inputs, as `early_rule` returns them.
+_EARLY_RULES = frozenset({DecisionRule.RUNNING, DecisionRule.CURRENT, DecisionRule.NEVER_PUBLISHED})
 
 
 class DayAction(StrEnum):
@@ -58,7 +66,9 @@ class CheckedDay(NamedTuple):
     decision: DayDecision
     is_published: bool
     arrivals: dict[str, datetime | None]
-    """By source: when its newest object of the day was written."""
+    """By source: when its newest object of the day was written. A source that could not be listed is left out."""
+    error: SlackwaterError | None = None
+    """Why the day's inputs, or its arrivals, could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +90,7 @@ class Checker:
         hold; the other days are checked nevertheless.
 
         Raises `UnknownName` when the project has no such pipeline, `InputError` when `as_of` is not a date or has not
-        begun, and `DayChanged`, `Throttled` or `ObjectMissing` when objects change during the check: the same call can
-        be repeated.
+        begun, and the error of `raise_if_all_failed` when AWS fails for all days: the same call can be repeated.
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
         days = check_window(definition, as_of, checked_at)
@@ -95,6 +104,12 @@ class Checker:
 
         with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
             checked = list(pool.map(check_day, days))
+            checked = list(
+                pool.map(
+                    lambda item: check_day(item.day) if isinstance(item.error, _TRANSIENT_ERRORS) else item, checked
+                )
+            )
+        raise_if_all_failed(checked)
         return CheckReport(
             pipeline=pipeline,
             as_of=current.date.isoformat(),
@@ -103,7 +118,7 @@ class Checker:
             days=tuple(item.decision for item in checked),
             overdue=overdue_days(definition, checked[:-1], records.values(), checked_at),
             notifications_due=self._notifications_due(records.values(), before=days[0].date.isoformat()),
-            last_arrivals={name: self._last_arrival(definition, checked, name) for name in sorted(definition.sources)},
+            last_arrivals=self._last_arrivals(definition, checked),
         )
 
     def save(self, report: CheckReport, *, execution: str) -> str:
@@ -113,23 +128,25 @@ class Checker:
         return uri
 
     def _check_day(self, definition: Pipeline, day: Day, record: DayRecord, *, current: bool) -> CheckedDay:
-        """Decide about one day. An error that a repeated check would meet again puts the day on hold."""
-        rule = early_rule(record, current=current, running=self._is_running(record))
+        """Decide about one day. A day that cannot be read is put on hold."""
+        error: SlackwaterError | None = None
         try:
+            rule = early_rule(record, current=current, running=self._is_running(record))
             decision, manifest = self._decide(definition, day, record, rule)
-        except (DayChanged, Throttled, ObjectMissing):
-            # Temporary: the state machine repeats the check.
-            raise
-        except (SlackwaterError, ValidationError) as error:
-            message = first_error(error) if isinstance(error, ValidationError) else str(error)
-            decision, manifest = unreadable_day(record, message), None
-        arrivals = {
-            name: max((item.arrived for item in manifest.of_source(name)), default=None)
-            if manifest
-            else self.inputs.last_arrival(name, day)
-            for name in definition.sources
-        }
-        return CheckedDay(day, decision, record.published is not None, arrivals)
+        except (SlackwaterError, ValidationError) as raised:
+            error = raised if isinstance(raised, SlackwaterError) else ObjectInvalid(first_error(raised))
+            decision, manifest = unreadable_day(record, error), None
+        arrivals: dict[str, datetime | None] = {}
+        for name in definition.sources:
+            try:
+                arrivals[name] = (
+                    max((item.arrived for item in manifest.of_source(name)), default=None)
+                    if manifest
+                    else self.inputs.last_arrival(name, day)
+                )
+            except SlackwaterError as raised:
+                error = error or raised
+        return CheckedDay(day, decision, record.published is not None, arrivals, error)
 
     def _decide(
         self, definition: Pipeline, day: Day, record: DayRecord, rule: DecisionRule | None
@@ -181,16 +198,34 @@ class Checker:
     def _notifications_due(self, records: Iterable[DayRecord], *, before: str) -> tuple[str, ...]:
         """Return the days before the ISO date `before` whose published version still needs a notification.
 
-        A running day is left out: it is compared when its new version is published.
+        A running day is left out: it is compared when its new version is published. A day of which that is unknown is
+        compared now.
         """
+
+        def is_running(record: DayRecord) -> bool:
+            try:
+                return self._is_running(record)
+            except SlackwaterError:
+                return False
+
         due = (record for record in records if record.notification_due and record.date < before)
-        dates = (record.date for record in due if not self._is_running(record))
+        dates = (record.date for record in due if not is_running(record))
         return tuple(islice(dates, _MAX_DAYS_TO_NOTIFY))
 
     def _is_running(self, record: DayRecord) -> bool:
         # A crash leaves the active run in the day's record, so the state of its execution decides.
         active = record.active
         return active is not None and is_alive(self.executions, active.execution, since=active.since, now=self.now())
+
+    def _last_arrivals(self, definition: Pipeline, checked: Sequence[CheckedDay]) -> dict[str, datetime | None]:
+        """Return the last arrival of each source, in order of name, without sources that could not be listed."""
+        arrivals: dict[str, datetime | None] = {}
+        for name in sorted(definition.sources):
+            if all(name in item.arrivals for item in checked):
+                # Without a new value, the alarm for a silent source keeps its state.
+                with suppress(SlackwaterError):
+                    arrivals[name] = self._last_arrival(definition, checked, name)
+        return arrivals
 
     def _last_arrival(self, definition: Pipeline, checked: Sequence[CheckedDay], source: str) -> datetime | None:
         """Return when the newest object of the source was written, UTC, or None.
@@ -206,6 +241,18 @@ class Checker:
         return newest
 
 
+def raise_if_all_failed(checked: Sequence[CheckedDay]) -> None:
+    """Raise an error of the checked days if no day could be read, and not only because of the days themselves.
+
+    Only days whose inputs had to be compared count, if there are any: reading the others needs less of AWS.
+    """
+    compared = [item for item in checked if item.decision.rule not in _EARLY_RULES] or checked
+    errors = [item.error for item in compared if item.error]
+    shared = [error for error in errors if not isinstance(error, _ERRORS_OF_ONE_DAY)]
+    if shared and len(errors) == len(compared):
+        raise shared[0]
+
+
 def day_tasks(report: CheckReport) -> tuple[DayTask, ...]:
     """Return the days that the monitoring machine has to work on, in order of date.
 
@@ -215,7 +262,7 @@ def day_tasks(report: CheckReport) -> tuple[DayTask, ...]:
     for day in report.days:
         if day.decision is LateDecision.RERUN:
             tasks.append(DayTask(date=day.date, action=DayAction.RERUN))
-        elif day.notification_due and day.rule not in {DecisionRule.RUNNING, DecisionRule.CURRENT}:
+        elif day.notification_due and day.rule is not DecisionRule.RUNNING and day.date != report.as_of:
             tasks.append(DayTask(date=day.date, action=DayAction.NOTIFY))
     return tuple(tasks)
 
@@ -242,7 +289,7 @@ def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list
     Raises `InputError` when `as_of` is not a date or has not begun.
     """
     try:
-        current = date.fromisoformat(as_of) if as_of is not None else today(definition, now)
+        current = parse_date(as_of) if as_of is not None else today(definition, now)
         days_back = range(definition.late.window_days, -1, -1)
         days = [day_of(current - timedelta(days=back), definition.timezone) for back in days_back]
     except (ValueError, OverflowError) as error:

@@ -6,6 +6,8 @@ import math
 from datetime import datetime
 from enum import StrEnum
 
+from pydantic import Field
+
 from slackwater.arrow.reference import ArrowReference
 from slackwater.runs.difference import Change, SourceDifference
 from slackwater.runs.manifest import Record
@@ -39,6 +41,8 @@ class PublishedVersion(Record):
     frozen_at: datetime
     """When its inputs were listed."""
     manifest: str
+    files_not_taken: dict[str, int] = Field(default_factory=dict)
+    """For each source: files of the day that were not taken when its inputs were listed, if there were any."""
 
 
 class Totals(StrEnum):

@@ -34,6 +34,8 @@ class DecisionRule(StrEnum):
     """The input manifest of the published run is gone, so there is nothing to compare with."""
     UNREADABLE = "unreadable"
     """The day cannot be checked because of an error; the other days are checked without it."""
+    CHANGING = "changing"
+    """Files or objects of the day kept changing while they were listed; the next check decides."""
     FAILED = "failed"
     """The day is late, but its latest attempts have failed with the same inputs and definition that a run has now."""
     OUTCOME_UNKNOWN = "outcome_unknown"
@@ -89,4 +91,4 @@ class CheckReport(Record):
     """Days before the window, run again by hand, whose published version still needs a notification."""
     last_arrivals: dict[str, datetime | None] = {}
     """When the newest object of each source was written, in the checked days or, without one there, in the days before
-    as far back as the source's `silent_hours`."""
+    as far back as the source's `silent_hours`. A source that could not be listed is left out."""

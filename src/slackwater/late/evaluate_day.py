@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from humanize import naturalsize
 
+from slackwater.errors import DayChanged, ObjectMissing, SlackwaterError
 from slackwater.formatting import counted, hour_range, percentage, timestamp
 from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.runs.difference import Amount, Change, SourceDifference
@@ -26,6 +27,7 @@ _DECISIONS = {
     DecisionRule.SHRANK: LateDecision.HOLD,
     DecisionRule.MANIFEST_GONE: LateDecision.HOLD,
     DecisionRule.UNREADABLE: LateDecision.HOLD,
+    DecisionRule.CHANGING: LateDecision.HOLD,
     DecisionRule.FAILED: LateDecision.HOLD,
 }
 # Failed attempts with the same inputs and definition. After these, another attempt would most likely fail too, and each
@@ -108,8 +110,10 @@ def evaluate_day(
     return _decision(record, rule, reasons, frozen_at=frozen_at, sources=tuple(differences))
 
 
-def unreadable_day(record: DayRecord, error: str) -> DayDecision:
-    """Return the decision to put a day on hold that cannot be checked because of `error`, a message."""
+def unreadable_day(record: DayRecord, error: SlackwaterError) -> DayDecision:
+    """Return the decision to put a day on hold that cannot be checked because of `error`."""
+    if isinstance(error, (DayChanged, ObjectMissing)):
+        return _decision(record, DecisionRule.CHANGING, [f"changed during the check: {error}: the next check decides"])
     return _decision(record, DecisionRule.UNREADABLE, [f"cannot be checked: {error}"])
 
 

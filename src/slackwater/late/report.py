@@ -22,6 +22,7 @@ from slackwater.formatting import (
 )
 from slackwater.late.comparison import Comparison, MetricChange, RowChange, RowCounts, Totals, Value
 from slackwater.runs.difference import Change, FileChange, SourceDifference
+from slackwater.runs.untaken_files import describe_untaken
 
 # Entries that are shown. The stored comparison has all metrics and files, and up to 100 rows.
 _MAX_METRICS, _MAX_ROWS, _MAX_FILES = 20, 10, 10
@@ -66,6 +67,8 @@ def report_sections(comparison: Comparison, *, width: int) -> list[ReportSection
         sections += movers_section(comparison)
         sections.append(rows_section(comparison, width))
     sections.append(inputs_section(comparison))
+    if comparison.after.files_not_taken:
+        sections.append(missing_files_section(comparison, width))
     return sections
 
 
@@ -193,6 +196,14 @@ def inputs_section(comparison: Comparison) -> ReportSection:
         return ReportSection("Inputs", lines)
     title = f"Inputs, changed since version {comparison.before.attempt} listed them at {timestamp(frozen_at)}"
     return ReportSection(title, tuple(line for source in changed for line in describe_inputs(source, frozen_at)))
+
+
+def missing_files_section(comparison: Comparison, width: int) -> ReportSection:
+    """Return the sources with files of the day that the later version lacks, because they could not be fetched."""
+    sentences = describe_untaken(comparison.after.files_not_taken)
+    # Hyphens are in the option of a command.
+    lines = (line for sentence in sentences for line in wrap(sentence, width, break_on_hyphens=False))
+    return ReportSection(f"Missing in version {comparison.after.attempt}", tuple(lines))
 
 
 def describe_inputs(source: SourceDifference, frozen_at: datetime) -> Iterator[str]:

@@ -160,4 +160,5 @@ def published_version(record: RunRecord) -> PublishedVersion:
         published_at=published_at,
         frozen_at=record.started_at,
         manifest=run.manifest,
+        files_not_taken=record.files_not_taken,
     )

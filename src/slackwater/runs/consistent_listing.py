@@ -2,50 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from slackwater.errors import DayChanged
-from slackwater.receiver.pull.file_cache import FileCache, FileEntry, FileVersion, uncommitted_objects
+from slackwater.receiver.pull.file_cache import Content, FileCache, version_of
 from slackwater.sources.definition import Source
 from slackwater.storage import StoredObject
 
-# A pull changes a file's entry only a few times, so the first or second listing is usually consistent. After the last
-# one the caller fails with `DayChanged`, which the state machine retries after a pause.
-_MAX_LISTINGS = 5
+# A pull changes a content only a few times, so the second listing is usually consistent. After the last one the caller
+# fails with `DayChanged`, which the state machine retries after a pause.
+_MAX_LISTINGS = 6
 
 
 class ConsistentListing(NamedTuple):
-    """Objects, and the file cache's entries that belong to them; a pushed source has no entries."""
+    """Objects, and the files that they come from."""
 
     objects: list[StoredObject]
-    entries: list[FileEntry]
+    files: Mapping[str, Sequence[str]]
+    """Paths of files by the id of their content: the first ones only, if many files have one content."""
+
+    def files_of(self, uri: str) -> Sequence[str]:
+        """Return the paths of the files to which an object belongs; none for an object of a pushed batch."""
+        version = version_of(uri)
+        return self.files[version[0]] if version else ()
 
 
 def consistent_listing(
-    source: Source, list_objects: Callable[[], Iterable[StoredObject]], *, files: FileCache, bucket: str
+    source: Source, list_objects: Callable[[], Iterable[StoredObject]], *, files: FileCache, known: Iterable[str] = ()
 ) -> ConsistentListing:
     """List objects of the source, without those that a pull has only half written or has superseded.
 
-    `list_objects` lists the objects of the source that the caller needs; it is called again when the content of a file
-    has changed during the listing. `bucket` is the bucket of raw events. Raises `DayChanged` when files keep changing.
+    `list_objects` lists the objects of the source that the caller needs; it is called again when one of their contents
+    has changed during the listing. `known` are the URIs that an earlier listing had: when they are still the same, or
+    all objects are of pushed batches, one listing is enough. Raises `DayChanged` when the contents keep changing.
     """
-    if source.pull is None:
-        return ConsistentListing(list(list_objects()), [])
-    # S3 and the file cache cannot be read in one transaction. When the entries are the same before and after the
-    # listing, the objects in between belong to them.
-    entries = files.entries(source.source)
+    # S3 and the file cache cannot be read in one transaction. When the contents of the listed objects are the same
+    # before and after the listing, the objects in between belong to them.
+    contents = _contents(source, known, files)
     for _ in range(_MAX_LISTINGS):
-        objects, entries_before = list(list_objects()), entries
-        entries = files.entries(source.source)
-        if _contents(entries) == _contents(entries_before):
-            uncommitted = uncommitted_objects(entries, bucket=bucket)
-            return ConsistentListing([item for item in objects if item.uri not in uncommitted], entries)
+        objects, contents_before = list(list_objects()), contents
+        contents = _contents(source, (item.uri for item in objects), files)
+        if contents == contents_before:
+            paths = {name: content.paths for name, content in contents.items() if content}
+            return ConsistentListing([item for item in objects if _is_committed(item.uri, contents)], paths)
     raise DayChanged(f"files of {source.source} kept changing while its objects were listed")
 
 
-def _contents(entries: Iterable[FileEntry]) -> dict[str, tuple[FileVersion | None, ...]]:
-    """Return the versions of each file, by path. Leases and times are left out: they do not change any object."""
-    contents = {entry.path: (entry.version, entry.writing, *entry.superseded) for entry in entries}
-    # An entry without any version, such as that of a file that was only claimed so far, has no objects.
-    return {path: versions for path, versions in contents.items() if any(versions)}
+def _contents(source: Source, uris: Iterable[str], files: FileCache) -> dict[str, Content | None]:
+    """Return the contents of the objects by id; None for a content that is not recorded."""
+    ids = {version[0]: None for version in map(version_of, uris) if version}
+    return {**ids, **{content.id: content for content in files.contents(source.source, ids)}}
+
+
+def _is_committed(uri: str, contents: Mapping[str, Content | None]) -> bool:
+    """Whether readers see the object: all objects of pushed batches, and those of a content's committed version."""
+    version = version_of(uri)
+    if version is None:
+        return True
+    content = contents[version[0]]
+    return content is not None and content.committed is not None and content.current == version[1]

@@ -11,19 +11,19 @@ that object, and is not late data.
 from __future__ import annotations
 
 import io
-from collections import Counter
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from slackwater.errors import CloudError
-from slackwater.receiver.writing.partitioning import first_rows
+from slackwater.errors import ObjectInvalid
+from slackwater.receiver.writing.duplicate_ids import duplicate_rows
 from slackwater.runs.manifest import InputObject
 
-IdReader = Callable[[Sequence[InputObject]], Sequence[pa.ChunkedArray]]
-"""Returns, for each object in order, the ids of its events; null for an event without an id."""
+IdReader = Callable[[Sequence[InputObject]], Iterable[Iterable[pa.Array]]]
+"""Generates, for each object in order, the ids of its events in blocks; null for an event without an id."""
 
 
 def without_duplicates(
@@ -35,7 +35,8 @@ def without_duplicates(
     are all unchanged keeps its rows. A known object, and a new object of a known file, is yielded even when no event of
     it counts any more, so that it does not look like a removed input.
 
-    `read_ids` is called for one partition at a time, and only for partitions whose objects differ from `known`.
+    `read_ids` is called for one partition at a time, and only for partitions whose objects differ from `known`. Raises
+    `ObjectInvalid` when ids of one partition have several types.
     """
     known_by_partition = _by_partition(known)
     for partition, items in _by_partition(objects).items():
@@ -48,18 +49,24 @@ def without_duplicates(
             yield from _counted(items, before, read_ids)
 
 
-def ids_in(body: bytes, column: str, *, uri: str) -> pa.ChunkedArray:
-    """Return the ids in an object of raw events; all null if it was written before the source had the id column.
+def ids_in(file: io.IOBase, column: str, *, uri: str) -> Iterator[pa.Array]:
+    """Yield the ids in an object of raw events, in blocks; null if it was written before the source had the id column.
 
-    `uri` is the object's, for the error message. Raises `CloudError` when the body is not Parquet.
+    Only the row group of the current block is in memory. `uri` is the object's, for the error message. Raises
+    `ObjectInvalid` when the content of `file` is not Parquet.
     """
     try:
-        file = pq.ParquetFile(io.BytesIO(body))
-        if column not in file.schema_arrow.names:
-            return pa.chunked_array([pa.nulls(file.metadata.num_rows)])
-        return file.read(columns=[column])[column]
+        with pq.ParquetFile(file) as parquet:
+            has_column = column in parquet.schema_arrow.names
+            for group in range(parquet.num_row_groups):
+                if has_column:
+                    yield from parquet.read_row_group(group, columns=[column])[column].chunks
+                else:
+                    yield pa.nulls(parquet.metadata.row_group(group).num_rows)
     except pa.ArrowException as error:
-        raise CloudError(f"{uri} is not Parquet ({error}): it was not written by the receiver (remove it)") from error
+        raise ObjectInvalid(
+            f"{uri} is not Parquet ({error}): it was not written by the receiver (remove it)"
+        ) from error
 
 
 def _counted(items: Sequence[InputObject], before: Sequence[InputObject], read_ids: IdReader) -> Iterator[InputObject]:
@@ -75,19 +82,30 @@ def _counted(items: Sequence[InputObject], before: Sequence[InputObject], read_i
 
     # Known objects come first, then all are in order of arrival: the first object with an id is the one that counts it.
     ordered = sorted(items, key=order)
-    id_columns = read_ids(ordered)
-    # All ids of the partition form one table with the index of their object, so that Arrow finds the first row of each
-    # id without a Python object for each event.
-    indexes = (pa.repeat(pa.scalar(index, pa.int32()), len(ids)) for index, ids in enumerate(id_columns))
-    tables = [pa.table({"id": ids, "object": index}) for ids, index in zip(id_columns, indexes, strict=True)]
-    events = pa.concat_tables(tables, promote_options="default")
-    with_id = events.filter(pc.is_valid(events["id"]))
-    first_events = with_id["object"].take(first_rows(with_id.select(["id"])))
-    counts = Counter({item["values"]: item["counts"] for item in first_events.value_counts().to_pylist()})
-    for index, (item, ids) in enumerate(zip(ordered, id_columns, strict=True)):
-        rows = ids.null_count + counts[index]
-        if rows or predecessors[item.uri]:
-            yield item.model_copy(update={"rows": rows})
+    rows = [0] * len(ordered)
+
+    def events_with_ids() -> Iterator[pa.Table]:
+        id_type: pa.DataType | None = None
+        for index, blocks in enumerate(read_ids(ordered)):
+            for ids in blocks:
+                rows[index] += len(ids)
+                with_id = ids.drop_null()
+                if len(with_id):
+                    id_type = id_type or with_id.type
+                    if with_id.type != id_type:
+                        raise ObjectInvalid(
+                            f"{ordered[index].uri}: its ids are {with_id.type}, and other objects of its hour have "
+                            f"{id_type}: it was not written by the receiver (remove it)"
+                        )
+                yield pa.table({"id": with_id, "object": pa.repeat(pa.scalar(index, pa.int32()), len(with_id))})
+
+    with tempfile.TemporaryDirectory(prefix="ids-") as folder:
+        for duplicates in duplicate_rows(events_with_ids(), Path(folder)):
+            for counted in duplicates["object"].value_counts().to_pylist():
+                rows[counted["values"]] -= counted["counts"]
+    for index, item in enumerate(ordered):
+        if rows[index] or predecessors[item.uri]:
+            yield item.model_copy(update={"rows": rows[index]})
 
 
 def _by_partition(objects: Iterable[InputObject]) -> dict[tuple[str, str], list[InputObject]]:

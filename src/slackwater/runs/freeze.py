@@ -25,6 +25,7 @@ from slackwater.runs.record import (
     run_identity,
 )
 from slackwater.runs.table import Executions, RunTable, is_alive
+from slackwater.runs.untaken_files import untaken_files
 from slackwater.storage import ObjectStore
 
 
@@ -93,6 +94,8 @@ class Freezer:
             return Frozen(action=FreezeAction.WAIT)
         published = record.published
         before = published_manifest(self.store, published) if published else None
+        # Counted before the objects are listed: a file that is taken in between may be missing in the list.
+        files_not_taken = untaken_files(self.project, pipeline, day, files=self.inputs.files)
         manifest = self.inputs.manifest(pipeline, day, known=before.objects if before else ())
         if before and not allow_fewer:
             _refuse_removed_inputs(before, manifest, sources=self.project.pipeline(pipeline).sources)
@@ -108,7 +111,16 @@ class Freezer:
             # The lost run is closed first: the claim replaces `active`, the only reference to it.
             if active:
                 self._close_lost_run(active.run)
-            self._claim_day(run, record, execution, manifest.frozen_at)
+            self._claim_day(
+                record,
+                RunRecord(
+                    run=run,
+                    state=RunState.RUNNING,
+                    execution=execution,
+                    started_at=manifest.frozen_at,
+                    files_not_taken=files_not_taken,
+                ),
+            )
         except DayChanged:
             return Frozen(action=FreezeAction.WAIT)
         return Frozen(action=FreezeAction.RUN, run=run)
@@ -156,16 +168,19 @@ class Freezer:
                 run=record.model_copy(update={"state": RunState.FAILED, "ended_at": self.now(), "error": error})
             )
 
-    def _claim_day(self, run: Run, record: DayRecord, execution: str, started_at: datetime) -> None:
-        """Record the run, and that `execution` owns the day. Raises `DayChanged` when the day's record has changed."""
+    def _claim_day(self, record: DayRecord, started: RunRecord) -> None:
+        """Record the started run, and that its execution owns the day.
+
+        Raises `DayChanged` when the day's record has changed.
+        """
+        run = started.run
         claimed = record.model_copy(
             update={
                 "attempts": run.attempt,
-                "active": ActiveRun(execution=execution, run=run, since=started_at),
+                "active": ActiveRun(execution=started.execution, run=run, since=started.started_at),
                 "outcome_unknown": record.outcome_unknown or record.active is not None,
             }
         )
-        started = RunRecord(run=run, state=RunState.RUNNING, execution=execution, started_at=started_at)
         self.table.save(run=started, day=claimed)
         # Reported after the claim: several executions may close the same lost run, but only one of them gets the day.
         if record.active:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,22 +13,22 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pydantic import ValidationError
 
-from slackwater.errors import CloudError, ObjectMissing
+from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.project import Project
-from slackwater.receiver.pull.file_cache import FileCache, FileEntry
+from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.receiver.writing.raw_writer import FILE, ROWS
 from slackwater.runs.consistent_listing import consistent_listing
 from slackwater.runs.day import Day
 from slackwater.runs.duplicates import ids_in, without_duplicates
 from slackwater.runs.manifest import InputManifest, InputObject
 from slackwater.runs.record import PublishedRun
-from slackwater.sources.partitions import object_uri, source_prefix
-from slackwater.storage import ObjectStore, StoredObject
+from slackwater.sources.partitions import source_prefix
+from slackwater.storage import ObjectFile, ObjectStore, StoredObject
 
 # Threads that read metadata and bodies of objects. A day needs few listings, so they run one after the other.
 _READERS = 16
 # Total size of the objects whose ids are read at the same time, which bounds the memory of a Lambda function. A larger
-# object is read alone.
+# object is read alone, one row group at a time.
 _MAX_BYTES = 64 * 2**20
 
 
@@ -49,7 +50,7 @@ class InputListing:
         changed since. For a source with an id column, the ids of a partition are read only when its objects differ from
         `known`, and objects that hold only duplicates are left out.
 
-        Raises `DayChanged` when files of a source keep changing during the listing, and `CloudError` for an object
+        Raises `DayChanged` when files of a source keep changing during the listing, and `ObjectInvalid` for an object
         that the receiver has not written.
         """
         frozen_at, known_objects = self.now(), {item.uri: item for item in known}
@@ -68,35 +69,31 @@ class InputListing:
     ) -> Iterator[InputObject]:
         """Yield the source's objects with the number of events that count. The caller keeps `pool` open meanwhile."""
         definition = self.project.source(source)
+        known_of_source = [item for item in known.values() if item.source == source]
         listing = consistent_listing(
-            definition, partial(self._stored_objects, source, day), files=self.files, bucket=self.raw_bucket
+            definition,
+            partial(self._stored_objects, source, day),
+            files=self.files,
+            known=(item.uri for item in known_of_source),
         )
-        files = self._files_by_object(listing.entries, day)
         objects = pool.map(
-            lambda stored: self._input_object(stored, files.get(stored.uri, ()), known.get(stored.uri)), listing.objects
+            lambda stored: self._input_object(stored, listing.files_of(stored.uri), known.get(stored.uri)),
+            listing.objects,
         )
         column = definition.id_column
         if column is None:
             return objects
 
-        def read_ids(items: Sequence[InputObject]) -> list[pa.ChunkedArray]:
-            def read(item: InputObject) -> pa.ChunkedArray:
-                return ids_in(self.store.get(item.uri), column, uri=item.uri)
+        def read(item: InputObject) -> Iterable[pa.Array]:
+            if item.bytes > _MAX_BYTES:
+                return ids_in(ObjectFile(self.store, item.uri, size=item.bytes), column, uri=item.uri)
+            return list(ids_in(io.BytesIO(self.store.get(item.uri)), column, uri=item.uri))
 
-            return [ids for group in memory_groups(items) for ids in pool.map(read, group)]
+        def read_ids(items: Sequence[InputObject]) -> Iterator[Iterable[pa.Array]]:
+            for group in memory_groups(items):
+                yield from pool.map(read, group)
 
-        known_of_source = [item for item in known.values() if item.source == source]
         return without_duplicates(objects, known=known_of_source, read_ids=read_ids)
-
-    def _files_by_object(self, entries: Iterable[FileEntry], day: Day) -> dict[str, list[str]]:
-        """Return the sorted paths of the files of each object, by its URI: files with equal content share objects."""
-        partitions, paths = set(day.partitions()), dict[str, list[str]]()
-        for entry in sorted(entries, key=lambda entry: entry.path):
-            if version := entry.version:
-                for partition in partitions.intersection(version.partitions):
-                    uri = object_uri(self.raw_bucket, entry.source, partition, version.object_name(partition))
-                    paths.setdefault(uri, []).append(entry.path)
-        return paths
 
     def _stored_objects(self, source: str, day: Day) -> Iterator[StoredObject]:
         """List the objects of the day's hours, with one listing for each UTC date."""
@@ -126,7 +123,7 @@ class InputListing:
         metadata = self.store.metadata(stored.uri)
         rows, recorded = metadata.get(ROWS, ""), metadata.get(FILE)
         if not rows.isdecimal():
-            raise CloudError(
+            raise ObjectInvalid(
                 f"{stored.uri} does not say how many events it holds: it was not written by the receiver (remove it)"
             )
         return InputObject(
@@ -146,7 +143,7 @@ class InputListing:
 def published_manifest(store: ObjectStore, published: PublishedRun) -> InputManifest | None:
     """Return the input manifest of the published run, or None when it no longer exists.
 
-    Raises `CloudError` that names the remedy when it is not a valid manifest.
+    Raises `ObjectInvalid` that names the remedy when it is not a valid manifest.
     """
     run = published.run
     try:
@@ -154,7 +151,7 @@ def published_manifest(store: ObjectStore, published: PublishedRun) -> InputMani
     except ObjectMissing:
         return None
     except ValidationError as error:
-        raise CloudError(
+        raise ObjectInvalid(
             f"{run.manifest} is not readable as an input manifest ({first_error(error)}): remove it, and run the day "
             f"again by hand (slackwater run {run.pipeline} --date {run.date} --force)"
         ) from error

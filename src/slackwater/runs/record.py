@@ -123,6 +123,8 @@ class RunRecord(Record):
     stages: tuple[StageRecord, ...] = ()
     publication: Publication | None = None
     error: str | None = None
+    files_not_taken: dict[str, int] = Field(default_factory=dict)
+    """For each source: files of the day that could not be fetched before the inputs were listed, if there are any."""
 
 
 class ActiveRun(Record):

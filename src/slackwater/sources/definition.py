@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from enum import StrEnum
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
@@ -143,6 +145,21 @@ class Source(Model):
         if self.pull is None:
             raise DefinitionError(f"source {self.source!r} has no `pull`: its data is pushed")
         return self.pull
+
+    @property
+    def reading_digest(self) -> str:
+        """Digest of what decides how the source's files are read: 12 hex digits.
+
+        It changes with the fields, the timestamp and the format, and not with a description, a schedule or a threshold.
+        """
+        operational = {"description", "push", "pull", "late", "silent_hours"}
+        # Only what differs from the defaults: an option that a later release adds does not change the digest.
+        reading = self.model_dump(mode="json", exclude=operational, exclude_defaults=True, by_alias=True)
+        if self.pull:
+            reading["format"] = self.pull.format.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+            reading["type"] = self.pull.format.type
+        reading["id_column"] = self.id_column
+        return hashlib.sha256(json.dumps(reading).encode()).hexdigest()[:12]
 
     @property
     def columns(self) -> dict[str, FieldType]:

@@ -5,18 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slackwater.errors import DefinitionError
+from slackwater.model import Model
 from slackwater.sources.definition import Source
+from slackwater.sources.fields import FieldType
 
 
-def check_evolution(sources: Mapping[str, Source], deployed: Mapping[str, Source]) -> None:
-    """Raise `DefinitionError` when a source no longer fits its stored partitions; the message names each problem.
+class StoredColumns(Model):
+    """What the stored partitions of a source contain."""
 
-    `deployed` contains the sources of the deployed project by name. New columns are allowed: they are null in objects
-    that are already stored. New and removed sources are always allowed.
+    columns: dict[str, FieldType]
+    id_column: str | None = None
+    """The column that identifies the duplicates among them; None if they were stored without an event id."""
+
+    def including(self, source: Source) -> StoredColumns:
+        """Return the columns after the source was deployed: its own, and those that partitions already have."""
+        return StoredColumns(columns={**source.columns, **self.columns}, id_column=self.id_column or source.id_column)
+
+
+def check_evolution(sources: Mapping[str, Source], stored: Mapping[str, StoredColumns]) -> None:
+    """Raise `DefinitionError` when a source does not fit its stored partitions; the message names each problem.
+
+    `stored` is by source. New columns are allowed: they are null in objects that are already stored. New and removed
+    sources are always allowed.
     """
     problems: list[str] = []
-    for name in sorted(sources.keys() & deployed.keys()):
-        source, before, file = sources[name], deployed[name], f"sources/{name}.yaml"
+    for name in sorted(sources.keys() & stored.keys()):
+        source, before, file = sources[name], stored[name], f"sources/{name}.yaml"
         for column, old_type in before.columns.items():
             new_type = source.columns.get(column)
             if new_type is None:

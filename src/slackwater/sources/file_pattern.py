@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date
 from functools import cached_property
 from typing import NamedTuple
@@ -54,11 +54,26 @@ class FilePattern:
                 for part in self._parts
             )
 
+    def dated(self, day: date) -> str:
+        """Return the pattern with the date of `day` filled in, such as `flights-2013-03-10*.csv`."""
+        return "".join(
+            part.literal
+            + {"date": day.strftime(part.date_format), "hour": "{hour}", "any": "*", "": ""}[part.placeholder]
+            for part in self._parts
+        )
+
     def matches(self, name: str, day: date) -> bool:
         """Whether `name` is the name of a file of `day`."""
         if day not in self._compiled:
             self._compiled[day] = re.compile(self._expression(day))
         return self._compiled[day].fullmatch(name) is not None
+
+    def of_days(self, days: Iterable[date]) -> re.Pattern[str]:
+        """Return the regular expression of the names of all files of `days`, for `fullmatch`.
+
+        For many names it takes a small part of the time of `matches` with each day.
+        """
+        return re.compile("|".join(dict.fromkeys(self._expression(day) for day in days)))
 
     def may_hold(self, folder: str, day: date) -> bool:
         """Whether files of `day` may be in `folder` or below it; `folder` is a path without a slash at the end."""

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.unit
 PROJECT = str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
 COMMANDS = [
     "local up", "local down", "local status", "deploy", "source validate", "token create", "token list",
-    "token revoke", "push", "pull", "sideline list", "sideline show", "buffer status", "buffer redrive", "run",
-    "runs", "monitor", "diff", "logs", "query",
+    "token revoke", "push", "pull", "files list", "files give-up", "sideline list", "sideline show", "buffer status",
+    "buffer redrive", "run", "runs", "monitor", "diff", "logs", "query",
 ]  # fmt: skip
 
 
@@ -77,7 +77,9 @@ def test_every_example_in_the_help_can_be_parsed(capsys, command):
         chosen = group.commands[arguments[0]]
         rest = arguments[1:]
         if hasattr(chosen, "commands"):
-            chosen, rest = chosen.commands[arguments[1]], arguments[2:]
+            # `files SOURCE` leaves the name of the command out.
+            given = arguments[1] in chosen.commands
+            chosen, rest = chosen.commands[arguments[1] if given else "list"], arguments[2 if given else 1 :]
         assert chosen.make_context(arguments[0], rest).params
 
 

@@ -12,7 +12,7 @@ import pytest
 from slackwater.aws.machines import ExecutionView, StateView
 from slackwater.cli.commands.monitor import monitor_document, print_day_outcomes, print_decisions
 from slackwater.cli.monitoring import Monitor
-from slackwater.errors import RunFailed
+from slackwater.errors import AccessDenied, RunFailed, SlackwaterError
 from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.late.message import compose
 from slackwater.runs.record import DayRecord
@@ -146,6 +146,32 @@ def test_a_failed_check_raises_with_its_reason():
     machines.follow = lambda _: iter([machines.end])
     with pytest.raises(RunFailed, match="no such day"):
         monitor(machines, FakeObjects()).run("p", "2013-03-12", on_report=id)
+
+
+class Refusing:
+    """Objects whose reading is refused, as for a missing object without the permission to list the bucket."""
+
+    def get(self, uri):
+        raise AccessDenied(f"could not read {uri}")
+
+
+def test_a_failed_check_raises_its_reason_even_if_its_report_cannot_be_read():
+    machines = OneExecution(view("FAILED", error="E", cause='{"errorMessage": "no such day"}'))
+    machines.follow = lambda _: iter([machines.end])
+    with pytest.raises(RunFailed, match="no such day"):
+        monitor(machines, Refusing()).run("p", "2013-03-12", on_report=id)
+
+
+@pytest.mark.parametrize(
+    ("store", "message"),
+    [
+        (Refusing(), "could not read s3://exchange/checks/p/2013-03-12/"),
+        (SimpleNamespace(get=lambda _: b"{}"), "is not a report that this version can read: deploy the project again"),
+    ],
+)
+def test_a_report_that_cannot_be_read_after_a_successful_check_is_named(store, message):
+    with pytest.raises(SlackwaterError, match=message):
+        monitor(OneExecution(view("SUCCEEDED")), store).run("p", "2013-03-12", on_report=id)
 
 
 def test_an_unchanged_day_names_the_run_with_the_same_inputs(capsys):

@@ -12,7 +12,7 @@ TOTALS = {"source": "things", "listed": 1200, "stored": 1000, "rows": 5, "unchan
 
 
 def printed(capsys, **changes: int) -> str:
-    print_pull_totals({**TOTALS, "vanished": 0, "busy": 0, "left": 0, **changes})
+    print_pull_totals({**TOTALS, "vanished": 0, "busy": 0, "waiting": 0, "left": 0, **changes})
     captured = capsys.readouterr()
     return " ".join((captured.out + captured.err).split())
 
@@ -22,13 +22,29 @@ def test_totals_are_printed(capsys):
 
 
 @pytest.mark.parametrize(
-    ("key", "message"),
+    ("key", "one", "many"),
     [
-        ("rejected", "200 events were rejected (the reasons: slackwater sideline show things)"),
-        ("vanished", "200 files disappeared before they were fetched; the next pull checks again"),
-        ("busy", "200 files are being fetched by another pull"),
-        ("left", "200 more files are left for the next pull"),
+        (
+            "rejected",
+            "1 event was rejected (the reason: slackwater sideline show things)",
+            "2,000 events were rejected (the reasons: slackwater sideline show things)",
+        ),
+        (
+            "vanished",
+            "1 file disappeared before it was fetched; the next pull checks again",
+            "2,000 files disappeared before they were fetched; the next pull checks again",
+        ),
+        ("busy", "1 file is being fetched by another pull", "2,000 files are being fetched by another pull"),
+        (
+            "waiting",
+            "1 file could not be fetched before and waits for its next attempt "
+            "(slackwater files things --state failed)",
+            "2,000 files could not be fetched before and wait for their next attempts "
+            "(slackwater files things --state failed)",
+        ),
+        ("left", "1 file is left for the next pull", "2,000 files are left for the next pull"),
     ],
 )
-def test_other_totals_are_printed_unless_they_are_zero(capsys, key, message):
-    assert printed(capsys, **{key: 200}) == f"{printed(capsys)} {message}"
+def test_other_totals_are_printed_unless_they_are_zero(capsys, key, one, many):
+    assert printed(capsys, **{key: 1}) == f"{printed(capsys)} {one}"
+    assert printed(capsys, **{key: 2000}) == f"{printed(capsys)} {many}"

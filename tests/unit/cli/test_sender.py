@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from slackwater.aws.deployment import Deployment
-from slackwater.cli.sender import PushTotals, Sender, TokenFile
+from slackwater.cli.sender import _TRANSIENT, PushTotals, Sender, TokenFile
 from slackwater.cli.session import Session
 from slackwater.cli.workspace import Workspace
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, UnknownName
@@ -76,7 +76,9 @@ def test_a_push_without_an_accepted_event_is_not_ok():
     assert not totals.ok
 
 
-@pytest.mark.parametrize("failure", [httpx.Response(503), httpx.Response(429), httpx.ConnectError("refused")])
+@pytest.mark.parametrize(
+    "failure", [*map(httpx.Response, (429, 500, 502, 503, 504)), httpx.ConnectError("refused")], ids=repr
+)
 def test_transient_failures_are_retried(failure):
     totals, requests, waits = send(failure, failure, accepted(1), batches=[[b"{}"]])
     assert totals.accepted == 1
@@ -101,12 +103,30 @@ def test_the_number_of_attempts_is_bounded():
         (404, UnknownName),
         (413, DataError),
         (418, CloudError),
+        (501, CloudError),
     ],
 )
 def test_an_error_response_is_not_retried_and_gives_its_message(status, error):
     refused = httpx.Response(status, json={"error": {"code": "x", "message": "because"}})
     with pytest.raises(error, match=f"^the API answered {status}: because$"):
         send(refused, accepted(1), batches=[[b"{}"]])
+
+
+@pytest.mark.parametrize("status", [202, 400, 401, 403, 404, 413, 415, 422, 429, 500, 501, 502, 503, 504])
+def test_the_client_in_the_documentation_sends_a_batch_again_when_slackwater_push_does(status, monkeypatch):
+    page = Path("docs/receiver.md").read_text(encoding="utf-8")
+    client = {"API": "http://api", "TOKEN": "secret"}
+    exec(page.partition("```python\n")[2].partition("```")[0], client)  # noqa: S102
+    client["push"].retry.sleep = lambda _: None
+    responses, bodies = [httpx.Response(status, json={}), httpx.Response(202, json={"accepted": 1})], []
+
+    def post(url, *, content, **_):
+        bodies.append(content)
+        return responses[len(bodies) - 1]
+
+    monkeypatch.setattr(httpx, "post", post)
+    client["push"]([{"n": 1}])
+    assert bodies == [bodies[0]] * (2 if status in _TRANSIENT else 1)
 
 
 class HoursApi:

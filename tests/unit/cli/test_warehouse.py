@@ -16,13 +16,12 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from slackwater.aws.warehouse import Warehouse
 from slackwater.cli.sql import CloudTables, run_query
 from slackwater.project import Project
-from slackwater.receiver.pull.file_cache import FileEntry, FileVersion
 from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition
 from slackwater.storage import StoredObject
-from tests.fakes_receiver import Clock, MemoryFileCache, MemoryPartitions, a_source
+from tests.fakes_receiver import Clock, MemoryFileCache, MemoryPartitions, a_source, announce_file, store_file
 from tests.fakes_spark import FolderStore
 from tests.reading import counted_events, stored_events
 
@@ -134,17 +133,18 @@ def test_a_query_reads_the_first_received_event_of_each_id(tmp_path):
 
 
 def test_a_query_reads_one_version_of_a_file_while_the_file_is_replaced(tmp_path):
-    cloud = Cloud(tmp_path)
-    hour = Partition("2013-03-08", "12")
-    contents = [FileVersion(content_sha256=name, partitions=(hour,)) for name in ("before", "after", "next")]
-    for number, version in enumerate(contents):
-        (uri,) = version.object_uris("raw", "things")
+    cloud, hour = Cloud(tmp_path), Partition("2013-03-08", "12")
+
+    def put(uris, number):
+        (uri,) = uris
         sink = io.BytesIO()
         pq.write_table(pa.table({"count": [number]}), sink)
         cloud.store.put(uri, sink.getvalue())
-    before, after, following = contents
-    entry = cloud.files.save(FileEntry(source="things", path="x.csv", version=before, writing=after))
-    cloud.files.save(FileEntry(source="things", path="y.csv", superseded=(following,)))
+
+    put(store_file(cloud.files, "things", "x.csv", "before", [hour]), 0)
+    put(announce_file(cloud.files, "things", "x.csv", "after", [hour]), 1)
+    put(store_file(cloud.files, "things", "y.csv", "superseded", [hour]), 2)
+    store_file(cloud.files, "things", "y.csv", "empty")
     assert cloud.query("SELECT count FROM raw.things") == [(0,)]
-    cloud.files.save(entry.model_copy(update={"version": after, "writing": None, "superseded": (before,)}))
+    store_file(cloud.files, "things", "x.csv", "after", [hour])
     assert cloud.query("SELECT count FROM raw.things") == [(1,)]

@@ -1,14 +1,16 @@
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 
 import pytest
 
-from slackwater.errors import DayChanged, InputError, UnknownName
+from slackwater.errors import InputError, UnknownName
 from slackwater.late.check import DayAction, day_tasks, report_uri, today, window_start
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late, Pipeline
-from slackwater.receiver.pull.file_cache import FileEntry, FileVersion
 from slackwater.sources.late_thresholds import LateThresholds
+from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, World, five_days
+from tests.fakes_receiver import store_file
 
 pytestmark = pytest.mark.unit
 
@@ -243,7 +245,7 @@ def test_an_unknown_pipeline_is_refused(world):
         world.checker.check(pipeline="delays", as_of=None)
 
 
-@pytest.mark.parametrize("as_of", ["2013-02-30", "yesterday", "", "0001-01-03"])
+@pytest.mark.parametrize("as_of", ["2013-02-30", "yesterday", "", "0001-01-03", "20130310", "2013-W10-7"])
 def test_an_invalid_date_is_refused(world, as_of):
     with pytest.raises(InputError, match=f"as_of: '{as_of}' is not a date such as 2013-03-10"):
         world.check(as_of)
@@ -254,16 +256,20 @@ def test_a_day_that_has_not_begun_is_refused(world):
         world.check("2013-03-14")
 
 
-def test_files_that_keep_changing_raise_a_retryable_error(world):
-    count = iter(range(1000))
+def test_a_pull_that_keeps_changing_one_day_puts_only_that_day_on_hold(world):
+    noon = [Partition("2013-03-10", "17")]
+    (uri,) = store_file(world.files, "flights", "f.csv", "a", noon)
+    world.store.put(uri, b"x", metadata={"rows": "1"})
+    listing, contents = world.store.list, cycle("ba")
 
-    def entries(source):
-        version = FileVersion(content_sha256=str(next(count)), partitions=())
-        return [FileEntry(source=source, path="f.csv", writing=version)]
+    def change_and_list(prefix):
+        store_file(world.files, "flights", "f.csv", next(contents), noon)
+        return listing(prefix)
 
-    world.files.entries = entries
-    with pytest.raises(DayChanged, match="files of flights kept changing"):
-        world.check()
+    world.store.list = change_and_list
+    rules = world.rules()
+    assert rules.pop("2013-03-10") is DecisionRule.CHANGING
+    assert {rules[f"2013-03-{number:02}"] for number in (8, 9, 11, 12)} == {DecisionRule.UNCHANGED}
 
 
 def gap(world, *dates):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from slackwater.errors import AccessDenied, CloudError, DayChanged, ObjectMissing, Throttled
+from slackwater.errors import AccessDenied, CloudError, DayChanged, ObjectInvalid, ObjectMissing, Throttled
 from slackwater.late.check import DayAction, day_tasks
 from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.project import CodeDigests
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import RunRecord
-from tests.fakes_check import PIPELINE, five_days
+from tests.fakes_check import PIPELINE, World, five_days
 
 pytestmark = pytest.mark.unit
 
@@ -94,25 +96,146 @@ def test_a_due_notification_is_sent_for_a_day_that_cannot_be_checked(world):
     assert [(task.date, task.action) for task in day_tasks(world.check())] == [(DATE, DayAction.NOTIFY)]
 
 
-@pytest.mark.parametrize("error", [DayChanged, Throttled, ObjectMissing])
-def test_a_temporary_error_is_raised_for_the_state_machine_to_retry(world, error):
+def fail_listing(world, error, *, dates=(DATE,), times=10**6):
+    """Let listings of objects of the dates fail a number of times; return the listed prefixes that failed."""
+    failed, listing = [], world.store.list
+
+    def list_objects(prefix):
+        if any(f"date={date}" in prefix for date in dates) and len(failed) < times:
+            failed.append(prefix)
+            raise error(f"could not list {prefix}")
+        return listing(prefix)
+
+    world.store.list = list_objects
+    return failed
+
+
+@pytest.mark.parametrize(
+    ("error", "rule", "reason"),
+    [
+        (DayChanged, DecisionRule.CHANGING, "changed during the check: {}: the next check decides"),
+        (ObjectMissing, DecisionRule.CHANGING, "changed during the check: {}: the next check decides"),
+        (ObjectInvalid, DecisionRule.UNREADABLE, "cannot be checked: {}"),
+        (Throttled, DecisionRule.UNREADABLE, "cannot be checked: {}"),
+        (CloudError, DecisionRule.UNREADABLE, "cannot be checked: {}"),
+        (AccessDenied, DecisionRule.UNREADABLE, "cannot be checked: {}"),
+    ],
+)
+def test_trouble_with_one_day_puts_it_on_hold_and_the_other_days_are_checked(world, error, rule, reason):
     def metadata(uri):
         raise error(uri)
 
-    world.add("flights", DATE, "20", name="late")
+    uri = world.add("flights", DATE, "20", name="late")
     world.store.metadata = metadata
-    with pytest.raises(error):
+    day = checked_day(world)
+    assert (day.decision, day.rule, day.reason) == (LateDecision.HOLD, rule, reason.format(uri))
+    assert rules_of_other_days(world) == {DecisionRule.UNCHANGED}
+
+
+def test_a_day_that_cannot_be_listed_is_on_hold_and_its_sources_have_no_last_arrival(world):
+    # New York's 10 March has hours of two UTC dates; 11 March shares the second one.
+    fail_listing(world, CloudError, dates=[DATE])
+    report = world.check()
+    on_hold = {day.date: day.reason for day in report.days if day.decision is LateDecision.HOLD}
+    assert set(on_hold) == {"2013-03-09", DATE}
+    assert on_hold[DATE].startswith("cannot be checked: could not list s3://raw/raw/source=flights/date=2013-03-10/")
+    assert {day.rule for day in report.days if "2013-03-11" <= day.date <= "2013-03-12"} == {DecisionRule.UNCHANGED}
+    assert report.last_arrivals == {}
+
+
+def test_the_current_day_is_not_on_hold_when_it_cannot_be_listed(world):
+    fail_listing(world, CloudError, dates=["2013-03-14"])
+    report = world.check()
+    assert (report.days[-1].rule, report.last_arrivals) == (DecisionRule.CURRENT, {})
+
+
+@pytest.mark.parametrize("error", [DayChanged, ObjectMissing, Throttled])
+def test_a_day_with_a_transient_error_is_checked_once_more(world, error):
+    failed = fail_listing(world, error, times=1)
+    assert set(world.rules().values()) == {
+        DecisionRule.NEVER_PUBLISHED,
+        DecisionRule.UNCHANGED,
+        DecisionRule.CURRENT,
+    }
+    assert len(failed) == 1
+
+
+@pytest.mark.parametrize("error", [CloudError, AccessDenied, Throttled])
+def test_the_check_fails_when_aws_fails_for_all_days(world, error):
+    def list_objects(prefix):
+        raise error("S3 does not answer")
+
+    world.store.list = list_objects
+    with pytest.raises(error, match="S3 does not answer"):
         world.check()
 
 
-@pytest.mark.parametrize("error", [CloudError, AccessDenied])
-def test_a_permanent_error_puts_the_day_on_hold(world, error):
-    def metadata(uri):
-        raise error(f"no {uri}")
+@pytest.mark.parametrize("error", [CloudError, Throttled])
+def test_the_check_fails_when_aws_fails_for_all_published_days(world, error):
+    def get(uri):
+        raise error("S3 does not answer")
 
-    uri = world.add("flights", DATE, "20", name="late")
+    world.store.get = get
+    with pytest.raises(error, match="S3 does not answer"):
+        world.check()
+
+
+@pytest.mark.parametrize("error", [DayChanged, ObjectMissing, ObjectInvalid])
+def test_an_invalid_or_changing_day_never_fails_the_check_even_if_it_is_the_only_published_one(error):
+    def metadata(uri):
+        raise error(uri)
+
+    world = World()
+    world.add("flights", DATE, "17")
+    world.publish(DATE)
+    world.add("flights", DATE, "20", name="late")
     world.store.metadata = metadata
-    assert checked_day(world).reason == f"cannot be checked: no {uri}"
+    assert checked_day(world).decision is LateDecision.HOLD
+
+
+def test_the_check_fails_when_aws_fails_before_the_first_day_is_published():
+    def list_objects(prefix):
+        raise CloudError("S3 does not answer")
+
+    world = World()
+    world.store.list = list_objects
+    with pytest.raises(CloudError, match="S3 does not answer"):
+        world.check()
+
+
+def test_a_day_whose_execution_cannot_be_looked_up_is_on_hold(world):
+    def is_running(execution):
+        raise CloudError("Step Functions does not answer")
+
+    world.freeze(DATE, force=True)
+    world.executions.is_running = is_running
+    assert checked_day(world).reason == "cannot be checked: Step Functions does not answer"
+    assert rules_of_other_days(world) == {DecisionRule.UNCHANGED}
+
+
+def test_no_notification_is_due_for_the_current_day_when_its_execution_cannot_be_looked_up(world):
+    def is_running(execution):
+        raise CloudError("Step Functions does not answer")
+
+    for name in ("one", "two"):
+        world.add("weather", "2013-03-13", "17", name=name)
+        world.publish("2013-03-13")
+    world.freeze("2013-03-13", force=True)
+    world.executions.is_running = is_running
+    assert world.check().days[-1].notification_due
+    assert day_tasks(world.check()) == ()
+
+
+def test_people_are_notified_of_a_day_before_the_window_whose_execution_cannot_be_looked_up(world):
+    def is_running(execution):
+        raise CloudError("Step Functions does not answer")
+
+    world.add("weather", "2013-03-08", "20", name="late", rows=1)
+    world.publish("2013-03-08")
+    world.freeze("2013-03-08", force=True)
+    world.executions.is_running = is_running
+    world.time = datetime(2013, 3, 17, 18, tzinfo=UTC)
+    assert world.check().notifications_due == ("2013-03-08",)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import io
 import zipfile
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.formats import compression
 from slackwater.receiver.parsing.formats.compression import decompressed_file, open_decompressed
+from tests.memory import python_peak
 
 pytestmark = pytest.mark.unit
 
@@ -158,3 +160,27 @@ class TestBombs:
 
     def test_a_small_file_may_have_many_rows(self, path):
         assert expand(path, zst(b"a,b\n" * 2**20)) == b"a,b\n" * 2**20
+
+    @pytest.mark.parametrize(("method", "parts"), [(zipfile.ZIP_BZIP2, 30), (zipfile.ZIP_LZMA, 80)])
+    def test_a_zip_archive_is_expanded_in_parts(self, path, method, parts):
+        body = b"".join(hashlib.shake_128(bytes([number])).digest(2_000) * 100 for number in range(parts))
+        path.write_bytes(zip_of({"a.csv": body}, method))
+        with python_peak() as peak, open_decompressed(path, name="f") as stream:
+            assert sum(map(len, iter(lambda: stream.read(2**20), b""))) == len(body)
+        assert peak.bytes < len(body)
+
+    def test_an_archive_of_very_many_files_is_refused_before_its_directory_is_read(self, path):
+        path.write_bytes(zip_of({f"file-{number}.csv": b"" for number in range(20_000)}, zipfile.ZIP_STORED))
+        with (
+            python_peak() as peak,
+            pytest.raises(DataError, match=r"^f: a zip archive whose list of files has 1,\d{3},\d{3} bytes: send one"),
+            open_decompressed(path, name="f"),
+        ):
+            pass
+        assert peak.bytes < 2**20
+
+    def test_an_error_lists_ten_short_names(self, path):
+        path.write_bytes(zip_of({f"{number}-{'x' * 500}.csv": b"" for number in range(50)}))
+        with pytest.raises(DataError, match=r"a zip archive of 50 files \(0-x.*\.\.\., \.\.\.\)") as error:
+            expand(path, path.read_bytes())
+        assert len(str(error.value)) < 1_000

@@ -20,6 +20,7 @@ from slackwater.receiver.parsing.formats.parquet_file import read_parquet
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema
 from tests.fakes_receiver import RECEIVED, a_source
+from tests.memory import arrow_peak
 
 pytestmark = pytest.mark.unit
 
@@ -317,3 +318,49 @@ def test_an_encrypted_file_is_an_error(file):
         writer.write_table(pa.table(ONE))
     with pytest.raises(DataError, match=r"^things\.parquet: not readable as Parquet: "):
         read(file)
+
+
+class TestMemory:
+    def test_a_value_that_repeats_in_every_row_does_not_fill_the_memory(self, file):
+        rows = 1_000
+        notes = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), ["x" * 200_000])
+        table = pa.table({"id": ["a"] * rows, "at": [NOON] * rows, "note": notes})
+        pq.write_table(table, file, store_schema=False)
+        assert file.stat().st_size < 50_000
+        with arrow_peak() as peak:
+            for block in read_parquet(file, SOURCE, name="f", received_at=RECEIVED):
+                rows -= block.table.num_rows
+        assert rows == 0
+        assert peak.bytes < 100 * 2**20
+
+    def test_long_values_in_lists_count_even_if_the_first_lists_are_empty(self, file):
+        lists = [None, []] * 200 + [["x" * 50_000] * 4] * 400
+        table = pa.table({"id": ["a"] * 800, "at": [NOON] * 800, "list": lists})
+        pq.write_table(table, file)
+        with pq.ParquetFile(file) as opened:
+            assert parquet_file.longest_in_dictionary(file, 0, "list.list.element", opened.metadata) == 50_000
+            batches = list(parquet_file.read_batches(opened, file, "f"))
+        assert sum(batch.num_rows for batch in batches) == 800
+        assert max(batch.nbytes for batch in batches) <= 2 * parquet_file._BATCH_BYTES
+
+    def test_many_small_columns_make_small_batches(self, file):
+        columns = {f"c{number}": pa.array([True] * 5_000) for number in range(200)}
+        pq.write_table(pa.table(columns), file)
+        with pq.ParquetFile(file) as opened:
+            sizes = [batch.num_rows for batch in parquet_file.read_batches(opened, file, "f")]
+        assert sum(sizes) == 5_000
+        assert max(sizes) * 200 <= parquet_file._BATCH_VALUES
+
+    def test_rows_that_are_longer_than_others_are_checked_in_smaller_blocks(self, file, monkeypatch):
+        monkeypatch.setattr(parquet_file, "_BATCH_BYTES", 10_000)
+        ids = [*(str(number) for number in range(3_000)), *(str(number) * 500 for number in range(3_000, 3_100))]
+        pq.write_table(pa.table({"id": ids, "at": [NOON] * len(ids)}), file, use_dictionary=False)
+        result = read(file)
+        assert [row["id"] for row in accepted(result)] == ids
+        assert len(result) > 10
+
+    def test_a_row_of_too_many_bytes_is_an_error(self, file, monkeypatch):
+        monkeypatch.setattr(parquet_file, "MAX_RECORD_BYTES", 1_000)
+        pq.write_table(pa.table({"id": ["a", "b" * 2_000], "at": [NOON] * 2}), file)
+        with pytest.raises(DataError, match=r"^things\.parquet: a row has more than 1,000 bytes"):
+            read(file)

@@ -15,12 +15,13 @@ import pytest
 
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.event_checks import CheckedEvents
-from slackwater.receiver.parsing.formats import xlsx_file
+from slackwater.receiver.parsing.formats import compression, xlsx_file
 from slackwater.receiver.parsing.formats.xlsx_file import read_xlsx
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import event_schema
 from slackwater.sources.file_format import Xlsx
 from tests.fakes_receiver import RECEIVED, a_source
+from tests.memory import python_peak
 
 pytestmark = pytest.mark.unit
 
@@ -408,3 +409,43 @@ def test_one_compression_around_a_workbook_is_removed(file, wrap):
     else:
         assert [row["id"] for row in accepted(read(file))] == ["a"]
     assert [path.name for path in file.parent.iterdir()] == ["file"]
+
+
+class TestMemory:
+    def test_a_style_in_the_last_column_of_each_row_does_not_fill_the_memory(self, file):
+        write(file, ["id", "at"])
+        row = '<row r="{0}"><c r="A{0}"><v>{0}</v></c><c r="XFD{0}" s="1"/></row>'.format
+        rows = "".join(row(number) for number in range(2, 602))
+        rewrite(file, SHEET, lambda xml: xml.replace("</sheetData>", f"{rows}</sheetData>"))
+        with python_peak() as peak:
+            result = read(file)
+        assert sum(len(block.rejected) for block in result) == 600
+        assert peak.bytes < 10 * 2**20  # 600 rows of 16,384 cells have 75 MiB
+
+    def test_a_value_in_the_last_column_still_rejects_its_row(self, file):
+        write(file, ["id", "at"], ["a", AT])
+        rewrite(
+            file, SHEET, lambda xml: xml.replace("</row></sheetData>", '<c r="XFD2"><v>5</v></c></row></sheetData>')
+        )
+        ((_, line, rule, record),) = rejected(read(file))
+        assert (line, rule, record["XFD"]) == (2, "wrong_width", 5)
+
+    @pytest.mark.parametrize(("limit", "value"), [("_BLOCK_CELLS", 20), ("_BLOCK_CHARACTERS", 250)])
+    def test_a_block_has_a_limited_number_of_cells_and_characters(self, file, monkeypatch, limit, value):
+        monkeypatch.setattr(xlsx_file, limit, value)
+        write(file, ["id", "at"], *([f"{number:02}", AT] for number in range(50)))
+        result = read(file)
+        assert [row["id"] for row in accepted(result)] == [f"{number:02}" for number in range(50)]
+        assert len(result) >= 5
+
+    def test_a_part_that_openpyxl_reads_as_a_whole_has_a_limited_size(self, file, monkeypatch):
+        monkeypatch.setattr(xlsx_file, "_MAX_TREE_BYTES", 100)
+        write(file, ["id", "at"], ["a", AT])
+        with pytest.raises(DataError, match="the workbook is too large to be read"):
+            read(file)
+
+    def test_an_archive_of_too_many_parts_is_an_error(self, file, monkeypatch):
+        monkeypatch.setattr(compression, "_MAX_DIRECTORY_BYTES", 100)
+        write(file, ["id", "at"], ["a", AT])
+        with pytest.raises(DataError, match=r"^things\.xlsx: a zip archive whose list of files has .* bytes"):
+            read(file)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
 from slackwater.receiver.parsing.json_lines import count_flat_lines, read_flat_lines
-from slackwater.receiver.push.batch import Batch, BatchTooLarge, Limits, UnreadableBody, decode
+from slackwater.receiver.push.batch import Batch, BatchTooLarge, ExpandedBody, Limits, UnreadableBody, decode
 from slackwater.receiver.writing.partitioning import encode_parquet, split_by_hour
 from slackwater.sources.event_schema import partner_schema
 from tests.fakes_receiver import RECEIVED, a_source
@@ -39,9 +39,7 @@ AT = b'"at":"2013-03-12T09:00:00Z"'
 
 def read(body: bytes, source=SOURCES["plain"], *, as_table: bool = True) -> Batch:
     return decode(
-        body,
-        content_type="application/x-ndjson",
-        content_encoding=None,
+        ExpandedBody(batch_id="batch", is_json=False, content=body),
         limits=Limits(),
         schema=partner_schema(source) if as_table else None,
     )

@@ -9,12 +9,18 @@ from urllib.request import urlopen
 
 import pytest
 
-from slackwater.receiver.partners.html_index import index_names
+from slackwater.receiver.partners import html_index
 from slackwater.receiver.partners.http_listing import MAX_INDEX_BYTES
 
 pytestmark = pytest.mark.unit
 
 FOLDER_URL = "https://files.example/data/flights/"
+
+
+def index_names(page: str, url: str) -> list[str]:
+    """The names, each once."""
+    return list(dict.fromkeys(html_index.index_names(page, url)))
+
 
 # As the servers write them, shortened.
 APACHE_TABLE = """<!DOCTYPE HTML PUBLIC "-//W3C//DTD HTML 3.2 Final//EN">

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime
+import tracemalloc
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
 from examples.nyc_flights.partner import PartnerServer
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
-from slackwater.receiver.partners import http_listing
+from slackwater.receiver.partners import http_listing, json_page
 from slackwater.receiver.partners.credentials import Credentials
 from slackwater.receiver.partners.http_partner import HttpPartner
 from slackwater.receiver.partners.partner import ListedFile
@@ -29,13 +30,22 @@ def names(partner: HttpPartner, pattern: str = "{date}*") -> list[str]:
     return [file.name for file in partner.list(FilePattern(pattern), DAYS)]
 
 
-def page(*names: str, then: str | None = None, **headers: str) -> Reply:
-    """A page of a JSON listing; `then` links to the next page."""
-    return Reply(body=json.dumps({"files": [{"name": name} for name in names], "next": then}).encode(), headers=headers)
+def letters(partner: HttpPartner) -> list[str]:
+    """The letters in the names of the listed files."""
+    return [name.removeprefix("2013-03-08-") for name in names(partner)]
 
 
-def array(*names: str, **headers: str) -> Reply:
-    return Reply(body=json.dumps([{"name": name} for name in names]).encode(), headers=headers)
+def entries(letters: tuple[str, ...]) -> list[dict[str, str]]:
+    return [{"name": f"2013-03-08-{letter}"} for letter in letters]
+
+
+def page(*letters: str, then: str | None = None, **headers: str) -> Reply:
+    """A page of a JSON listing with a file for each letter; `then` links to the next page."""
+    return Reply(body=json.dumps({"files": entries(letters), "next": then}).encode(), headers=headers)
+
+
+def array(*letters: str, **headers: str) -> Reply:
+    return Reply(body=json.dumps(entries(letters)).encode(), headers=headers)
 
 
 def index(*links: str) -> Reply:
@@ -45,16 +55,16 @@ def index(*links: str) -> Reply:
 class TestJson:
     def test_every_field_of_a_listed_file_is_read(self, web, partner):
         entry = {
-            "name": "2013/a.csv",
+            "name": "2013-03-08/a.csv",
             "size": 5,
             "modified": "2013-03-08T12:00:00+01:00",
             "etag": '"one"',
             "owner": "me",
         }
-        web.on("/files", Reply(body=json.dumps([entry, {"name": "b"}]).encode()))
-        assert partner.list(FilePattern("{date}"), DAYS) == (
-            ListedFile(name="2013/a.csv", size=5, modified=datetime(2013, 3, 8, 11, tzinfo=UTC), etag='"one"'),
-            ListedFile(name="b"),
+        web.on("/files", Reply(body=json.dumps([entry, {"name": "2013-03-09"}]).encode()))
+        assert partner.list(FilePattern("{date}*"), DAYS) == (ListedFile(name="2013-03-09"),)
+        assert partner.list(FilePattern("{date}/*"), DAYS) == (
+            ListedFile(name="2013-03-08/a.csv", size=5, modified=datetime(2013, 3, 8, 11, tzinfo=UTC), etag='"one"'),
         )
 
     @pytest.mark.parametrize(
@@ -62,47 +72,47 @@ class TestJson:
     )
     def test_an_empty_listing_has_no_files(self, web, partner, body):
         web.on("/files", Reply(body=body))
-        assert names(partner) == []
+        assert letters(partner) == []
         assert len(web.requests) == 1
 
     @pytest.mark.parametrize("url", ["/files", "/files/", "/files?all=1", ""])
     def test_the_url_is_requested_as_configured(self, web, url):
         web.on(url or "/", array("a"))
         with partner_of(f"{web.url}{url}") as partner:
-            assert names(partner) == ["a"]
+            assert letters(partner) == ["a"]
 
     def test_the_next_links_of_the_body_are_followed(self, web, partner):
         web.on("/files", page("a", "b", then="?page=2"))
         web.on("/files?page=2", page("c", then="/more"))
         web.on("/more", page(then=f"{web.url}/last"))
         web.on("/last", page("d"))
-        assert names(partner) == ["a", "b", "c", "d"]
+        assert letters(partner) == ["a", "b", "c", "d"]
 
     def test_the_next_links_of_the_header_are_followed(self, web, partner):
         web.on("/files", array("a", Link='</files?page=2>; rel="next", </files?page=9>; rel="last"'))
         web.on("/files?page=2", page("b", Link="<?page=3>; rel=next"))
         web.on("/files?page=3", array("c", Link='</files>; rel="first"'))
-        assert names(partner) == ["a", "b", "c"]
+        assert letters(partner) == ["a", "b", "c"]
 
     def test_relative_links_are_resolved_against_the_redirected_url(self, web, other):
         web.on("/files", Reply(302, headers={"Location": f"{other.url}/a/b"}))
         other.on("/a/b", page("a", then="c"))
         other.on("/a/c", page("b"))
         with partner_of(f"{web.url}/files", allow=[other.entry]) as partner:
-            assert names(partner) == ["a", "b"]
+            assert letters(partner) == ["a", "b"]
 
     def test_a_page_that_fails_for_a_while_is_retried(self, web, partner):
         web.on("/files", page("a", then="?page=2"))
         web.on("/files?page=2", *[Reply(503)] * 3, page("b"))
-        assert names(partner) == ["a", "b"]
+        assert letters(partner) == ["a", "b"]
 
     def test_links_in_a_circle_are_reported(self, web, partner):
         web.on("/files", page("a", then="?page=2"))
         web.on("/files?page=2", page("b", then="/files"))
         with pytest.raises(
-            PartnerError, match=f"^{web.url}/files: the listing has more than 1,000 pages, or links in a circle"
+            PartnerError, match=f"^{web.url}/files: the listing has more than 10,000 pages, or links in a circle"
         ):
-            names(partner)
+            letters(partner)
         assert len(web.requests) == 2
 
     def test_the_number_of_pages_is_limited(self, web, partner, monkeypatch):
@@ -110,9 +120,9 @@ class TestJson:
         web.on("/files", page("a", then="?page=2"))
         web.on("/files?page=2", page("b", then="?page=3"))
         web.on("/files?page=3", page("c"), page("c", then="?page=4"))
-        assert names(partner) == ["a", "b", "c"]
+        assert letters(partner) == ["a", "b", "c"]
         with pytest.raises(PartnerError, match="more than 3"):
-            names(partner)
+            letters(partner)
         assert "/files?page=4" not in web.paths
 
     def test_the_size_of_all_pages_together_is_limited(self, web, partner, monkeypatch):
@@ -121,10 +131,10 @@ class TestJson:
         web.on("/files?page=2", pages[1])
         total = sum(len(reply.body) for reply in pages)
         monkeypatch.setattr(http_listing, "MAX_BYTES", total)
-        assert names(partner) == ["a", "b"]
+        assert letters(partner) == ["a", "b"]
         monkeypatch.setattr(http_listing, "MAX_BYTES", total - 1)
         with pytest.raises(PartnerError, match=f"its listing is larger than {total - 1} bytes"):
-            names(partner)
+            letters(partner)
 
     @pytest.mark.parametrize(
         "then", ["http://169.254.169.254/", "http://127.0.0.2/", "gopher://127.0.0.1/", "//10.0.0.1/"]
@@ -132,18 +142,18 @@ class TestJson:
     def test_a_link_to_a_refused_address_is_not_followed(self, web, partner, then):
         web.on("/files", page("a", then=then))
         with pytest.raises(OutboundRefused):
-            names(partner)
+            letters(partner)
 
     def test_a_link_to_another_port_is_not_followed(self, web, other, partner):
         web.on("/files", array("a", Link=f'<{other.url}/files>; rel="next"'))
         with pytest.raises(OutboundRefused):
-            names(partner)
+            letters(partner)
         assert other.requests == []
 
     def test_an_invalid_link_is_reported(self, web, partner):
         web.on("/files", page("a", then="http://[::1/"))
         with pytest.raises(PartnerError, match=f"{web.url}/files: links to an invalid URL"):
-            names(partner)
+            letters(partner)
 
     def test_credentials_are_sent_to_their_own_origin_only(self, web, other):
         web.on("/files", page("a", then="?page=2"))
@@ -151,7 +161,7 @@ class TestJson:
         other.on("/files", page("c", then=f"{web.url}/last"))
         web.on("/last", page("d"))
         with partner_of(f"{web.url}/files", allow=[other.entry], credentials=Credentials(token="hush")) as partner:
-            assert names(partner) == ["a", "b", "c", "d"]
+            assert letters(partner) == ["a", "b", "c", "d"]
         assert [request.headers.get("authorization") for request in web.requests] == ["Bearer hush"] * 3
         assert [request.headers.get("authorization") for request in other.requests] == [None]
 
@@ -161,29 +171,73 @@ class TestJson:
             (b"", r"\(whole\): Invalid JSON"),
             (b"<html>", r"\(whole\): Invalid JSON"),
             (b"{", r"\(whole\): Invalid JSON"),
-            (b'"a"', r"\(whole\): Input should be a valid"),
+            (b'"a"', r"\(whole\): Invalid JSON: an array of files, or an object with `files`, is expected"),
             (b"{}", "files: Field required"),
-            (b'{"files": {}}', "files: "),
-            (b'{"files": [], "next": 2}', "next: "),
-            (b'["a"]', "0: "),
-            (b'[{"size": 1}]', "0.name: Field required"),
-            (b'{"files": [{"name": "a", "size": -1}]}', "files.0.size: "),
-            (b'[{"name": "../a"}]', "0.name: "),
-            (b'[{"name": "/a"}]', "0.name: "),
+            (b"[] []", r"\(whole\): Invalid JSON: there is text after the end"),
+            (b'{"files" []}', r"\(whole\): Invalid JSON: a key in double quotes and a colon are expected"),
+            (b'{"files": [] "next": null}', r"\(whole\): Invalid JSON: a comma or } is expected"),
+            (b'{"files": {}}', "files: an array is expected"),
+            (b'{"files": [], "next": 2}', "next: a string or null is expected, not int"),
+            (b'["a"]', "0: an object is expected, not str"),
+            (b"[{}", "0.name: Field required"),
+            (b'[{"name": "x"}, {"size": 1}]', "1.name: Field required"),
+            (b'[{"name": "x"}, {"name": ["x"]}]', "1.name: Input should be a valid string"),
+            (b'[{"name": "x"}, {"name": "y"', "1: Invalid JSON: Expecting ',' delimiter"),
+            (b'[{"name": "\xff"}]', r"\(whole\): Invalid JSON: 'utf-8' codec"),
+            (b"[" + b"[" * 100_000, "0: Invalid JSON: nested too deeply"),
+            (b'{"files": [{"name": "2013-03-08", "size": -1}]}', "files.0.size: "),
+            (b'[{"name": "2013-03-08-\\\\.."}]', "0.name: "),
             (b'[{"name": ""}]', "0.name: "),
-            (b'[{"name": "a", "modified": "yesterday"}]', "0.modified: "),
+            (b'[{"name": "2013-03-08", "modified": "yesterday"}]', "0.modified: "),
         ],
     )
     def test_a_malformed_listing_is_reported_with_the_field(self, web, partner, listing, message):
         web.on("/files", Reply(body=listing))
         with pytest.raises(PartnerError, match=f"^{web.url}/files: not a listing of files: {message}"):
-            names(partner)
+            letters(partner)
+
+    def test_only_files_of_the_requested_days_are_kept_and_checked(self, web, partner):
+        names = ["2013-03-07", "../a", "2013-03-08", "2013-03-10", "2013-03-09", "x"]
+        body = [{"name": name, "size": 1 if name in {"2013-03-08", "2013-03-09"} else -1} for name in names]
+        web.on("/files", Reply(body=json.dumps(body).encode()))
+        assert [file.name for file in partner.list(FilePattern("{date}"), DAYS)] == ["2013-03-08", "2013-03-09"]
+
+    def test_a_listing_of_many_files_takes_the_memory_of_those_of_the_requested_days(self, web, partner):
+        old = ", ".join(f'{{"name": "2012-{number:07}", "etag": "{number:032}"}}' for number in range(100_000))
+        body = f'{{"files": [{old}, {{"name": "2013-03-08"}}]}}'.encode()
+        web.on("/files", Reply(body=body))
+        tracemalloc.start()
+        try:
+            assert letters(partner) == ["2013-03-08"]
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert (len(body) > 6 * 2**20, peak < 2 * 2**20) == (True, True)
+
+    def test_the_number_of_files_of_the_window_is_limited_over_all_pages(self, web, partner, monkeypatch):
+        monkeypatch.setattr(json_page, "MAX_FILES", 2)
+        web.on("/files", page("a", then="?page=2"))
+        web.on("/files?page=2", page("b"), page("b", "c"))
+        assert letters(partner) == ["a", "b"]
+        with pytest.raises(
+            PartnerError, match=f"^{web.url}/files: it lists more than 2 files of the look-back window: set"
+        ):
+            letters(partner)
+
+    def test_the_size_of_one_entry_is_limited(self, web, partner):
+        web.on("/files", Reply(body=b'[{"name": "x", "note": "' + b"y" * 2**21 + b'"}]'))
+        with pytest.raises(PartnerError, match="0: Invalid JSON: no complete value in 1,048,576 characters"):
+            letters(partner)
+
+    def test_a_page_that_breaks_off_is_read_again_from_its_start(self, web, partner):
+        web.on("/files", Reply(body=page("a", "b").body, sent=60), page("a", "b"))
+        assert letters(partner) == ["a", "b"]
 
     @pytest.mark.parametrize("status", [204, 401, 403, 404, 410])
     def test_an_unexpected_status_is_reported(self, web, partner, status):
         web.on("/files", Reply(status))
         with pytest.raises(PartnerError, match=f"^{web.url}/files: answered {status}, where 200 is expected"):
-            names(partner)
+            letters(partner)
 
 
 class TestHtml:
@@ -278,6 +332,18 @@ class TestHtml:
         web.on("/files/", index("x%5Cy", "2013-03-08%5Cy"))
         with pytest.raises(PartnerError, match=r"2013-03-08.+y.+cannot be fetched"):
             names(partner)
+
+    def test_a_year_of_files_every_five_minutes_is_listed(self, web, partner):
+        row = '<tr><td><a href="{0}">{0}</a></td><td align="right">2013-03-08 12:00  </td><td>1.2M</td></tr>'
+        year = [date(2012, 12, 31) + timedelta(days=number) for number in range(1, 366)]
+        files = [f"flights-{day}T{number // 12:02}{number % 12 * 5:02}.csv" for day in year for number in range(288)]
+        page = "\n".join(row.format(name) for name in files).encode()
+        web.on("/files/", Reply(body=page))
+        assert len(page) > 12 * 2**20
+        listed = http_listing.names_in_indexes(
+            partner._session, lambda path: f"{web.url}/files/{path}", FilePattern("flights-{date}T*.csv"), DAYS
+        )
+        assert list(listed) == [name for name in files if "2013-03-08" in name or "2013-03-09" in name]
 
     def test_the_size_of_an_index_page_is_limited(self, web, partner, monkeypatch):
         monkeypatch.setattr(http_listing, "MAX_INDEX_BYTES", 100)

@@ -37,13 +37,13 @@ def names(partner: HttpPartner) -> list[str]:
 class TestFetch:
     def test_a_file_of_the_example_server_is_fetched(self, tmp_path):
         with PartnerServer(tmp_path) as server, partner_of(server.url) as partner:
-            server.put("a b#1?%2F.csv", CONTENT)
-            (file,) = partner.list(FilePattern("{date}"), [])
+            server.put("2013-03-08 b#1?%2F.csv", CONTENT)
+            (file,) = partner.list(FilePattern("{date}*"), [date(2013, 3, 8)])
             into = io.BytesIO()
             download = partner.fetch(file.name, into)
         assert into.getvalue() == CONTENT
         assert (download.size, download.sha256) == (len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
-        assert (file.name, file.size, file.etag) == ("a b#1?%2F.csv", len(CONTENT), f'"{download.etag}"')
+        assert (file.name, file.size, file.etag) == ("2013-03-08 b#1?%2F.csv", len(CONTENT), f'"{download.etag}"')
 
     def test_an_empty_file_is_fetched(self, web, partner):
         web.on(PATH, Reply())

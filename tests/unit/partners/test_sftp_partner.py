@@ -14,6 +14,7 @@ from pathlib import Path
 
 import asyncssh
 import pytest
+from paramiko import SFTPClient
 
 from slackwater.errors import DefinitionError, FileTooLarge, FileVanished, OutboundRefused, PartnerError
 from slackwater.receiver.partners import sftp_session
@@ -209,6 +210,29 @@ class TestList:
         assert names(open_partner(), "x-{date}.csv") == [NAME]
         assert server.logins == 2
         assert len(open_partner.slept) == 1
+
+    def test_a_folder_is_never_in_memory_as_a_whole(self, folder, open_partner, monkeypatch):
+        monkeypatch.setattr(SFTPClient, "listdir_attr", lambda *_: pytest.fail("it reads all entries into memory"))
+        expected = []
+        for number in range(300):
+            expected += [f"2013-03-08/x{number}", f"2013-03-08/below{number % 3}/x{number}"]
+            put(folder / expected[-1])
+            put(folder / expected[-2])
+            put(folder / f"2013-03-08/y{number}")
+        partner = open_partner()
+        assert names(partner, "{date}/x*") + names(partner, "{date}/*/x*") == [
+            *sorted(name for name in expected if "below" not in name),
+            *sorted(name for name in expected if "below" in name),
+        ]
+
+    def test_a_connection_that_breaks_within_a_folder_does_not_end_its_listing(self, folder, server, open_partner):
+        expected = sorted(f"2013-03-08-{number}" for number in range(300))
+        for name in expected:
+            put(folder / name)
+        last = list(os.scandir(folder))[-1].name
+        on_first_request(server, "entry", last.encode(), server.cut)
+        assert names(open_partner(), "{date}-*") == expected
+        assert server.logins == 2
 
     def test_a_link_out_of_the_folder_is_not_listed(self, folder, open_partner, tmp_path):
         put(tmp_path / "private" / "2013-03-08.csv")

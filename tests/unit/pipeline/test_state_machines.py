@@ -10,11 +10,14 @@ from typing import Any
 
 import jsonata
 import pytest
+from annotated_types import Le
 
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.compile import compile_machine
+from slackwater.pipeline.definition import Late
 from slackwater.pipeline.retries import EXECUTION, LAMBDA, RETRIES, SPARK_JOB, Machine, with_retries
 from slackwater.project import load_project
+from tests.execution_events import HISTORY_LIMIT, most_events, state_events
 
 pytestmark = pytest.mark.unit
 
@@ -96,7 +99,7 @@ def test_only_temporary_errors_are_retried(name):
         error for _, task in tasks_of(COMPILED[name]) for retrier in task["Retry"] for error in retrier["ErrorEquals"]
     }
     own = {error for error in retried if "." not in error}
-    assert own == {"Throttled", "DayChanged"} | ({"ObjectMissing"} if name == "monitor_days" else set())
+    assert own == {"Throttled", "DayChanged"} | ({"CloudError"} if name == "monitor_days" else set())
     assert not {error for error in retried if error.startswith("States.")}
 
 
@@ -145,6 +148,56 @@ def test_machines_end_in_a_succeed_state_a_fail_state_or_a_task(name):
         state["Type"] for state in COMPILED[name]["States"].values() if "Next" not in state and "Default" not in state
     }
     assert ends <= {"Succeed", "Fail", "Task"}
+
+
+def test_a_monitoring_of_the_largest_window_fits_into_the_history_with_all_of_its_retries():
+    (limit,) = [item.le for item in Late.model_fields["window_days"].metadata if isinstance(item, Le)]
+    assert 1 + most_events(COMPILED["monitor_days"], items=limit) < HISTORY_LIMIT
+
+
+class Waiting:
+    """An execution of a pipeline's machine whose day is run by other executions until it gives up."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.waits: list[int] = []
+        self.events = 1
+        execution = {"Input": {"date": "2013-03-08"}, "Id": "e", "Name": "n"}
+        context = {"Execution": execution, "StateMachine": {"Name": "m"}}
+        result = {"Payload": {"action": "wait", "run": None, "publication": None}}
+        entered: Any = execution["Input"]
+        variables: dict[str, Any] = {}
+        state = machine["States"][machine["StartAt"]]
+        while state["Type"] != "Fail":
+            self.events += state_events(state)
+            assert self.events < HISTORY_LIMIT
+            states = {"input": entered, "context": context, "result": result}
+            if state["Type"] == "Wait":
+                self.waits.append(evaluated(state["Seconds"], states, variables))
+            choices = state.get("Choices", [])
+            following = [choice for choice in choices if evaluated(choice["Condition"], states, variables)]
+            assigned = evaluated(state.get("Assign", {}), states, variables)
+            entered = evaluated(state.get("Output", entered), states, variables)
+            variables |= assigned
+            state = machine["States"][following[0]["Next"] if following else state["Next"]]
+        self.error = state["Error"]
+        self.cause = evaluated(state["Cause"], {"input": entered, "context": context}, variables)
+
+
+def test_waiting_for_another_execution_ends_with_a_clear_error_long_before_the_history_is_full():
+    waiting = Waiting(COMPILED["pipeline-daily_delays"])
+    assert (waiting.error, waiting.cause) == (
+        "RunFailed",
+        "other executions have been running 2013-03-08 for 12 hours: stop the one that is stuck (Step Functions, "
+        "state machine m), then run the day again",
+    )
+    assert waiting.events < HISTORY_LIMIT / 2, "the run of the day follows in the same history"
+
+
+def test_the_waits_for_another_execution_double_from_5_seconds_to_5_minutes_for_half_a_day():
+    waits = Waiting(COMPILED["pipeline-daily_delays"]).waits
+    assert waits[:8] == [5, 10, 20, 40, 80, 160, 300, 300]
+    assert set(waits[6:]) == {300}
+    assert 12 * 3600 <= sum(waits) < 12 * 3600 + 300
 
 
 def test_retries_are_added_inside_map_and_parallel_states_after_a_task_s_own():

@@ -1,7 +1,8 @@
 """Pulls that fail at any of their writes, or run concurrently with each other, one call at a time.
 
+The definition of the source may change between any two of them, and two concurrent ones may have different definitions.
 The objects of each file's version exist at all times. After a last pull without failures, each file's current content
-is in the partitions exactly once, and nothing else is.
+is in the partitions exactly once, as the last definition reads it, and nothing else is.
 """
 
 from __future__ import annotations
@@ -17,20 +18,25 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.pull.fetch import LEASE
+from slackwater.receiver.pull.file_cache import Content
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_interleaving import take_turns
+from tests.fakes_receiver import a_source
 from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row
 
 pytestmark = pytest.mark.unit
 
-OLD = csv_of(row("a"), row("b", "2013-03-11T13:00:00Z"))
-NEW = csv_of(row("a"), row("c", "2013-03-11T14:00:00Z"), "bad\n")
-OTHER = csv_of(row("d", "2013-03-11T13:00:00Z"))
+# Timestamps without an offset, so each definition reads them into other partitions.
+DEFINITIONS = [a_source(timestamp={"field": "at", "timezone": name}) for name in ("UTC", "Asia/Tokyo")]
+OLD = csv_of(row("a", "2013-03-11T12:00:00"), row("b", "2013-03-11T13:00:00"))
+NEW = csv_of(row("a", "2013-03-11T12:00:00"), row("c", "2013-03-11T14:00:00"), "bad\n")
+OTHER = csv_of(row("d", "2013-03-11T13:00:00"))
 IDS = {OLD: ["a", "b"], NEW: ["a", "c"], OTHER: ["d"], csv_of(): []}
 """Contents, and the ids of their valid rows."""
 
 Files = Mapping[str, bytes]
 _FILES = st.dictionaries(st.sampled_from([FIRST, SECOND, THIRD]), st.sampled_from(list(IDS)))
+_DEFINITION = st.sampled_from(range(len(DEFINITIONS)))
 _FAULT = st.builds(WriteFault, st.integers(1, 14), st.sampled_from(FAULT_TYPES))
 _ORDER = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 20)), max_size=16)
 """The processes that make the next calls, and the number of calls."""
@@ -44,30 +50,44 @@ def pull(setup: Setup, files: Files, fault: WriteFault | None = None) -> None:
 
 
 def assert_versions_are_complete(setup: Setup) -> None:
-    """All objects of each file's version exist."""
-    for entry in setup.cache.entries("things"):
-        if entry.version:
-            assert set(entry.version.object_uris("raw", "things")) <= setup.store.objects.keys(), entry.path
+    """All objects of each committed version exist, and the number of files of each content is right."""
+    files = Counter(entry.content for entry in setup.cache.all("things") if entry.content)
+    for content in setup.cache.saved_contents.values():
+        assert content.files == files[content.id]
+        assert set(committed_uris(content)) <= setup.store.objects.keys(), content.paths
+
+
+def committed_uris(content: Content) -> Sequence[str]:
+    return list(content.object_uris(content.committed, "raw")) if content.committed else []
 
 
 def assert_last_pull_finishes(setup: Setup, *, without_waiting: bool = False) -> None:
     """A pull without faults leaves each file's content once, and nothing else; then no work is left.
 
-    Without waiting, leases have not expired, and a second pull may be needed after another file's cleanup.
+    Without waiting, leases and the delays before retries have not ended, and a second pull may be needed after the
+    cleanup of another file.
     """
     if not without_waiting:
-        setup.clock.pass_by(seconds=LEASE.total_seconds())
+        setup.clock.pass_by(days=2)
     for _ in range(1 + without_waiting):
         setup.pull()
-    entries = setup.cache.entries("things")
-    expected = {path: hashlib.sha256(content).hexdigest() for path, content in setup.partner.files.items()}
-    assert {entry.path: entry.version.content_sha256 for entry in entries if entry.path in expected} == expected
-    current_entries = {entry.version.content_sha256: entry for entry in entries if entry.version}
+    entries = setup.cache.all("things")
+    digests = {path: hashlib.sha256(content).hexdigest()[:32] for path, content in setup.partner.files.items()}
+    expected = {path: (digest, setup.source.reading_digest) for path, digest in digests.items()}
+    contents = setup.cache.saved_contents
+    read = {
+        entry.path: (entry.content, contents["things", entry.content].committed.definition)
+        for entry in entries
+        if entry.content
+    }
+    assert {path: read[path] for path in expected} == expected
+    current_entries = {entry.content: entry for entry in entries if entry.content}
     # The rows of removed files stay, with the content that was stored last.
-    contents = [setup.store.get(entry.landing_uri) for entry in current_entries.values()]
-    assert Counter(stored_ids(setup)) == Counter(name for content in contents for name in IDS[content])
-    objects = {uri for entry in current_entries.values() for uri in entry.version.object_uris("raw", "things")}
-    assert set(setup.store.uris("/raw/source=")) == objects
+    bodies = [setup.store.get(entry.landing_uri) for entry in current_entries.values()]
+    assert Counter(stored_ids(setup)) == Counter(name for body in bodies for name in IDS[body])
+    contents = contents.values()
+    assert set(setup.store.uris("/raw/source=")) == {uri for content in contents for uri in committed_uris(content)}
+    assert all((content.writers, content.garbage, content.deleting) == ((), (), None) for content in contents)
     assert all((entry.writing, entry.superseded, entry.lease) == (None, (), None) for entry in entries)
     assert list(setup.plan().items) == []
 
@@ -82,6 +102,7 @@ SCENARIOS = {
     "changes": ({FIRST: OLD}, {FIRST: NEW}),
     "is renamed": ({FIRST: OLD}, {FIRST: NEW, SECOND: OLD}),
     "differs from its duplicate": ({FIRST: OLD, SECOND: OLD}, {FIRST: NEW, SECOND: OLD}),
+    "is read with a corrected definition": ({FIRST: OLD, SECOND: OLD}, {FIRST: OLD, SECOND: OLD}),
     "changes together with its duplicate": ({FIRST: OLD, SECOND: OLD}, {FIRST: NEW, SECOND: NEW}),
 }
 
@@ -91,8 +112,9 @@ SCENARIOS = {
 def test_a_fault_at_any_write_is_repaired_while_a_file(scenario, fault_type):
     before, after = SCENARIOS[scenario]
     for write in range(1, 30):
-        setup = Setup()
+        setup = Setup(source=DEFINITIONS[0])
         pull(setup, before)
+        setup.source = DEFINITIONS[scenario == "is read with a corrected definition"]
         process = Process(WriteFault(write, fault_type), meanwhile=setup.pull)
         setup.partner.files = dict(after)
         setup.pull(using=process.using)
@@ -104,14 +126,19 @@ def test_a_fault_at_any_write_is_repaired_while_a_file(scenario, fault_type):
 
 
 @settings(deadline=None, max_examples=60)
-@given(days=st.lists(st.tuples(_FILES, _FAULT | st.none(), st.booleans()), min_size=1, max_size=5))
+@given(days=st.lists(st.tuples(_FILES, _FAULT | st.none(), st.booleans(), _DEFINITION), min_size=1, max_size=5))
 @example(
-    days=[({FIRST: OLD}, None, True), ({FIRST: NEW}, WriteFault(7, "ends after"), True), ({FIRST: OLD}, None, True)]
+    days=[
+        ({FIRST: OLD}, None, True, 0),
+        ({FIRST: NEW}, WriteFault(7, "ends after"), True, 0),
+        ({FIRST: OLD}, None, True, 0),
+    ]
 )
-@example(days=[({FIRST: OLD}, WriteFault(6, "ends after"), True), ({}, None, True)])
+@example(days=[({FIRST: OLD}, WriteFault(6, "ends after"), True, 0), ({}, None, True, 0)])
 def test_the_last_pull_leaves_each_content_once_after_any_faults(days):
-    setup = Setup()
-    for files, fault, leases_end in days:
+    setup = Setup(source=DEFINITIONS[0])
+    for files, fault, leases_end, definition in days:
+        setup.source = DEFINITIONS[definition]
         pull(setup, files, fault)
         if leases_end:
             setup.clock.pass_by(seconds=LEASE.total_seconds())
@@ -123,14 +150,17 @@ def turns(order: Sequence[tuple[int, int]]) -> list[int]:
 
 
 @settings(deadline=None, max_examples=60)
-@given(before=_FILES, after=_FILES, order=_ORDER)
-@example(before={FIRST: OLD}, after={FIRST: NEW, SECOND: OLD}, order=[(0, 1), (1, 1)] * 60)
-@example(before={FIRST: OLD, SECOND: OLD}, after={FIRST: NEW, SECOND: NEW}, order=[(0, 1), (1, 1)] * 60)
-def test_two_concurrent_pulls_may_interleave_in_any_order(before, after, order):
-    setup = Setup()
+@given(before=_FILES, after=_FILES, order=_ORDER, definitions=st.tuples(_DEFINITION, _DEFINITION, _DEFINITION))
+@example({FIRST: OLD}, {FIRST: NEW, SECOND: OLD}, [(0, 1), (1, 1)] * 60, (0, 0, 0))
+@example({FIRST: OLD, SECOND: OLD}, {FIRST: NEW, SECOND: NEW}, [(0, 1), (1, 1)] * 60, (0, 0, 0))
+@example({FIRST: OLD, SECOND: OLD}, {FIRST: OLD, SECOND: OLD}, [(0, 1), (1, 1)] * 60, (0, 1, 0))
+def test_two_concurrent_pulls_may_interleave_in_any_order(before, after, order, definitions):
+    first, second, last = (DEFINITIONS[number] for number in definitions)
+    setup = Setup(source=first)
     pull(setup, before)
     setup.partner.files = dict(after)
-    works = [lambda using: setup.pull(using=using)] * 2
+    works = [lambda using, source=source: setup.pull(using=using, source=source) for source in (first, second)]
+    setup.source = last
     take_turns(works, turns(order), after_each=lambda: assert_versions_are_complete(setup))
     assert_last_pull_finishes(setup)
 
@@ -159,7 +189,7 @@ def test_two_concurrent_pulls_may_interleave_in_any_order(before, after, order):
 )
 def test_files_of_one_pull_may_be_stored_concurrently_in_any_order(before, after, order):
     """The state machine runs one function per file, several of them at the same time."""
-    setup = Setup()
+    setup = Setup(source=DEFINITIONS[0])
     pull(setup, before)
     setup.partner.files = dict(after)
     works = [lambda using, item=item: setup.fetch(item, using) for item in setup.plan().items]

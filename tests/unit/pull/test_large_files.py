@@ -66,3 +66,9 @@ def test_a_failed_job_raises_its_reason():
 def test_a_job_without_result_or_reason_is_an_error():
     with pytest.raises(CloudError, match=f"left neither a result nor a reason at {ANSWER}: read the job's logs"):
         job_result(MemoryStore(), ANSWER)
+
+
+def test_a_file_whose_function_was_killed_twice_is_fetched_by_a_job():
+    expect_function_size(item(1).model_copy(update={"killed_attempts": 1}), max_bytes=9)
+    with pytest.raises(FileTooLarge, match="its function was killed 2 times"):
+        expect_function_size(item(1).model_copy(update={"killed_attempts": 2}), max_bytes=9)

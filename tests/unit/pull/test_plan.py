@@ -9,24 +9,33 @@ import pytest
 
 from slackwater.errors import DefinitionError, InputError, PartnerError
 from slackwater.receiver.partners.partner import ListedFile, bucket_folder, listed_file
-from slackwater.receiver.pull.file_cache import FileDecision, FileEntry, FileState, FileVersion, Lease
+from slackwater.receiver.pull.file_cache import (
+    Content,
+    ContentVersion,
+    FileDecision,
+    FileEntry,
+    FileState,
+    Lease,
+    retry_delay,
+)
 from slackwater.receiver.pull.plan import (
     MAX_ITEMS,
+    MAX_RETRIES,
     lookback_dates,
     plan_pull,
     read_item,
     work_list_uri,
     write_plan,
 )
-from slackwater.sources.partitions import Partition
 from tests.fakes_receiver import RECEIVED, MemoryFileCache, MemoryPartner, MemoryStore, a_source
+from tests.pulling import Setup, csv_of, row
 
 pytestmark = pytest.mark.unit
 
 SOURCE = a_source()
 TODAY = date(2013, 3, 12)
 BEFORE, FIRST, SECOND, THIRD = (f"things-2013-03-{day}.csv" for day in ("09", "10", "11", "12"))
-VERSION = FileVersion(content_sha256="ab" * 32, partitions=(Partition("2013-03-10", "05"),))
+CONTENT = "ab" * 16
 
 
 def pulled_source(**changes: object):
@@ -36,8 +45,12 @@ def pulled_source(**changes: object):
 
 
 def stored(path: str = FIRST, **changes: object) -> FileEntry:
-    entry = FileEntry(source="things", path=path, state=FileState.STORED, size=3, etag="e", version=VERSION)
-    return entry.model_copy(update=changes)
+    dated = path if "-0.csv" not in path else path[:17] + "-*.csv"
+    entry = FileEntry(
+        source="things", path=path, dated_pattern=dated, state=FileState.STORED, size=3, etag="e", content=CONTENT
+    )
+    entry = entry.model_copy(update=changes)
+    return entry.model_copy(update={"due": entry.due or RECEIVED}) if entry.is_unfinished else entry
 
 
 class Listing(MemoryPartner):
@@ -53,10 +66,15 @@ class Listing(MemoryPartner):
         return self.listing
 
 
-def plan(*listing: ListedFile | str, known: tuple[FileEntry, ...] = (), as_of: date = TODAY, source=SOURCE):
+def plan(
+    *listing: ListedFile | str, known: tuple[FileEntry, ...] = (), as_of: date = TODAY, source=SOURCE, definition=""
+):
     cache = MemoryFileCache()
-    for entry in known:
-        cache.save(entry)
+    version = ContentVersion(definition=definition or source.reading_digest, partitions=())
+    content = Content(
+        source="things", id=CONTENT, received_at=RECEIVED, files=1, current=version.id, versions=(version,)
+    )
+    cache.save(content, *known)
     return plan_pull(source, as_of=as_of, partner=Listing(*listing), cache=cache, now=RECEIVED)
 
 
@@ -133,7 +151,7 @@ class TestDecisions:
         assert (decisions(result), result.listed, result.unchanged, result.removed) == ({}, 1, 1, 1)
 
     def test_files_that_were_never_stored_are_not_removed(self):
-        result = plan(known=(stored(FIRST, state=FileState.FAILED, version=None),))
+        result = plan(known=(stored(FIRST, state=FileState.VANISHED, content=None),))
         assert (decisions(result), result.removed) == ({}, 0)
 
     def test_a_file_of_another_pull_is_busy_until_the_lease_expires(self):
@@ -145,7 +163,7 @@ class TestDecisions:
         }
 
     @pytest.mark.parametrize(
-        "unfinished", [{"writing": VERSION}, {"superseded": (VERSION,)}], ids=["half written", "superseded"]
+        "unfinished", [{"writing": CONTENT}, {"superseded": (CONTENT,)}], ids=["half written", "superseded"]
     )
     def test_files_after_a_crash_are_repaired_even_outside_the_window_or_when_they_are_removed(self, unfinished):
         result = plan(known=(stored(BEFORE, **unfinished), stored(FIRST, **unfinished)))
@@ -155,8 +173,8 @@ class TestDecisions:
     def test_failed_and_vanished_files_are_tried_again(self):
         entries = (
             stored(FIRST, state=FileState.FAILED),
-            stored(SECOND, state=FileState.FAILED, version=None),
-            stored(THIRD, state=FileState.VANISHED, version=None),
+            stored(SECOND, state=FileState.FAILED, content=None),
+            stored(THIRD, state=FileState.VANISHED, content=None),
         )
         assert decisions(plan(FIRST, SECOND, THIRD, known=entries)) == {
             FIRST: FileDecision.CHANGED,
@@ -184,18 +202,134 @@ class TestMaxItems:
         result = plan(*self.DAY, "things-2013-03-12-0.csv", known=known, source=source)
         assert (list(decisions(result)), result.left) == (["things-2013-03-12-0.csv"], 0)
 
-    def test_repairs_come_first(self):
+    def test_new_files_come_first_and_repairs_are_not_left(self):
         source, _ = pulled_source(files="things-{date}-*.csv")
         later, removed = "things-2013-03-12-0.csv", "things-2013-01-01-0.csv"
-        known = (stored(later, writing=VERSION), stored(removed, superseded=(VERSION,)))
+        known = (stored(later, writing=CONTENT), stored(removed, superseded=(CONTENT,)))
         result = plan(*self.DAY, later, known=known, source=source)
-        assert [item.path for item in result.items] == [later, removed, *self.DAY[:-2]]
-        assert [item.decision for item in result.items[:3]] == [
-            FileDecision.REPAIR,
-            FileDecision.REPAIR,
+        assert [item.path for item in result.items] == [*self.DAY[:-2], later, removed]
+        assert [item.decision for item in result.items[-3:]] == [
             FileDecision.NEW,
+            FileDecision.REPAIR,
+            FileDecision.REPAIR,
         ]
         assert result.left == 2
+
+    def test_a_thousand_failing_files_do_not_keep_newer_files_waiting(self):
+        source, _ = pulled_source(files="things-{date}-*.csv")
+        failing = tuple(stored(name, state=FileState.FAILED, content=None) for name in self.DAY)
+        newer = [f"things-2013-03-12-{number:04}.csv" for number in range(MAX_ITEMS)]
+        result = plan(*self.DAY, *newer, known=failing, source=source)
+        assert [item.path for item in result.items[:-MAX_RETRIES]] == newer[:-MAX_RETRIES]
+        assert {item.path for item in result.items[-MAX_RETRIES:]} < set(self.DAY)
+        assert len(result.items) == MAX_ITEMS
+
+    def test_retries_take_the_room_that_new_files_leave(self):
+        source, _ = pulled_source(files="things-{date}-*.csv")
+        failing = tuple(stored(name, state=FileState.FAILED, content=None) for name in self.DAY)
+        result = plan(*self.DAY, known=failing, source=source)
+        assert (len(result.items), result.left) == (MAX_ITEMS, 0)
+
+
+class TestRetries:
+    """A file that could not be taken is planned again, with a growing delay, until it is taken or given up."""
+
+    FAILED = stored(FIRST, state=FileState.FAILED, content=None, attempts=3, attempted=ListedFile(name=FIRST, size=3))
+    LATER = RECEIVED + timedelta(hours=1)
+
+    def test_delays_grow_up_to_a_day(self):
+        minutes = [retry_delay(attempts) / timedelta(minutes=1) for attempts in (1, 2, 3, 4, 8, 9, 10, 10_000)]
+        assert minutes == [0, 15, 30, 60, 960, 1440, 1440, 1440]
+
+    def test_a_file_waits_until_its_next_attempt_is_due(self):
+        waiting = self.FAILED.model_copy(update={"due": self.LATER})
+        result = plan(ListedFile(name=FIRST, size=3), known=(waiting,))
+        assert (decisions(result), result.waiting) == ({}, 1)
+        assert decisions(plan(ListedFile(name=FIRST, size=3), known=(self.FAILED,))) == {FIRST: FileDecision.NEW}
+
+    def test_a_file_that_the_partner_has_delivered_again_does_not_wait(self):
+        waiting = self.FAILED.model_copy(update={"due": self.LATER})
+        assert decisions(plan(ListedFile(name=FIRST, size=4), known=(waiting,))) == {FIRST: FileDecision.NEW}
+
+    def test_a_failed_file_is_planned_after_it_has_left_the_window_and_the_listing(self):
+        entry = stored(BEFORE, state=FileState.FAILED, content=None)
+        (item,) = plan(known=(entry,)).items
+        assert (item.path, item.decision, item.listed) == (BEFORE, FileDecision.NEW, None)
+
+    def test_a_vanished_file_that_stays_listed_waits_too(self):
+        entry = stored(FIRST, state=FileState.VANISHED, content=None, attempts=2, due=self.LATER)
+        entry = entry.model_copy(update={"attempted": ListedFile(name=FIRST, size=3, etag="e")})
+        assert plan(FIRST, known=(entry,)).waiting == 1
+
+    def test_a_file_that_a_person_has_given_up_is_fetched_only_when_the_partner_changes_it(self):
+        entry = stored(
+            FIRST, state=FileState.GIVEN_UP, content=None, attempted=ListedFile(name=FIRST, size=3, etag="e")
+        )
+        assert decisions(plan(FIRST, known=(entry,))) == {}
+        assert decisions(plan(ListedFile(name=FIRST, size=9), known=(entry,))) == {FIRST: FileDecision.NEW}
+
+    def test_a_file_whose_function_was_killed_waits_longer_each_time(self):
+        """The attempt is counted before it begins, because a killed process counts nothing."""
+        setup = Setup({FIRST: csv_of(row("a"))})
+        delays = []
+        for _ in range(4):
+            items = setup.plan().items
+            while not items:
+                setup.clock.pass_by(minutes=1)
+                items = setup.plan().items
+            started = setup.clock()
+            with pytest.raises(SystemExit):
+                setup.fetch(items[0], using=lambda port: KilledWriter() if isinstance(port, MemoryStore) else port)
+            entry = setup.entry(FIRST)
+            assert items[0].killed_attempts == len(delays)
+            delays.append(entry.due - entry.lease.until)
+            assert entry.not_taken_since == RECEIVED <= started
+        assert delays == [retry_delay(attempts) for attempts in (1, 2, 3, 4)]
+
+    def test_a_changed_file_whose_function_was_killed_is_not_taken(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        setup.pull()
+        setup.partner.files[FIRST] = csv_of(row("b"))
+        with pytest.raises(SystemExit):
+            setup.fetch(
+                setup.plan().items[0], using=lambda port: KilledWriter() if isinstance(port, MemoryStore) else port
+            )
+        assert setup.plan().oldest_not_taken == RECEIVED
+        assert [file.is_taken for file in setup.cache.files_of_date("things", FIRST)] == [False]
+
+    def test_the_age_of_a_failure_does_not_count_from_before_the_file_vanished(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        (item,) = setup.plan().items
+        setup.partner.files = {}
+        assert setup.fetch(item).state == "vanished"
+        setup.clock.pass_by(days=3)
+        setup.partner.files, setup.partner.broken = {FIRST: csv_of(row("b"))}, {FIRST}
+        assert setup.pull() == {FIRST: "failed"}
+        assert setup.plan().oldest_not_taken == setup.clock()
+
+    def test_the_oldest_file_that_is_not_taken_is_reported(self):
+        assert plan(FIRST).oldest_not_taken is None
+        entries = [
+            stored(path, state=FileState.FAILED, content=None, not_taken_since=RECEIVED - timedelta(days=days))
+            for path, days in ((BEFORE, 40), (FIRST, 2))
+        ]
+        assert plan(known=tuple(entries)).oldest_not_taken == RECEIVED - timedelta(days=40)
+
+
+class KilledWriter:
+    """A store whose process is killed at its first call."""
+
+    def __getattr__(self, name: str):
+        raise SystemExit(name)
+
+
+class TestCorrectedDefinition:
+    def test_files_that_were_read_with_another_definition_are_changed(self):
+        result = plan(FIRST, known=(stored(FIRST),), definition="0" * 12)
+        assert decisions(result) == {FIRST: FileDecision.CHANGED}
+
+    def test_files_outside_the_window_stay_as_they_were_read(self):
+        assert decisions(plan(BEFORE, known=(stored(BEFORE),), definition="0" * 12)) == {}
 
 
 AT = datetime(2013, 3, 10, tzinfo=UTC)
@@ -234,15 +368,17 @@ def test_a_file_has_changed_if_its_listing_differs(entry, listed, same):
 class TestWorkList:
     def test_the_work_list_is_stored_and_read_by_index(self):
         store, uri = MemoryStore(), work_list_uri("exchange", "things", "c-1")
-        result = plan(FIRST, ListedFile(name=THIRD, size=5, modified=AT), known=(stored(SECOND, writing=VERSION),))
+        result = plan(FIRST, ListedFile(name=THIRD, size=5, modified=AT), known=(stored(SECOND, writing=CONTENT),))
         answer = write_plan(result, store=store, uri=uri)
         assert answer.model_dump() == {
             "files": 3,
             "listed": 2,
             "unchanged": 0,
             "busy": 0,
+            "waiting": 0,
             "removed": 1,
             "left": 0,
+            "oldest_not_taken": None,
             "work": "s3://exchange/pulls/things/c-1.json",
         }
         assert [read_item(store, uri, index) for index in range(3)] == list(result.items)

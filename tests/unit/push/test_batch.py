@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.rejections import NOT_UTF8, Rejection, RejectionRule
-from slackwater.receiver.push.batch import BatchTooLarge, Limits, UnreadableBody, UnsupportedMedia, decode
+from slackwater.receiver.push.batch import BatchTooLarge, Limits, UnreadableBody, UnsupportedMedia, decode, identify
+from tests.pushing import pushed_body
 
 pytestmark = pytest.mark.unit
 
@@ -29,7 +30,7 @@ PACK = {"gzip": gzipped, "zstd": zstd}
 
 
 def read(body: bytes, content_type: str | None = NDJSON, encoding: str | None = None, **limits: int):
-    return decode(body, content_type=content_type, content_encoding=encoding, limits=Limits(**limits))
+    return decode(identify(pushed_body(body, content_type, encoding), Limits(**limits)), limits=Limits(**limits))
 
 
 @pytest.mark.parametrize(

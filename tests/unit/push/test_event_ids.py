@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.parsing.rejections import RejectionRule
-from slackwater.receiver.push.receive import receipt_uri
+from slackwater.receiver.push.batch import BatchTooLarge
+from slackwater.receiver.push.receive import Receipt, receipt_uri
 from slackwater.sources.event_schema import raw_schema
 from tests.fakes_receiver import (
     RECEIVED,
     Crash,
     a_source,
 )
-from tests.pushing import Setup, event
+from tests.pushing import Setup, event, pushed_body
 
 pytestmark = pytest.mark.unit
 
@@ -126,9 +127,8 @@ class TestJoinedBatches:
 
     def test_rejected_events_do_not_change_the_generated_ids_of_the_others(self):
         setup = Setup(a_source(push={"buffer": "queue"}))
-        sent = [event(), 7, event(), event(), event()]
-        for rejected, accepted in (((), "0234"), ({1}, "0234"), ({0, 3}, "24"), ({1, 2}, "034")):
-            batch = setup.check(*sent, received_at=RECEIVED, rejected=rejected).events
+        for accepted in ("0234", "24", "034", "01234"):
+            batch = setup.checked_events(*(event() if str(index) in accepted else 7 for index in range(5)))
             setup.store.objects.clear()
             assert setup.write_events([batch]) == len(accepted)
             assert [row["_event_id"].rpartition("-")[2] for row in setup.rows()] == list(accepted)
@@ -151,25 +151,19 @@ class TestReceipts:
         event("2013"),
     ]
 
-    def test_a_batch_that_does_not_depend_on_the_time_has_no_receipt(self):
-        setup = Setup()
-        setup.push([event()])
-        assert setup.store.uris("/receipts/") == []
-
-    def test_a_rejected_event_or_an_age_limit_writes_a_receipt(self):
-        for setup, body in ((Setup(), b"7\n8"), (Setup(self.SOURCE), json.dumps(event()).encode())):
+    def test_every_batch_has_a_receipt_with_its_time_and_its_definition(self):
+        for setup, body in ((Setup(), b"7\n8"), (Setup(self.SOURCE), json.dumps(event()).encode()), (Setup(), b"[]")):
             batch_id = setup.push(body).batch_id
             uri = receipt_uri("raw", "things", batch_id)
             assert uri == f"s3://raw/receipts/source=things/{batch_id}.json"
-            assert json.loads(setup.store.get(uri)) == {"received_at": "2013-03-12T09:30:00Z"}
+            receipt = Receipt.model_validate_json(setup.store.get(uri))
+            assert (receipt.received_at, receipt.definition) == (RECEIVED, setup.source)
 
-    def test_a_second_receipt_does_not_replace_the_first(self):
-        receiver = Setup().receiver
-        first = RECEIVED + timedelta(microseconds=1)
-        for now in (first, RECEIVED, RECEIVED + timedelta(days=9)):
-            assert receiver.first_received("things", "batch", now) == first
-        assert receiver.first_received("things", "other", RECEIVED) == RECEIVED
-        assert receiver.first_received("others", "batch", RECEIVED) == RECEIVED
+    def test_a_refused_body_has_no_receipt(self):
+        setup = Setup(a_source(push={"max_events": 1}))
+        with pytest.raises(BatchTooLarge):
+            setup.push([event(), event(id="b")])
+        assert setup.store.objects == {}
 
     @pytest.mark.parametrize("writes", range(5))
     def test_a_retry_makes_the_same_decisions_as_the_first_attempt(self, writes):
@@ -204,14 +198,17 @@ class TestReceipts:
         (uri,) = setup.store.uris("/sideline/")
         assert "/date=2013-03-12/" in uri
 
-    def test_checking_with_a_known_time_of_receipt_writes_nothing(self):
+    def test_checking_by_a_receipt_writes_nothing(self):
         setup = Setup(self.SOURCE)
         early = RECEIVED - timedelta(days=20)
-        received = setup.check(event("2013-02-20T00:00:00Z"), event(), received_at=early)
-        assert (received.events.received_at, received.events.table.num_rows) == (early, 1)
-        assert [record.rule for record in received.rejects] == [RejectionRule.IN_THE_FUTURE]
+        body = pushed_body("\n".join(map(json.dumps, [event("2013-02-20T00:00:00Z"), event()])).encode())
+        setup.clock.time = early
+        receipt = setup.receiver.check(body, setup.source).receipt
+        setup.store.objects.clear()
+        setup.clock.time = RECEIVED
+        checked = setup.receiver.check_again(body, receipt)
+        assert (checked.events.received_at, checked.events.table.num_rows) == (early, 1)
+        assert [record.rule for record in checked.rejects] == [RejectionRule.IN_THE_FUTURE]
         assert setup.store.objects == {}
-        setup.receiver.raw_writer.write_rejects(
-            setup.source, received.rejects, received_at=early, batch_id=received.events.batch_id
-        )
+        setup.receiver.write_rejects(checked)
         assert setup.store.uris("/sideline/source=things/date=2013-02-20/")

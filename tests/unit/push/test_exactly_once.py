@@ -1,8 +1,8 @@
 """Exactly once: every event that is sent is read from one partition or among the rejected events, whatever happens.
 
 Processes end before or after any write, writes fail or their answer is lost, another process runs between two writes, a
-queue delivers twice, partners send again: later, joined with other events, in another format. The expected result is
-computed without the receiver.
+queue delivers twice, partners send again: later, joined with other events, in another format. The source's definition
+changes between any two of these steps, or between two writes. The expected result is computed without the receiver.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.receiver.push.queue import receive_buffered, store_messages
-from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.push.receive import Receipt, Receiver, receipt_uri
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.sources.definition import Source
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_receiver import RECEIVED, Clock, Crash, MemoryPartitions, MemoryStore, a_source
 from tests.pushing import pushed_body
 from tests.reading import EventKey, read_once, rejected_indexes
-from tests.sending import AGE, EVENT_TIMES, FUTURE, LIMITS, SOON, VALID, Event, expected_events, make_event
+from tests.sending import AGE, EVENT_TIMES, FUTURE, LIMITS, SOON, VALID, Event, make_event
 
 pytestmark = pytest.mark.unit
 
@@ -61,6 +62,20 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Definition:
+    """What may change in the definition of the source."""
+
+    limited: bool
+    buffer: str
+    utc_offset: float = 0
+    """Hours by which the source's time zone is ahead of UTC."""
+
+    def source(self, event_id: str | None) -> Source:
+        timestamp = {"field": "at", "timezone": _ZONES[self.utc_offset], **(LIMITS if self.limited else {})}
+        return a_source(event_id=event_id, timestamp=timestamp, push={"buffer": self.buffer}, pull=None)
+
+
+@dataclass(frozen=True)
 class Step:
     """One attempt, of a partner or of the queue."""
 
@@ -74,18 +89,22 @@ class Step:
     other: int
     """Index of the batch of a process that overtakes this one."""
     encoding: str | None = None
+    deploys: str = ""
+    """Whether the next definition is deployed `before` the attempt, or `meanwhile`: before its write with the fault."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The batches, the options of the source, and the attempts."""
+    """The batches, the definitions of the source, and the attempts."""
 
     event_id: str | None
-    limited: bool
-    buffer: str
+    definitions: Sequence[Definition]
+    """In the order in which they are deployed."""
     batches: Sequence[Batch]
     steps: Sequence[Step]
 
+
+_ZONES = {0: "UTC", 5.5: "Asia/Kolkata", -11: "Pacific/Pago_Pago"}
 
 _extra_fields = st.fixed_dictionaries(
     {}, optional={"size": st.floats(-1, 1), "new \u00e9": st.text(max_size=3), "day": st.none()}
@@ -95,7 +114,7 @@ _extra_fields = st.fixed_dictionaries(
 @st.composite
 def events(draw: st.DrawFn, number: int) -> Event:
     name, at = draw(st.sampled_from("abc")), draw(st.sampled_from(EVENT_TIMES))
-    offset, extra_fields = draw(st.sampled_from([0, 5.5, -11])), draw(_extra_fields)
+    offset, extra_fields = draw(st.sampled_from([0, 5.5, -11, None, None])), draw(_extra_fields)
     fault = draw(st.sampled_from([VALID] * 2 * len(_FAULTS) + _FAULTS))
     return make_event(number, name, at, offset=offset, fault=fault, **extra_fields)
 
@@ -118,7 +137,11 @@ def batches(draw: st.DrawFn, events: Sequence[Event]) -> Batch:
 @st.composite
 def plans(draw: st.DrawFn, buffer: str) -> Plan:
     """Return batches that share events only if the events have ids; without ids, only the body identifies a batch."""
-    event_id, limited = draw(st.sampled_from([None, "id"])), draw(st.booleans())
+    event_id = draw(st.sampled_from([None, "id"]))
+    definition = st.builds(Definition, st.booleans(), st.just(buffer), st.sampled_from([*_ZONES]))
+    definitions = draw(st.lists(definition, min_size=1, max_size=3))
+    if buffer == "queue" and draw(st.booleans()):  # the source begins to use the queue
+        definitions.insert(0, draw(st.builds(Definition, st.booleans(), st.just("none"), st.sampled_from([*_ZONES]))))
     pool = [draw(events(number)) for number in range(draw(st.integers(1, 8)))]
     numbers = st.integers(0, len(pool) - 1)
     if event_id:
@@ -131,9 +154,12 @@ def plans(draw: st.DrawFn, buffer: str) -> Plan:
     hours = st.sampled_from([0, 0.02, 11, 80])  # some attempts cross midnight, some the age limit of an event
     consumed = st.booleans() if buffer == "queue" else st.just(False)
     fault = st.builds(WriteFault, st.sampled_from([1, 1, 2, 2, 3, 4, 6]), st.sampled_from(FAULT_TYPES))
-    step = st.builds(Step, index, hours, consumed, fault | fault | st.none(), index, st.sampled_from([*_COMPRESS]))
+    deploys = st.sampled_from(["", "before", "meanwhile"])
+    step = st.builds(
+        Step, index, hours, consumed, fault | fault | st.none(), index, st.sampled_from([*_COMPRESS]), deploys
+    )
     steps = [draw(step) for _ in range(draw(st.integers(0, 6)))]
-    return Plan(event_id, limited, buffer, plan_batches, steps)
+    return Plan(event_id, definitions, plan_batches, steps)
 
 
 class Queue:
@@ -152,11 +178,21 @@ class World:
     """The stores that several processes of the receiver share, and their clock."""
 
     def __init__(self, plan: Plan) -> None:
-        timestamp = {"field": "at", **(LIMITS if plan.limited else {})}
-        self.source = a_source(event_id=plan.event_id, timestamp=timestamp, push={"buffer": plan.buffer}, pull=None)
-        self.plan, self.tried = plan, defaultdict[str, list[datetime]](list)
+        self.plan, self.deployed = plan, 0
+        self.tried = defaultdict[str, list[tuple[datetime, Definition]]](list)
         self.answered = set[str]()
         self.store, self.partitions, self.queue, self.clock = MemoryStore(), MemoryPartitions(), Queue(), Clock()
+
+    @property
+    def definition(self) -> Definition:
+        return self.plan.definitions[self.deployed]
+
+    @property
+    def source(self) -> Source:
+        return self.definition.source(self.plan.event_id)
+
+    def deploy(self) -> None:
+        self.deployed = min(self.deployed + 1, len(self.plan.definitions) - 1)
 
     def receiver(self, process: Process) -> Receiver:
         store, partitions = process.using(self.store), process.using(self.partitions)
@@ -165,10 +201,10 @@ class World:
     def send(self, batch: Batch, process: Process, encoding: str | None = None) -> None:
         """Send the batch once; after an answer its events are durable."""
         receive: Any = self.receiver(process).receive
-        if self.plan.buffer == "queue":
+        if self.definition.buffer == "queue":
             receiver, queue = self.receiver(process), process.using(self.queue)
             receive = partial(receive_buffered, receiver=receiver, queue=queue, correlation_id="c")
-        self.tried[batch.batch_id].append(self.clock())
+        self.tried[batch.batch_id].append((self.clock(), self.definition))
         body, content_type = _COMPRESS[encoding](batch.body), _TYPES[batch.format]
         try:
             result = receive(pushed_body(body, content_type, encoding), self.source)
@@ -176,7 +212,7 @@ class World:
             return
         self.answered.add(batch.batch_id)
         assert result.accepted + result.duplicates + len(result.rejected) == len(batch.events)
-        if self.plan.buffer == "none":
+        if all(definition.buffer == "none" for _, definition in self.tried[batch.batch_id]):
             assert self.expected([batch]).keys() <= self.read().keys()
 
     def consume(self, numbers: Sequence[int], process: Process) -> None:
@@ -188,14 +224,23 @@ class World:
 
     def run_step(self, step: Step) -> None:
         self.clock.pass_by(hours=step.hours)
+        if step.deploys == "before":
+            self.deploy()
+
+        def deploy() -> None:
+            if step.deploys == "meanwhile":
+                self.deploy()
+
         batch, other = self.plan.batches[step.number], self.plan.batches[step.other]
         if not step.consumed:
-            process = Process(step.fault, meanwhile=lambda: self.send(other, Process()))
+            process = Process(step.fault, meanwhile=lambda: (deploy(), self.send(other, Process())))
             self.send(batch, process, step.encoding)
             return
         self.send(batch, Process())
         waiting = sorted(self.queue.waiting)
-        self.consume(waiting, Process(step.fault, meanwhile=lambda: self.consume(waiting[step.other :], Process())))
+        self.consume(
+            waiting, Process(step.fault, meanwhile=lambda: (deploy(), self.consume(waiting[step.other :], Process())))
+        )
 
     def finish(self) -> None:
         """Send the batches without an answer again, and deliver the messages in the queue."""
@@ -225,15 +270,25 @@ class World:
     def read(self) -> dict[EventKey, int]:
         return read_once(self.store, self.source, key=self.plan.event_id or "count", value="count")
 
+    def received(self, batch: Batch) -> tuple[datetime, Definition]:
+        """Return the attempt by which the batch was received, as its receipt says; it must have been made."""
+        receipt = Receipt.model_validate_json(self.store.get(receipt_uri("raw", "things", batch.batch_id)))
+        for at, definition in self.tried[batch.batch_id]:
+            if (at, definition.source(self.plan.event_id)) == (receipt.received_at, receipt.definition):
+                return at, definition
+        raise AssertionError(f"no attempt has this receipt: {receipt}")
+
     def expected(self, pushed_batches: Sequence[Batch]) -> dict[EventKey, set[int]]:
         expected, rejected = defaultdict[EventKey, set[int]](set), rejected_indexes(self.store)
         for batch in pushed_batches:
-            tried, indexes = self.tried[batch.batch_id], rejected[batch.batch_id]
-            by_id, limited = self.plan.event_id is not None, self.plan.limited
-            for key, numbers in expected_events(
-                batch.events, limited=limited, received_at_candidates=tried, rejected=indexes, by_id=by_id
-            ).items():
-                expected[key] |= numbers
+            at, definition = self.received(batch)
+            for index, event in enumerate(batch.events):
+                partition = event.partition(
+                    at, limited=definition.limited, utc_offset=timedelta(hours=definition.utc_offset)
+                )
+                assert (index in rejected[batch.batch_id]) == (partition is None)
+                if partition:
+                    expected[partition, event.name if self.plan.event_id else event.number].add(event.number)
         return expected
 
 
@@ -260,7 +315,28 @@ def test_a_fault_at_any_write_loses_and_duplicates_no_event(fault_type, limited,
                     fault=WriteFault(write, fault_type),
                     other=other,
                 )
-                run(Plan(event_id, limited, buffer, pushed_batches, [step]))
+                run(Plan(event_id, [Definition(limited, buffer)], pushed_batches, [step]))
+
+
+@pytest.mark.parametrize("fault_type", FAULT_TYPES)
+@pytest.mark.parametrize("event_id", [None, "id"])
+@pytest.mark.parametrize("buffers", [("none", "none"), ("queue", "queue"), ("none", "queue")])
+def test_a_batch_is_stored_once_if_its_definition_is_corrected_after_any_write_of_the_first_attempt(
+    fault_type, event_id, buffers
+):
+    """The corrected time zone moves accepted events to other hours, accepts a rejected event and rejects another."""
+    times = [RECEIVED, RECEIVED - timedelta(hours=2), RECEIVED - AGE + SOON, RECEIVED + FUTURE + SOON]
+    local = [make_event(n, "abcd"[n], at, offset=None) for n, at in enumerate(times)]
+    batch = make_batch([*local, make_event(5, "e", RECEIVED), make_event(6, "f", RECEIVED, fault={"count": "many"})])
+    definitions = [Definition(True, buffer, offset) for buffer, offset in zip(buffers, (0, 5.5), strict=True)]
+    for consumed in {False, buffers[0] == "queue"}:
+        for write in range(1, 9):
+            fault = WriteFault(write, fault_type)
+            first = Step(number=0, hours=0, consumed=consumed, fault=fault, other=0, deploys="meanwhile")
+            again = Step(number=0, hours=1, consumed=False, fault=None, other=0, deploys="before")
+            world = run(Plan(event_id, definitions, [batch], [first, again]))
+            world.repeat()
+            world.check()
 
 
 @pytest.mark.parametrize("buffer", ["none", "queue"])

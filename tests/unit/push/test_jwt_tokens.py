@@ -25,6 +25,7 @@ from slackwater.receiver.push.receive import BatchResult
 from slackwater.receiver.push.request import EventsApi, PushRequest
 from tests.fakes_receiver import MemoryTokens, a_source
 from tests.oidc_issuer import Issuer, private_key, public_jwk
+from tests.pushing import FunctionContext
 
 pytestmark = pytest.mark.unit
 
@@ -499,7 +500,7 @@ class TestHandler:
         }
         self.logs = io.StringIO()
         monkeypatch.setattr(receive_events.logger.registered_handler, "stream", self.logs)
-        monkeypatch.setattr(receive_events, "client", lambda _: SimpleNamespace(get_item=lambda **_: {}))
+        monkeypatch.setattr(receive_events, "client", lambda _, **__: SimpleNamespace(get_item=lambda **_: {}))
         tokens = receive_events.build_tokens(receive_events.ReceiveEventsEnvironment.model_validate(environment))
         source, now = a_source(), lambda: datetime.now(UTC)
         api = EventsApi(tokens=tokens, source=lambda _: source, receiver=Receiver(), queue=None, now=now)
@@ -512,7 +513,7 @@ class TestHandler:
                 "requestContext": {"requestId": "request-1"},
                 "body": "[]",
             }
-            answer = receive_events.handler(event, None)
+            answer = receive_events.handler(event, FunctionContext())
             return answer["statusCode"], answer["headers"].get("www-authenticate")
 
         return call
@@ -545,7 +546,7 @@ class TestHandler:
                 return {}
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(receive_events, "client", lambda _: Table())
+            patch.setattr(receive_events, "client", lambda _, **__: Table())
             tokens = receive_events.build_tokens(
                 receive_events.ReceiveEventsEnvironment(
                     RAW_BUCKET="raw", RAW_DATABASE="raw", TOKEN_TABLE="t", PROJECT_URI="p", EVENT_QUEUE_URL="q"

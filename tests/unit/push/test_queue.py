@@ -16,7 +16,7 @@ from slackwater.errors import CloudError, UnknownName
 from slackwater.receiver.push import queue
 from slackwater.receiver.push.batch import Limits
 from slackwater.receiver.push.queue import MAX_MESSAGE_BYTES, BufferedBatch, store_messages
-from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.push.receive import Receipt, Receiver
 from slackwater.receiver.push.request import ApiResponse, EventsApi, PushRequest
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import GENERATED_ID, Source
@@ -99,17 +99,17 @@ class TestResponse:
         answer = setup.post(body=body, content_encoding="gzip")
         assert answer.status == 202
         assert (answer.body["accepted"], answer.body["duplicates"], answer.body["rejected"]) == (1, 0, [])
-        assert setup.store.objects == {}
+        [uri] = setup.store.objects
+        receipt = Receipt.model_validate_json(setup.store.get(uri))
+        assert (receipt.received_at, receipt.definition) == (RECEIVED, THINGS)
         [message] = setup.queue.messages
         assert BufferedBatch.model_validate_json(message) == BufferedBatch(
-            source="things",
+            receipt=receipt,
             body=body,
             content_type=NDJSON,
             content_encoding="gzip",
             origin="push:acme",
-            received_at=RECEIVED,
             accepted=1,
-            rejected=b"",
             correlation_id="mine",
         )
 
@@ -122,17 +122,7 @@ class TestResponse:
         assert json.loads(setup.store.get(uri))["text"] == "7"
         assert not setup.objects()
         message = BufferedBatch.model_validate_json(setup.queue.messages[0])
-        assert (message.accepted, message.rejected) == (2, bytes([0b10]))
-
-    def test_a_message_marks_rejected_events_with_one_bit_each(self):
-        setup = Setup()
-        setup.post(*(event(n) if n % 3 else "" for n in range(2000)))
-        message = BufferedBatch.model_validate_json(setup.queue.messages[0])
-        rejected = [n for n in range(2000) if message.rejected[n // 8] >> n % 8 & 1]
-        assert rejected == list(range(0, 2000, 3))
-        assert len(message.rejected) == 250
-        assert setup.deliver() == {}
-        assert sorted(row["count"] for row in setup.counted_rows()) == [n for n in range(2000) if n % 3]
+        assert message.accepted == 2
 
     @pytest.mark.parametrize(
         ("body", "headers", "status"),
@@ -154,7 +144,7 @@ class TestResponse:
 
     def test_there_is_no_response_before_the_queue_confirms(self):
         setup = Setup()
-        setup.fuse.left = 0
+        setup.fuse.left = 1  # the receipt
         with pytest.raises(Crash, match="before send"):
             setup.post(event())
 
@@ -223,61 +213,51 @@ class TestStore:
         assert setup.deliver() == {0: "no source 'others'"}
         assert len(setup.counted_rows()) == 1
 
-    def test_a_body_that_a_new_definition_refuses_fails_only_its_own_message(self):
-        setup = Setup()
-        setup.post(event(1), event(2))
-        setup.post(event(3))
-        setup.sources["things"] = a_source(push={**QUEUE, "max_events": 1})
-        failed = setup.deliver()
-        assert sorted(failed) == [0]
-        assert "more than 1 events: split the batch" in failed[0]
-        assert [row["count"] for row in setup.counted_rows()] == [3]
-
-    def test_an_accepted_event_is_never_rejected_afterwards(self):
-        setup = Setup()
-        setup.post(event(1), event(2, size=1.5), 7)
-        setup.post(event(3, size=2))
-        setup.sources["things"] = a_source(push=QUEUE, fields={**FIELDS, "size": {"type": "double", "required": True}})
-        assert setup.deliver() == {
-            0: "only 1 of 2 accepted events fit the current definition of 'things': size: no value, but it is required "
-            "(correct the definition, then `slackwater buffer redrive`)"
-        }
-        assert [row["count"] for row in setup.counted_rows()] == [3]
-        setup.sources["things"] = THINGS
-        assert setup.deliver(0) == {}
-        assert sorted(row["count"] for row in setup.counted_rows()) == [1, 2, 3]
+    def test_a_message_is_stored_by_the_definition_that_accepted_it(self):
+        """Later definitions refuse the body, reject its accepted event, accept its rejected event or move its hour."""
+        old, new = (
+            a_source(
+                push={**QUEUE, "max_events": max_events},
+                fields={**FIELDS, "day": {"type": "date", "formats": [date_format]}},
+                timestamp={"field": "at", "timezone": timezone},
+            )
+            for max_events, date_format, timezone in ((2, "%d/%m/%Y", "UTC"), (1, "%m/%d/%Y", "Asia/Kolkata"))
+        )
+        setup = Setup(old)
+        sent = [event(1, day="25/12/2013", at="2013-03-08T12:00:00"), event(2, day="12/25/2013")]
+        answer = setup.post(*sent)
+        assert [item["index"] for item in answer.body["rejected"]] == [1]
+        setup.sources["things"] = new
+        setup.post(event(3, at="2013-03-08T12:00:00"))
+        assert setup.deliver() == {}
+        hours = {row["count"]: row["_event_time"].hour for row in setup.counted_rows()}
+        assert hours == {1: 12, 3: 6}
+        assert setup.post(*sent).body == answer.body
+        assert setup.deliver() == {}
+        assert len(setup.counted_rows()) == 2
         assert len(setup.store.uris("/sideline/")) == 1
 
-    def test_a_definition_that_accepts_other_events_fails_the_message(self):
-        """The new definition rejects the accepted event and accepts the rejected one."""
-        american, british = (
-            a_source(push=QUEUE, fields={**FIELDS, "day": {"type": "date", "formats": [date_format]}})
-            for date_format in ("%m/%d/%Y", "%d/%m/%Y")
-        )
-        setup = Setup(british)
-        answer = setup.post(event(1, day="25/12/2013"), event(2, day="12/25/2013"))
-        assert [item["index"] for item in answer.body["rejected"]] == [1]
-        setup.sources["things"] = american
-        assert setup.deliver()[0].startswith(
-            "only 0 of 1 accepted events fit the current definition of 'things': day: "
-        )
-        assert not setup.objects()
-        setup.sources["things"] = british
-        assert setup.deliver() == {}
-        assert [row["count"] for row in setup.counted_rows()] == [1]
+    @pytest.mark.parametrize(("first", "then"), [("none", "queue"), ("queue", "none")])
+    def test_a_body_is_stored_once_when_the_source_starts_or_stops_to_use_the_queue(self, first, then):
+        setup = Setup(a_source(push={"buffer": first}))
+        assert setup.post(event(1), event(2)).body["accepted"] == 2
+        setup.sources["things"] = a_source(push={"buffer": then})
+        setup.post(event(1), event(2))
+        if setup.queue.messages:
+            assert setup.deliver() == {}
+        events = stored_events(setup.store, a_source())
+        assert sorted(row["count"] for row in counted_events(events, GENERATED_ID)) == [1, 2]
 
-    def test_a_rejected_event_is_never_stored_afterwards(self):
-        setup = Setup(a_source(push=QUEUE, fields={**FIELDS, "size": {"type": "double", "required": True}}))
-        batch = setup.post(event(1), event(2, size=1), 7, event(3), event(4, size=2)).body["batch_id"]
-        fields = {**FIELDS, "good": {"type": "boolean"}}
-        setup.sources["things"] = a_source(push=QUEUE, fields=fields)
-        assert setup.deliver() == {}
-        assert [(row["count"], row[GENERATED_ID]) for row in setup.counted_rows()] == [
-            (2, f"{batch}-1"),
-            (4, f"{batch}-4"),
-        ]
-        [uri] = setup.store.uris("/sideline/")
-        assert [json.loads(line)["index"] for line in setup.store.get(uri).splitlines()] == [0, 2, 3]
+    def test_a_message_that_this_release_reads_differently_fails(self, monkeypatch):
+        setup = Setup()
+        setup.post(event(1))
+        message = json.loads(setup.queue.messages[0])
+        message["receipt"]["events_digest"] = "other"
+        setup.queue.messages.append(json.dumps(message))
+        failed = setup.deliver()
+        assert sorted(failed) == [1]
+        assert failed[1].endswith("could be stored twice: deploy that release again")
+        assert [row["count"] for row in setup.counted_rows()] == [1]
 
     def test_a_failed_write_fails_only_the_messages_of_its_source(self):
         setup = Setup()
@@ -296,17 +276,6 @@ class TestStore:
         assert sorted(failed) == [0, 2]
         assert all(reason.startswith("could not write s3://raw/raw/source=others/") for reason in failed.values())
         assert [row["count"] for row in setup.counted_rows()] == [2]
-
-    def test_batches_of_a_source_that_is_no_longer_buffered_are_stored_one_by_one(self):
-        setup = Setup()
-        for number in range(3):
-            setup.post(event(number))
-        setup.sources["things"] = a_source()
-        setup.deliver(0, 1)
-        setup.deliver(1, 2)
-        setup.deliver()
-        assert sorted(row["count"] for row in setup.counted_rows()) == [0, 1, 2]
-        assert len(setup.objects()) == 3
 
     def test_joined_batches_fit_in_memory(self, monkeypatch):
         setup = Setup()

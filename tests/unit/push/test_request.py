@@ -6,13 +6,15 @@ import base64
 import gzip
 import io
 import json
+import threading
+import time
 from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 
 from lambdas.receive_events import handler as receive_events
-from slackwater.errors import AccessDenied, CloudError, DefinitionError, PartnerError, Throttled, UnknownName
+from slackwater.errors import AccessDenied, CloudError, DataError, DefinitionError, PartnerError, Throttled, UnknownName
 from slackwater.receiver.push.request import EventsApi, PushRequest
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import (
@@ -22,7 +24,7 @@ from tests.fakes_receiver import (
     MemoryTokens,
     a_source,
 )
-from tests.pushing import NDJSON, SOURCE, Setup, event
+from tests.pushing import NDJSON, SOURCE, FunctionContext, Setup, event
 
 pytestmark = pytest.mark.unit
 
@@ -160,7 +162,7 @@ class TestHandler:
         }
         if body is not None:
             event["body"] = body
-        return handler(event, None)
+        return handler(event, FunctionContext())
 
     def test_the_response_has_a_status_and_a_correlation_id(self, handler):
         answer = self.call(handler, json.dumps(event()), **{"X-Correlation-Id": "mine"})
@@ -189,16 +191,48 @@ class TestHandler:
         assert "Crash" in self.logs.getvalue()
         assert issubclass(Crash, CloudError)
 
+    def test_the_function_answers_503_before_its_timeout_whatever_s3_does(self, handler, monkeypatch):
+        get, answers, asked = self.setup.store.get, threading.Event(), []
+
+        def hang(uri: str) -> bytes:
+            asked.append(uri)
+            answers.wait()
+            return get(uri)
+
+        monkeypatch.setattr(self.setup.store, "get", hang)
+        seconds_left = receive_events.RESPONSE_SECONDS + 0.2
+        monkeypatch.setattr(FunctionContext, "get_remaining_time_in_millis", lambda _: int(seconds_left * 1000))
+        try:
+            for _ in range(2):  # the second batch is not begun while the first one is in memory
+                start = time.monotonic()
+                answer = self.call(handler, json.dumps(event()))
+                assert time.monotonic() - start < seconds_left
+                assert answer["statusCode"] == 503
+                assert json.loads(answer["body"])["error"]["code"] == "try_again"
+            assert len(asked) == 1
+            assert "no time left" in self.logs.getvalue()
+        finally:
+            answers.set()
+        monkeypatch.undo()
+        monkeypatch.setattr(receive_events, "build_api", lambda: TestApi().api(self.setup))
+        answer = self.call(handler, json.dumps(event()))
+        assert (answer["statusCode"], json.loads(answer["body"])["duplicates"]) == (202, 1)
+        assert len(self.setup.rows()) == 1
+
     @pytest.mark.parametrize(
         ("failure", "status", "code"),
         [
             (Throttled, 503, "try_again"),
             (PartnerError, 503, "try_again"),
-            (AccessDenied, 500, "internal"),
-            (DefinitionError, 500, "internal"),
+            (AccessDenied, 501, "internal"),
+            (DefinitionError, 501, "internal"),
+            (DataError, 501, "internal"),
+            (ZeroDivisionError, 501, "internal"),
         ],
     )
-    def test_only_transient_failures_request_a_retry(self, handler, monkeypatch, failure, status, code):
+    def test_a_failure_that_would_happen_again_has_a_status_that_api_gateway_does_not_use(
+        self, handler, monkeypatch, failure, status, code
+    ):
         def fail() -> None:
             raise failure("why")
 

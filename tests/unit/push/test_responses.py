@@ -18,6 +18,7 @@ from slackwater.receiver.push.request import EventsApi
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import Clock, MemoryBuffer, MemoryPartitions, MemoryStore, MemoryTokens, a_source
+from tests.pushing import FunctionContext
 
 pytestmark = pytest.mark.unit
 
@@ -57,7 +58,7 @@ class World:
                 "body": base64.b64encode(gzip.compress(body.encode(), mtime=0)).decode(),
                 "isBase64Encoded": True,
             },
-            None,
+            FunctionContext(),
         )
 
 

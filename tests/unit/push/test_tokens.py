@@ -12,7 +12,7 @@ from botocore.exceptions import ConnectionClosedError
 from botocore.stub import Stubber
 
 from slackwater.aws.dynamodb.tokens import TokenTable
-from slackwater.errors import AccessDenied, CloudError, InputError
+from slackwater.errors import AccessDenied, CloudError, InputError, Throttled
 from slackwater.receiver.push.tokens import CachedTokens, Token, TokenState, check_partner_name, new_token
 from tests.fakes_dynamodb import LocalDynamoDB
 
@@ -445,7 +445,7 @@ class TestAwsResponses:
                     stub.add_client_error("transact_write_items", code, modeled_fields=response if reasons else None)
             table = TokenTable(client, "tokens")
             if attempts == 1:
-                with pytest.raises(CloudError if reasons else AccessDenied, match="could not store a token of acme"):
+                with pytest.raises(Throttled if reasons else AccessDenied, match="could not store a token of acme"):
                     table.create("acme", ["*"])
             else:
                 assert table.create("acme", ["*"])

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.errors import CloudError
+from slackwater.errors import CloudError, ObjectInvalid
 from slackwater.late.check import DayTask, day_tasks
 from slackwater.late.decision import DecisionRule
-from slackwater.receiver.pull.file_cache import FileEntry, FileVersion
 from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
+from slackwater.receiver.writing import duplicate_ids
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs import inputs
 from slackwater.runs.day import day_of
@@ -26,7 +26,8 @@ from slackwater.runs.duplicates import ids_in, without_duplicates
 from slackwater.runs.manifest import InputObject
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, World
-from tests.fakes_receiver import Clock, MemoryPartitions, a_source
+from tests.fakes_receiver import Clock, MemoryPartitions, a_source, store_file
+from tests.memory import arrow_peak
 
 pytestmark = pytest.mark.unit
 
@@ -64,17 +65,16 @@ class WithIds(World):
 
     def put_file(self, path, content, *ids, column="id"):
         """Store a file's content as a pull does, replacing its former content."""
-        version = FileVersion(content_sha256=content, partitions=(NOON,))
-        (uri,) = version.object_uris("raw", "flights")
-        self.store.put(uri, parquet(ids, column), metadata={"rows": str(len(ids)), "file": path})
         self.remove_file(path)
-        self.files.listed.append(FileEntry(source="flights", path=path, version=version))
+        (uri,) = store_file(self.files, "flights", path, content, [NOON])
+        self.store.put(uri, parquet(ids, column), metadata={"rows": str(len(ids)), "file": path})
 
     def remove_file(self, path):
-        """Remove a file and its raw objects."""
-        for entry in [entry for entry in self.files.listed if entry.path == path]:
-            self.store.delete(entry.version.object_uris("raw", "flights"))
-            self.files.listed.remove(entry)
+        """Replace the file's content by an empty one, and remove its raw objects."""
+        for entry in self.files.entries("flights", [path]):
+            (content,) = self.files.contents("flights", [entry.content])
+            store_file(self.files, "flights", path, f"empty {path}")
+            self.store.delete(content.object_uris(content.committed, "raw"))
 
     def list_inputs(self, known=()):
         """Return the manifest, and the raw objects whose events were read for it."""
@@ -184,11 +184,32 @@ class TestReading:
             [5],
         ]
 
+    def test_the_ids_of_a_large_object_are_read_without_its_other_columns(self, world, monkeypatch):
+        world.push("a", "b", "c")
+        world.push("c", "d")
+        expected, _ = world.list_inputs()
+        lengths, get_range = [], world.store.get_range
+        world.store.get_range = lambda uri, start, length: lengths.append(length) or get_range(uri, start, length)
+        monkeypatch.setattr(inputs, "_MAX_BYTES", 0)
+        manifest, read = world.list_inputs()
+        assert (manifest.objects, manifest.rows) == (expected.objects, 4)
+        assert lengths
+        assert read == []
+
     def test_an_object_that_is_not_parquet_puts_the_day_on_hold(self, world):
         world.push("a")
         world.publish(TODAY)
         world.add("flights", TODAY, "16")
         with pytest.raises(CloudError, match=r"hour=16/a.parquet is not Parquet .*not written by the receiver"):
+            world.list_inputs()
+        assert world.check_today()[1] is DecisionRule.UNREADABLE
+
+    def test_ids_of_another_type_put_the_day_on_hold(self, world):
+        world.push("a")
+        world.publish(TODAY)
+        uri = world.add("flights", TODAY, "16", name="whole_numbers", rows=1)
+        world.store.put(uri, parquet([1]), metadata={"rows": "1"})
+        with pytest.raises(ObjectInvalid, match=r"its ids are (int64|string), and other objects .*not written by"):
             world.list_inputs()
         assert world.check_today()[1] is DecisionRule.UNREADABLE
 
@@ -281,10 +302,25 @@ def changes(before, now):
     return [(item.file, item.change, item.before.rows, item.now.rows) for item in flights.changes]
 
 
+def test_memory_is_bounded_for_any_number_of_ids(monkeypatch):
+    monkeypatch.setattr(duplicate_ids, "BUDGET", 2**18)
+    objects = [an_object(number) for number in range(40)]
+
+    def read_ids(items):
+        for start in range(0, 1_800 * len(items), 1_800):
+            yield [pa.array([f"{number:036}" for number in range(start, start + 2_000)])]
+
+    with arrow_peak() as peak:
+        rows = [item.rows for item in without_duplicates(objects, known=[], read_ids=read_ids)]
+    assert rows == [2_000, *[1_800] * 39]
+    assert peak.bytes < 3 * 2**20  # the ids alone have 3.2 MB
+
+
 def test_whole_numbers_can_be_ids():
-    assert ids_in(parquet([1, 2]), "id", uri="x").to_pylist() == [1, 2]
+    (ids,) = ids_in(io.BytesIO(parquet([1, 2])), "id", uri="x")
+    assert ids.to_pylist() == [1, 2]
     objects = [an_object(number) for number in range(2)]
-    ids = [pa.chunked_array([[1, 2]]), pa.chunked_array([[2**62, 2]])]
+    ids = [[pa.array([1, 2])], [pa.array([2**62]), pa.array([2])]]
     assert [item.rows for item in without_duplicates(objects, known=[], read_ids=lambda items: ids)] == [2, 1]
 
 
@@ -317,7 +353,7 @@ def test_rows_add_up_to_the_distinct_ids_and_published_objects_keep_their_counts
     def count_rows(objects, known=()):
         rows = {item.uri: len(ids[item.uri]) for item in objects} | {item.uri: item.rows for item in known}
         raw_objects = [item.model_copy(update={"rows": rows[item.uri]}) for item in objects]
-        read = lambda items: [pa.chunked_array([pa.array(ids[item.uri], pa.string())]) for item in items]  # noqa: E731
+        read = lambda items: [[pa.array(ids[item.uri], pa.string())] for item in items]  # noqa: E731
         return sorted(without_duplicates(raw_objects, known=known, read_ids=read), key=lambda item: item.uri)
 
     def count_events(objects):

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -7,13 +8,13 @@ import pytest
 from slackwater.arrow.reference import ArrowReference
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
 from slackwater.project import CodeDigests, load_project
-from slackwater.receiver.pull.file_cache import FileEntry, FileVersion
 from slackwater.runs.freeze import FreezeAction, Freezer
 from slackwater.runs.inputs import InputListing
 from slackwater.runs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder, failure_message
 from slackwater.runs.record import Publication, RunState, failure_uri
 from slackwater.sources.partitions import Partition
+from tests.fakes_receiver import MemoryFileCache, announce_file, store_file
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 
 pytestmark = pytest.mark.unit
@@ -81,19 +82,9 @@ def freezer(inputs, table, executions, lost):
     )
 
 
-class Files:
-    """A file cache that only lists entries."""
-
-    def __init__(self):
-        self.listed = []
-
-    def entries(self, source):
-        return list(self.listed)
-
-
 @pytest.fixture
 def files():
-    return Files()
+    return MemoryFileCache()
 
 
 @pytest.fixture
@@ -130,7 +121,9 @@ def test_a_day_without_input_is_frozen_as_empty(project, table, executions, lost
     freezer = Freezer(
         project=project,
         store=DictStore(),
-        inputs=InputListing(project=project, store=DictStore(), files=Files(), raw_bucket="raw", now=lambda: NOW),
+        inputs=InputListing(
+            project=project, store=DictStore(), files=MemoryFileCache(), raw_bucket="raw", now=lambda: NOW
+        ),
         table=table,
         executions=executions,
         exchange_bucket="exchange",
@@ -265,31 +258,37 @@ def test_a_day_is_run_again_after_a_run_that_may_have_published(freezer, recorde
 
 def test_half_replaced_files_are_read_as_recorded_in_the_file_cache(freezer, store, files):
     hour = Partition("2013-03-10", "12")
-    old, new = (FileVersion(content_sha256=name, partitions=(hour,)) for name in ("old", "new"))
-    for version in (old, new):
-        (uri,) = version.object_uris("raw", "flights")
-        store.put(uri, b"x", metadata={"rows": "1"})
 
-    def read(**entry):
-        files.listed = [FileEntry(source="flights", path="f.csv", **entry)]
+    def put(uris):
+        for uri in uris:
+            store.put(uri, b"x", metadata={"rows": "1"})
+        return set(uris)
+
+    def read():
         run = freeze(freezer, "one", force=True).run
         freezer.table.by_day.clear()
         manifest = InputManifest.model_validate_json(store.get(run.manifest))
-        return {item.uri for item in manifest.objects}
+        return {item.uri for item in manifest.objects} & (old | new)
 
-    (old_uri,), (new_uri,) = old.object_uris("raw", "flights"), new.object_uris("raw", "flights")
-    assert read(version=old, writing=new) & {old_uri, new_uri} == {old_uri}
-    assert read(version=new, superseded=(old,)) & {old_uri, new_uri} == {new_uri}
-    assert read(version=new) & {old_uri, new_uri} == {old_uri, new_uri}
+    old = put(store_file(files, "flights", "f.csv", "old", [hour]))
+    new = put(announce_file(files, "flights", "f.csv", "new", [hour]))
+    assert read() == old
+    store_file(files, "flights", "f.csv", "new", [hour])
+    assert read() == new
+    store_file(files, "flights", "g.csv", "old", [hour])
+    assert read() == old | new
 
 
-def content(name):
-    return FileVersion(content_sha256=name, partitions=())
+def test_files_that_keep_changing_raise_a_retryable_error(freezer, store, files):
+    (uri,) = store_file(files, "flights", "f.csv", "a", [Partition("2013-03-10", "12")])
+    store.put(uri, b"x", metadata={"rows": "1"})
+    listing, contents = store.list, cycle("ba")
 
+    def change_and_list(prefix):
+        store_file(files, "flights", "f.csv", next(contents), [Partition("2013-03-10", "12")])
+        return listing(prefix)
 
-def test_files_that_keep_changing_raise_a_retryable_error(freezer, files):
-    count = iter(range(100))
-    files.entries = lambda source: [FileEntry(source=source, path="f", writing=content(str(next(count))))]
+    store.list = change_and_list
     with pytest.raises(DayChanged, match="files of flights kept changing"):
         freeze(freezer, "one")
 

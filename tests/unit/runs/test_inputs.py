@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
+from urllib.parse import quote
 
 import pytest
 
-from slackwater.receiver.pull.file_cache import FileEntry, FileState, FileVersion, Lease
+from slackwater.receiver.pull.file_cache import FileState, Lease
 from slackwater.runs.day import day_of
 from slackwater.runs.difference import Change, difference
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, World
+from tests.fakes_receiver import DEFINITION, MemoryFileCache, announce_file, store_file
 
 pytestmark = pytest.mark.unit
 
 DAY = day_of(datetime(2013, 3, 10).date(), "America/New_York")
-NOON = Partition("2013-03-10", "16")
+NOON, ONE = Partition("2013-03-10", "16"), Partition("2013-03-10", "17")
 LAST_YEAR = Partition("2012-03-10", "16")
 
 
@@ -24,18 +26,15 @@ def world():
     return World()
 
 
-def content(name, *partitions):
-    return FileVersion(content_sha256=name, partitions=partitions or (NOON,))
+def store(world, path, content, *partitions):
+    """Store a file of flights; without `partitions`, its rows are from noon of the day."""
+    return store_file(world.files, "flights", path, content, partitions or [NOON])
 
 
-def entry(path, version=None, **more):
-    return FileEntry(source="flights", path=path, version=version, **more)
-
-
-def put_object(world, version, first, rows=10):
-    """Write the content's object of the day, as the pull of its first file does."""
-    (uri,) = version.object_uris("raw", "flights")
-    world.store.put_new(uri, b"x" * rows, metadata={"rows": str(rows), "file": first})
+def put_object(world, path, content):
+    """Store a file of flights whose rows are from noon, and write its object unless another file has written it."""
+    (uri,) = store(world, path, content)
+    world.store.put_new(uri, b"x" * 10, metadata={"rows": "10", "file": quote(path)})
     return uri
 
 
@@ -47,18 +46,25 @@ def file_names(world, known=()):
     return [item.file for item in list_inputs(world, known).objects]
 
 
+def uris(world, known=()):
+    return [item.uri for item in list_inputs(world, known).objects]
+
+
 def test_an_object_belongs_to_the_file_it_was_written_for_while_that_file_has_its_content(world):
-    a, b = content("a"), content("b", LAST_YEAR)
-    put_object(world, a, "x%20y.csv")
-    world.files.listed = [entry("w.csv", a), entry("x y.csv", a)]
+    store(world, "w.csv", "a")
+    put_object(world, "x y.csv", "a")
+    (before,) = world.store.objects.values()
+    assert before[1]["file"] == "x%20y.csv"
     assert file_names(world) == ["x y.csv"]
-    world.files.listed = [entry("z.csv", a), entry("w.csv", a), entry("x y.csv", b)]
+    store(world, "z.csv", "a")
+    store(world, "x y.csv", "b", LAST_YEAR)
     assert file_names(world) == ["w.csv"]
 
 
-def test_an_object_without_an_entry_belongs_to_the_file_in_its_metadata(world):
-    put_object(world, content("a"), "x.csv")
-    assert file_names(world) == ["x.csv"]
+def test_an_object_of_a_content_that_is_not_recorded_is_not_read(world):
+    (uri,) = store_file(MemoryFileCache(), "flights", "x.csv", "a", [NOON])
+    world.store.put(uri, b"x" * 10, metadata={"rows": "10", "file": "x.csv"})
+    assert uris(world) == []
 
 
 def test_pushed_events_have_no_file(world):
@@ -67,11 +73,10 @@ def test_pushed_events_have_no_file(world):
 
 
 def test_the_file_of_a_known_object_is_looked_up_again(world):
-    a, b = content("a"), content("b", LAST_YEAR)
-    put_object(world, a, "x.csv")
-    world.files.listed = [entry("x.csv", a), entry("y.csv", a)]
+    put_object(world, "x.csv", "a")
+    store(world, "y.csv", "a")
     before = list_inputs(world)
-    world.files.listed = [entry("x.csv", b), entry("y.csv", a)]
+    store(world, "x.csv", "b", LAST_YEAR)
     world.store.asked_metadata.clear()
     assert file_names(world, before.objects) == ["y.csv"]
     assert world.store.asked_metadata == []
@@ -80,16 +85,13 @@ def test_the_file_of_a_known_object_is_looked_up_again(world):
 
 def test_a_changed_file_that_shared_its_content_with_another_has_not_vanished(world):
     """x.csv and y.csv were equal; x.csv was corrected and the day run again; now y.csv is corrected."""
-    equal, new_x, new_y = content("equal"), content("new-x"), content("new-y")
-    gone = put_object(world, equal, "x.csv")
-    world.files.listed = [entry("x.csv", equal), entry("y.csv", equal, state=FileState.DUPLICATE)]
+    gone = put_object(world, "x.csv", "equal")
+    store(world, "y.csv", "equal")
     first = list_inputs(world)
-    put_object(world, new_x, "x.csv")
-    world.files.listed = [entry("x.csv", new_x), entry("y.csv", equal)]
+    put_object(world, "x.csv", "new-x")
     second = list_inputs(world, first.objects)
-    put_object(world, new_y, "y.csv")
+    put_object(world, "y.csv", "new-y")
     world.store.delete([gone])
-    world.files.listed = [entry("x.csv", new_x), entry("y.csv", new_y)]
     third = list_inputs(world, second.objects)
 
     assert changes(first, second) == [("x.csv", Change.ADDED)]
@@ -102,50 +104,106 @@ def changes(before, now):
     return [(item.file, item.change) for item in flights.changes]
 
 
-def list_files(world, *lists):
-    """Let the file cache return these entries, one list per call; the last one for all further calls."""
-    listings = [*lists]
-    world.files.entries = lambda source: listings.pop(0) if len(listings) > 1 else listings[0]
+def test_files_of_one_content_under_two_definitions_are_read_once(world):
+    """The timezone of the source is corrected after x.csv was stored, and the same bytes come again as y.csv."""
+    (old,) = put_in_hours(world, "x.csv", "a", [NOON], definition="1" * 12)
+    new = put_in_hours(world, "y.csv", "a", [NOON, ONE], definition="2" * 12)
+    assert uris(world) == new
+    world.store.delete([old])
+    assert uris(world) == new
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"lease": Lease(owner="pull", until=NOW)},
-        {"revision": 7, "stored_at": NOW, "modified": NOW, "etag": "e", "reason": "none"},
-        {"state": FileState.FAILED, "reason": "no"},
-    ],
-)
-def test_a_change_without_new_content_does_not_repeat_the_listing(world, other):
-    counted, listing = [], world.store.list
-    world.store.list = lambda prefix: counted.append(prefix) or listing(prefix)
-    a = content("a")
-    list_files(world, [entry("x.csv", a)], [entry("x.csv", a, **other), entry("new.csv", **other)])
-    list_inputs(world)
-    assert len([prefix for prefix in counted if "source=flights" in prefix]) == len(
-        {date for date, _ in DAY.partitions()}
-    )
+def test_an_announced_version_is_not_read_before_its_commit_and_a_superseded_one_not_after_it(world):
+    before = put_in_hours(world, "x.csv", "a", [NOON])
+    announced = announce_file(world.files, "flights", "x.csv", "b", [NOON, ONE])
+    for uri in announced:
+        world.store.put(uri, b"x", metadata={"rows": "1"})
+    assert uris(world) == before
+    store(world, "x.csv", "b", NOON, ONE)
+    assert uris(world) == announced
 
 
-def test_leases_that_change_during_a_listing_do_not_prevent_it(world):
-    seconds = iter(range(1000))
-
-    def entries(source):
-        lease = Lease(owner="pull", until=NOW + timedelta(seconds=next(seconds)))
-        return [entry("2012.csv", content("a", LAST_YEAR), lease=lease)]
-
-    world.files.entries = entries
-    assert file_names(world) == []
+def put_in_hours(world, path, content, partitions, *, definition=DEFINITION):
+    """Store a file of flights, and write an object for each partition; return their URIs."""
+    written = store_file(world.files, "flights", path, content, partitions, definition=definition)
+    for uri in written:
+        world.store.put_new(uri, b"x", metadata={"rows": "1", "file": path})
+    return written
 
 
-@pytest.mark.parametrize(
-    "other", [{"version": content("b")}, {"writing": content("b")}, {"superseded": (content("b"),)}]
-)
-def test_an_added_or_removed_content_repeats_the_listing(world, other):
-    counted, listing = [], world.store.list
-    world.store.list = lambda prefix: counted.append(prefix) or listing(prefix)
-    list_files(world, [entry("x.csv", content("a"))], [entry("x.csv", **{"version": content("a"), **other})])
-    list_inputs(world)
-    assert len([prefix for prefix in counted if "source=flights" in prefix]) == 2 * len(
-        {date for date, _ in DAY.partitions()}
-    )
+class TestListings:
+    """How often the objects of flights are listed, and what repeats a listing."""
+
+    @pytest.fixture
+    def world(self):
+        world = World()
+        put_object(world, "x.csv", "a")
+        return world
+
+    @staticmethod
+    def count(world, *during, known=()):
+        """List the inputs. Call one of `during` in each listing of flights, after its objects were read."""
+        calls, listing, pending = [], world.store.list, list(during)
+
+        def listed(prefix):
+            found = list(listing(prefix))
+            if "source=flights" in prefix:
+                calls.append(prefix)
+                if pending:
+                    pending.pop(0)()
+            return found
+
+        world.store.list = listed
+        try:
+            list_inputs(world, known)
+        finally:
+            world.store.list = listing
+        return len(calls) / len({partition.date for partition in DAY.partitions()})
+
+    def test_a_new_day_is_listed_twice(self, world):
+        assert self.count(world) == 2
+
+    def test_an_unchanged_day_is_listed_once(self, world):
+        known = list_inputs(world).objects
+        assert self.count(world, known=known) == 1
+
+    def test_a_pull_of_another_day_does_not_disturb_a_listing(self, world):
+        """The other day's file is announced during a listing, stored during the next one, and then replaced."""
+        known = list_inputs(world).objects
+
+        def announce():
+            announce_file(world.files, "flights", "2012.csv", "b", [LAST_YEAR])
+
+        def replace():
+            store(world, "2012.csv", "c", LAST_YEAR)
+
+        for during in (announce, lambda: store(world, "2012.csv", "b", LAST_YEAR), replace):
+            assert self.count(world, during, known=known) == 1
+
+    def test_leases_and_failures_of_a_file_do_not_repeat_a_listing(self, world):
+        known = list_inputs(world).objects
+        for changes in ({"lease": Lease(owner="pull", until=NOW)}, {"state": FileState.FAILED, "reason": "no"}):
+            (entry,) = world.files.entries("flights", ["x.csv"])
+            changed = entry.model_copy(update=changes)
+            assert self.count(world, lambda changed=changed: world.files.save(changed), known=known) == 1
+
+    @pytest.mark.parametrize("change", [announce_file, store_file])
+    def test_a_change_of_a_content_of_the_day_repeats_the_listing(self, world, change):
+        known = list_inputs(world).objects
+        assert self.count(world, lambda: change(world.files, "flights", "y.csv", "a", [NOON]), known=known) > 1
+
+    def test_a_replaced_file_repeats_the_listing(self, world):
+        known = list_inputs(world).objects
+        assert self.count(world, lambda: put_object(world, "x.csv", "b"), known=known) > 1
+        assert len(uris(world)) == 1
+
+    def test_an_object_that_is_removed_during_a_listing_is_not_read(self, world):
+        known = list_inputs(world).objects
+        (old,) = (item.uri for item in known)
+
+        def replace():
+            put_object(world, "x.csv", "b")
+            world.store.delete([old])
+
+        assert self.count(world, replace, known=known) > 1
+        assert old not in uris(world, known)

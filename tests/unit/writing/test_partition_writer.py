@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.errors import DataError
-from slackwater.receiver.writing import partition_writer
+from slackwater.receiver.writing import duplicate_ids, partition_writer
 from slackwater.receiver.writing.partition_writer import PartitionWriter
 from slackwater.sources.event_schema import EVENT_TIME, TIMESTAMP
 
@@ -92,6 +92,23 @@ def test_many_events_of_an_hour_are_written_immediately(tmp_path, monkeypatch):
         assert [path.name for path in tmp_path.iterdir()] == ["2013-03-11-00.parquet"]
         (file,) = writer.finish()
     assert pq.ParquetFile(file.path).num_row_groups == 2
+
+
+def test_wide_events_of_an_hour_make_several_row_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr(partition_writer, "BUDGET", 0)
+    monkeypatch.setattr(partition_writer, "ROW_GROUP_BYTES", 5_000)
+    blocks = [block([(hour, "x" * 1_000 + str(turn)) for hour in range(2)]) for turn in range(20)]
+    expected = by_hour([(hour, "x" * 1_000 + str(turn)) for turn in range(20) for hour in range(2)])
+    assert write(tmp_path, blocks) == expected
+    assert {pq.ParquetFile(path).num_row_groups for path in tmp_path.glob("*.parquet")} == {4}
+
+
+def test_an_id_of_many_row_groups_counts_once_in_bounded_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(duplicate_ids, "BUDGET", 10_000)
+    monkeypatch.setattr(partition_writer, "BUDGET", 0)
+    monkeypatch.setattr(partition_writer, "ROW_GROUP", 100)
+    blocks = [block([(0, str(number)) for number in range(start, start + 200)]) for start in range(0, 3_000, 100)]
+    assert write(tmp_path, blocks, id_column="id") == by_hour([(0, str(number)) for number in range(3_100)])
 
 
 def open_files() -> int:

@@ -1,18 +1,29 @@
 """The file cache in DynamoDB: partition key `source`, sort key `path`.
 
-Each content has an item too, with the partition key `<source>#contents` and its SHA-256 as sort key.
+Each content has an item too, with the partition key `<source>#contents` and its id as sort key. Three indexes hold
+entries only: `due` and `not-taken` those of unfinished files, in order of time, and `dated` all, by date of the file.
+So no request reads more items than its answer has, whatever the age of the source.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
 
 from botocore.exceptions import ClientError
 
-from slackwater.aws.failures import code_of, translated
-from slackwater.receiver.pull.file_cache import Content, EntryChanged, FileEntry
+from slackwater.aws.failures import cancellation_reasons, code_of, translated
+from slackwater.errors import Throttled
+from slackwater.receiver.pull.file_cache import Content, EntryChanged, FileEntry, FileOfDate, FileState
 
-_Record = TypeVar("_Record", FileEntry, Content)
+# BatchGetItem accepts 100 keys. It returns some of them unprocessed when it is throttled, or after 16 MB.
+_MAX_KEYS = 100
+_MAX_REPEATS = 10
+# Another writer is faster: codes of the errors of a single write, and reasons for cancelling a transaction.
+_CHANGED = frozenset({"ConditionalCheckFailedException", "TransactionConflictException"})
+_CHANGED_REASONS = frozenset({"ConditionalCheckFailed", "TransactionConflict"})
 
 
 class DynamoFileCache:
@@ -22,68 +33,150 @@ class DynamoFileCache:
         self._dynamodb = dynamodb
         self._table = table
 
-    def entries(self, source: str) -> list[FileEntry]:
-        """Return all files of the source (strongly consistent)."""
-        # An entry that an eventually consistent read missed could own an object: the pull would delete it as unused.
-        with translated(f"read the file cache of {source}"):
-            pages = self._dynamodb.get_paginator("query").paginate(
-                TableName=self._table,
-                KeyConditionExpression="#source = :source",
-                ExpressionAttributeNames={"#source": "source"},
-                ExpressionAttributeValues={":source": {"S": source}},
-                ConsistentRead=True,
-            )
-            items = [item for page in pages for item in page["Items"]]
+    def entries(self, source: str, paths: Iterable[str]) -> list[FileEntry]:
+        """Return those of the files that are recorded (strongly consistent)."""
+        return [FileEntry.model_validate_json(record) for record in self._records(source, paths, source=source)]
+
+    def contents(self, source: str, ids: Iterable[str]) -> list[Content]:
+        """Return those of the contents that are recorded (strongly consistent)."""
+        records = self._records(_contents_key(source), ids, source=source)
+        return [Content.model_validate_json(record) for record in records]
+
+    def save(self, *records: FileEntry | Content) -> None:
+        """Write all records, or none, with the next revision.
+
+        Raises `EntryChanged` when the revision of a stored record is not that of the record.
+        """
+        puts = [self._put(record) for record in records]
+        with translated(f"write the file cache of {records[0].source}"):
+            try:
+                if len(puts) == 1:
+                    self._dynamodb.put_item(**puts[0])
+                else:
+                    self._dynamodb.transact_write_items(TransactItems=[{"Put": put} for put in puts])
+            except ClientError as error:
+                if code_of(error) in _CHANGED or cancellation_reasons(error) & _CHANGED_REASONS:
+                    raise EntryChanged(f"{records[0].source}: another pull has changed the file cache") from error
+                raise
+
+    def due(self, source: str, *, now: datetime, limit: int) -> list[FileEntry]:
+        """Return unfinished files that are due, those first that have been due for longest.
+
+        The result may miss writes of the last seconds.
+        """
+        condition = "open_source = :source AND due <= :now"
+        items = self._query("due", source, condition, {":source": source, ":now": _sortable(now)}, limit=limit)
         return [FileEntry.model_validate_json(item["record"]["S"]) for item in items]
 
-    def get(self, source: str, path: str) -> FileEntry | None:
-        """Return one file, or None (strongly consistent)."""
-        item = self._item(source, path)
-        return FileEntry.model_validate_json(item["record"]["S"]) if item else None
+    def longest_not_taken(self, source: str) -> FileEntry | None:
+        """Return the file that is not taken since the longest time, or None. May miss writes of the last seconds."""
+        return next(self._not_taken(source, limit=1), None)
 
-    def save(self, entry: FileEntry) -> FileEntry:
-        """Write the entry and return it with its new revision.
+    def not_taken(self, source: str) -> Iterator[FileEntry]:
+        """Yield the files that are not taken, those first that are not taken since the longest time.
 
-        Raises `EntryChanged` when the stored entry's revision is not `entry.revision`.
+        Pages are read as the caller needs them. The result may miss writes of the last seconds.
         """
-        return self._save(entry, entry.source, entry.path, state={"S": entry.state})
+        return self._not_taken(source)
 
-    def content(self, source: str, content_sha256: str) -> Content | None:
-        """Return one content, or None (strongly consistent)."""
-        item = self._item(_contents_key(source), content_sha256)
-        return Content.model_validate_json(item["record"]["S"]) if item else None
+    def files_of_date(self, source: str, dated_pattern: str) -> list[FileOfDate]:
+        """Return the recorded files of one date. May miss writes of the last seconds."""
+        value = _dated_key(source, dated_pattern)
+        items = self._query("dated", source, "dated = :dated", {":dated": value})
+        return [
+            FileOfDate(
+                item["path"]["S"],
+                FileState(item["state"]["S"]),
+                is_stored=item["is_stored"]["BOOL"],
+                is_taken=item["is_taken"]["BOOL"],
+            )
+            for item in items
+        ]
 
-    def save_content(self, content: Content) -> Content:
-        """Write the content and return it with its new revision. Raises `EntryChanged` as `save` does."""
-        return self._save(content, _contents_key(content.source), content.content_sha256)
+    def _not_taken(self, source: str, limit: int | None = None) -> Iterator[FileEntry]:
+        items = self._query("not-taken", source, "not_taken_source = :source", {":source": source}, limit=limit)
+        return (FileEntry.model_validate_json(item["record"]["S"]) for item in items)
 
-    def _item(self, source: str, path: str) -> Any:
-        with translated(f"read the file cache of {source}: {path}"):
-            response = self._dynamodb.get_item(TableName=self._table, Key=_key(source, path), ConsistentRead=True)
-        return response.get("Item")
+    def _records(self, partition_key: str, sort_keys: Iterable[str], *, source: str) -> list[str]:
+        records, keys = list[str](), [_key(partition_key, path) for path in dict.fromkeys(sort_keys)]
+        for start in range(0, len(keys), _MAX_KEYS):
+            request: Any = {"Keys": keys[start : start + _MAX_KEYS], "ConsistentRead": True}
+            for repeat in range(_MAX_REPEATS):
+                with translated(f"read the file cache of {source}"):
+                    response = self._dynamodb.batch_get_item(RequestItems={self._table: request})
+                records += [item["record"]["S"] for item in response["Responses"].get(self._table, [])]
+                request = response.get("UnprocessedKeys", {}).get(self._table)
+                if not request:
+                    break
+                time.sleep(min(0.05 * 2**repeat, 2))
+            else:
+                raise Throttled(f"could not read the file cache of {source}: DynamoDB leaves keys unprocessed")
+        return records
 
-    def _save(self, record: _Record, source: str, path: str, **attributes: dict[str, str]) -> _Record:
-        written = record.model_copy(update={"revision": record.revision + 1})
-        item = {
-            **_key(source, path),
-            "revision": {"N": str(written.revision)},
-            "record": {"S": written.model_dump_json()},
-            **attributes,
+    def _query(
+        self, index: str, source: str, condition: str, values: Mapping[str, str], limit: int | None = None
+    ) -> Iterator[Any]:
+        count = 0
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "IndexName": index,
+            "KeyConditionExpression": condition,
+            "ExpressionAttributeValues": {name: {"S": value} for name, value in values.items()},
         }
-        with translated(f"write the file cache of {source}: {path}"):
-            try:
-                # Written only over the revision that was read. Revision 0 stands for an item that does not exist yet.
-                self._dynamodb.put_item(
-                    TableName=self._table,
-                    Item=item,
-                    ConditionExpression="revision = :read OR attribute_not_exists(revision) AND :read = :new",
-                    ExpressionAttributeValues={":read": {"N": str(record.revision)}, ":new": {"N": "0"}},
-                )
-            except ClientError as error:
-                if code_of(error) == "ConditionalCheckFailedException":
-                    raise EntryChanged(f"{source}: {path} was changed by another pull") from error
-                raise
-        return written
+        while limit is None or count < limit:
+            with translated(f"read the file cache of {source}"):
+                page = self._dynamodb.query(**request, **({"Limit": limit - count} if limit else {}))
+            yield from page["Items"]
+            count += len(page["Items"])
+            if "LastEvaluatedKey" not in page:
+                break
+            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+    def _put(self, record: FileEntry | Content) -> dict[str, Any]:
+        """Return the arguments of a PutItem that writes the record with its next revision."""
+        if isinstance(record, FileEntry):
+            key, indexed = _key(record.source, record.path), _indexed(record)
+        else:
+            key, indexed = _key(_contents_key(record.source), record.id), {}
+        written = record.model_copy(update={"revision": record.revision + 1})
+        return {
+            "TableName": self._table,
+            "Item": {
+                **key,
+                **indexed,
+                "revision": {"N": str(written.revision)},
+                "record": {"S": written.model_dump_json(exclude_defaults=True)},
+            },
+            # Written only over the revision that was read. Revision 0 stands for an item that does not exist yet.
+            "ConditionExpression": "revision = :read OR attribute_not_exists(revision) AND :read = :new",
+            "ExpressionAttributeValues": {":read": {"N": str(record.revision)}, ":new": {"N": "0"}},
+        }
+
+
+def _indexed(entry: FileEntry) -> dict[str, Any]:
+    """Return the attributes of an entry that are keys of an index, or projected into one."""
+    attributes: dict[str, Any] = {
+        "state": {"S": entry.state},
+        "is_stored": {"BOOL": entry.content is not None},
+        "is_taken": {"BOOL": entry.is_taken},
+        "dated": {"S": _dated_key(entry.source, entry.dated_pattern)},
+    }
+    # An item without the key of an index is not in it.
+    if entry.is_unfinished and entry.due:
+        attributes |= {"open_source": {"S": entry.source}, "due": {"S": _sortable(entry.due)}}
+    if not entry.is_taken and entry.not_taken_since:
+        since = _sortable(entry.not_taken_since)
+        attributes |= {"not_taken_source": {"S": entry.source}, "not_taken_since": {"S": since}}
+    return attributes
+
+
+def _sortable(instant: datetime) -> str:
+    """Return the instant as a string that sorts by time."""
+    return instant.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _dated_key(source: str, dated_pattern: str) -> str:
+    return f"{source}#{dated_pattern}"
 
 
 def _contents_key(source: str) -> str:

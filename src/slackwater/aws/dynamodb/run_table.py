@@ -6,7 +6,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from slackwater.aws.failures import code_of, translated
+from slackwater.aws.failures import cancellation_reasons, code_of, translated
 from slackwater.errors import DayChanged
 from slackwater.runs.record import DayRecord, RunRecord
 
@@ -52,7 +52,8 @@ class DynamoRunTable:
     def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
         """Write a run and, in the same transaction, its day.
 
-        Raises `DayChanged` when the stored day's version is not `day.version`.
+        Raises `DayChanged` when the stored day's version is not `day.version`, and `Throttled` when DynamoDB has
+        cancelled the transaction for a temporary reason.
         """
         item = {
             "pipeline": {"S": run.run.pipeline},
@@ -66,8 +67,7 @@ class DynamoRunTable:
             try:
                 self._dynamodb.transact_write_items(TransactItems=writes)
             except ClientError as error:
-                # The day has another version, or another transaction is writing it.
-                if code_of(error) in {"TransactionCanceledException", "TransactionConflictException"}:
+                if "ConditionalCheckFailed" in cancellation_reasons(error):
                     raise DayChanged(f"{run.run.pipeline}: {run.run.date} was changed by another execution") from error
                 raise
 
@@ -77,6 +77,7 @@ class DynamoRunTable:
             try:
                 self._dynamodb.put_item(**self._day_put(day))
             except ClientError as error:
+                # The day has another version, or a transaction of another execution is writing it.
                 if code_of(error) in {"ConditionalCheckFailedException", "TransactionConflictException"}:
                     raise DayChanged(f"{day.pipeline}: {day.date} was changed by another execution") from error
                 raise

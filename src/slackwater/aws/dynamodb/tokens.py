@@ -12,7 +12,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from slackwater.aws.failures import code_of, translated
+from slackwater.aws.failures import cancellation_reasons, translated
 from slackwater.errors import CloudError, InputError
 from slackwater.receiver.push.tokens import MAX_VALID, NewToken, Token, new_token, token_hash
 
@@ -105,10 +105,7 @@ class TokenTable:
             try:
                 self._dynamodb.transact_write_items(TransactItems=actions)
             except ClientError as error:
-                reasons = error.response.get("CancellationReasons", [])  # one for each action
-                if code_of(error) == "TransactionCanceledException" and any(
-                    reason.get("Code") in _LOST_RACE for reason in reasons
-                ):
+                if cancellation_reasons(error) & _LOST_RACE:
                     return False
                 raise
         return True

@@ -43,6 +43,7 @@ class S3Partner:
             days_of_prefixes.setdefault(pattern.prefix(day), []).append(day)
         files: dict[str, ListedFile] = {}
         for prefix, prefix_days in days_of_prefixes.items():
+            wanted = pattern.of_days(prefix_days)
             with self._partner_errors(f"list {self._url}/{prefix}"):
                 pages = self._s3.get_paginator("list_objects_v2").paginate(
                     Bucket=self._bucket, Prefix=f"{self._folder}{prefix}"
@@ -50,7 +51,7 @@ class S3Partner:
                 for item in (item for page in pages for item in page.get("Contents", [])):
                     name = item["Key"].removeprefix(self._folder)
                     # S3's console creates objects that end with a slash, to show an empty folder.
-                    if not name.endswith("/") and any(pattern.matches(name, day) for day in prefix_days):
+                    if not name.endswith("/") and wanted.fullmatch(name):
                         etag = plain_etag(item["ETag"])
                         files[name] = listed_file(
                             self._url, name, size=item["Size"], modified=item["LastModified"], etag=etag

@@ -11,6 +11,7 @@ from slackwater.cli.commands import (
     buffer,
     deploy,
     diff,
+    files,
     local,
     logs,
     monitor,
@@ -27,5 +28,21 @@ from slackwater.cli.commands import (
 
 def register(app: typer.Typer) -> None:
     """Add every command. `--help` lists the single commands first, then the groups, each in this order."""
-    for module in (local, deploy, source, token, push, pull, sideline, buffer, run, runs, monitor, diff, logs, query):
+    for module in (
+        local,
+        deploy,
+        source,
+        token,
+        push,
+        pull,
+        files,
+        sideline,
+        buffer,
+        run,
+        runs,
+        monitor,
+        diff,
+        logs,
+        query,
+    ):
         module.register(app)

@@ -12,7 +12,7 @@ import typer
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
 from slackwater.cli.output import print_json, print_table, print_text
 from slackwater.cli.workspace import find_workspace
-from slackwater.errors import InputError, RunFailed
+from slackwater.errors import InputError, RunFailed, SlackwaterError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def monitor(
     for name, day in days.items():
         try:
             result = session.monitor(name, day, on_report=(lambda _: None) if as_json else print_decisions)
-        except RunFailed as error:
+        except SlackwaterError as error:
             # The other pipelines are still monitored.
             failures.append(f"{name}: {error}")
             continue

@@ -13,6 +13,30 @@ from slackwater.cli.workspace import find_workspace
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 
+# Totals that are shown unless they are zero: what is counted, and the sentence about one of it and about several.
+_NOTES = (
+    (
+        "rejected",
+        "event",
+        "was rejected (the reason: slackwater sideline show {source})",
+        "were rejected (the reasons: slackwater sideline show {source})",
+    ),
+    (
+        "vanished",
+        "file",
+        "disappeared before it was fetched; the next pull checks again",
+        "disappeared before they were fetched; the next pull checks again",
+    ),
+    ("busy", "file", "is being fetched by another pull", "are being fetched by another pull"),
+    (
+        "waiting",
+        "file",
+        "could not be fetched before and waits for its next attempt (slackwater files {source} --state failed)",
+        "could not be fetched before and wait for their next attempts (slackwater files {source} --state failed)",
+    ),
+    ("left", "file", "is left for the next pull", "are left for the next pull"),
+)
+
 
 def register(app: typer.Typer) -> None:
     """Add `pull`."""
@@ -55,11 +79,7 @@ def print_pull_totals(totals: Mapping[str, Any]) -> None:
         f"({counted(totals['rows'], 'event')}), {totals['unchanged']} unchanged, {totals['duplicate']} duplicate",
         style="green",
     )
-    for key, message in (
-        ("rejected", f"events were rejected (the reasons: slackwater sideline show {totals['source']})"),
-        ("vanished", "files disappeared before they were fetched; the next pull checks again"),
-        ("busy", "files are being fetched by another pull"),
-        ("left", "more files are left for the next pull"),
-    ):
-        if totals.get(key):
-            print_note(f"{totals[key]} {message}", style="yellow")
+    for key, noun, one, many in _NOTES:
+        if count := totals.get(key):
+            message = one if count == 1 else many
+            print_note(f"{counted(count, noun)} {message.format(source=totals['source'])}", style="yellow")

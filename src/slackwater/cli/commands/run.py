@@ -54,6 +54,7 @@ def run(
     if day_of(date_type.fromisoformat(day), timezone).start > datetime.now(UTC):
         raise InputError(f"--date: {day} has not begun in {timezone}")
     from slackwater.cli.session import Session
+    from slackwater.runs.untaken_files import describe_untaken
 
     session = Session.open(workspace, definitions)
     try:
@@ -74,6 +75,8 @@ def run(
         style="green",
     )
     print_text(f"  {result.seconds.total} s{format_breakdown(result.seconds)}")
+    for note in describe_untaken(result.files_not_taken):
+        print_note(f"when its inputs were listed, {note}", style="yellow")
     print_text(f"  to query it: slackwater query \"SELECT * FROM {run_.pipeline} WHERE date = '{run_.date}'\"")  # noqa: S608
 
 
@@ -99,5 +102,6 @@ def run_document(result: RunResult) -> dict[str, Any]:
         "execution": result.execution,
         "input": {"files": result.run.files, "rows": result.run.rows, "bytes": result.run.bytes},
         "publication": result.publication.model_dump(mode="json"),
+        "files_not_taken": dict(result.files_not_taken),
         "seconds": asdict(result.seconds),
     }

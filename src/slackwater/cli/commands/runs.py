@@ -34,6 +34,7 @@ def runs(
     definitions = workspace.load_project()
     names = [definitions.pipeline(pipeline).pipeline] if pipeline else sorted(definitions.pipelines)
     from slackwater.cli.session import Session
+    from slackwater.runs.untaken_files import describe_untaken
 
     session = Session.open(workspace, definitions)
     records = [record for name in names for record in session.table.runs(name)]
@@ -58,8 +59,11 @@ def runs(
     ]
     print_table(_COLUMNS, rows)
     for record in records:
+        attempt = f"{record.run.date}, attempt {record.run.attempt}"
         if record.error:
-            print_text(f"{record.run.date}, attempt {record.run.attempt}: {record.error}", style="red")
+            print_text(f"{attempt}: {record.error}", style="red")
+        for note in describe_untaken(record.files_not_taken):
+            print_text(f"{attempt}: {note}", style="yellow")
 
 
 def run_record_document(record: RunRecord) -> dict[str, Any]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections.abc import Sequence
 from datetime import date
 from enum import StrEnum
 from typing import NamedTuple
 
 # Longest quoted value in a reason, in ASCII characters of its JSON form, in which a control character takes six.
 _QUOTED_LENGTH = 60
+# Number of names that a message lists.
+_LISTED_NAMES = 10
 
 
 class RejectionRule(StrEnum):
@@ -65,6 +68,11 @@ def quote_value(value: object) -> str:
 def quote_name(name: str) -> str:
     """Return a partner's name for a field as reasons quote it: valid UTF-8, and truncated when it is long."""
     return truncate(name[: _QUOTED_LENGTH + 1].encode(errors="backslashreplace").decode(), _QUOTED_LENGTH)
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return a partner's names as messages list them: the first ten, each truncated, then "..."."""
+    return ", ".join([*map(quote_name, names[:_LISTED_NAMES]), *(["..."] if len(names) > _LISTED_NAMES else [])])
 
 
 def truncate(string: str, max_length: int) -> str:

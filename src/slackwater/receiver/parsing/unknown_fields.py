@@ -12,13 +12,11 @@ import pyarrow as pa
 from pyarrow import types
 
 from slackwater.receiver.parsing.arrow_to_python import is_string_type, to_json_values
-from slackwater.receiver.parsing.rejections import Rejection, RejectionRule, quote_name
+from slackwater.receiver.parsing.rejections import Rejection, RejectionRule, list_names, quote_name
 from slackwater.sources.definition import Source, UnknownFields
 
 # Levels of nesting of an event; the event itself is the first.
 MAX_DEPTH = 32
-# Number of fields that a reason lists.
-_LISTED_FIELDS = 10
 _SCALAR_TYPES = frozenset({str, int, bool, type(None)})
 
 
@@ -64,8 +62,7 @@ def _collect(unknown: Iterable[Mapping[str, object]], source: Source) -> ExtraCo
     """Collect `unknown`, the unknown fields of each event."""
     strings: list[str | None] = []
     rejections: dict[int, Rejection] = {}
-    known = list(source.partner_fields)
-    listed = ", ".join([*known[:_LISTED_FIELDS], *(["..."] if len(known) > _LISTED_FIELDS else [])])
+    listed = list_names(list(source.partner_fields))
     for index, fields in enumerate(unknown):
         rejection = None
         if fields and source.unknown_fields is UnknownFields.REJECT:

@@ -35,14 +35,13 @@ _HREF = re.compile(
 )
 
 
-def index_names(page: str, url: str) -> list[str]:
-    """Return the names of the files directly in the folder at `url`, in the order of the page, each once.
+def index_names(page: str, url: str) -> Iterator[str]:
+    """Yield the names of the files directly in the folder at `url`, in the order of the page, some more than once.
 
     Ignores all other links: to the parent folder, to sub-folders, to the same page in another order, to other hosts.
     """
     base = urlsplit(url)
     folder = unquote(base.path).rpartition("/")[0] + "/"
-    names: dict[str, None] = {}
     for link in _links(page):
         try:
             target = urlsplit(urljoin(url, unescape(link).strip()))
@@ -53,8 +52,7 @@ def index_names(page: str, url: str) -> list[str]:
         is_below = (target.scheme, target.netloc) == (base.scheme, base.netloc) and path.startswith(folder)
         name = path.removeprefix(folder)
         if is_below and name and "/" not in name and not (target.query or target.fragment):
-            names[name] = None
-    return list(names)
+            yield name
 
 
 def _links(page: str) -> Iterator[str]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 
 import httpx
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from slackwater.errors import DefinitionError, PartnerError
 from slackwater.receiver.partners.html_index import index_names
@@ -21,52 +20,67 @@ from slackwater.receiver.partners.http_session import (
     header_date,
     without_query,
 )
+from slackwater.receiver.partners.json_page import read_json_page
 from slackwater.receiver.partners.partner import ListedFile, listed_file
 from slackwater.sources.file_pattern import FilePattern
 
 # Pages of a JSON listing.
-MAX_PAGES = 1_000
-# Bytes of all pages of a JSON listing together.
-MAX_BYTES = 64 * 2**20
-# Bytes of one index page: about 20,000 files.
-MAX_INDEX_BYTES = 4 * 2**20
+MAX_PAGES = 10_000
+# Bytes of all pages of a JSON listing together: about 10 million files.
+MAX_BYTES = 2 * 2**30
+# Bytes of one index page: about 150,000 files.
+MAX_INDEX_BYTES = 32 * 2**20
+# Bytes that are read from a body at a time.
+_BLOCK = 2**16
 # Method not allowed, and not implemented.
 _NO_SUCH_METHOD = frozenset({405, 501})
 # RFC 9110: `bytes 0-0/1234`, `bytes 0-0/*` (unknown size), or `bytes */1234` with status 416. 18 digits fit an int64.
 _CONTENT_RANGE = re.compile(r"bytes (?:[0-9]+-[0-9]+|\*)/(?P<total>[0-9]{1,18}|\*)")
 
 
-class JsonPage(BaseModel):
-    """One page of a JSON listing."""
+class LimitedBody:
+    """The blocks of a response's body. Iterating raises `PartnerError` beyond `at_most` bytes.
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    The error names `limit`, the largest size of the whole listing.
+    """
 
-    files: tuple[ListedFile, ...]
-    next: str | None = None
-    """Link to the next page, absolute or relative; None on the last page."""
+    def __init__(self, response: httpx.Response, url: str, *, at_most: int, limit: int) -> None:
+        self._response, self._url, self._at_most, self._limit = response, url, at_most, limit
+        self.size = 0
+        """Bytes read so far."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for block in self._response.iter_bytes(_BLOCK):
+            self.size += len(block)
+            if self.size > self._at_most:
+                raise PartnerError(f"{without_query(self._url)}: its listing is larger than {self._limit:,} bytes")
+            yield block
 
 
-_FILES = TypeAdapter(tuple[ListedFile, ...])
-
-
-def json_listing(session: HttpSession, url: str) -> Iterator[ListedFile]:
-    """Yield the files of a JSON listing and of the pages that it links to.
+def json_listing(session: HttpSession, url: str, wanted: re.Pattern[str]) -> Iterator[ListedFile]:
+    """Yield the files whose names match `wanted`, of a JSON listing and of the pages that it links to.
 
     A page is an array of files, or an object with the array in `files`. The next page's link is in `next`, or in the
-    header `Link` with `rel="next"`. Raises `PartnerError` for pages that are malformed, too large, or link in a circle.
+    header `Link` with `rel="next"`. Raises `PartnerError` for pages that are malformed, too large, or link in a circle,
+    and for more files than fit into memory.
     """
     visited: set[str] = set()
-    bytes_left, page_url = MAX_BYTES, url
+    bytes_left, found, page_url = MAX_BYTES, 0, url
     while page_url:
         if page_url in visited or len(visited) == MAX_PAGES:
             raise PartnerError(
                 f"{without_query(page_url)}: the listing has more than {MAX_PAGES:,} pages, or links in a circle"
             )
         visited.add(page_url)
-        body, response = read_page(session, page_url, at_most=bytes_left, limit=MAX_BYTES)
-        bytes_left -= len(body)
-        page = parse_page(page_url, body)
+        for attempt in session.attempts():
+            with attempt, session.request("GET", page_url) as response:
+                expect_ok(page_url, response)
+                body = LimitedBody(response, page_url, at_most=bytes_left, limit=MAX_BYTES)
+                page = read_json_page(without_query(page_url), body, wanted, found=found)
+        # The files of a page are kept until it is complete: a repeated attempt would yield some of them twice.
         yield from page.files
+        bytes_left -= body.size
+        found += len(page.files)
         link = page.next or response.links.get("next", {}).get("url")
         page_url = absolute_link(str(response.url), link) if link else ""
 
@@ -85,12 +99,10 @@ def names_in_indexes(
         for folder in dict.fromkeys(index_folders(pattern, day)):
             days_of_folders.setdefault(folder, []).append(day)
     for folder, folder_days in days_of_folders.items():
-        url = url_of(folder)
-        body, response = read_page(
-            session, url, at_most=MAX_INDEX_BYTES, limit=MAX_INDEX_BYTES, may_be_gone=bool(folder)
-        )
-        for name in index_names(body.decode(errors="replace"), str(response.url)):
-            if any(pattern.matches(folder + name, day) for day in folder_days):
+        url, wanted = url_of(folder), pattern.of_days(folder_days)
+        page, page_url = read_index(session, url, may_be_gone=bool(folder))
+        for name in index_names(page, page_url):
+            if wanted.fullmatch(folder + name):
                 yield listed_file(without_query(url), folder + name).name
 
 
@@ -120,38 +132,19 @@ def request_each_file(session: HttpSession, url_of: Callable[[str], str], names:
         yield ListedFile(name=name, size=size, modified=modified, etag=response.headers.get("etag"))
 
 
-def read_page(
-    session: HttpSession, url: str, *, at_most: int, limit: int, may_be_gone: bool = False
-) -> tuple[bytes, httpx.Response]:
-    """Return a page's body and response. Raises `PartnerError` when it is larger than `at_most` bytes.
+def read_index(session: HttpSession, url: str, *, may_be_gone: bool) -> tuple[str, str]:
+    """Return an index page and its URL after redirects. Raises `PartnerError` beyond `MAX_INDEX_BYTES`.
 
-    The error names `limit`, the largest size of the whole listing. With `may_be_gone`, a missing page counts as empty.
+    With `may_be_gone`, a missing page counts as empty.
     """
     for attempt in session.attempts():
         with attempt, session.request("GET", url) as response:
             if may_be_gone and response.status_code in GONE:
-                return b"", response
+                return "", str(response.url)
             expect_ok(url, response)
-            body = bytearray()
-            for chunk in response.iter_bytes():
-                body += chunk
-                if len(body) > at_most:
-                    raise PartnerError(f"{without_query(url)}: its listing is larger than {limit:,} bytes")
-            return bytes(body), response
+            body = LimitedBody(response, url, at_most=MAX_INDEX_BYTES, limit=MAX_INDEX_BYTES)
+            return b"".join(body).decode(errors="replace"), str(response.url)
     raise AssertionError("the last attempt raises")
-
-
-def parse_page(url: str, body: bytes) -> JsonPage:
-    """Return a page of a JSON listing. Raises `PartnerError` naming the first invalid field."""
-    # Parsed only when complete: pages are small (MAX_BYTES), and a retry in mid-stream would yield files twice.
-    try:
-        if body.lstrip().startswith(b"{"):
-            return JsonPage.model_validate_json(body)
-        return JsonPage(files=_FILES.validate_json(body))
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "(whole)"
-        raise PartnerError(f"{without_query(url)}: not a listing of files: {field}: {first['msg']}") from error
 
 
 def index_folders(pattern: FilePattern, day: date) -> Iterator[str]:

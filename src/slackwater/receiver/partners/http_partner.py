@@ -61,9 +61,9 @@ class HttpPartner:
         self._session.close()
 
     def list(self, pattern: FilePattern, days: Sequence[date]) -> Sequence[ListedFile]:
-        """Return the files of the days; a JSON listing also returns others. Raises `PartnerError`."""
+        """Return the files of the days. Raises `PartnerError`."""
         if self._pull.listing == "json":
-            return tuple(json_listing(self._session, self._pull.url))
+            return tuple(json_listing(self._session, self._pull.url, pattern.of_days(days)))
         if self._pull.listing == "html":
             # Index pages show names only, so a request for each file has to detect whether it has changed.
             names = names_in_indexes(self._session, self._url_of, pattern, days)

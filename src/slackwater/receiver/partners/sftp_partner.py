@@ -102,18 +102,23 @@ class SftpPartner:
 
     def _walk(self, sftp: SFTPClient, folder: str, pattern: FilePattern, days: Sequence[date]) -> Iterator[ListedFile]:
         """Yield the files of the days in a folder and below it. A folder that does not exist has none."""
+        folders: dict[str, list[date]] = {}
+        wanted = pattern.of_days(days)
         try:
-            entries = sftp.listdir_attr(self._path(folder))
+            # One request at a time: paramiko (5.1.0, pinned) matches responses to requests by their order only.
+            for entry in sftp.listdir_iter(self._path(folder), read_aheads=1):
+                name = f"{folder}/{entry.filename}".lstrip("/")
+                file_type = _file_type(entry)
+                if file_type == S_IFREG and wanted.fullmatch(name):
+                    modified = None if entry.st_mtime is None else datetime.fromtimestamp(entry.st_mtime, UTC)
+                    yield listed_file(self._url, name, size=entry.st_size, modified=modified)
+                elif file_type == S_IFDIR and (below := [day for day in days if pattern.may_hold(name, day)]):
+                    folders[name] = below
         except FileNotFoundError:
             return
-        for entry in entries:
-            name = f"{folder}/{entry.filename}".lstrip("/")
-            file_type = _file_type(entry)
-            if file_type == S_IFREG and any(pattern.matches(name, day) for day in days):
-                modified = None if entry.st_mtime is None else datetime.fromtimestamp(entry.st_mtime, UTC)
-                yield listed_file(self._url, name, size=entry.st_size, modified=modified)
-            elif file_type == S_IFDIR and (below := [day for day in days if pattern.may_hold(name, day)]):
-                yield from self._walk(sftp, name, pattern, below)
+        # After the loop, because the entries of two folders cannot be read at the same time on one connection.
+        for name, folder_days in folders.items():
+            yield from self._walk(sftp, name, pattern, folder_days)
 
     def _missing_bytes(self, name: str, partial: PartialDownload) -> Iterator[bytes]:
         """Yield the bytes of the file's current version that `partial` lacks, as `download_with_resume` needs them."""

@@ -4,21 +4,28 @@
 
 1. Lease the file in the file cache, so that no other pull works on it.
 2. Download it and keep it, unchanged, under `landing/`.
-3. Parse it into one Parquet file for each partition, on local disk.
-4. Announce the new content (`writing`) in the file cache, before any of its objects exists.
-5. Write the objects and the rejects, and register the partitions in the catalogue.
-6. Commit: a single write to the file cache makes the new content the file's `version` and the old one `superseded`.
-7. Delete superseded objects that no other file needs; then remove them from the entry and release the lease.
+3. Withdraw what an interrupted attempt announced, and delete its objects.
+4. Parse the file into one Parquet file for each partition, on local disk.
+5. Announce the version (a content, as the source's definition reads it) before any of its objects exists.
+6. Write the objects and the rejects, and register the partitions in the catalogue.
+7. Commit: one transaction makes the version the one that readers see, instead of the file's earlier content and of the
+   versions of other definitions.
+8. Delete the objects that no file needs any more; then release the lease.
 
-Until step 6 readers ignore the announced objects, and after it the superseded ones
-(`slackwater.receiver.pull.file_cache.uncommitted_objects`). A pull that ends in between leaves a lease, `writing` or
-`superseded` in the entry: these show the next pull that the file needs a repair, and which objects may exist.
+Until step 7 readers ignore the announced objects, and after it the replaced ones
+(`slackwater.runs.consistent_listing`). A pull that ends in between leaves a lease, `writing` or `superseded` in the
+entry: these show the next pull that the file needs a repair, and which objects may exist.
+
+Several files may have one content, and share its objects. A pull that deletes objects marks the content first
+(`Content.deleting`), and a pull that needs the content leaves its file to the next pull meanwhile. Both write the same
+record, each on condition that it has not changed, so neither misses the other. A mark expires with the lease of its
+pull.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,31 +33,36 @@ from enum import StrEnum
 from errno import ENOSPC
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from slackwater.errors import CloudError, FileTooLarge, FileVanished
-from slackwater.receiver.partners.partner import Download, Partner, plain_etag
+from slackwater.receiver.partners.partner import Download, ListedFile, Partner, plain_etag
 from slackwater.receiver.pull.file_cache import (
     Content,
+    ContentVersion,
     EntryChanged,
     FileCache,
     FileDecision,
     FileEntry,
     FileState,
-    FileVersion,
     Lease,
-    decide,
+    retry_delay,
+    version_name,
 )
 from slackwater.receiver.pull.plan import WorkItem
 from slackwater.receiver.pull.stage_file import stage_file
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.receiver.writing.rejects import rejects_uri
 from slackwater.sources.definition import Source
-from slackwater.storage import ObjectStore
 
 # A Lambda function runs for 15 minutes at most, so it has ended before its lease expires.
 LEASE = timedelta(minutes=16)
+
+# What a transaction writes: the file's entry, and contents.
+_Records = tuple[FileEntry, Iterable[Content]]
+_Record = TypeVar("_Record", FileEntry, Content)
 
 
 class FetchState(StrEnum):
@@ -85,6 +97,10 @@ class FetchResult(BaseModel):
     """Bytes that were downloaded."""
 
 
+class _ContentBusy(Exception):
+    """Another pull deletes objects of the content."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileFetcher:
     """Fetches files of one source."""
@@ -115,6 +131,13 @@ class FileFetcher:
                 return self._fetch_leased(entry, item, Path(folder) / "file")
         except EntryChanged:
             raise
+        except _ContentBusy:
+            entry = self._leased_entry(item)
+            if entry:
+                reason = "another pull was deleting rows of the same content"
+                attempts = entry.attempts - 1
+                self._save(entry, state=FileState.FAILED, reason=reason, lease=None, attempts=attempts, due=self.now())
+            return FetchResult(path=item.path, state=FetchState.BUSY)
         except Exception as error:
             failure = error
             if isinstance(error, OSError) and error.errno == ENOSPC:
@@ -128,208 +151,299 @@ class FileFetcher:
 
     def _acquire_lease(self, item: WorkItem) -> FileEntry | None:
         """Step 1: lease the file. Return its entry, or None when another pull holds the lease."""
-        entry = self.cache.get(self.source.source, item.path)
-        if decide(item.listed, entry, now=self.now()) is FileDecision.BUSY:
+        entry = self._entry(item.path) or FileEntry(source=self.source.source, path=item.path)
+        now = self.now()
+        if entry.is_leased(now):
             return None
-        entry = entry or FileEntry(source=self.source.source, path=item.path)
-        lease = Lease(owner=self.owner, until=self.now() + self.lease)
+        lease, attempts = Lease(owner=self.owner, until=now + self.lease), entry.attempts + 1
+        is_clean_up = is_only_to_clean_up(entry, item)
+        is_fetched_again = entry.state is FileState.GIVEN_UP and not is_clean_up
         try:
-            return self._save(entry.model_copy(update={"lease": lease}))
+            return self._save(
+                entry,
+                lease=lease,
+                # Not given up any more: if this process is killed, the next pull has to fetch the file.
+                state=FileState.LEASED if is_fetched_again else entry.state,
+                dated_pattern=item.dated_pattern or entry.dated_pattern,
+                # Counted before the attempt: it may end with its process.
+                attempts=attempts,
+                # What the partner has changed since a file was given up is not attempted by deleting its leftovers.
+                attempted=entry.attempted if is_clean_up else item.listed or entry.attempted,
+                due=lease.until + retry_delay(attempts),
+                not_taken_since=entry.not_taken_since or now,
+            )
         except EntryChanged:
             return None
 
     def _fetch_leased(self, entry: FileEntry, item: WorkItem, path: Path) -> FetchResult:
-        """Step 2: download to `path`. Then store the file, unless it vanished or is unchanged."""
-        if is_only_to_finalize(entry, item):
+        """Steps 2 and 3: download to `path`. Then store the file, unless it vanished or is unchanged."""
+        if is_only_to_finalize(entry, item) and entry.content and self._committed_version(entry.content):
             self._finalize(entry)
+            return FetchResult(path=item.path, state=FetchState.UNCHANGED)
+        if is_only_to_clean_up(entry, item):
+            self._finalize(self._withdraw(entry), attempted=entry.attempted)
             return FetchResult(path=item.path, state=FetchState.UNCHANGED)
         try:
             with path.open("wb") as file:
                 download = self.partner.fetch(item.path, file)
         except FileVanished as error:
             # The committed version stays. Objects that an interrupted attempt announced have to be deleted.
-            superseded = other_contents([*entry.superseded, entry.writing], entry.version)
-            changes = {"state": FileState.VANISHED, "writing": None, "superseded": superseded, "reason": str(error)}
-            self._finalize(self._save(entry.model_copy(update=changes)))
+            entry = self._delete_superseded(self._withdraw(entry))
+            self._save(
+                entry,
+                state=FileState.VANISHED,
+                reason=str(error),
+                lease=None,
+                due=self._retry_at(entry),
+                not_taken_since=None,
+            )
             return FetchResult(path=item.path, state=FetchState.VANISHED)
-        entry = entry.model_copy(update=identity_of(item, download))
-        # `writing` means that an interrupted attempt may have written objects. Then the file is stored again, because
-        # `_store` marks those objects for deletion.
-        if entry.version and entry.version.content_sha256 == download.sha256 and not entry.writing:
-            state = FileState.DUPLICATE if entry.duplicate_of else FileState.STORED
-            self._finalize(entry.model_copy(update={"state": state, "reason": None}))
+        content_id = download.sha256[:32]
+        if entry.writing != content_id:
+            entry = self._withdraw(entry)
+        # Before the next version is announced, so that neither the entry nor the content grows with each attempt.
+        entry = self._delete_superseded(entry)
+        committed = self._committed_version(content_id)
+        if entry.content == content_id and not entry.writing and committed:
+            changes = {
+                **identity_of(item, download),
+                "state": FileState.DUPLICATE if entry.duplicate_of else FileState.STORED,
+                "rows": committed.rows,
+                "rejected": committed.rejected,
+                "reason": None,
+            }
+            self._finalize(entry.model_copy(update=changes))
             return FetchResult(path=item.path, state=FetchState.UNCHANGED, bytes=download.size)
-        return self._store(entry, path, download)
+        return self._store(entry, item, path, download)
 
-    def _store(self, entry: FileEntry, path: Path, download: Download) -> FetchResult:
-        """Steps 2 (the copy under `landing/`) to 7, for the download at `path`."""
+    def _store(self, entry: FileEntry, item: WorkItem, path: Path, download: Download) -> FetchResult:
+        """Steps 2 (the copy under `landing/`) and 4 to 8, for the download at `path`."""
         bucket, sha256 = self.raw_writer.raw_bucket, download.sha256
+        content_id = sha256[:32]
         # The digest is part of the key: a changed file does not overwrite the file whose rows readers still see.
         landing_uri = f"s3://{bucket}/landing/source={entry.source}/{sha256}/{entry.path}"
         self.raw_writer.store.put_new_file(landing_uri, path)
 
-        received_at = self._contents.first_received_at(sha256, entry.path)
+        received_at = self._first_received_at(content_id)
         staged = stage_file(path, self.source, name=entry.path, content_sha256=sha256, received_at=received_at)
         version = staged.version
 
-        # Announced before any object exists: after a crash the entry names every object that may exist. Objects that an
-        # interrupted attempt announced may exist too, so the same write marks them for deletion.
-        superseded = other_contents([*entry.superseded, entry.writing], version)
-        entry = self._save(entry.model_copy(update={"writing": version, "superseded": superseded}))
-        # Read only after the announcement was written: `SharedContents` explains why.
-        if self._contents.is_being_deleted(sha256, entry.path):
-            self._save(entry.model_copy(update={"lease": None}))
-            return FetchResult(path=entry.path, state=FetchState.BUSY)
+        def announce(entry: FileEntry, contents: Mapping[str, Content]) -> _Records:
+            content = contents[content_id]
+            if content.is_deleted_by_another(entry.path, self.now()):
+                raise _ContentBusy
+            return entry.model_copy(update={"writing": content_id}), [content.with_writer(entry.path, version)]
 
-        # Object names derive from the content and existing objects are kept, so a retry writes only the missing ones.
-        names = [version.object_name(partition) for partition in version.partitions]
-        self.raw_writer.write_rejects_file(self.source, staged.rejects, received_at=received_at, batch_id=sha256[:32])
-        self.raw_writer.write_files(self.source, staged.files, object_names=names, origin=entry.path)
+        entry = self._transact(entry, [content_id], announce)
+        # Object names derive from content and version, and existing objects are kept, so a retry writes only the
+        # missing ones.
+        name = version_name(content_id, version)
+        self.raw_writer.write_rejects_file(self.source, staged.rejects, received_at=received_at, batch_id=name)
+        self.raw_writer.write_files(
+            self.source, staged.files, object_names=[name] * len(staged.files), origin=entry.path
+        )
 
-        # The commit is one conditional write, so at every instant readers see exactly one content: the old or the new.
-        original = self._contents.original_path(sha256, entry.path)
-        committed = {
-            "state": FileState.DUPLICATE if original else FileState.STORED,
-            "version": version,
-            "writing": None,
-            "superseded": other_contents([*entry.superseded, entry.version], version),
-            "duplicate_of": original,
-            "landing_uri": landing_uri,
-            "rows": staged.rows,
-            "rejected": staged.rejected,
-            "stored_at": self.now(),
-            "reason": None,
-        }
-        entry = self._save(entry.model_copy(update=committed))
+        # The commit is one transaction, so at every instant readers see exactly one content of the file: the old or
+        # the new one. They also see exactly one version of the content, whatever files have it.
+        def commit(entry: FileEntry, contents: Mapping[str, Content]) -> _Records:
+            content, is_new = contents[content_id], entry.content != content_id
+            others = [path for path in content.paths if path != entry.path]
+            committed = {content_id: content.with_file(entry.path, version, is_new=is_new)}
+            if entry.content and is_new:
+                committed[entry.content] = contents[entry.content].without_file(entry.path)
+            changes = {
+                **identity_of(item, download),
+                "state": FileState.DUPLICATE if others else FileState.STORED,
+                "content": content_id,
+                "writing": None,
+                "superseded": (*entry.superseded, *(changed.id for changed in committed.values() if changed.garbage)),
+                "duplicate_of": others[0] if others else None,
+                "landing_uri": landing_uri,
+                "rows": version.rows,
+                "rejected": version.rejected,
+                "stored_at": self.now(),
+                "reason": None,
+                "attempts": 0,
+                "not_taken_since": None,
+            }
+            return entry.model_copy(update=changes), committed.values()
+
+        entry = self._transact(entry, [content_id, *([entry.content] if entry.content else [])], commit)
         self._finalize(entry)
-        if original:
+        if entry.duplicate_of:
             return FetchResult(path=entry.path, state=FetchState.DUPLICATE, bytes=download.size)
         return FetchResult(
             path=entry.path, state=FetchState.STORED, rows=entry.rows, rejected=entry.rejected, bytes=download.size
         )
 
-    def _finalize(self, entry: FileEntry) -> None:
-        """Step 7: delete superseded objects, remove them from the entry, and release the lease."""
+    def _withdraw(self, entry: FileEntry) -> FileEntry:
+        """Step 3: withdraw the version that an interrupted attempt announced, if there is one."""
+        if entry.writing is None:
+            return entry
+
+        def withdraw(entry: FileEntry, contents: Mapping[str, Content]) -> _Records:
+            (content,) = contents.values()
+            superseded = tuple(dict.fromkeys([*entry.superseded, content.id]))
+            changes = {"writing": None, "superseded": superseded}
+            return entry.model_copy(update=changes), [content.without_writer(entry.path)]
+
+        return self._transact(entry, [entry.writing], withdraw)
+
+    def _finalize(self, entry: FileEntry, *, attempted: ListedFile | None = None) -> None:
+        """Step 8: delete objects that no file needs, and release the lease of a file that was taken or given up."""
+        entry = self._delete_superseded(entry)
+        due = self.now() if entry.superseded else None
+        self._save(entry, lease=None, attempts=0, attempted=attempted, due=due, not_taken_since=None)
+
+    def _delete_superseded(self, entry: FileEntry) -> FileEntry:
+        """Delete the objects of superseded contents. Return the entry without them; it is not saved yet.
+
+        Contents of which another pull is deleting objects stay in the entry.
+        """
         until = entry.lease.until if entry.lease else self.now()
         # Deleted before the entry drops them: otherwise a crash in between would leave objects that no entry names.
-        for version in entry.superseded:
-            self._contents.collect_garbage(version, entry.path, until=until)
-        self._save(entry.model_copy(update={"superseded": (), "lease": None}))
+        busy = [
+            content_id for content_id in entry.superseded if not self._delete_garbage(content_id, entry.path, until)
+        ]
+        return entry.model_copy(update={"superseded": tuple(busy)})
+
+    def _delete_garbage(self, content_id: str, path: str, until: datetime) -> bool:
+        """Delete the objects and rejects of the versions of a content that no file needs.
+
+        Returns False when another pull is deleting objects of the content. Raises `EntryChanged` after `until`, the end
+        of this pull's lease, when another pull may work on the file.
+        """
+        deleting = Lease(owner=path, until=until)
+
+        def mark(content: Content) -> Content:
+            if not content.garbage or content.is_deleted_by_another(path, self.now()):
+                return content
+            return content.model_copy(update={"deleting": deleting})
+
+        content = self._update_content(content_id, mark)
+        garbage, store, bucket = content.garbage, self.raw_writer.store, self.raw_writer.raw_bucket
+        if not garbage:
+            return True
+        if content.is_deleted_by_another(path, self.now()):
+            return False
+        if self.now() >= until:
+            raise EntryChanged(f"{self.source.source}: {path}: the lease has expired; the next pull repairs the file")
+        for version in garbage:
+            rejects = rejects_uri(
+                bucket,
+                self.source.source,
+                received_at=content.received_at,
+                batch_id=version_name(content_id, version),
+            )
+            store.delete([*content.object_uris(version, bucket), rejects])
+
+        def drop(content: Content) -> Content:
+            if content.deleting != deleting:
+                return content  # the mark has expired, and another pull may have announced one of the versions
+            versions = tuple(version for version in content.versions if version not in garbage)
+            return content.model_copy(update={"versions": versions, "deleting": None})
+
+        self._update_content(content_id, drop)
+        return True
 
     def _record_failure(self, item: WorkItem, error: Exception) -> None:
         """Save the reason and release the lease, if this attempt still holds it; `writing` and `superseded` stay."""
-        entry = self.cache.get(self.source.source, item.path)
-        if entry and entry.lease and entry.lease.owner == self.owner:
-            changes = {"state": FileState.FAILED, "reason": str(error), "lease": None}
-            self._save(entry.model_copy(update=changes))
+        if entry := self._leased_entry(item):
+            # A file that a person has given up stays given up when only its leftovers could not be deleted.
+            given_up = entry.state is FileState.GIVEN_UP
+            outcome = {} if given_up else {"state": FileState.FAILED, "reason": str(error)}
+            self._save(entry, lease=None, due=self._retry_at(entry), **outcome)
 
-    def _save(self, entry: FileEntry) -> FileEntry:
-        """Save the entry and return it with its new revision. Raises `EntryChanged`, `CloudError`."""
-        saved = entry.model_copy(update={"revision": entry.revision + 1})
+    def _leased_entry(self, item: WorkItem) -> FileEntry | None:
+        """Return the entry as it is stored now, or None when this attempt no longer holds the lease."""
+        entry = self._entry(item.path)
+        return entry if entry and entry.lease and entry.lease.owner == self.owner else None
+
+    def _retry_at(self, entry: FileEntry) -> datetime:
+        return self.now() + retry_delay(entry.attempts)
+
+    @cached_property
+    def _definition(self) -> str:
+        return self.source.reading_digest
+
+    def _committed_version(self, content_id: str) -> ContentVersion | None:
+        """Return the version of the content that readers see, if the present definition has read it."""
+        committed = self._content(content_id).committed
+        return committed if committed and committed.definition == self._definition else None
+
+    def _first_received_at(self, content_id: str) -> datetime:
+        """Return when a file first had the content: now for an unknown content, which is recorded."""
+        return self._update_content(content_id, lambda content: content).received_at
+
+    def _entry(self, path: str) -> FileEntry | None:
+        """Return the entry of a file, or None."""
+        return next(iter(self.cache.entries(self.source.source, [path])), None)
+
+    def _content(self, content_id: str) -> Content:
+        """Return a content; an unknown one is received now, and is not recorded yet."""
+        contents = self.cache.contents(self.source.source, [content_id])
+        return next(iter(contents), Content(source=self.source.source, id=content_id, received_at=self.now()))
+
+    def _update_content(self, content_id: str, change: Callable[[Content], Content]) -> Content:
+        """Apply `change` to a content, record it if it is unknown, and return it."""
+        while True:
+            content = self._content(content_id)
+            changed = change(content)
+            if changed == content and content.revision:
+                return content
+            # Changed by another pull, or by this pull's own write whose response was lost: read again, then retry.
+            with suppress(EntryChanged):
+                self.cache.save(changed)
+                return next_revision(changed)
+
+    def _transact(
+        self, entry: FileEntry, ids: Iterable[str], change: Callable[[FileEntry, Mapping[str, Content]], _Records]
+    ) -> FileEntry:
+        """Write the entry and the contents that `change` returns in one transaction, and return the entry.
+
+        `change` is called again when another pull has changed a content. Raises `EntryChanged` when another pull has
+        changed the entry.
+        """
+        while True:
+            changed, contents = change(entry, {content_id: self._content(content_id) for content_id in ids})
+            try:
+                return self._write(changed, *contents)
+            except EntryChanged:
+                current = self._entry(entry.path)
+                if current is None or current.revision != entry.revision:
+                    raise
+
+    def _save(self, entry: FileEntry, **changes: object) -> FileEntry:
+        return self._write(entry.model_copy(update=changes))
+
+    def _write(self, entry: FileEntry, *contents: Content) -> FileEntry:
+        """Write the records and return the entry with its new revision. Raises `EntryChanged`, `CloudError`."""
         try:
-            return self.cache.save(entry)
+            self.cache.save(entry, *contents)
         except CloudError:
             # The write may have succeeded although the response was lost. The SDK's retry then fails its condition,
             # because it finds the revision that it wrote itself.
-            if self.cache.get(entry.source, entry.path) != saved:
+            if self._entry(entry.path) != next_revision(entry):
                 raise
-        return saved
-
-    @cached_property
-    def _contents(self) -> SharedContents:
-        return SharedContents(
-            source=self.source.source,
-            cache=self.cache,
-            store=self.raw_writer.store,
-            raw_bucket=self.raw_writer.raw_bucket,
-            now=self.now,
-        )
+        return next_revision(entry)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharedContents:
-    """The contents of a source's files. Files with the same content share its objects, which are stored once.
-
-    One pull may delete objects that another pull is about to need. Each of the two therefore writes before it reads.
-    The deleting pull marks the content (`Content.deletions`), and then reads which files need it. The storing pull
-    announces that its file needs the content, and then reads whether it is marked. So at least one of them sees the
-    other's write: the deleting pull then keeps the objects, or the storing pull leaves its file to the next pull. A
-    mark expires with the lease of its pull.
-    """
-
-    source: str
-    cache: FileCache
-    store: ObjectStore
-    raw_bucket: str
-    now: Callable[[], datetime]
-
-    def first_received_at(self, content_sha256: str, path: str) -> datetime:
-        """Return when a file first had the content. For an unknown content that is now, and `path` its first file."""
-        return self._update(content_sha256, path).received_at
-
-    def is_being_deleted(self, content_sha256: str, path: str) -> bool:
-        """Whether the pull of another file than `path` may be deleting the content's objects."""
-        content = self.cache.content(self.source, content_sha256)
-        return content is not None and bool(self._other_deletions(content, path))
-
-    def original_path(self, content_sha256: str, path: str) -> str | None:
-        """Return the path of the first file with the content; None when that is `path` itself.
-
-        When the first file no longer needs the content, `path` takes its place.
-        """
-        first = self._update(content_sha256, path).first_path
-        entry = self.cache.get(self.source, first)
-        if entry is None or content_sha256 not in entry.needed_contents:
-            # Conditional, because `_update` may read the content again: another pull may have replaced the first file.
-            def take_over(content: Content) -> Content:
-                return content.model_copy(update={"first_path": path}) if content.first_path == first else content
-
-            first = self._update(content_sha256, path, take_over).first_path
-        return first if first != path else None
-
-    def collect_garbage(self, version: FileVersion, path: str, *, until: datetime) -> None:
-        """Delete the objects of a content that the file at `path` no longer needs, unless another file needs them.
-
-        Raises `EntryChanged` after `until`, the end of this pull's lease, when another pull may work on the file.
-        """
-        sha256, mark = version.content_sha256, Lease(owner=path, until=until)
-
-        def change_mark(*marks: Lease) -> Callable[[Content], Content]:
-            return lambda content: content.model_copy(
-                update={"deletions": (*self._other_deletions(content, path), *marks)}
-            )
-
-        self._update(sha256, path, change_mark(mark))
-        if not any(sha256 in entry.needed_contents for entry in self.cache.entries(self.source)):
-            if self.now() >= until:
-                raise EntryChanged(f"{self.source}: {path}: the lease has expired; the next pull repairs the file")
-            self.store.delete(version.object_uris(self.raw_bucket, self.source))
-        self._update(sha256, path, change_mark())
-
-    def _other_deletions(self, content: Content, path: str) -> Sequence[Lease]:
-        return [mark for mark in content.deletions if mark.owner != path and self.now() < mark.until]
-
-    def _update(
-        self, content_sha256: str, path: str, change: Callable[[Content], Content] = lambda content: content
-    ) -> Content:
-        """Create the content for `path` if it is unknown, apply `change`, and return the saved content."""
-        while True:
-            saved = self.cache.content(self.source, content_sha256)
-            content = saved or Content(
-                source=self.source, content_sha256=content_sha256, received_at=self.now(), first_path=path
-            )
-            changed = change(content)
-            if changed == saved:
-                return changed
-            # Changed by another pull, or by this pull's own write whose response was lost: read again, then retry.
-            with suppress(EntryChanged):
-                return self.cache.save_content(changed)
+def next_revision(record: _Record) -> _Record:
+    """Return the record as `FileCache.save` has written it."""
+    return record.model_copy(update={"revision": record.revision + 1})
 
 
 def is_only_to_finalize(entry: FileEntry, item: WorkItem) -> bool:
-    """Whether the file is stored and unchanged, and only step 7 of an interrupted pull is missing."""
+    """Whether the file is stored and unchanged, and only step 8 of an interrupted pull is missing."""
     stored = entry.state in {FileState.STORED, FileState.DUPLICATE} and not entry.writing
-    return stored and bool(entry.superseded) and (item.listed is None or entry.matches_listing(item.listed))
+    # The commit resets the attempts, so the only one is this attempt: no other has ended before its commit since.
+    is_first = stored and bool(entry.superseded) and entry.attempts == 1
+    return is_first and (item.listed is None or entry.matches_listing(item.listed))
+
+
+def is_only_to_clean_up(entry: FileEntry, item: WorkItem) -> bool:
+    """Whether a person has given up the file, and only what an interrupted attempt has left is to be deleted."""
+    return entry.state is FileState.GIVEN_UP and item.decision is FileDecision.REPAIR
 
 
 def identity_of(item: WorkItem, download: Download) -> dict[str, object]:
@@ -339,10 +453,3 @@ def identity_of(item: WorkItem, download: Download) -> dict[str, object]:
     # ETag, except when the sizes differ: then the file changed after it was listed, and that ETag is outdated.
     etag = plain_etag(listed.etag) if listed and listed.size == download.size else download.etag
     return {"etag": etag, "size": download.size, "modified": listed.modified if listed else None}
-
-
-def other_contents(versions: Sequence[FileVersion | None], kept: FileVersion | None) -> tuple[FileVersion, ...]:
-    """Return the versions whose content differs from that of `kept`, each content once."""
-    others = {version.content_sha256: version for version in versions if version}
-    others.pop(kept.content_sha256 if kept else "", None)
-    return tuple(others.values())

@@ -16,6 +16,9 @@ from slackwater.receiver.pull.fetch import FetchResult, FetchState
 from slackwater.receiver.pull.plan import WorkItem
 from slackwater.storage import ObjectStore
 
+# Attempts of a function that may be killed, by its limits or by a fault of AWS, before a job fetches the file.
+_MAX_KILLED = 2
+
 
 class LargeFileJob(BaseModel):
     """The arguments with which the state machine starts a job."""
@@ -36,7 +39,12 @@ class LargeFileJob(BaseModel):
 
 
 def expect_function_size(item: WorkItem, *, max_bytes: int) -> None:
-    """Raise `FileTooLarge` when the listing shows that the file is larger than a function may fetch."""
+    """Raise `FileTooLarge` when the listing shows that the file is larger than a function may fetch.
+
+    So does a file whose function was killed several times: its memory or its time was not enough.
+    """
+    if item.killed_attempts >= _MAX_KILLED:
+        raise FileTooLarge(f"{item.path}: its function was killed {item.killed_attempts} times")
     if item.listed and (item.listed.size or 0) > max_bytes:
         raise FileTooLarge(f"{item.path}: {item.listed.size:,} bytes, and a function fetches up to {max_bytes:,}")
 

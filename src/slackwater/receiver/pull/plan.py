@@ -12,14 +12,16 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from slackwater.errors import InputError
 from slackwater.receiver.partners.partner import ListedFile, Partner
-from slackwater.receiver.pull.file_cache import FileCache, FileDecision, decide
+from slackwater.receiver.pull.file_cache import FileCache, FileDecision, FileEntry, decide
 from slackwater.sources.definition import Source
 from slackwater.sources.pull_config import PullConfig
 from slackwater.storage import ObjectStore
 
-# Most files that one pull fetches, by two limits of Step Functions: each file adds up to 22 events to the execution's
-# history (25,000 at most), and 230 bytes to the output of the Map state (256 kB at most).
-MAX_ITEMS = 1_000
+# Most files that one pull fetches. Step Functions allows 25,000 events in an execution's history, and a file that a job
+# fetches adds up to 64, with all retries.
+MAX_ITEMS = 380
+# Of these, the largest number of files that earlier attempts have not taken: they cannot keep newer files waiting.
+MAX_RETRIES = 76
 
 
 class WorkItem(BaseModel):
@@ -30,9 +32,14 @@ class WorkItem(BaseModel):
     path: str
     decision: FileDecision
     listed: ListedFile | None
-    """None for a repair of a file that the partner does not list any more."""
+    """None for a file that the partner does not list any more, or that is not in the window."""
+    dated_pattern: str = ""
+    """The pattern of file names with the file's date; empty for a file that is not in the window."""
+    killed_attempts: int = 0
+    """Number of attempts in a row that did not succeed, if the process of the last one was killed."""
 
 
+_FETCHED = frozenset({FileDecision.NEW, FileDecision.CHANGED, FileDecision.REPAIR})
 _WORK_LIST = TypeAdapter(tuple[WorkItem, ...])
 
 
@@ -45,10 +52,14 @@ class PullPlan(NamedTuple):
     unchanged: int
     busy: int
     """Files that another pull is fetching."""
+    waiting: int
+    """Files that could not be fetched before, and whose next attempt is not due yet."""
     removed: int
     """Files of the window that are stored and that the partner does not list any more; their rows stay."""
     left: int
     """Files beyond `MAX_ITEMS`, which the next pull fetches."""
+    oldest_not_taken: datetime | None
+    """Since when a listed file has not been taken, at most; None when all are taken."""
 
 
 def lookback_dates(pull: PullConfig, as_of: date | None, now: datetime) -> Iterator[date]:
@@ -59,37 +70,71 @@ def lookback_dates(pull: PullConfig, as_of: date | None, now: datetime) -> Itera
 
 
 def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: FileCache, now: datetime) -> PullPlan:
-    """Compare the partner's listing with the file cache and return the first `MAX_ITEMS` files to fetch.
+    """Compare the partner's listing with the file cache and return the files to fetch, at most `MAX_ITEMS`.
 
-    Repairs come first, whatever their date, then the files of the look-back window, oldest date first. `as_of` is the
-    last date of the window; None means today in the source's timezone. Raises `DefinitionError` for a source without
-    `pull`, `PartnerError`, `CloudError`.
+    The files of the look-back window come first, oldest date first. Files that earlier attempts have not taken follow,
+    whatever their date. `as_of` is the last date of the window; None means today in the source's timezone. Raises
+    `DefinitionError` for a source without `pull`, `PartnerError`, `CloudError`.
     """
-    pull = source.require_pull()
+    pull, name, definition = source.require_pull(), source.source, source.reading_digest
     pattern, dates = pull.pattern, list(lookback_dates(pull, as_of, now))
+    dated_patterns = {pattern.dated(day): day for day in dates}
     listed = {file.name: file for file in partner.list(pattern, dates)}
-    entries = {entry.path: entry for entry in cache.entries(source.source)}
-    names = sorted({*listed, *entries})
-    # Dicts serve as ordered sets: `window` keeps the dates in order, and a file that matches two dates occurs once.
-    window = dict.fromkeys(name for day in dates for name in names if pattern.matches(name, day))
-    # Files outside the window can need a repair too, so every entry gets a decision.
-    decisions = {name: decide(listed.get(name), entries.get(name), now=now) for name in {**window, **entries}}
-    items = [
-        WorkItem(path=name, decision=decision, listed=listed.get(name))
-        for name, decision in decisions.items()
-        if decision is FileDecision.REPAIR or (name in window and decision in {FileDecision.NEW, FileDecision.CHANGED})
-    ]
-    # Stable sort, repairs first: a half-written file must not wait behind MAX_ITEMS new files.
-    items.sort(key=lambda item: item.decision is not FileDecision.REPAIR)
-    counts = Counter(decisions[name] for name in window if name in listed)
-    stored = {name for name, entry in entries.items() if entry.version is not None}
+    # The window's files by path, oldest date first, with their dated pattern. A file of several dates occurs once.
+    names = sorted(listed)
+    window: dict[str, str] = {}
+    for dated, day in dated_patterns.items():
+        window |= {path: dated for path in names if path not in window and pattern.matches(path, day)}
+    entries = {entry.path: entry for entry in cache.entries(name, window)}
+    contents = cache.contents(name, (entry.content for entry in entries.values() if entry.content))
+    current = {content.id for content in contents if content.committed and content.committed.definition == definition}
+    counts, fresh, retries = Counter[FileDecision](), list[WorkItem](), list[WorkItem]()
+    for path, dated in window.items():
+        entry = entries.get(path)
+        is_current = entry is not None and entry.content in current
+        decision = decide(listed[path], entry, is_definition_current=is_current, now=now)
+        counts[decision] += 1
+        if decision in _FETCHED:
+            item = work_item(path, decision, entry, listed=listed[path], dated_pattern=dated)
+            is_retry = entry is not None and entry.is_unfinished and entry.attempted in {None, listed[path]}
+            (retries if is_retry else fresh).append(item)
+    for entry in cache.due(name, now=now, limit=MAX_RETRIES):
+        decision = decide(None, entry, is_definition_current=True, now=now)
+        if entry.path not in window and decision in _FETCHED:
+            retries.append(work_item(entry.path, decision, entry))
+    retried = retries[: max(MAX_RETRIES, MAX_ITEMS - len(fresh))]
+    items = [*fresh[: MAX_ITEMS - len(retried)], *retried]
+    recorded = (file for dated in dated_patterns for file in cache.files_of_date(name, dated))
+    longest = cache.longest_not_taken(name)
     return PullPlan(
-        items=items[:MAX_ITEMS],
-        listed=counts.total(),
+        items=items,
+        listed=len(window),
         unchanged=counts[FileDecision.UNCHANGED],
         busy=counts[FileDecision.BUSY],
-        removed=sum(name in stored and name not in listed for name in window),
-        left=max(0, len(items) - MAX_ITEMS),
+        waiting=counts[FileDecision.WAITING],
+        removed=sum(file.is_stored and file.path not in listed for file in recorded),
+        left=len(fresh) + len(retries) - len(items),
+        oldest_not_taken=longest.not_taken_since if longest else None,
+    )
+
+
+def work_item(
+    path: str,
+    decision: FileDecision,
+    entry: FileEntry | None,
+    *,
+    listed: ListedFile | None = None,
+    dated_pattern: str = "",
+) -> WorkItem:
+    """Return the work item of a file; `entry` is its record, if there is one."""
+    # A pull releases its lease when it ends, so this one was killed.
+    was_killed = entry is not None and entry.lease is not None
+    return WorkItem(
+        path=path,
+        decision=decision,
+        listed=listed,
+        dated_pattern=dated_pattern,
+        killed_attempts=entry.attempts if entry and was_killed else 0,
     )
 
 
@@ -103,8 +148,10 @@ class PlanSummary(BaseModel):
     listed: int
     unchanged: int
     busy: int
+    waiting: int
     removed: int
     left: int
+    oldest_not_taken: datetime | None
     work: str
     """URI of the work list."""
 
@@ -123,8 +170,10 @@ def write_plan(plan: PullPlan, *, store: ObjectStore, uri: str) -> PlanSummary:
         listed=plan.listed,
         unchanged=plan.unchanged,
         busy=plan.busy,
+        waiting=plan.waiting,
         removed=plan.removed,
         left=plan.left,
+        oldest_not_taken=plan.oldest_not_taken,
         work=uri,
     )
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from slackwater.receiver.parsing.formats.read import read_file
-from slackwater.receiver.pull.file_cache import FileVersion
+from slackwater.receiver.pull.file_cache import ContentVersion
 from slackwater.receiver.writing.partition_writer import PartitionFile, PartitionWriter
 from slackwater.receiver.writing.partitioning import add_metadata, assign_event_ids
 from slackwater.receiver.writing.rejects import RejectRecord, to_jsonl
@@ -20,18 +20,11 @@ from slackwater.sources.definition import Source
 class StagedFile:
     """A parsed file on local disk, ready to be written to the raw bucket."""
 
-    version: FileVersion
+    version: ContentVersion
     files: Sequence[PartitionFile]
     """One Parquet file for each partition of `version`, in the same order."""
     rejects: Path
     """The rejected rows, as JSON lines."""
-    rejected: int
-    """Number of rejected rows."""
-
-    @property
-    def rows(self) -> int:
-        """Number of events in all partitions."""
-        return sum(file.rows for file in self.files)
 
 
 def stage_file(path: Path, source: Source, *, name: str, content_sha256: str, received_at: datetime) -> StagedFile:
@@ -70,7 +63,10 @@ def stage_file(path: Path, source: Source, *, name: str, content_sha256: str, re
             first_index += block.table.num_rows + len(indexes)
             rejected += len(indexes)
         files = partitions.finish()
-    version = FileVersion(
-        content_sha256=content_sha256, partitions=tuple(file.partition for file in files), received_at=received_at
+    version = ContentVersion(
+        definition=source.reading_digest,
+        partitions=tuple(file.partition for file in files),
+        rows=sum(file.rows for file in files),
+        rejected=rejected,
     )
-    return StagedFile(version=version, files=files, rejects=rejects, rejected=rejected)
+    return StagedFile(version=version, files=files, rejects=rejects)

@@ -96,11 +96,22 @@ class PushedBody:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExpandedBody:
+    """A body without its encoding; its events are not decoded yet."""
+
+    batch_id: str
+    """The first 32 hex digits of a SHA-256 over the format (`json` or `ndjson`) and `content`."""
+    is_json: bool
+    """Whether it is a JSON array; otherwise it is NDJSON."""
+    content: bytes
+    """Decompressed, and without a byte order mark."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Batch:
     """The raw events of one body, in the order in which they were sent."""
 
     batch_id: str
-    """The first 32 hex digits of a SHA-256 over the format (`json` or `ndjson`) and the expanded body."""
     events: Sequence[object] | pa.Table
     """Parsed JSON values, with a `Rejection` for a line that is not JSON; or the same events as a table."""
     body: bytes
@@ -128,24 +139,29 @@ class Batch:
         return elements
 
 
-def decode(
-    body: bytes,
-    *,
-    content_type: str | None,
-    content_encoding: str | None,
-    limits: Limits,
-    schema: pa.Schema | None = None,
-) -> Batch:
-    """Decode a body by its headers.
+def identify(pushed: PushedBody, limits: Limits) -> ExpandedBody:
+    """Expand a body by its headers, and compute its batch id.
+
+    Raises `UnsupportedMedia` when the headers name a format that is not supported, `BatchTooLarge` when the body has
+    too many bytes, and `UnreadableBody` for broken compressed data.
+    """
+    is_json = check_media_type(pushed.content_type) in _JSON
+    expanded = expand(pushed.content, pushed.content_encoding, limits)
+    # The format is part of the id: the same body has other events as NDJSON (one line `[1]`) than as a JSON array.
+    digest = hashlib.sha256(b"json\n" if is_json else b"ndjson\n")
+    digest.update(expanded)
+    return ExpandedBody(batch_id=digest.hexdigest()[:32], is_json=is_json, content=expanded)
+
+
+def decode(body: ExpandedBody, *, limits: Limits, schema: pa.Schema | None = None) -> Batch:
+    """Decode the events of a body.
 
     `schema` is the source's `partner_schema`. With it, NDJSON whose events have no other fields may be read as a table,
     which is much faster and gives the same values.
 
-    Raises `UnsupportedMedia` when the headers name a format that is not supported, `BatchTooLarge` when a limit is
-    exceeded, and `UnreadableBody` when the body does not have the format.
+    Raises `BatchTooLarge` when a limit is exceeded, and `UnreadableBody` when the body does not have its format.
     """
-    media_type = check_media_type(content_type)
-    expanded = expand(body, content_encoding, limits)
+    expanded = body.content
     if not expanded or expanded.isspace():
         raise UnreadableBody("the body is empty: send a JSON array of events, or NDJSON with one event a line")
     # Brackets in strings are counted, too: only parsing gives the exact number, and parsing is what takes the memory.
@@ -154,7 +170,7 @@ def decode(
         raise BatchTooLarge(f"{message}: split the batch")
     too_many_events = BatchTooLarge(f"the body has more than {limits.events:,} events: split the batch")
     events: Sequence[object] | pa.Table
-    if media_type in _JSON:
+    if body.is_json:
         events, lines = parse_array(expanded), None
     else:
         try:
@@ -167,10 +183,7 @@ def decode(
             raise UnreadableBody(f"no line of the body is JSON; the first event: {first}")
     if len(events) > limits.events:
         raise too_many_events
-    # The format is part of the id: the same body has other events as NDJSON (one line `[1]`) than as a JSON array.
-    digest = hashlib.sha256(b"json\n" if media_type in _JSON else b"ndjson\n")
-    digest.update(expanded)
-    return Batch(batch_id=digest.hexdigest()[:32], events=events, body=expanded, lines=lines)
+    return Batch(batch_id=body.batch_id, events=events, body=expanded, lines=lines)
 
 
 def check_media_type(content_type: str | None) -> str:

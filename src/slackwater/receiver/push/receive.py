@@ -1,23 +1,24 @@
 """Receive a pushed body: decode it, check its events and store them, before the partner gets a response.
 
 Data flows through `push.batch`, which decodes the body, `parsing.event_checks`, which checks its events, and
-`writing.raw_writer`, which writes them. For a source with `buffer: queue`, `push.queue` calls `check` twice: before the
-body is sent to the queue, and before the queue's messages are written.
+`writing.raw_writer`, which writes them. For a source with `buffer: queue`, `push.queue` calls `check` before the body
+is sent to the queue, and `check_again` before the queue's messages are written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from slackwater.errors import DataError, ObjectMissing
 from slackwater.receiver.parsing.event_checks import RejectedEvent, check_events
-from slackwater.receiver.push.batch import Batch, BatchTooLarge, Limits, PushedBody, decode
+from slackwater.receiver.push.batch import Batch, BatchTooLarge, ExpandedBody, Limits, PushedBody, decode, identify
 from slackwater.receiver.writing.partitioning import event_hours
 from slackwater.receiver.writing.raw_writer import EventBatch, RawWriter
 from slackwater.receiver.writing.rejects import RejectRecord
@@ -48,23 +49,46 @@ class BatchResult(BaseModel):
 
 
 class Receipt(BaseModel):
-    """The stored time at which a batch was received first, for retries of the same batch."""
+    """How a batch was read when it was received first. Every later attempt must read it in the same way."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     received_at: AwareDatetime
+    """Decides whether an event is too old, and the day under which rejected events are stored."""
+    definition: Source
+    """The source's definition at that time."""
+    events_digest: str
+    """See `CheckedBatch.events_digest`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedBatch:
     """A body that is decoded and checked; none of its events is stored yet."""
 
+    definition: Source
+    """By which the events were checked and must be written."""
     events: EventBatch
     """The accepted events."""
     rejects: list[RejectRecord]
     """The rejected events."""
     body_bytes: int
     """Size of the body, expanded."""
+
+    @property
+    def events_digest(self) -> str:
+        """Digest of which events are rejected and of the hours of the others: it decides which objects are written."""
+        digest = hashlib.sha256(",".join(str(record.index) for record in self.rejects).encode())
+        if hours := event_hours(self.events.table):
+            # The second buffer of an array has its values: eight bytes for each hour.
+            digest.update(memoryview(hours.buffers()[1])[8 * hours.offset : 8 * (hours.offset + len(hours))])
+        return digest.hexdigest()
+
+    @property
+    def receipt(self) -> Receipt:
+        """The receipt of the batch."""
+        return Receipt(
+            received_at=self.events.received_at, definition=self.definition, events_digest=self.events_digest
+        )
 
     def result(self, accepted: int) -> BatchResult:
         """Return the result of the batch: `accepted` of the events in `events` are new, the others are duplicates."""
@@ -90,75 +114,79 @@ class Receiver:
 
         Returns only when all events are durable. When the same body was sent before, even if that attempt failed
         half-way, only the missing objects are written.
-        Raises `slackwater.receiver.push.batch.BatchRefused` when the body cannot be read, and `CloudError`.
+        Raises as `check` does.
         """
-        checked = self.check(pushed, source)
+        return self.store(self.check(pushed, source))
+
+    def store(self, checked: CheckedBatch) -> BatchResult:
+        """Write the rejected and the accepted events of a batch, and return its result. Raises `CloudError`."""
         # The order is: receipt (in `check`), rejected events, accepted events, catalogue. After a crash between any two
         # of these writes, the partner's retry reads the same receipt, so it rejects the same events and writes objects
         # with the same names: it adds what is missing and duplicates nothing.
-        self.raw_writer.write_rejects(
-            source, checked.rejects, received_at=checked.events.received_at, batch_id=checked.events.batch_id
-        )
-        written = self.raw_writer.write_events(source, [checked.events])
-        return checked.result(written)
+        self.write_rejects(checked)
+        return checked.result(self.raw_writer.write_events(checked.definition, [checked.events]))
 
-    def check(
-        self,
-        pushed: PushedBody,
-        source: Source,
-        *,
-        received_at: datetime | None = None,
-        rejected: Collection[int] = (),
-    ) -> CheckedBatch:
+    def write_rejects(self, checked: CheckedBatch) -> None:
+        """Write the rejected events of a batch. Raises `CloudError`."""
+        self.raw_writer.write_rejects(
+            checked.definition,
+            checked.rejects,
+            received_at=checked.events.received_at,
+            batch_id=checked.events.batch_id,
+        )
+
+    def check(self, pushed: PushedBody, source: Source) -> CheckedBatch:
         """Decode a body and check its events; write nothing but a receipt.
 
-        For a new body, leave out `received_at` and `rejected`: its time of receipt is the current time, or the time in
-        the receipt of an earlier attempt. For a body that was checked before, `received_at` is its first time of
-        receipt, and `rejected` are the indexes of the events that were rejected then; they stay rejected.
-        Raises `slackwater.receiver.push.batch.BatchRefused` when the body cannot be read, and `CloudError`.
+        A body that has a receipt is checked as the receipt says: `source` and the current time do not matter then.
+        Raises `slackwater.receiver.push.batch.BatchRefused` when the body cannot be read, `DataError` when this release
+        cannot read it as the receipt says, and `CloudError`.
         """
-        is_new = received_at is None
-        received_at = received_at or self.now()
+        body = identify(pushed, self.limits)
+        uri, store = receipt_uri(self.raw_writer.raw_bucket, source.source, body.batch_id), self.raw_writer.store
+        try:
+            content = store.get(uri)
+        except ObjectMissing:
+            checked = self._check(body, source, received_at=self.now(), origin=pushed.origin)
+            # Of two attempts at the same time only one writes the receipt, and both follow it.
+            if store.put_new(uri, checked.receipt.model_dump_json(by_alias=True).encode()):
+                return checked
+            content = store.get(uri)
+        return self._check_again(body, Receipt.model_validate_json(content), origin=pushed.origin)
+
+    def check_again(self, pushed: PushedBody, receipt: Receipt) -> CheckedBatch:
+        """Check a body as its receipt says; write nothing.
+
+        Raises `DataError` when this release cannot read the body as the receipt says.
+        """
+        return self._check_again(identify(pushed, self.limits), receipt, origin=pushed.origin)
+
+    def _check_again(self, body: ExpandedBody, receipt: Receipt, *, origin: str) -> CheckedBatch:
+        checked = self._check(body, receipt.definition, received_at=receipt.received_at.astimezone(UTC), origin=origin)
+        if checked.events_digest != receipt.events_digest:
+            raise DataError(
+                f"batch {body.batch_id} of {receipt.definition.source!r}: this release reads other events or hours "
+                "from it than the release that received it, so they could be stored twice: deploy that release again"
+            )
+        return checked
+
+    def _check(self, body: ExpandedBody, source: Source, *, received_at: datetime, origin: str) -> CheckedBatch:
         limits = replace(self.limits, events=source.push.max_events) if source.push else self.limits
-        batch = decode(
-            pushed.content,
-            content_type=pushed.content_type,
-            content_encoding=pushed.content_encoding,
-            limits=limits,
-            schema=partner_schema(source),
-        )
-        # Retries must use the first time of receipt where it matters: it decides whether an event is too old, and the
-        # day under which rejected events are stored. Other batches need no receipt, which saves a write.
-        if is_new and source.timestamp.is_limited:
-            received_at = self.first_received(source.source, batch.batch_id, received_at)
+        batch = decode(body, limits=limits, schema=partner_schema(source))
         checked = check_events(batch.events, source, received_at=received_at)
-        if is_new and (hours := pc.count_distinct(event_hours(checked.table)).as_py()) > limits.hours:
+        if (hours := pc.count_distinct(event_hours(checked.table)).as_py()) > limits.hours:
             raise BatchTooLarge(f"the events are from {hours:,} hours, the limit is {limits.hours:,}: split the batch")
-        if is_new and checked.rejected and not source.timestamp.is_limited:
-            received_at = self.first_received(source.source, batch.batch_id, received_at)
-        table, all_rejected = checked.table, frozenset(event.index for event in checked.rejected)
-        # The definition may have changed since the first check. Remove events that it accepts only now: the response
-        # reported them as rejected, and they are stored under `sideline/`.
-        if not all_rejected.issuperset(rejected):
-            accepted = (index for index in range(len(batch.events)) if index not in all_rejected)
-            table = table.filter(pa.array([index not in rejected for index in accepted], pa.bool_()))
-            all_rejected = all_rejected.union(rejected)
         return CheckedBatch(
-            events=EventBatch(table=table, rejected=all_rejected, batch_id=batch.batch_id, received_at=received_at),
-            rejects=reject_records(batch, checked.rejected, origin=pushed.origin),
+            definition=source,
+            events=EventBatch(
+                table=checked.table,
+                rejected=frozenset(event.index for event in checked.rejected),
+                batch_id=batch.batch_id,
+                received_at=received_at,
+            ),
+            rejects=reject_records(batch, checked.rejected, origin=origin),
             body_bytes=len(batch.body),
         )
-
-    def first_received(self, source: str, batch_id: str, now: datetime) -> datetime:
-        """Return the time of a batch's receipt; a batch without a receipt gets one with the time `now`.
-
-        Raises `CloudError`.
-        """
-        uri, store = receipt_uri(self.raw_writer.raw_bucket, source, batch_id), self.raw_writer.store
-        # Of two attempts at the same time only one writes the receipt; the other one reads it, so both use one time.
-        if store.put_new(uri, Receipt(received_at=now).model_dump_json().encode()):
-            return now
-        return Receipt.model_validate_json(store.get(uri)).received_at.astimezone(UTC)
 
 
 def reject_records(batch: Batch, rejected: Sequence[RejectedEvent], *, origin: str) -> list[RejectRecord]:

@@ -20,7 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slackwater.errors import DataError
-from slackwater.receiver.writing.partitioning import PARQUET, HourPart, first_rows, row_indexes, split_by_hour
+from slackwater.receiver.writing.duplicate_ids import duplicate_rows
+from slackwater.receiver.writing.partitioning import PARQUET, HourPart, row_indexes, split_by_hour
+from slackwater.receiver.writing.spill_file import SpillFile
 from slackwater.sources.partitions import Partition
 
 # Hours of one file. The file cache lists the objects of a file in one item, and DynamoDB limits an item to 400 KB.
@@ -29,6 +31,8 @@ MAX_PARTITIONS = 4_000
 BUDGET = 64 * 2**20
 # Smallest number of events that is written as a row group of its own, except for the last one of an hour.
 ROW_GROUP = 2**13
+# Bytes of events that are written as a row group even if they are fewer.
+ROW_GROUP_BYTES = 64 * 2**20
 
 
 class PartitionFile(NamedTuple):
@@ -58,7 +62,7 @@ class PartitionWriter:
         self._buffer: list[pa.Table] = []
         self._buffered_bytes = 0
         self._rows: dict[Partition, int] = defaultdict(int)
-        self._spill = _SpillFile(folder / "spill.arrow")
+        self._spill: SpillFile[Partition] = SpillFile(folder / "spill.arrow")
         self._files: dict[Partition, _PartitionParquet] = {}
 
     def __enter__(self) -> Self:
@@ -126,70 +130,50 @@ class PartitionWriter:
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join consecutive tables until they have `ROW_GROUP` rows; the last result may have fewer."""
+    """Join consecutive tables until they have `ROW_GROUP` rows or `ROW_GROUP_BYTES`; the last result may have fewer."""
     pending: list[pa.Table] = []
+    rows = size = 0
     for table in tables:
         pending.append(table)
-        if sum(part.num_rows for part in pending) >= ROW_GROUP:
+        rows, size = rows + table.num_rows, size + table.nbytes
+        if rows >= ROW_GROUP or size > ROW_GROUP_BYTES:
             yield pa.concat_tables(pending)
-            pending.clear()
+            pending, rows, size = [], 0, 0
     if pending:
         yield pa.concat_tables(pending)
 
 
 def _drop_duplicates(path: Path, id_column: str) -> int:
     """Keep the first event of each id in the Parquet file at `path`; return the number of events left."""
-    ids = pq.read_table(path, columns=[id_column]).column(0)
-    distinct: int = pc.count_distinct(ids).as_py()
-    if distinct == len(ids):
-        return distinct
-    kept = pc.is_in(row_indexes(len(ids)), value_set=first_rows(pa.table({"id": ids})))
-    start, rewritten = 0, path.with_suffix(".rewritten")
-    # One row group at a time, so that memory stays bounded.
-    with pq.ParquetFile(path) as file, pq.ParquetWriter(rewritten, file.schema_arrow, **PARQUET) as writer:
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group)
-            writer.write_table(table.filter(kept[start : start + table.num_rows]))
-            start += table.num_rows
+    with pq.ParquetFile(path) as file:
+        rows: int = file.metadata.num_rows
+        # One bit for each row, in the format of Arrow's boolean arrays.
+        duplicates, count = bytearray(-(-rows // 8)), 0
+        for table in duplicate_rows(_numbered_ids(file, id_column), path.parent):
+            count += table.num_rows
+            for row in table["row"].to_pylist():
+                duplicates[row >> 3] |= 1 << (row & 7)
+        if not count:
+            return rows
+        kept = pc.invert(pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(duplicates)]))
+        start, rewritten = 0, path.with_suffix(".rewritten")
+        # One row group at a time, so that memory stays bounded.
+        with pq.ParquetWriter(rewritten, file.schema_arrow, **PARQUET) as writer:
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group)
+                writer.write_table(table.filter(kept.slice(start, table.num_rows)))
+                start += table.num_rows
     rewritten.replace(path)
-    return distinct
+    return rows - count
 
 
-class _SpillFile:
-    """Small parts of partitions, in one Arrow file on disk. All parts must be added before the first one is read."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        # Arrow's file format gives access to single record batches by index, so a partition's parts can be anywhere.
-        self._batch_indexes: dict[Partition, list[int]] = defaultdict(list)
-        self._batches = 0
-        self._writer: pa.ipc.RecordBatchFileWriter | None = None
-        self._reader: pa.ipc.RecordBatchFileReader | None = None
-
-    def __contains__(self, partition: Partition) -> bool:
-        """Return whether the file has events of the partition."""
-        return partition in self._batch_indexes
-
-    def add(self, partition: Partition, table: pa.Table) -> None:
-        """Append events of the partition."""
-        if self._writer is None:
-            self._writer = pa.ipc.new_file(self._path, table.schema)
-        for batch in table.combine_chunks().to_batches():
-            self._writer.write_batch(batch)
-            self._batch_indexes[partition].append(self._batches)
-            self._batches += 1
-
-    def tables(self, partition: Partition) -> Iterator[pa.Table]:
-        """Yield the events of the partition in the order in which they were added."""
-        for index in self._batch_indexes.get(partition, ()):
-            if self._reader is None:
-                self.close()
-                self._reader = pa.ipc.open_file(pa.OSFile(str(self._path)))
-            yield pa.Table.from_batches([self._reader.get_batch(index)])
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+def _numbered_ids(file: pq.ParquetFile, id_column: str) -> Iterator[pa.Table]:
+    """Yield the ids of each row group with their row numbers, from 0."""
+    start = 0
+    for group in range(file.num_row_groups):
+        ids = file.read_row_group(group, columns=[id_column]).column(0)
+        yield pa.table({"id": ids, "row": pc.add(row_indexes(len(ids)), start)})
+        start += len(ids)
 
 
 class _PartitionParquet:

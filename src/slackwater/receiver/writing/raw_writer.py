@@ -68,6 +68,7 @@ class RawWriter:
     def write_events(self, source: Source, batches: Sequence[EventBatch]) -> int:
         """Write the events of pushed batches of one source, one object per partition, and register the partitions.
 
+        `source` is the definition by which the batches were checked, not a later one.
         Of the events with one id in one partition, only the first received is written. An object that the same batches
         have written before is left unchanged.
         Returns the number of events in the objects that are new. Raises `CloudError`; then some objects may be written,
@@ -86,8 +87,8 @@ class RawWriter:
         batch_ids = sorted({batch.batch_id for batch in batches})
 
         def put(part: HourPart, body: bytes) -> int:
-            # The name depends on the batches, not on the events: a retry finds the objects of the first attempt even if
-            # the source's definition has changed in between.
+            # The name depends on the batches, not on the events, and `source` is the definition in their receipts: a
+            # retry finds the objects of the first attempt even if the source's definition has changed in between.
             name = hashlib.sha256("\n".join([*batch_ids, "/".join(part.partition)]).encode()).hexdigest()[:32]
             uri = object_uri(self.raw_bucket, source.source, part.partition, name)
             rows: int = part.table.num_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -85,8 +86,10 @@ class RejectsReader:
 
     def events_of_batch(self, source: str, batch_id: str) -> Iterator[RejectedEventOnDay]:
         """Yield the rejected events of one batch. Lists the objects of all days, because the day is not known."""
+        # The object of a pulled file also has the digest of the definition in its name.
+        name = re.compile(rf"/{re.escape(batch_id)}(-[0-9a-f]+)?\.jsonl$")
         objects = self.store.list(rejects_prefix(self.raw_bucket, source))
-        return self._events(item for item in objects if item.uri.endswith(f"/{batch_id}.jsonl"))
+        return self._events(item for item in objects if name.search(item.uri))
 
     def _events(self, objects: Iterable[StoredObject]) -> Iterator[RejectedEventOnDay]:
         for item in sorted(objects, key=lambda item: item.modified, reverse=True):

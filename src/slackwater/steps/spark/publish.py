@@ -18,12 +18,15 @@ from slackwater.steps.spark.job import log
 from slackwater.steps.spark.table import (
     Commit,
     create_tag,
+    current_snapshot,
     find_commit,
     overwrite_day,
     prepare_table,
     quoted_table,
     refuse_if_fewer,
     refuse_if_overtaken,
+    retry_on_conflict,
+    withdraw_if_overtaken,
 )
 
 
@@ -43,7 +46,8 @@ def publish_day(
     is `catalog.database.table`. `allow_fewer` permits fewer rows than the day has now. A repeated job does not commit
     twice: if an earlier job of this attempt has committed but not written the publication, its commit is used.
 
-    Raises `AuditFailed` if the rows fail the audit; then no row of the table has changed.
+    Raises `AuditFailed` if the rows fail the audit, or if a later attempt has published the day; then this job has
+    changed no row of the table.
     """
     began, store = time.monotonic(), stores()
     table, identity = quoted_table(catalog_table), snapshot_identity(run)
@@ -54,6 +58,7 @@ def publish_day(
         commit = commit_day(spark, frame, table, identity, key=key, allow_fewer=allow_fewer)
     else:
         log("an earlier job of this attempt has committed", snapshot_id=commit.snapshot_id)
+    withdraw_if_overtaken(spark, table, date.fromisoformat(run.date), identity, commit)
     create_tag(spark, table, run.tag, commit.snapshot_id)
     publication = Publication(
         table=catalog_table,
@@ -85,10 +90,19 @@ def commit_day(
     # The audit of the rows comes before anything that changes the table: a failed one creates no table and no column.
     rows = audit(frame, key)
     prepare_table(spark, table, frame)
-    refuse_if_overtaken(spark, table, identity)
-    if not allow_fewer:
-        refuse_if_fewer(spark, table, day, rows=rows)
-    overwrite_day(frame, table, day, identity)
+
+    def replace_day() -> None:
+        # The snapshot is read before the checks: a commit of the day that the checks do not see is a conflict.
+        inspected = current_snapshot(spark, table)
+        if find_commit(spark, table, identity):  # by another job of this attempt, at the same time
+            return
+        refuse_if_overtaken(spark, table, identity)
+        if not allow_fewer:
+            refuse_if_fewer(spark, table, day, rows=rows)
+        overwrite_day(frame, table, day, identity, inspected=inspected)
+
+    # After a conflict the checks decide again: a later attempt replaces an earlier one, and never the reverse.
+    retry_on_conflict(replace_day)
     # Spark's writer does not return the snapshot that it has committed.
     commit = find_commit(spark, table, identity)
     if commit is None:

@@ -23,11 +23,17 @@ TABLE_PROPERTIES = {
     "commit.retry.num-retries": "30",
     "commit.retry.max-wait-ms": "5000",
 }
-# Attempts of a metadata change, with pauses of at most 4 seconds.
+# Attempts of a change of the table, with pauses of at most 4 seconds.
 CONFLICT_ATTEMPTS = 20
-# Parts of the messages with which catalogs report that another job has changed the table first. The types of these
-# errors differ between catalogs.
-CONFLICT_MESSAGES = ("CommitFailedException", "FIELD_ALREADY_EXISTS", "name already exists")
+# Parts of the messages with which catalogs report that another job has changed the table first (the types of these
+# errors differ between catalogs), and Iceberg that another job has changed the rows of a day since its inspection.
+CONFLICT_MESSAGES = (
+    "CommitFailedException",
+    "FIELD_ALREADY_EXISTS",
+    "name already exists",
+    "Found conflicting files",
+    "Found conflicting deleted files",
+)
 
 
 @dataclass(frozen=True)
@@ -79,20 +85,25 @@ def add_columns(spark: SparkSession, table: str, schema: StructType) -> None:
 
 
 def retry_on_conflict(change: Callable[[], object]) -> None:
-    """Change a table's metadata, and try again when another job has committed in between.
+    """Change a table, and try again when another job has committed a conflicting change in between.
 
     Raises the error of `change` if it is not a conflict, or after `CONFLICT_ATTEMPTS` attempts.
     """
-    # Iceberg retries commits of rows itself (`commit.retry.num-retries`), but not new columns and tags.
+    # Iceberg itself retries commits of rows (`commit.retry.num-retries`) that do not conflict with other jobs' rows.
     for attempt in range(1, CONFLICT_ATTEMPTS + 1):
         try:
             change()
         except Exception as error:
-            if attempt == CONFLICT_ATTEMPTS or not any(message in str(error) for message in CONFLICT_MESSAGES):
+            if attempt == CONFLICT_ATTEMPTS or not is_conflict(error):
                 raise
             time.sleep(random.uniform(0, 0.2 * attempt))  # noqa: S311 - jitter, so that two jobs do not collide again
         else:
             return
+
+
+def is_conflict(error: Exception) -> bool:
+    """Return whether a change of a table failed because another job has changed the table first."""
+    return any(message in str(error) for message in CONFLICT_MESSAGES)
 
 
 def _current_schema(spark: SparkSession, table: str) -> StructType:
@@ -154,13 +165,49 @@ def _snapshots_of(spark: SparkSession, table: str, identity: Mapping[str, str], 
     return snapshots
 
 
-def overwrite_day(frame: DataFrame, table: str, day: date, identity: Mapping[str, str]) -> None:
-    """Replace the day's rows by the frame's rows (also by none) in one commit with `identity` as its properties."""
-    writer = frame.writeTo(table)
+def current_snapshot(spark: SparkSession, table: str) -> str | None:
+    """Return the id of the table's current snapshot; None if nothing was ever committed."""
+    spark.catalog.refreshTable(table)
+    row = spark.table(f"{table}.refs").where("name = 'main'").first()
+    return None if row is None else str(row["snapshot_id"])
+
+
+def overwrite_day(
+    frame: DataFrame, table: str, day: date, identity: Mapping[str, str], *, inspected: str | None
+) -> None:
+    """Replace the day's rows by the frame's rows (also by none) in one commit with `identity` as its properties.
+
+    `inspected` is the table's snapshot on which the decision to commit is based. If another job has added or removed
+    files of the day since, Iceberg refuses the commit; see `CONFLICT_MESSAGES`.
+    """
+    writer = frame.writeTo(table).option("isolation-level", "serializable")
+    # Without a snapshot to start from, Iceberg checks every commit since the table was created.
+    if inspected is not None:
+        writer = writer.option("validate-from-snapshot-id", inspected)
     for name, value in identity.items():
         writer = writer.option(f"snapshot-property.{name}", value)
     # With a filter, because a dynamic overwrite would keep the old rows of a day whose new result is empty.
     writer.overwrite(sf.col("date") == sf.lit(day))
+
+
+def withdraw_if_overtaken(
+    spark: SparkSession, table: str, day: date, identity: Mapping[str, str], commit: Commit
+) -> None:
+    """Remove the committed rows and raise `AuditFailed` if a later attempt has published the day before.
+
+    `identity` are the snapshot properties of this job's commit.
+    """
+    # Iceberg's own check compares files: it misses a later attempt with no rows for a day that had no rows.
+    try:
+        refuse_if_overtaken(spark, table, identity)
+    except AuditFailed:
+        try:
+            overwrite_day(spark.table(table).where("false"), table, day, {}, inspected=commit.snapshot_id)
+        except Exception as error:
+            # A conflict means that the later attempt has replaced the committed rows itself.
+            if not is_conflict(error):
+                raise
+        raise
 
 
 def find_commit(spark: SparkSession, table: str, identity: Mapping[str, str]) -> Commit | None:

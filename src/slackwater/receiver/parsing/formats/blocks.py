@@ -13,6 +13,8 @@ from slackwater.receiver.parsing.formats.compression import ByteStream
 MAX_RECORD_BYTES = 16 * 2**20
 # Bytes of a block. One that fits into the processor's cache is parsed fastest.
 BLOCK_BYTES = 2 * 2**20
+# Events of a block, or lines of a text file, because memory grows with the events that are rejected, however short.
+BLOCK_EVENTS = 2**15
 
 
 class RecordFormat(Protocol):
@@ -52,12 +54,23 @@ class BlockReader:
         """Yield the remaining blocks. Raises `DataError` when a record exceeds `MAX_RECORD_BYTES`."""
         size = BLOCK_BYTES
         while self._read(size):
-            if length := self._format.complete_length(self._rest):
+            while length := self._block_length():
                 yield self._take(length)
             # An incomplete record is searched again only after the data has doubled, so the total time stays linear.
             size = max(BLOCK_BYTES, len(self._rest))
+        # The end of the file also ends the last record.
+        while self._format.count_line_ends(self._rest) > BLOCK_EVENTS:
+            yield self._take(self._block_length() or len(self._rest))
         if self._rest:
             yield self._take(len(self._rest))
+
+    def _block_length(self) -> int:
+        """Return the length of the next block: of all complete records, or of fewer if they have too many lines."""
+        start = self._rest
+        while self._format.count_line_ends(start) > BLOCK_EVENTS:
+            # A CR may be the first half of a CRLF here, too.
+            start = start[: len(start) // 2].removesuffix(b"\r")
+        return self._format.complete_length(start) or self._format.complete_length(self._rest)
 
     def _read(self, size: int) -> bool:
         """Append about `size` bytes to `_rest`. Returns False at the end of the file."""

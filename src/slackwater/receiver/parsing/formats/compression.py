@@ -5,6 +5,7 @@ The first bytes of a file determine its compression; its name is ignored.
 
 from __future__ import annotations
 
+import io
 import re
 import zipfile
 import zlib
@@ -16,6 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from slackwater.errors import DataError
+from slackwater.receiver.parsing.rejections import list_names
 
 # Limits against compression bombs, in bytes after decompression: an absolute one, one relative to the file's size, and
 # a size that any file may reach, because a few repeated rows compress well.
@@ -31,6 +33,10 @@ _MAGIC = re.compile(
     # A member, or the end of an empty archive.
     rb"|(?P<zip>PK(?:\x03\x04|\x05\x06))"
 )
+# Bytes of a zip archive's directory, which is in memory as a whole: enough for 10,000 files.
+_MAX_DIRECTORY_BYTES = 2**20
+# Bytes of bz2 and lzma data that are read from a zip archive at a time, because `zipfile` expands them as a whole.
+_SMALL_READ = 2**12
 # Bit 0 of a member's flags, by the specification of zip (APPNOTE 4.4.4).
 _ZIP_FLAG_ENCRYPTED = 0x1
 _CHUNK = 2**20
@@ -98,12 +104,44 @@ class _LimitedStream:
         self._bytes = 0
 
     def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes."""
         with _translated_errors(self._name):
             chunk = self._stream.read(size)
         self._bytes += len(chunk)
         if self._bytes > self._max_bytes:
             raise DataError(f"{self._name}: expands to more than {self._max_bytes:,} bytes: send it in parts")
         return chunk
+
+
+class _SmallReads:
+    """Reads a stream in parts of `_SMALL_READ` bytes."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+
+    def read(self, size: int, /) -> bytes:
+        data = io.BytesIO()
+        while (left := size - data.tell()) and (part := self._stream.read(min(left, _SMALL_READ))):
+            data.write(part)
+        return data.getvalue()
+
+
+class _ZipFile(io.BufferedReader):
+    """A file whose reads are limited while `zipfile` reads its directory."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > _MAX_DIRECTORY_BYTES:
+            raise DataError(f"a zip archive whose list of files has {size:,} bytes")
+        return super().read(size)
+
+
+def check_zip_directory(path: Path, name: str) -> None:
+    """Raise `DataError` when the directory of a zip archive is too large for memory; a broken archive as `zipfile`."""
+    with _ZipFile(io.FileIO(path)) as file:
+        try:
+            zipfile.ZipFile(file).close()
+        except DataError as error:
+            raise DataError(f"{name}: {error}: send one file per archive") from None
 
 
 @contextmanager
@@ -113,6 +151,7 @@ def open_zip_member(path: Path, name: str) -> Iterator[ByteStream]:
     Raises `DataError` when the archive is broken, holds no file or several files, or its file is encrypted.
     """
     with _translated_errors(name):
+        check_zip_directory(path, name)
         archive = zipfile.ZipFile(path)
     with archive:
         # Folders, and files that macOS and other systems add, are not data.
@@ -122,14 +161,15 @@ def open_zip_member(path: Path, name: str) -> Iterator[ByteStream]:
             if not (member.is_dir() or re.search(r"^__MACOSX(/|$)|(^|/)\.[^/]*$", member.filename))
         ]
         if len(members) != 1:
-            listed = ", ".join(member.filename for member in members[:10]) or "none"
+            listed = list_names([member.filename for member in members]) or "none"
             raise DataError(f"{name}: a zip archive of {len(members)} files ({listed}): send one file per archive")
         if members[0].flag_bits & _ZIP_FLAG_ENCRYPTED:
             raise DataError(f"{name}: its file {members[0].filename} is encrypted: send it without a password")
         with _translated_errors(name):
             stream = archive.open(members[0])
         with stream:
-            yield stream
+            is_bounded = members[0].compress_type in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+            yield stream if is_bounded else _SmallReads(stream)
 
 
 @contextmanager

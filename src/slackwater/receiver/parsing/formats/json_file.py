@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.event_checks import CheckedEvents, check_events
-from slackwater.receiver.parsing.formats.blocks import BLOCK_BYTES, MAX_RECORD_BYTES
+from slackwater.receiver.parsing.formats.blocks import BLOCK_BYTES, BLOCK_EVENTS, MAX_RECORD_BYTES
 from slackwater.receiver.parsing.formats.compression import ByteStream
 from slackwater.sources.definition import Source
 
@@ -48,13 +48,13 @@ def read_json(stream: ByteStream, source: Source, *, name: str, received_at: dat
 
 
 def _blocks(elements: Iterator[_Element]) -> Iterator[list[_Element]]:
-    """Group elements to blocks of about `BLOCK_BYTES` characters."""
+    """Group elements to blocks of about `BLOCK_BYTES` characters, and of at most `BLOCK_EVENTS` elements."""
     block: list[_Element] = []
     length = 0
     for element in elements:
         block.append(element)
         length += len(element.text)
-        if length >= BLOCK_BYTES:
+        if length >= BLOCK_BYTES or len(block) == BLOCK_EVENTS:
             yield block
             block, length = [], 0
     if block:
@@ -129,8 +129,9 @@ class _ArrayReader:
     def _read(self) -> bool:
         """Discard the text before the position and read more. Returns False at the end of the file."""
         rest = self._text[self._position :]
-        # Reads at least as much as is in memory: otherwise a long element would take quadratic time.
-        chunk = self._stream.read(max(BLOCK_BYTES, len(rest)))
+        # Reads as much as is in memory: otherwise a long element would take quadratic time. But little more than the
+        # longest element, because incomplete JSON takes many times its length.
+        chunk = self._stream.read(max(BLOCK_BYTES, min(len(rest), MAX_RECORD_BYTES - len(rest))))
         try:
             more = self._decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -10,20 +11,26 @@ from pyarrow import types
 
 from slackwater.errors import DataError
 from slackwater.receiver.parsing.arrow_to_python import is_string_type, to_json_values
+from slackwater.receiver.parsing.rejections import list_names
 from slackwater.sources.definition import Source
+
+# Columns of a file, as in Excel: each needs memory in every block, whatever its values.
+MAX_COLUMNS = 2**14
 
 
 def check_columns(columns: Sequence[str], source: Source, *, name: str, part: str) -> None:
-    """Raise `DataError` when two columns have the same name, or a required column is missing.
+    """Raise `DataError` when there are too many columns, two have the same name, or a required one is missing.
 
     `name` is the name of the file in errors, and `part` its part that names the columns, such as "header".
     """
-    duplicates = sorted({column for column in columns if columns.count(column) > 1})
+    if len(columns) > MAX_COLUMNS:
+        raise DataError(f"{name}: its {part} has {len(columns):,} columns: send at most {MAX_COLUMNS:,}")
+    duplicates = sorted(column for column, count in Counter(columns).items() if count > 1)
     if duplicates:
-        raise DataError(f"{name}: two columns have the same name: {', '.join(duplicates)}")
+        raise DataError(f"{name}: two columns have the same name: {list_names(duplicates)}")
     missing = sorted({source.partner_name(field) for field in source.required_fields} - set(columns))
     if missing:
-        raise DataError(f"{name}: its {part} lacks {', '.join(missing)} (it has: {', '.join(columns)})")
+        raise DataError(f"{name}: its {part} lacks {', '.join(missing)} (it has: {list_names(columns)})")
 
 
 def rows_as_json(table: pa.Table, indices: Sequence[int]) -> list[str]:

@@ -17,20 +17,23 @@ from openpyxl.utils import get_column_letter
 
 from slackwater.errors import DataError, SlackwaterError
 from slackwater.receiver.parsing.event_checks import CheckedEvents, RejectedEvent, check_events
-from slackwater.receiver.parsing.formats.compression import decompressed_file, detect_compression
+from slackwater.receiver.parsing.formats.compression import check_zip_directory, decompressed_file, detect_compression
 from slackwater.receiver.parsing.formats.tables import check_columns, row_as_json
-from slackwater.receiver.parsing.rejections import RejectionRule, quote_value
+from slackwater.receiver.parsing.rejections import RejectionRule, list_names, quote_value
 from slackwater.sources.definition import Source
 from slackwater.sources.fields import FieldType
 from slackwater.sources.file_format import Xlsx
 
-# Uncompressed bytes of all parts of a workbook, and of the strings that its cells share: openpyxl keeps them in memory.
+# Uncompressed bytes of all parts of a workbook, of the strings that its cells share, and of each part that openpyxl
+# reads as a tree of objects. It keeps the last two in memory.
 _MAX_BYTES = 2 * 2**30
 _MAX_SHARED_STRINGS_BYTES = 128 * 2**20
+_MAX_TREE_BYTES = 16 * 2**20
+_TREES = ("[Content_Types].xml", "xl/workbook.xml", "xl/styles.xml", "xl/theme/theme1.xml")
 # Excel's limit of rows in a sheet.
 _MAX_ROWS = 2**20
-# Rows that are checked together.
-_BLOCK_ROWS = 10_000
+# Rows, cells, and characters of strings that are checked together; the last row may exceed them.
+_BLOCK_ROWS, _BLOCK_CELLS, _BLOCK_CHARACTERS = 10_000, 2**18, 4 * 2**20
 # Excel stores integers as doubles, which are exact up to here.
 _MAX_EXACT_INTEGER = 2**53
 
@@ -41,7 +44,7 @@ class SheetRow(NamedTuple):
     number: int
     """Row number in the sheet, from 1."""
     cells: Sequence[object]
-    """None for empty cells."""
+    """None for empty cells; long rows of empty cells at the end are left out."""
 
 
 def read_xlsx(
@@ -64,7 +67,7 @@ def read_xlsx(
         first_index = 0
         while True:
             with _translated_errors(name):
-                block = list(islice(rows, _BLOCK_ROWS))
+                block = take_block(rows)
             if not block:
                 break
             yield check_block(block, columns, source, received_at=received_at, first_index=first_index)
@@ -109,6 +112,20 @@ class SheetColumns:
         return self.names[index] if index < len(self.names) else ""
 
 
+def take_block(rows: Iterator[SheetRow]) -> list[SheetRow]:
+    """Return the next rows that are checked together; an empty list at the end."""
+    block: list[SheetRow] = []
+    cells = characters = 0
+    for row in islice(rows, _BLOCK_ROWS):
+        block.append(row)
+        cells += len(row.cells)
+        # A shared string is in memory once, but each event gets a copy of it.
+        characters += sum(len(cell) for cell in row.cells if isinstance(cell, str))
+        if cells >= _BLOCK_CELLS or characters >= _BLOCK_CHARACTERS:
+            break
+    return block
+
+
 def check_block(
     rows: Sequence[SheetRow], columns: SheetColumns, source: Source, *, received_at: datetime, first_index: int
 ) -> CheckedEvents:
@@ -150,8 +167,12 @@ def read_rows(sheet: Any) -> Iterator[SheetRow]:
     # Some programs write smaller dimensions into the file than the sheet has, and openpyxl would skip the other cells.
     sheet.reset_dimensions()
     for number, cells in enumerate(sheet.iter_rows(max_row=_MAX_ROWS, values_only=True), start=1):
-        if not all(map(_is_empty, cells)):
-            yield SheetRow(number, cells)
+        width = len(cells)
+        # Halving and counting take less time than looking at each of 16,384 cells.
+        while width and cells[(half := width // 2) : width].count(None) == width - half:
+            width = half
+        if not all(map(_is_empty, cells[:width])):
+            yield SheetRow(number, cells[:width])
 
 
 def find_sheet(workbook: Any, title: str | None, name: str) -> Any:
@@ -159,7 +180,7 @@ def find_sheet(workbook: Any, title: str | None, name: str) -> Any:
     for sheet in workbook.worksheets:
         if sheet.title == title or (title is None and sheet.sheet_state == "visible"):
             return sheet
-    titles = ", ".join(sheet.title for sheet in workbook.worksheets) or "none"
+    titles = list_names([sheet.title for sheet in workbook.worksheets]) or "none"
     missing = "no visible sheet" if title is None else f"no sheet {title!r}"
     raise DataError(f"{name}: {missing} (sheets: {titles}): set the format's `sheet` to one of them")
 
@@ -170,6 +191,7 @@ def open_workbook(path: Path, name: str) -> Iterator[Any]:
     # openpyxl gets an open file, because it would refuse a path without the extension .xlsx.
     with _decompressed_workbook(path, name) as decompressed, decompressed.open("rb") as file:
         with _translated_errors(name):
+            check_zip_directory(decompressed, name)
             check_size(decompressed, name)
             workbook = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
         with closing(workbook):
@@ -181,8 +203,10 @@ def _decompressed_workbook(path: Path, name: str) -> Iterator[Path]:
     """Yield the workbook's file, decompressed if needed. A workbook is a zip archive itself and is not unpacked."""
     is_workbook = False
     if detect_compression(path) == "zip":
-        with _translated_errors(name), zipfile.ZipFile(path) as archive:
-            is_workbook = "[Content_Types].xml" in archive.namelist()
+        with _translated_errors(name):
+            check_zip_directory(path, name)
+            with zipfile.ZipFile(path) as archive:
+                is_workbook = "[Content_Types].xml" in archive.namelist()
     if is_workbook:
         yield path
     else:
@@ -197,8 +221,8 @@ def check_size(path: Path, name: str) -> None:
     """
     with zipfile.ZipFile(path) as archive:
         sizes = {member.filename: member.file_size for member in archive.infolist()}
-    shared_strings = sizes.get("xl/sharedStrings.xml", 0)
-    if sum(sizes.values()) > _MAX_BYTES or shared_strings > _MAX_SHARED_STRINGS_BYTES:
+    shared_strings, tree = sizes.get("xl/sharedStrings.xml", 0), max(sizes.get(part, 0) for part in _TREES)
+    if sum(sizes.values()) > _MAX_BYTES or shared_strings > _MAX_SHARED_STRINGS_BYTES or tree > _MAX_TREE_BYTES:
         raise DataError(f"{name}: the workbook is too large to be read: send it as csv, or in parts")
 
 

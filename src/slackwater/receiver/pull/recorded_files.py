@@ -1,0 +1,57 @@
+"""List the files of a source that pulls have recorded, for people."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from itertools import islice
+from typing import NamedTuple
+
+from slackwater.receiver.pull.file_cache import FileCache, FileEntry, FileState
+from slackwater.receiver.pull.plan import lookback_dates
+from slackwater.sources.definition import Source
+
+_NOT_TAKEN = {FileState.FAILED, FileState.LEASED}
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+
+
+class RecordedFiles(NamedTuple):
+    """A bounded list of files, and whether there are more."""
+
+    entries: list[FileEntry]
+    more: bool
+
+
+def recorded_files(
+    source: Source, *, cache: FileCache, state: FileState | None, as_of: date | None, now: datetime, limit: int
+) -> RecordedFiles:
+    """Return recorded files of a source, at most `limit`, with one state or with any.
+
+    Files that are not taken come first, whatever their date, oldest first; then other files that a pull has to repair;
+    then the files of the look-back window that ends on `as_of` (None for today), the latest date first. A file whose
+    attempt was interrupted counts as failed. Raises `DefinitionError` for a source without `pull`.
+    """
+    pull, name, most = source.require_pull(), source.source, limit + 1
+    files: dict[str, FileEntry] = {}
+    if state is None or state in _NOT_TAKEN:
+        not_taken = (_as_shown(entry, now) for entry in cache.not_taken(name))
+        files |= {entry.path: entry for entry in islice((e for e in not_taken if state in {None, e.state}), most)}
+    if state is None:
+        unfinished = (_as_shown(entry, now) for entry in cache.due(name, now=_END_OF_TIME, limit=most))
+        files |= {entry.path: entry for entry in unfinished if entry.path not in files}
+    if state not in _NOT_TAKEN:
+        days = reversed(list(lookback_dates(pull, as_of, now)))
+        dated_patterns = dict.fromkeys(pull.pattern.dated(day) for day in days)
+        of_window = (file for dated in dated_patterns for file in cache.files_of_date(name, dated))
+        paths = [file.path for file in of_window if file.path not in files and state in {None, file.state}]
+        # Only the entries that are shown are read: a window may have many thousands of files.
+        wanted = paths[: max(0, most - len(files))]
+        entries = {entry.path: _as_shown(entry, now) for entry in cache.entries(name, wanted)}
+        files |= {path: entries[path] for path in wanted if path in entries}
+    return RecordedFiles(list(files.values())[:limit], more=len(files) > limit)
+
+
+def _as_shown(entry: FileEntry, now: datetime) -> FileEntry:
+    """Return the entry; a file whose last attempt ended without an outcome is shown as failed."""
+    if entry.is_taken or entry.state is FileState.FAILED or entry.is_leased(now):
+        return entry
+    return entry.model_copy(update={"state": FileState.FAILED, "reason": "the attempt was interrupted"})

@@ -1,0 +1,43 @@
+"""Files of a day that are not taken: its sources' partners have listed them, but they could not be fetched yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from zoneinfo import ZoneInfo
+
+from slackwater.formatting import counted
+from slackwater.project import Project
+from slackwater.receiver.pull.file_cache import FileCache
+from slackwater.runs.day import Day
+from slackwater.sources.pull_config import PullConfig
+
+
+def untaken_files(project: Project, pipeline: str, day: Day, *, files: FileCache) -> dict[str, int]:
+    """Return the number of files that are not taken, for each source of the pipeline that has any.
+
+    Counts the files of the dates that the day overlaps. A file that a person has given up does not count.
+    """
+    counts = {}
+    for name in sorted(project.pipeline(pipeline).sources):
+        pull = project.source(name).pull
+        if pull:
+            recorded = (file for dated in _dated_patterns(pull, day) for file in files.files_of_date(name, dated))
+            counts[name] = len({file.path for file in recorded if not file.is_taken})
+    return {name: count for name, count in counts.items() if count}
+
+
+def describe_untaken(files: Mapping[str, int]) -> Iterator[str]:
+    """Yield a sentence for each source, without a full stop, which names the command that lists the files."""
+    for source, count in files.items():
+        verb = "was" if count == 1 else "were"
+        yield f"{counted(count, 'file')} of {source} {verb} not taken (slackwater files {source} --state failed)"
+
+
+def _dated_patterns(pull: PullConfig, day: Day) -> list[str]:
+    """Return the patterns of the names of files for each date, in the pull's timezone, that the day overlaps."""
+    timezone = ZoneInfo(pull.timezone)
+    date, last = (instant.astimezone(timezone).date() for instant in (day.start, day.end - timedelta.resolution))
+    dates = [date + timedelta(days=days) for days in range((last - date).days + 1)]
+    # A pattern with a month only has the same names for several dates.
+    return list(dict.fromkeys(pull.pattern.dated(each) for each in dates))

@@ -1,0 +1,150 @@
+"""`slackwater files`: the files of a source, and giving up some of them."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import get_args
+
+import pytest
+
+from slackwater.cli.commands.files import State
+from slackwater.cli.main import run
+from slackwater.cli.session import Session
+from slackwater.receiver.pull.file_cache import FileEntry, FileState
+from tests.fakes_receiver import RECEIVED, MemoryFileCache
+
+pytestmark = pytest.mark.unit
+
+PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
+BROKEN, STORED = "flights-2013-03-11-08.csv", "flights-2013-03-12-08.csv"
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch):
+    cache = MemoryFileCache()
+    broken = FileEntry(
+        source="flights",
+        path=BROKEN,
+        dated_pattern="flights-2013-03-11*.csv",
+        state=FileState.FAILED,
+        attempts=4,
+        reason="its header lacks 'time_hour'",
+        due=RECEIVED + timedelta(hours=1),
+        not_taken_since=RECEIVED - timedelta(days=1),
+    )
+    stored = FileEntry(
+        source="flights",
+        path=STORED,
+        dated_pattern="flights-2013-03-12*.csv",
+        state=FileState.STORED,
+        rows=12,
+        content="0",
+    )
+    cache.save(broken, stored)
+    monkeypatch.setattr(Session, "open", lambda *_: SimpleNamespace(file_cache=cache))
+    monkeypatch.setattr("slackwater.cli.commands.files._now", lambda: RECEIVED)
+    return cache
+
+
+def run_text(capsys, *arguments):
+    assert run([*arguments, *PROJECT]) == 0
+    captured = capsys.readouterr()
+    return captured.out + captured.err
+
+
+def run_json(capsys, *arguments):
+    assert run([*arguments, *PROJECT, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_state_of_a_file_can_be_selected():
+    assert get_args(State) == tuple(state.value for state in FileState)
+
+
+def test_files_are_listed_with_what_a_person_needs_to_decide(capsys):
+    assert run_json(capsys, "files", "flights") == {
+        "source": "flights",
+        "files": [
+            {
+                "path": BROKEN,
+                "state": "failed",
+                "rows": 0,
+                "attempts": 4,
+                "next_attempt": "2013-03-12T10:30:00+00:00",
+                "since": "2013-03-11T09:30:00+00:00",
+                "reason": "its header lacks 'time_hour'",
+            },
+            {
+                "path": STORED,
+                "state": "stored",
+                "rows": 12,
+                "attempts": 0,
+                "next_attempt": None,
+                "since": None,
+                "reason": None,
+            },
+        ],
+        "more": False,
+    }
+
+
+def test_the_table_shows_times_in_minutes(capsys):
+    header, broken, stored = run_text(capsys, "files", "flights").splitlines()
+    assert header.split("  ")[0] == "path"
+    assert "2013-03-12 10:30" in broken
+    assert "2013-03-11 09:30" in broken
+    assert stored.split() == [STORED, "stored", "12", "0"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("files", "flights", "--state", "failed"),
+        ("files", "--state", "failed", "flights"),
+        ("files", "list", "flights", "--state", "failed", "--as-of", "2013-01-01"),
+    ],
+)
+def test_failed_files_are_listed_with_options_in_any_place(capsys, arguments):
+    assert [file["path"] for file in run_json(capsys, *arguments)["files"]] == [BROKEN]
+
+
+def test_a_cut_list_says_so(capsys):
+    assert "these are the first 1 file (to see more: --limit N)" in run_text(capsys, "files", "flights", "--limit", "1")
+    assert run_json(capsys, "files", "flights", "--limit", "1")["more"]
+
+
+def test_an_empty_list_says_so(capsys):
+    assert run_text(capsys, "files", "flights", "--state", "vanished") == "no files of flights with state vanished\n"
+
+
+def test_files_are_given_up_with_a_reason(capsys, cache):
+    assert run_text(capsys, "files", "give-up", "flights", BROKEN, "--reason", "lost") == "flights: 1 file given up\n"
+    entry = cache.get("flights", BROKEN)
+    assert (entry.state, entry.reason) == (FileState.GIVEN_UP, "lost")
+    assert run_json(capsys, "files", "flights", "--state", "given-up")["files"][0]["path"] == BROKEN
+
+
+def test_giving_up_a_file_with_leftovers_says_that_the_next_pull_deletes_them(capsys, cache):
+    cache.save(cache.get("flights", BROKEN).model_copy(update={"writing": "0" * 32}))
+    printed = run_text(capsys, "files", "give-up", "flights", BROKEN)
+    assert "the next pull deletes what earlier attempts have left of 1 file" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("give-up", "flights", STORED), "there is nothing to give up: its rows are stored"),
+        (("weather",), "source 'weather' is not pulled"),
+        (("give-up", "weather", "x"), "source 'weather' is not pulled"),
+        (("nothing",), "no source 'nothing'"),
+        (("flights", "--state", "broken"), "'broken' is not one of"),
+        (("flights", "--as-of", "today"), "--as-of: 'today' is not a date"),
+        (("give-up", "flights"), "Missing argument 'PATH...'"),
+    ],
+)
+def test_wrong_input_is_refused_with_its_reason(capsys, arguments, message):
+    assert run(["files", *arguments, *PROJECT]) == 2
+    assert message in capsys.readouterr().err
