@@ -25,7 +25,7 @@ pull.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -33,11 +33,11 @@ from enum import StrEnum
 from errno import ENOSPC
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slackwater.errors import CloudError, FileTooLarge, FileVanished
+from slackwater.errors import FileTooLarge, FileVanished
 from slackwater.receiver.partners.partner import Download, ListedFile, Partner, plain_etag
 from slackwater.receiver.pull.file_cache import (
     Content,
@@ -52,6 +52,7 @@ from slackwater.receiver.pull.file_cache import (
     version_name,
 )
 from slackwater.receiver.pull.plan import WorkItem
+from slackwater.receiver.pull.records import Changed, Records
 from slackwater.receiver.pull.stage_file import stage_file
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.receiver.writing.rejects import rejects_uri
@@ -59,10 +60,6 @@ from slackwater.sources.definition import Source
 
 # A Lambda function runs for 15 minutes at most, so it has ended before its lease expires.
 LEASE = timedelta(minutes=16)
-
-# What a transaction writes: the file's entry, and contents.
-_Records = tuple[FileEntry, Iterable[Content]]
-_Record = TypeVar("_Record", FileEntry, Content)
 
 
 class FetchState(StrEnum):
@@ -136,7 +133,9 @@ class FileFetcher:
             if entry:
                 reason = "another pull was deleting rows of the same content"
                 attempts = entry.attempts - 1
-                self._save(entry, state=FileState.FAILED, reason=reason, lease=None, attempts=attempts, due=self.now())
+                self._records.save(
+                    entry, state=FileState.FAILED, reason=reason, lease=None, attempts=attempts, due=self.now()
+                )
             return FetchResult(path=item.path, state=FetchState.BUSY)
         except Exception as error:
             failure = error
@@ -151,7 +150,7 @@ class FileFetcher:
 
     def _acquire_lease(self, item: WorkItem) -> FileEntry | None:
         """Step 1: lease the file. Return its entry, or None when another pull holds the lease."""
-        entry = self._entry(item.path) or FileEntry(source=self.source.source, path=item.path)
+        entry = self._records.entry(item.path) or FileEntry(source=self.source.source, path=item.path)
         now = self.now()
         if entry.is_leased(now):
             return None
@@ -159,7 +158,7 @@ class FileFetcher:
         is_clean_up = is_only_to_clean_up(entry, item)
         is_fetched_again = entry.state is FileState.GIVEN_UP and not is_clean_up
         try:
-            return self._save(
+            return self._records.save(
                 entry,
                 lease=lease,
                 # Not given up any more: if this process is killed, the next pull has to fetch the file.
@@ -189,7 +188,7 @@ class FileFetcher:
         except FileVanished as error:
             # The committed version stays. Objects that an interrupted attempt announced have to be deleted.
             entry = self._delete_superseded(self._withdraw(entry))
-            self._save(
+            self._records.save(
                 entry,
                 state=FileState.VANISHED,
                 reason=str(error),
@@ -228,13 +227,13 @@ class FileFetcher:
         staged = stage_file(path, self.source, name=entry.path, content_sha256=sha256, received_at=received_at)
         version = staged.version
 
-        def announce(entry: FileEntry, contents: Mapping[str, Content]) -> _Records:
+        def announce(entry: FileEntry, contents: Mapping[str, Content]) -> Changed:
             content = contents[content_id]
             if content.is_deleted_by_another(entry.path, self.now()):
                 raise _ContentBusy
             return entry.model_copy(update={"writing": content_id}), [content.with_writer(entry.path, version)]
 
-        entry = self._transact(entry, [content_id], announce)
+        entry = self._records.transact(entry, [content_id], announce)
         # Object names derive from content and version, and existing objects are kept, so a retry writes only the
         # missing ones.
         name = version_name(content_id, version)
@@ -245,7 +244,7 @@ class FileFetcher:
 
         # The commit is one transaction, so at every instant readers see exactly one content of the file: the old or
         # the new one. They also see exactly one version of the content, whatever files have it.
-        def commit(entry: FileEntry, contents: Mapping[str, Content]) -> _Records:
+        def commit(entry: FileEntry, contents: Mapping[str, Content]) -> Changed:
             content, is_new = contents[content_id], entry.content != content_id
             others = [path for path in content.paths if path != entry.path]
             committed = {content_id: content.with_file(entry.path, version, is_new=is_new)}
@@ -268,7 +267,7 @@ class FileFetcher:
             }
             return entry.model_copy(update=changes), committed.values()
 
-        entry = self._transact(entry, [content_id, *([entry.content] if entry.content else [])], commit)
+        entry = self._records.transact(entry, [content_id, *([entry.content] if entry.content else [])], commit)
         self._finalize(entry)
         if entry.duplicate_of:
             return FetchResult(path=entry.path, state=FetchState.DUPLICATE, bytes=download.size)
@@ -281,19 +280,19 @@ class FileFetcher:
         if entry.writing is None:
             return entry
 
-        def withdraw(entry: FileEntry, contents: Mapping[str, Content]) -> _Records:
+        def withdraw(entry: FileEntry, contents: Mapping[str, Content]) -> Changed:
             (content,) = contents.values()
             superseded = tuple(dict.fromkeys([*entry.superseded, content.id]))
             changes = {"writing": None, "superseded": superseded}
             return entry.model_copy(update=changes), [content.without_writer(entry.path)]
 
-        return self._transact(entry, [entry.writing], withdraw)
+        return self._records.transact(entry, [entry.writing], withdraw)
 
     def _finalize(self, entry: FileEntry, *, attempted: ListedFile | None = None) -> None:
         """Step 8: delete objects that no file needs, and release the lease of a file that was taken or given up."""
         entry = self._delete_superseded(entry)
         due = self.now() if entry.superseded else None
-        self._save(entry, lease=None, attempts=0, attempted=attempted, due=due, not_taken_since=None)
+        self._records.save(entry, lease=None, attempts=0, attempted=attempted, due=due, not_taken_since=None)
 
     def _delete_superseded(self, entry: FileEntry) -> FileEntry:
         """Delete the objects of superseded contents. Return the entry without them; it is not saved yet.
@@ -320,7 +319,7 @@ class FileFetcher:
                 return content
             return content.model_copy(update={"deleting": deleting})
 
-        content = self._update_content(content_id, mark)
+        content = self._records.update_content(content_id, mark)
         garbage, store, bucket = content.garbage, self.raw_writer.store, self.raw_writer.raw_bucket
         if not garbage:
             return True
@@ -343,7 +342,7 @@ class FileFetcher:
             versions = tuple(version for version in content.versions if version not in garbage)
             return content.model_copy(update={"versions": versions, "deleting": None})
 
-        self._update_content(content_id, drop)
+        self._records.update_content(content_id, drop)
         return True
 
     def _record_failure(self, item: WorkItem, error: Exception) -> None:
@@ -352,11 +351,11 @@ class FileFetcher:
             # A file that a person has given up stays given up when only its leftovers could not be deleted.
             given_up = entry.state is FileState.GIVEN_UP
             outcome = {} if given_up else {"state": FileState.FAILED, "reason": str(error)}
-            self._save(entry, lease=None, due=self._retry_at(entry), **outcome)
+            self._records.save(entry, lease=None, due=self._retry_at(entry), **outcome)
 
     def _leased_entry(self, item: WorkItem) -> FileEntry | None:
         """Return the entry as it is stored now, or None when this attempt no longer holds the lease."""
-        entry = self._entry(item.path)
+        entry = self._records.entry(item.path)
         return entry if entry and entry.lease and entry.lease.owner == self.owner else None
 
     def _retry_at(self, entry: FileEntry) -> datetime:
@@ -366,71 +365,18 @@ class FileFetcher:
     def _definition(self) -> str:
         return self.source.reading_digest
 
+    @cached_property
+    def _records(self) -> Records:
+        return Records(source=self.source.source, cache=self.cache, now=self.now)
+
     def _committed_version(self, content_id: str) -> ContentVersion | None:
         """Return the version of the content that readers see, if the present definition has read it."""
-        committed = self._content(content_id).committed
+        committed = self._records.content(content_id).committed
         return committed if committed and committed.definition == self._definition else None
 
     def _first_received_at(self, content_id: str) -> datetime:
         """Return when a file first had the content: now for an unknown content, which is recorded."""
-        return self._update_content(content_id, lambda content: content).received_at
-
-    def _entry(self, path: str) -> FileEntry | None:
-        """Return the entry of a file, or None."""
-        return next(iter(self.cache.entries(self.source.source, [path])), None)
-
-    def _content(self, content_id: str) -> Content:
-        """Return a content; an unknown one is received now, and is not recorded yet."""
-        contents = self.cache.contents(self.source.source, [content_id])
-        return next(iter(contents), Content(source=self.source.source, id=content_id, received_at=self.now()))
-
-    def _update_content(self, content_id: str, change: Callable[[Content], Content]) -> Content:
-        """Apply `change` to a content, record it if it is unknown, and return it."""
-        while True:
-            content = self._content(content_id)
-            changed = change(content)
-            if changed == content and content.revision:
-                return content
-            # Changed by another pull, or by this pull's own write whose response was lost: read again, then retry.
-            with suppress(EntryChanged):
-                self.cache.save(changed)
-                return next_revision(changed)
-
-    def _transact(
-        self, entry: FileEntry, ids: Iterable[str], change: Callable[[FileEntry, Mapping[str, Content]], _Records]
-    ) -> FileEntry:
-        """Write the entry and the contents that `change` returns in one transaction, and return the entry.
-
-        `change` is called again when another pull has changed a content. Raises `EntryChanged` when another pull has
-        changed the entry.
-        """
-        while True:
-            changed, contents = change(entry, {content_id: self._content(content_id) for content_id in ids})
-            try:
-                return self._write(changed, *contents)
-            except EntryChanged:
-                current = self._entry(entry.path)
-                if current is None or current.revision != entry.revision:
-                    raise
-
-    def _save(self, entry: FileEntry, **changes: object) -> FileEntry:
-        return self._write(entry.model_copy(update=changes))
-
-    def _write(self, entry: FileEntry, *contents: Content) -> FileEntry:
-        """Write the records and return the entry with its new revision. Raises `EntryChanged`, `CloudError`."""
-        try:
-            self.cache.save(entry, *contents)
-        except CloudError:
-            # The write may have succeeded although the response was lost. The SDK's retry then fails its condition,
-            # because it finds the revision that it wrote itself.
-            if self._entry(entry.path) != next_revision(entry):
-                raise
-        return next_revision(entry)
-
-
-def next_revision(record: _Record) -> _Record:
-    """Return the record as `FileCache.save` has written it."""
-    return record.model_copy(update={"revision": record.revision + 1})
+        return self._records.update_content(content_id, lambda content: content).received_at
 
 
 def is_only_to_finalize(entry: FileEntry, item: WorkItem) -> bool:
