@@ -1,0 +1,297 @@
+"""The account: what readers must see, computed from what the partner has delivered, and not from our records."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from slackwater.receiver.partners.partner import ListedFile
+from slackwater.receiver.pull.file_cache import Content, FileCache, FileEntry, FileState
+from slackwater.runs.consistent_listing import consistent_listing
+from slackwater.storage import ObjectStore, StoredObject
+from tests.soak.aws import MemoryDynamoDB, MemoryS3
+from tests.soak.partner import BASE, Body, Definition, Hour, Partner, date_of
+
+_BUCKET = "s3://raw/"
+
+
+class Reading(NamedTuple):
+    """A content as a definition reads it."""
+
+    hours: Mapping[Hour, Mapping[str, str | None]]
+    """Count of each event by its id: of the events with one id in one hour, the first."""
+    accepted: int
+    rejected: Sequence[int]
+    """Indexes of the rejected rows."""
+
+
+class LastRead(NamedTuple):
+    """The definition of the last pull, and the first date of its window."""
+
+    definition: Definition
+    since: date
+
+
+class Belief:
+    """The content of each file, and the definition that reads each content, as the outcomes of all attempts tell."""
+
+    def __init__(self, partner: Partner) -> None:
+        self.partner = partner
+        self.contents: dict[str, frozenset[str | None]] = {}
+        """Possible contents of each file. There are several after an attempt of which nobody knows the outcome."""
+        self.definitions: dict[str, frozenset[Definition]] = {}
+        """Possible definitions of each content."""
+        self.given_up: dict[str, ListedFile | None] = {}
+        """The files that a person has given up, as they were listed before."""
+
+    def attempted(
+        self, path: str, delivered: Sequence[Body], definition: Definition, *, is_stored: bool, is_alone: bool
+    ) -> None:
+        """Note an attempt: what the partner delivered to it, and whether it has ended with stored rows."""
+        before = self.contents.get(path, frozenset([None]))
+        for body in delivered:
+            if not body.is_readable(definition):
+                assert not is_stored, f"{path} cannot be read with the definition {definition.name!r}, and is stored"
+                continue
+            self.contents[path] = frozenset([body.id]) if is_stored else before | {body.id}
+            known = self.definitions.get(body.id, frozenset())
+            self.definitions[body.id] = frozenset([definition]) | (frozenset() if is_stored and is_alone else known)
+
+
+class Account:
+    """Compares what readers see with what the partner has delivered."""
+
+    def __init__(
+        self, belief: Belief, *, s3: MemoryS3, dynamodb: MemoryDynamoDB, cache: FileCache, store: ObjectStore
+    ) -> None:
+        self.belief, self.partner = belief, belief.partner
+        self.s3, self.dynamodb, self.cache, self.store = s3, dynamodb, cache, store
+        self.checks = 0
+        self._readings: dict[tuple[str, Definition], Reading] = {}
+        self._verified: dict[str, str] = {}
+        """ETags of objects that were equal to what they must hold."""
+
+    def check(self, *, now: datetime, since: date | None = None, last_read: LastRead | None = None) -> dict[str, int]:
+        """Check all hours since the date, or all hours ever; return the sums of all hours.
+
+        With `last_read`, after the last pull, no work is left, and nothing that nobody needs.
+        """
+        self.checks += 1
+        # Rows may be up to two days older, and up to a day newer, than the date in the name of their file.
+        scope = [path for path in self.belief.contents if not since or date_of(path) >= since - timedelta(days=1)]
+        files = {path: content for path in scope if (content := self._content(path))}
+        read_by = {content: self._definition(content) for content in dict.fromkeys(files.values())}
+        readings = {content: self._reading(content, definition) for content, definition in read_by.items()}
+        expected = {
+            f"raw/source=things/date={day}/hour={hour}/{content}": events
+            for content, reading in readings.items()
+            for (day, hour), events in reading.hours.items()
+            if not since or day >= since.isoformat()
+        }
+        objects = self._check_objects(expected, now, since)
+        versions = dict(_content_and_version(key) for key in objects)
+        for content in readings.keys() - versions.keys():
+            # Without an accepted row there is no object that shows the version.
+            versions[content] = self._record(("things#contents", content))["current"]
+        rejects = self._check_rejects(
+            {f"{content}-{versions[content]}": reading.rejected for content, reading in readings.items()}
+        )
+        if since:
+            return {}
+        self._check_nothing_is_left({*objects, *rejects}, is_final=last_read is not None)
+        records = self._check_records(files, read_by, last_read) if last_read else {}
+        hours = defaultdict[Hour, set[str]](set)
+        for reading in readings.values():
+            for hour, events in reading.hours.items():
+                hours[hour] |= events.keys()
+        sent = sum(self._rows(content) for content in files.values())
+        stored, rejected = sum(map(len, hours.values())), sum(len(reading.rejected) for reading in readings.values())
+        shared = sent - sum(self._rows(content) for content in readings)
+        repeated = sum(reading.accepted for reading in readings.values()) - stored
+        assert sent == stored + rejected + shared + repeated
+        return {
+            "files with rows": len(files),
+            "sent": sent,
+            "stored": stored,
+            "duplicates": shared + repeated,
+            "of these, in files with the content of another one": shared,
+            "rejected": rejected,
+            "objects": len(expected),
+            "objects of rejects": len(rejects),
+            "objects that nobody needs": 0,
+            **records,
+        }
+
+    def events_of(self, day: date) -> int:
+        """Return the number of events of a UTC day that count: those with one id in one hour count once."""
+        dates = {(day + timedelta(days=days)).isoformat() for days in range(-1, 4)}
+        events = set[tuple[str, str]]()
+        for path in [path for path in self.belief.contents if path[7:17] in dates]:
+            if content := self._content(path):
+                hours = self._reading(content, self._definition(content)).hours
+                events |= {(hour, name) for (at, hour), ids in hours.items() if at == day.isoformat() for name in ids}
+        return len(events)
+
+    def _check_objects(
+        self, expected: Mapping[str, Mapping[str, str | None]], now: datetime, since: date | None
+    ) -> Sequence[str]:
+        """Readers see exactly the expected objects, and each has exactly the expected events. Return their keys.
+
+        `expected` are the events of an object by its key without version.
+        """
+
+        def objects() -> Iterator[StoredObject]:
+            if since is None:
+                yield from self.store.list(f"{_BUCKET}raw/source=things/")
+                return
+            for days in range((now.date() - since).days + 3):
+                yield from self.store.list(f"{_BUCKET}raw/source=things/date={since + timedelta(days=days)}/")
+
+        listing = consistent_listing(BASE.source, objects, files=self.cache)
+        etags = {item.uri.removeprefix(_BUCKET): item.etag for item in listing.objects}
+        keys = {key.rpartition("-")[0]: key for key in etags}
+        assert len(keys) == len(listing.objects), f"{now}: a content is read twice in one hour"
+        assert keys.keys() == expected.keys(), (
+            f"{now}: missing: {sorted(expected.keys() - keys.keys())[:5]}, "
+            f"not expected: {sorted(keys.keys() - expected.keys())[:5]}"
+        )
+        for name, key in keys.items():
+            if self._verified.get(key) != etags[key]:
+                events = sorted(expected[name].items())
+                assert self._events(key) == events, f"{now}: {key}: {self._events(key)}, not {events}"
+                self._verified[key] = etags[key]
+        return list(etags)
+
+    def _events(self, key: str) -> list[tuple[str, str | None]]:
+        stored = self.s3.find(key)
+        assert stored is not None
+        assert stored.body is not None
+        rows = pq.ParquetFile(io.BytesIO(stored.body)).read(["id", "count"]).to_pylist()
+        return sorted((row["id"], None if row["count"] is None else str(row["count"])) for row in rows)
+
+    def _check_rejects(self, expected: Mapping[str, Sequence[int]]) -> set[str]:
+        """Each rejected row is under `sideline/` once. Return the keys."""
+        keys = defaultdict[str, list[str]](list)
+        for key in self.s3.keys("sideline/"):
+            keys[key.rpartition("/")[2].removesuffix(".jsonl")].append(key)
+        found = set[str]()
+        for name, indexes in expected.items():
+            assert len(keys[name]) == (1 if indexes else 0), f"{name} has rejects in {keys[name]}"
+            for key in keys[name]:
+                found.add(key)
+                stored = self.s3.find(key)
+                assert stored is not None
+                if self._verified.get(key) != stored.etag:
+                    assert stored.body is not None
+                    lines = stored.body.decode().splitlines()
+                    assert [json.loads(line)["index"] for line in lines] == list(indexes), key
+                    self._verified[key] = stored.etag
+        return found
+
+    def _check_nothing_is_left(self, needed: Iterable[str], *, is_final: bool) -> None:
+        """Objects that nobody needs are known to a file that the next pulls repair; at the end there are none."""
+        known = set[str]()
+        for stored in self.dynamodb.table.values():
+            if any(name == "due" for name, *_ in stored.indexes):
+                entry = FileEntry.model_validate_json(stored.item["record"]["S"])
+                known |= {*entry.superseded, *([entry.writing] if entry.writing else [])}
+        left = {*self.s3.keys("raw/"), *self.s3.keys("sideline/")}.difference(needed)
+        garbage = {key for key in left if is_final or key.rpartition("/")[2].partition("-")[0] not in known}
+        assert not garbage, f"{len(garbage)} objects are left over, such as {sorted(garbage)[:3]}"
+
+    def _check_records(self, files: Mapping[str, str], read_by: Mapping[str, Definition], last_read: LastRead) -> None:
+        """No work is left, each content knows the number of its files, and each file has its current content."""
+        records = [stored.item for stored in self.dynamodb.table.values()]
+        entries = [
+            FileEntry.model_validate_json(item["record"]["S"]) for item in records if item["source"]["S"] == "things"
+        ]
+        contents = [
+            Content.model_validate_json(item["record"]["S"]) for item in records if item["source"]["S"] != "things"
+        ]
+        for entry in entries:
+            assert (entry.lease, entry.writing, entry.superseded) == (None, None, ()), entry
+            assert entry.is_taken, entry
+        assert {entry.path: entry.content for entry in entries if entry.content} == files
+        numbers = Counter(files.values())
+        for content in contents:
+            assert (content.files, content.writers, content.deleting) == (numbers[content.id], (), None), content
+            assert content.versions == ((content.committed,) if content.committed else ()), content
+        given_up = {entry.path for entry in entries if entry.state is FileState.GIVEN_UP}
+        for current in (file for of_day in self.partner.files.values() for file in of_day.values()):
+            path = current.listed.name
+            if path in given_up:
+                # The partner has not changed it since.
+                assert self.belief.given_up[path] == current.listed, path
+            else:
+                assert files.get(path) == current.body.id, f"{path}: {files.get(path)}, not {current.body.id}"
+                if date_of(path) >= last_read.since:
+                    assert read_by[current.body.id] == last_read.definition, f"{path} is read with an old definition"
+        return {
+            "records of files": len(entries),
+            "files given up": len(given_up),
+            "records of contents": len(contents),
+            "of these, without a file": sum(not content.files for content in contents),
+        }
+
+    def _content(self, path: str) -> str | None:
+        """Return the content of a file. Only if its last attempt was interrupted, its record decides."""
+        possible = self.belief.contents[path]
+        if len(possible) > 1:
+            content = self._record(("things", path)).get("content")
+            assert content in possible, f"{path} has the content {content}, which is none of {possible}"
+            self.belief.contents[path] = possible = frozenset([content])
+        (content,) = possible
+        return content
+
+    def _definition(self, content: str) -> Definition:
+        possible = self.belief.definitions[content]
+        if len(possible) > 1:
+            record = self._record(("things#contents", content))
+            (digest,) = (
+                version.definition
+                for version in Content.model_validate(record).versions
+                if version.id == record["current"]
+            )
+            possible = frozenset(definition for definition in possible if definition.digest == digest)
+            assert len(possible) == 1, f"{content} was read with another definition than those of its attempts"
+            self.belief.definitions[content] = possible
+        (definition,) = possible
+        return definition
+
+    def _record(self, key: tuple[str, str]) -> dict[str, Any]:
+        stored = self.dynamodb.stored(key)
+        record: dict[str, Any] = json.loads(stored.item["record"]["S"]) if stored else {}
+        return record
+
+    def _rows(self, content: str) -> int:
+        return len(self.partner.bodies[content].rows or ())
+
+    def _reading(self, content: str, definition: Definition) -> Reading:
+        key = (content, definition)
+        if key not in self._readings:
+            self._readings[key] = read(self.partner.bodies[content], definition)
+        return self._readings[key]
+
+
+def _content_and_version(key: str) -> tuple[str, str]:
+    content, _, version = key.rpartition("/")[2].partition(".")[0].partition("-")
+    return content, version
+
+
+def read(body: Body, definition: Definition) -> Reading:
+    """Read a content in plain Python."""
+    hours, accepted, rejected = dict[Hour, dict[str, str | None]](), 0, list[int]()
+    for index, row in enumerate(body.rows or ()):
+        hour = row.hour(definition)
+        if hour is None:
+            rejected.append(index)
+            continue
+        accepted += 1
+        hours.setdefault(hour, {}).setdefault(row.id, None if row.count in definition.null_values else row.count)
+    return Reading(hours, accepted, rejected)
