@@ -109,7 +109,7 @@ class ReceiverStack(Stack):
             memory_mb=1769,
         )
         grants.read_asset(function.role, self._project)
-        grants.use_items(function.role, self._storage.file_table, "BatchGetItem")
+        grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem")
         grants.query_indexes(function.role, self._storage.file_table, "due", "not-taken", "dated")
         grants.write_objects(function.role, self._storage.exchange, "pulls/")
         return function

@@ -53,6 +53,7 @@ def test_list_files_has_exactly_these_permissions(assembly: Assembly) -> None:
         "s3:GetObject": {"asset.json"},
         "s3:PutObject": {"Exchange/pulls/*"},
         "dynamodb:BatchGetItem": {"FileTable"},
+        "dynamodb:PutItem": {"FileTable"},
         "dynamodb:Query": {"FileTable/index/due", "FileTable/index/not-taken", "FileTable/index/dated"},
     }
 
@@ -179,7 +180,7 @@ def test_check_days_has_exactly_these_permissions(assembly: Assembly) -> None:
         "s3:ListBucket": {"Raw", "Exchange"},
         "dynamodb:BatchGetItem": {"FileTable"},
         "dynamodb:GetItem": {"RunTable"},
-        "dynamodb:Query": {"RunTable"},
+        "dynamodb:Query": {"RunTable", "RunTable/index/published", "RunTable/index/notification-due"},
         "states:DescribeExecution": {"execution:slackwater-pipeline-*:*"},
     }
 

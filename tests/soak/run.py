@@ -15,7 +15,9 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+import pytest
 
+from tests.pauses import record_pauses
 from tests.soak.account import LastRead
 from tests.soak.aws import Meter
 from tests.soak.partner import INTERVAL
@@ -162,9 +164,10 @@ def quick_and_deterministic() -> Iterator[None]:
     with (
         patch("slackwater.receiver.writing.raw_writer.ThreadPoolExecutor", OneAfterTheOther),
         patch("slackwater.runs.inputs.ThreadPoolExecutor", OneAfterTheOther),
-        patch("time.sleep"),
+        pytest.MonkeyPatch.context() as monkeypatch,
         patch.object(tempfile, "tempdir", str(memory) if memory.is_dir() else tempfile.gettempdir()),
     ):
+        record_pauses(monkeypatch, "slackwater.aws.dynamodb.file_cache", "slackwater.aws.objects")
         try:
             yield
         finally:

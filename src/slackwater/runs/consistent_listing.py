@@ -43,7 +43,7 @@ def consistent_listing(
     for _ in range(_MAX_LISTINGS):
         objects, contents_before = list(list_objects()), contents
         contents = _contents(source, (item.uri for item in objects), files)
-        if contents == contents_before:
+        if visible(contents) == visible(contents_before):
             paths = {name: content.paths for name, content in contents.items() if content}
             return ConsistentListing([item for item in objects if _is_committed(item.uri, contents)], paths)
     raise DayChanged(f"files of {source.source} kept changing while its objects were listed")
@@ -53,6 +53,14 @@ def _contents(source: Source, uris: Iterable[str], files: FileCache) -> dict[str
     """Return the contents of the objects by id; None for a content that is not recorded."""
     ids = {version[0]: None for version in map(version_of, uris) if version}
     return {**ids, **{content.id: content for content in files.contents(source.source, ids)}}
+
+
+def visible(contents: Mapping[str, Content | None]) -> dict[str, tuple[str | None, int] | None]:
+    """Return what readers see of each content; a file that gets an equal content does not change it."""
+    return {
+        name: (content.current if content.files else None, content.changes) if content else None
+        for name, content in contents.items()
+    }
 
 
 def _is_committed(uri: str, contents: Mapping[str, Content | None]) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from slackwater.aws.dynamodb import file_cache
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.errors import CloudError, Throttled
 from slackwater.receiver.partners.partner import ListedFile
@@ -26,6 +25,7 @@ from slackwater.receiver.pull.file_cache import (
 from slackwater.sources.partitions import Partition
 from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_receiver import FILE_TABLE, RECEIVED, MemoryFileCache, content_id, store_file
+from tests.pauses import record_pauses
 
 pytestmark = pytest.mark.unit
 
@@ -60,6 +60,7 @@ CONTENT = Content(
     files=1,
     paths=("2013/x.csv",),
     current="1" * 12,
+    changes=2,
     versions=(ContentVersion(definition="1" * 12, partitions=(Partition("2013-03-08", "05"),), rows=5, rejected=1),),
     writers=(ContentWriter(path="y.csv", version="2" * 12),),
     deleting=Lease(owner="z.csv", until=RECEIVED),
@@ -138,8 +139,7 @@ class TestBatches:
         assert local.calls == ["BatchGetItem"] * 3
 
     def test_keys_that_dynamodb_leaves_unprocessed_are_read_again(self, local, cache, monkeypatch):
-        pauses = list[float]()
-        monkeypatch.setattr(file_cache.time, "sleep", pauses.append)
+        pauses = record_pauses(monkeypatch, "slackwater.aws.dynamodb.file_cache")
         names = [f"{number:03}" for number in range(120)]
         for name in names:
             cache.save(entry(name))
@@ -148,8 +148,7 @@ class TestBatches:
         assert pauses == [0.05, 0.1]
 
     def test_keys_that_stay_unprocessed_are_throttling(self, local, cache, monkeypatch):
-        pauses = list[float]()
-        monkeypatch.setattr(file_cache.time, "sleep", pauses.append)
+        pauses = record_pauses(monkeypatch, "slackwater.aws.dynamodb.file_cache")
         cache.save(entry("x"))
         leave_unprocessed(monkeypatch, local, beyond=0)
         with pytest.raises(Throttled, match="could not read the file cache of a"):

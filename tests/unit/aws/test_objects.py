@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError
 
 from slackwater.aws import objects
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.errors import AccessDenied, CloudError
+from slackwater.errors import AccessDenied, CloudError, Throttled, Unavailable
+from tests.pauses import record_pauses
 
 pytestmark = pytest.mark.unit
 
@@ -77,7 +79,7 @@ class S3:
 def _small(monkeypatch):
     monkeypatch.setattr(objects, "MAX_SINGLE_PUT", 10)
     monkeypatch.setattr(objects, "PART", 4)
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    record_pauses(monkeypatch, "slackwater.aws.objects")
 
 
 @pytest.mark.parametrize(("size", "calls"), [(0, ["whole"]), (10, ["whole"]), (11, ["part"] * 3), (12, ["part"] * 3)])
@@ -131,3 +133,14 @@ def test_the_parts_of_a_refused_upload_are_removed(tmp_path: Path, failure):
     with suppress(CloudError, AccessDenied):
         S3ObjectStore(s3).put_new_file(URI, path)
     assert s3.uploads == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [("InternalError", Unavailable), ("SlowDown", Throttled), ("InvalidRequest", CloudError)]
+)
+def test_an_object_that_s3_fails_to_delete_says_whether_to_try_again_later(code, expected):
+    # The call succeeds even if S3 refuses single objects.
+    response = {"Errors": [{"Key": "landing/a.csv", "Code": code, "Message": "no"}]}
+    with pytest.raises(expected, match=f"could not delete {URI}: {code}: no") as raised:
+        S3ObjectStore(SimpleNamespace(delete_objects=lambda **_: response)).delete([URI])
+    assert type(raised.value) is expected

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from slackwater.aws.clients import client
 from slackwater.aws.topic import MAX_BODY, MAX_SUBJECT, SnsTopic, connect, cut, subject_line
 from slackwater.errors import AccessDenied, CloudError, ResponseLost, Throttled
+from tests.pauses import record_pauses
 
 pytestmark = pytest.mark.unit
 
@@ -166,7 +167,7 @@ def test_a_tls_connection_that_breaks_is_a_lost_response(monkeypatch):
 
 def test_other_clients_would_send_the_message_again(monkeypatch):
     """Why the topic has a client of its own."""
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    record_pauses(monkeypatch, "botocore.endpoint")
     wire = refused("InternalError", 500)
     with pytest.raises(ResponseLost):
         topic(wire, create_client=lambda: client("sns")).publish(subject="s", body="b", attributes={})

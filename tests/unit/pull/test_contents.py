@@ -8,6 +8,8 @@ import pytest
 
 from slackwater.receiver.pull.fetch import LEASE
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileDecision, version_name, version_of
+from slackwater.receiver.pull.stage_file import stage_file
+from slackwater.runs.consistent_listing import consistent_listing
 from slackwater.sources.partitions import Partition
 from tests.fakes_receiver import RECEIVED, Crash, a_source
 from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row
@@ -130,6 +132,41 @@ class TestCorrectedDefinition:
         assert hours(setup) == AS_TOKYO
         assert len(setup.store.uris("/raw/source=")) == 2
 
+    def test_attempts_that_fail_under_many_definitions_do_not_make_the_record_grow(self):
+        setup = Setup({FIRST: BODY}, UTC)
+        register = setup.partitions.register
+        setup.partitions.register = lambda *_: (_ for _ in ()).throw(Crash("the catalogue refuses"))
+        for number in range(10):
+            setup.source = a_source(timestamp=setup.source.timestamp, null_values=["", str(number)])
+            setup.source = setup.source.model_copy(update={"timestamp": UTC.timestamp})
+            assert setup.pull() == {FIRST: "failed"}
+            setup.clock.pass_by(days=2)
+        (content,) = setup.cache.saved_contents.values()
+        assert len(content.versions) <= 2
+        setup.partitions.register, setup.source = register, UTC
+        assert setup.pull() == {FIRST: "stored"}
+        assert hours(setup) == AS_UTC
+        assert len(setup.store.uris("/raw/source=")) == 2
+
+    def test_a_release_that_moves_a_row_to_another_hour_after_a_crash_doubles_nothing(self, monkeypatch):
+        body = csv_of(*(row(name, f"2013-03-11T{hour}:00:00") for name, hour in (("a", 12), ("b", 12), ("c", 13))))
+        moved = csv_of(*(row(name, f"2013-03-11T{hour}:00:00") for name, hour in (("a", 12), ("b", 13), ("c", 13))))
+        for writes in range(4, 9):
+            setup = Setup({FIRST: body}, UTC)
+            setup.fuse.left = writes
+            setup.pull()
+            setup.fuse.left = None
+            setup.clock.pass_by(seconds=LEASE.total_seconds())
+
+            def other_release(path, *arguments, **named):
+                path.write_bytes(moved)
+                return stage_file(path, *arguments, **named)
+
+            with monkeypatch.context() as patch:
+                patch.setattr("slackwater.receiver.pull.fetch.stage_file", other_release)
+                setup.pull()
+            assert [name for name, _ in hours(setup)] == ["a", "b", "c"]
+
     def test_a_definition_that_changes_back_reads_shared_contents_again(self):
         setup = Setup({FIRST: BODY, SECOND: BODY}, UTC)
         setup.pull()
@@ -185,6 +222,22 @@ class TestDeletion:
         setup.partitions.register = register
         assert setup.pull() == {FIRST: "stored"}
         assert len(hours(setup)) == 24
+
+
+def test_an_equal_file_does_not_disturb_a_listing():
+    setup = Setup({FIRST: BODY}, UTC)
+    setup.pull()
+    listings = []
+
+    def list_objects():
+        setup.partner.files["things-2013-03-12.csv"] = BODY
+        setup.pull()
+        listings.append(list(setup.store.list("s3://raw/raw/source=things/")))
+        return listings[-1]
+
+    known = [item.uri for item in setup.store.list("s3://raw/raw/source=things/")]
+    assert len(consistent_listing(UTC, list_objects, files=setup.cache, known=known).objects) == 2
+    assert len(listings) == 1
 
 
 def test_a_content_keeps_the_time_of_its_first_receipt():

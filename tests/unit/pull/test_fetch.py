@@ -292,7 +292,7 @@ class TestFirstReceipt:
         return setup.ids(), [(record["rule"], record["origin"]) for record in setup.reject_records()]
 
     def test_a_repair_after_days_uses_the_first_receipt(self):
-        for writes in range(3, 8):
+        for writes in range(4, 9):
             setup = Setup({FIRST: self.CONTENT}, self.LIMITED)
             setup.fuse.left = writes
             assert setup.pull() == {FIRST: "failed"}
@@ -341,6 +341,29 @@ class TestFailures:
         assert setup.pull() == {FIRST: "stored"}
         assert setup.entry(FIRST).lease is None
         assert setup.ids() == ["a"]
+
+    def test_a_failed_file_that_the_partner_removes_stays_a_failed_one(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        setup.partner.broken = {FIRST}
+        setup.pull()
+        setup.partner.files = {}
+        for _ in range(3):
+            setup.clock.pass_by(days=2)
+            assert setup.pull() == {FIRST: "failed" if setup.partner.broken else "vanished"}
+            setup.partner.broken = set()
+        entry = setup.entry(FIRST)
+        assert (entry.state, entry.not_taken_since) == (FileState.FAILED, RECEIVED)
+        assert entry.reason == f"the partner has removed the file; before: {FIRST}: answered 500"
+
+    def test_a_changed_file_that_failed_and_is_removed_is_not_taken(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        setup.pull()
+        setup.partner.files, setup.partner.broken = {FIRST: csv_of(row("b"))}, {FIRST}
+        setup.pull()
+        setup.partner.files, setup.partner.broken = {}, set()
+        setup.clock.pass_by(days=2)
+        assert setup.pull() == {FIRST: "vanished"}
+        assert (setup.entry(FIRST).is_taken, setup.ids()) == (False, ["a"])
 
     def test_an_unexpected_failure_releases_the_file(self):
         setup = Setup({FIRST: csv_of(row("a"))})

@@ -184,7 +184,14 @@ def test_all_files_of_the_window_are_listed_after_those_that_are_not_taken(setup
 def test_a_file_whose_first_attempt_was_interrupted_is_listed_as_failed(setup):
     lease = Lease(owner="a pull", until=setup.clock() + timedelta(minutes=16))
     setup.cache.save(
-        FileEntry(source=NAME, path="killed.csv", lease=lease, due=lease.until, not_taken_since=setup.clock())
+        FileEntry(
+            source=NAME,
+            path="killed.csv",
+            state=FileState.LEASED,
+            lease=lease,
+            due=lease.until,
+            not_taken_since=setup.clock(),
+        )
     )
     assert listed(setup, "leased") == (["killed.csv"], False)
     setup.clock.pass_by(minutes=17)

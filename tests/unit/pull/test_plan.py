@@ -18,6 +18,7 @@ from slackwater.receiver.pull.file_cache import (
     Lease,
     retry_delay,
 )
+from slackwater.receiver.pull.give_up import give_up
 from slackwater.receiver.pull.plan import (
     MAX_ITEMS,
     MAX_RETRIES,
@@ -314,6 +315,56 @@ class TestRetries:
             for path, days in ((BEFORE, 40), (FIRST, 2))
         ]
         assert plan(known=tuple(entries)).oldest_not_taken == RECEIVED - timedelta(days=40)
+
+
+class TestNewFiles:
+    """A file that a pull has listed once is never forgotten."""
+
+    def test_files_that_were_left_are_planned_after_they_have_left_the_window(self):
+        source, _ = pulled_source(files="things-{date}-*.csv", lookback_days=1)
+        cache, names = MemoryFileCache(), [f"things-2013-03-12-{number:04}.csv" for number in range(MAX_ITEMS + 20)]
+        first = plan_pull(source, as_of=TODAY, partner=Listing(*names), cache=cache, now=RECEIVED)
+        assert (len(first.items), first.left) == (MAX_ITEMS, 20)
+        next_day = RECEIVED + timedelta(days=1)
+        second = plan_pull(source, as_of=date(2013, 3, 13), partner=Listing(), cache=cache, now=next_day)
+        assert {item.path for item in second.items} <= set(names)
+        assert len(second.items) == MAX_ITEMS
+        assert second.oldest_not_taken == RECEIVED
+
+    def test_a_file_without_any_attempt_is_not_taken(self):
+        cache = MemoryFileCache()
+        plan_pull(SOURCE, as_of=TODAY, partner=Listing(FIRST), cache=cache, now=RECEIVED)
+        assert [(file.path, file.is_taken) for file in cache.files_of_date("things", FIRST)] == [(FIRST, False)]
+
+    def test_two_plans_at_once_record_a_file_once(self):
+        cache = MemoryFileCache()
+        entries = cache.entries
+
+        def other_plan_in_between(source, paths):
+            known = entries(source, paths)
+            cache.entries = entries
+            plan_pull(SOURCE, as_of=TODAY, partner=Listing(FIRST), cache=cache, now=RECEIVED)
+            return known
+
+        cache.entries = other_plan_in_between
+        plan_pull(SOURCE, as_of=TODAY, partner=Listing(FIRST, SECOND), cache=cache, now=RECEIVED)
+        assert [entry.path for entry in cache.all("things")] == [FIRST, SECOND]
+
+    def test_an_index_that_is_some_seconds_old_plans_no_stored_file(self):
+        cache = MemoryFileCache()
+        stale = stored(BEFORE, state=FileState.FAILED, attempts=1)
+        cache.save(stale.model_copy(update={"state": FileState.STORED, "due": None}))
+        cache.due = lambda source, *, now, limit: [stale]
+        assert plan_pull(SOURCE, as_of=TODAY, partner=Listing(), cache=cache, now=RECEIVED).items == []
+
+    def test_a_file_that_is_given_up_after_it_was_planned_stays_given_up(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        setup.partner.broken = {FIRST}
+        setup.pull()
+        (item,) = setup.plan().items
+        give_up("things", [FIRST], reason="lost", cache=setup.cache, now=setup.clock())
+        assert setup.fetch(item).state == "busy"
+        assert setup.entry(FIRST).state is FileState.GIVEN_UP
 
 
 class KilledWriter:

@@ -70,6 +70,7 @@ class TestMachine:
                     "Lambda.AWSLambdaException",
                     "Lambda.SdkClientException",
                     "Throttled",
+                    "Unavailable",
                     "DayChanged",
                 }
             ]

@@ -188,9 +188,27 @@ class TestListings:
             assert self.count(world, lambda changed=changed: world.files.save(changed), known=known) == 1
 
     @pytest.mark.parametrize("change", [announce_file, store_file])
-    def test_a_change_of_a_content_of_the_day_repeats_the_listing(self, world, change):
+    def test_an_equal_file_does_not_repeat_the_listing(self, world, change):
         known = list_inputs(world).objects
-        assert self.count(world, lambda: change(world.files, "flights", "y.csv", "a", [NOON]), known=known) > 1
+        assert self.count(world, lambda: change(world.files, "flights", "y.csv", "a", [NOON]), known=known) == 1
+
+    def test_a_content_that_is_read_with_another_definition_repeats_the_listing(self, world):
+        known, other = list_inputs(world).objects, "2" * 12
+        assert (
+            self.count(
+                world, lambda: store_file(world.files, "flights", "y.csv", "a", [NOON], definition=other), known=known
+            )
+            > 1
+        )
+
+    def test_a_content_that_changes_and_changes_back_during_a_listing_repeats_it(self, world):
+        known = list_inputs(world).objects
+
+        def change_and_change_back():
+            store_file(world.files, "flights", "x.csv", "b", [NOON])
+            store_file(world.files, "flights", "x.csv", "a", [NOON])
+
+        assert self.count(world, change_and_change_back, known=known) > 1
 
     def test_a_replaced_file_repeats_the_listing(self, world):
         known = list_inputs(world).objects

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from slackwater.sources.definition import Source
 
 # The values of `FileState`, which is slow to import.
-State = Literal["leased", "stored", "duplicate", "vanished", "failed", "given-up"]
+State = Literal["listed", "leased", "stored", "duplicate", "vanished", "failed", "given-up"]
 _COLUMNS = ("path", "state", "rows", "attempts", "next attempt (UTC)", "not taken since (UTC)", "reason")
 
 SourceName = Annotated[

@@ -60,6 +60,7 @@ from slackwater.sources.definition import Source
 
 # A Lambda function runs for 15 minutes at most, so it has ended before its lease expires.
 LEASE = timedelta(minutes=16)
+_REMOVED = "the partner has removed the file; before: "
 
 
 class FetchState(StrEnum):
@@ -154,15 +155,18 @@ class FileFetcher:
         now = self.now()
         if entry.is_leased(now):
             return None
+        is_given_up = entry.state is FileState.GIVEN_UP and item.decision is not FileDecision.REPAIR
+        if is_given_up and item.listed in {None, entry.attempted}:
+            return None  # given up after this pull was planned
         lease, attempts = Lease(owner=self.owner, until=now + self.lease), entry.attempts + 1
         is_clean_up = is_only_to_clean_up(entry, item)
-        is_fetched_again = entry.state is FileState.GIVEN_UP and not is_clean_up
+        is_first = entry.state is FileState.LISTED or (entry.state is FileState.GIVEN_UP and not is_clean_up)
         try:
             return self._records.save(
                 entry,
                 lease=lease,
                 # Not given up any more: if this process is killed, the next pull has to fetch the file.
-                state=FileState.LEASED if is_fetched_again else entry.state,
+                state=FileState.LEASED if is_first else entry.state,
                 dated_pattern=item.dated_pattern or entry.dated_pattern,
                 # Counted before the attempt: it may end with its process.
                 attempts=attempts,
@@ -188,14 +192,12 @@ class FileFetcher:
         except FileVanished as error:
             # The committed version stays. Objects that an interrupted attempt announced have to be deleted.
             entry = self._delete_superseded(self._withdraw(entry))
-            self._records.save(
-                entry,
-                state=FileState.VANISHED,
-                reason=str(error),
-                lease=None,
-                due=self._retry_at(entry),
-                not_taken_since=None,
-            )
+            changes: dict[str, object] = {"state": FileState.VANISHED, "reason": str(error), "not_taken_since": None}
+            if entry.state is FileState.FAILED or (entry.attempts > 1 and entry.state is not FileState.VANISHED):
+                # Its rows were never stored, so a person has to know: the file stays a failed one until it is given up.
+                first_reason = (entry.reason or "the attempt was interrupted").removeprefix(_REMOVED)
+                changes = {"state": FileState.FAILED, "reason": _REMOVED + first_reason}
+            self._records.save(entry, lease=None, due=self._retry_at(entry), **changes)
             return FetchResult(path=item.path, state=FetchState.VANISHED)
         content_id = download.sha256[:32]
         if entry.writing != content_id:
@@ -227,6 +229,10 @@ class FileFetcher:
         staged = stage_file(path, self.source, name=entry.path, content_sha256=sha256, received_at=received_at)
         version = staged.version
 
+        # Attempts that failed may have announced versions of other definitions: without this, the record would grow.
+        if not self._delete_garbage(content_id, entry.path, entry.lease.until if entry.lease else self.now()):
+            raise _ContentBusy
+
         def announce(entry: FileEntry, contents: Mapping[str, Content]) -> Changed:
             content = contents[content_id]
             if content.is_deleted_by_another(entry.path, self.now()):
@@ -247,16 +253,17 @@ class FileFetcher:
         def commit(entry: FileEntry, contents: Mapping[str, Content]) -> Changed:
             content, is_new = contents[content_id], entry.content != content_id
             others = [path for path in content.paths if path != entry.path]
+            is_duplicate = content.files > (0 if is_new else 1)
             committed = {content_id: content.with_file(entry.path, version, is_new=is_new)}
             if entry.content and is_new:
                 committed[entry.content] = contents[entry.content].without_file(entry.path)
             changes = {
                 **identity_of(item, download),
-                "state": FileState.DUPLICATE if others else FileState.STORED,
+                "state": FileState.DUPLICATE if is_duplicate else FileState.STORED,
                 "content": content_id,
                 "writing": None,
                 "superseded": (*entry.superseded, *(changed.id for changed in committed.values() if changed.garbage)),
-                "duplicate_of": others[0] if others else None,
+                "duplicate_of": others[0] if is_duplicate and others else None,
                 "landing_uri": landing_uri,
                 "rows": version.rows,
                 "rejected": version.rejected,
@@ -269,7 +276,7 @@ class FileFetcher:
 
         entry = self._records.transact(entry, [content_id, *([entry.content] if entry.content else [])], commit)
         self._finalize(entry)
-        if entry.duplicate_of:
+        if entry.state is FileState.DUPLICATE:
             return FetchResult(path=entry.path, state=FetchState.DUPLICATE, bytes=download.size)
         return FetchResult(
             path=entry.path, state=FetchState.STORED, rows=entry.rows, rejected=entry.rejected, bytes=download.size

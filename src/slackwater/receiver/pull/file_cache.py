@@ -37,6 +37,8 @@ class EntryChanged(CloudError):
 class FileState(StrEnum):
     """The outcome of the last attempt to fetch a file."""
 
+    LISTED = "listed"
+    """A pull has listed it, and no attempt has begun."""
     LEASED = "leased"
     """The first attempt, or the first one since the file was given up, has not ended yet."""
     STORED = "stored"
@@ -49,6 +51,9 @@ class FileState(StrEnum):
     """The attempt ended with an error, which `FileEntry.reason` holds."""
     GIVEN_UP = "given-up"
     """A person has decided that the file is not fetched, unless the partner changes it."""
+
+
+_NOT_TAKEN = frozenset({FileState.LISTED, FileState.LEASED, FileState.FAILED})
 
 
 class FileDecision(StrEnum):
@@ -90,7 +95,7 @@ class FileEntry(CacheRecord):
     """0 until the entry is saved for the first time."""
     dated_pattern: str = ""
     """The source's pattern of file names with the file's date, such as `flights-2013-03-10*.csv`."""
-    state: FileState = FileState.LEASED
+    state: FileState = FileState.LISTED
     etag: str | None = None
     size: int = 0
     modified: datetime | None = None
@@ -123,13 +128,12 @@ class FileEntry(CacheRecord):
     @property
     def is_unfinished(self) -> bool:
         """Whether the file has to be fetched again, listed or not: an attempt failed, was interrupted, or goes on."""
-        open_states = {FileState.LEASED, FileState.FAILED}
-        return bool(self.lease or self.writing or self.superseded or self.state in open_states)
+        return bool(self.lease or self.writing or self.superseded or self.state in _NOT_TAKEN)
 
     @property
     def is_taken(self) -> bool:
         """Whether no content of the file is missing, as far as its last listing shows."""
-        return self.lease is None and self.state not in {FileState.LEASED, FileState.FAILED}
+        return self.lease is None and self.state not in _NOT_TAKEN
 
     def is_leased(self, now: datetime) -> bool:
         """Whether a pull is fetching the file."""
@@ -155,11 +159,13 @@ class ContentVersion(CacheRecord):
     partitions: tuple[Partition, ...]
     rows: int = 0
     rejected: int = 0
+    rows_digest: str = ""
+    """Digest of the number of rows in each partition."""
 
     @property
     def id(self) -> str:
         """Digest of the version, 12 hex digits."""
-        # With the partitions, because another release may read the content differently with the same definition.
+        # With the rows, because another release may read the content differently with the same definition.
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:12]
 
 
@@ -186,6 +192,8 @@ class Content(CacheRecord):
     """Paths of these files, the first ones only if there are many."""
     current: str | None = None
     """Id of the version that readers see, if any file has the content."""
+    changes: int = 0
+    """How many times readers have got to see something else."""
     versions: tuple[ContentVersion, ...] = ()
     """All versions of which objects may exist."""
     writers: tuple[ContentWriter, ...] = ()
@@ -232,16 +240,20 @@ class Content(CacheRecord):
 
         `is_new` is false when the file had the content before, and has read it with another definition.
         """
-        changes: dict[str, object] = {"current": version.id}
+        was_visible = self.files and self.current == version.id
+        changes: dict[str, object] = {"current": version.id, "changes": self.changes + (not was_visible)}
         if is_new:
             changes |= {"files": self.files + 1, "paths": (*self.paths, path)[:_MAX_PATHS]}
         return self.without_writer(path).model_copy(update=changes)
 
     def without_file(self, path: str) -> Content:
         """Return the content after the file at `path` has got another content."""
-        return self.model_copy(
-            update={"files": self.files - 1, "paths": tuple(other for other in self.paths if other != path)}
-        )
+        changes = {
+            "files": self.files - 1,
+            "paths": tuple(other for other in self.paths if other != path),
+            "changes": self.changes + (self.files == 1),
+        }
+        return self.model_copy(update=changes)
 
 
 class FileOfDate(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from slackwater.errors import InputError
 from slackwater.receiver.partners.partner import ListedFile, Partner
-from slackwater.receiver.pull.file_cache import FileCache, FileDecision, FileEntry, decide
+from slackwater.receiver.pull.file_cache import EntryChanged, FileCache, FileDecision, FileEntry, FileState, decide
 from slackwater.sources.definition import Source
 from slackwater.sources.pull_config import PullConfig
 from slackwater.storage import ObjectStore
@@ -39,6 +40,8 @@ class WorkItem(BaseModel):
     """Number of attempts in a row that did not succeed, if the process of the last one was killed."""
 
 
+# DynamoDB writes at most 100 items in one transaction.
+_MAX_RECORDS = 100
 _FETCHED = frozenset({FileDecision.NEW, FileDecision.CHANGED, FileDecision.REPAIR})
 _WORK_LIST = TypeAdapter(tuple[WorkItem, ...])
 
@@ -70,11 +73,11 @@ def lookback_dates(pull: PullConfig, as_of: date | None, now: datetime) -> Itera
 
 
 def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: FileCache, now: datetime) -> PullPlan:
-    """Compare the partner's listing with the file cache and return the files to fetch, at most `MAX_ITEMS`.
+    """Compare the partner's listing with the file cache, record new files, and return the files to fetch.
 
-    The files of the look-back window come first, oldest date first. Files that earlier attempts have not taken follow,
-    whatever their date. `as_of` is the last date of the window; None means today in the source's timezone. Raises
-    `DefinitionError` for a source without `pull`, `PartnerError`, `CloudError`.
+    These are at most `MAX_ITEMS`. The files of the look-back window come first, oldest date first. Files that earlier
+    attempts have not taken follow, whatever their date. `as_of` is the last date of the window; None means today in the
+    source's timezone. Raises `DefinitionError` for a source without `pull`, `PartnerError`, `CloudError`.
     """
     pull, name, definition = source.require_pull(), source.source, source.reading_digest
     pattern, dates = pull.pattern, list(lookback_dates(pull, as_of, now))
@@ -96,16 +99,19 @@ def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: Fi
         counts[decision] += 1
         if decision in _FETCHED:
             item = work_item(path, decision, entry, listed=listed[path], dated_pattern=dated)
-            is_retry = entry is not None and entry.is_unfinished and entry.attempted in {None, listed[path]}
+            is_retry = entry is not None and was_attempted(entry, listed[path])
             (retries if is_retry else fresh).append(item)
-    for entry in cache.due(name, now=now, limit=MAX_RETRIES):
+    # Read again by key: an index may be some seconds old.
+    due = [entry.path for entry in cache.due(name, now=now, limit=MAX_ITEMS) if entry.path not in window]
+    for entry in cache.entries(name, due):
         decision = decide(None, entry, is_definition_current=True, now=now)
-        if entry.path not in window and decision in _FETCHED:
+        if decision in _FETCHED:
             retries.append(work_item(entry.path, decision, entry))
     retried = retries[: max(MAX_RETRIES, MAX_ITEMS - len(fresh))]
     items = [*fresh[: MAX_ITEMS - len(retried)], *retried]
     recorded = (file for dated in dated_patterns for file in cache.files_of_date(name, dated))
     longest = cache.longest_not_taken(name)
+    record_new_files([item for item in fresh if item.path not in entries], source=name, cache=cache, now=now)
     return PullPlan(
         items=items,
         listed=len(window),
@@ -116,6 +122,28 @@ def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: Fi
         left=len(fresh) + len(retries) - len(items),
         oldest_not_taken=longest.not_taken_since if longest else None,
     )
+
+
+def was_attempted(entry: FileEntry, listed: ListedFile) -> bool:
+    """Whether an attempt to take the file, as it is listed now, has not succeeded."""
+    is_missing = entry.is_unfinished or entry.attempts > 0
+    return is_missing and entry.state is not FileState.LISTED and entry.attempted in {None, listed}
+
+
+def record_new_files(items: Sequence[WorkItem], *, source: str, cache: FileCache, now: datetime) -> None:
+    """Record files that no pull has listed before, so that none is forgotten when it leaves the window."""
+    for start in range(0, len(items), _MAX_RECORDS):
+        new = [
+            FileEntry(source=source, path=item.path, dated_pattern=item.dated_pattern, due=now, not_taken_since=now)
+            for item in items[start : start + _MAX_RECORDS]
+        ]
+        try:
+            cache.save(*new)
+        except EntryChanged:
+            # Another pull has recorded some of them. It may be fetching one, so each of the others is saved alone.
+            for entry in new:
+                with suppress(EntryChanged):
+                    cache.save(entry)
 
 
 def work_item(

@@ -10,7 +10,7 @@ from slackwater.receiver.pull.file_cache import FileCache, FileEntry, FileState
 from slackwater.receiver.pull.plan import lookback_dates
 from slackwater.sources.definition import Source
 
-_NOT_TAKEN = {FileState.FAILED, FileState.LEASED}
+_NOT_TAKEN = {FileState.LISTED, FileState.FAILED, FileState.LEASED}
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
@@ -52,6 +52,6 @@ def recorded_files(
 
 def _as_shown(entry: FileEntry, now: datetime) -> FileEntry:
     """Return the entry; a file whose last attempt ended without an outcome is shown as failed."""
-    if entry.is_taken or entry.state is FileState.FAILED or entry.is_leased(now):
+    if entry.is_taken or entry.state in {FileState.LISTED, FileState.FAILED} or entry.is_leased(now):
         return entry
     return entry.model_copy(update={"state": FileState.FAILED, "reason": "the attempt was interrupted"})

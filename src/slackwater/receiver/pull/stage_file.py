@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -68,5 +70,6 @@ def stage_file(path: Path, source: Source, *, name: str, content_sha256: str, re
         partitions=tuple(file.partition for file in files),
         rows=sum(file.rows for file in files),
         rejected=rejected,
+        rows_digest=hashlib.sha256(json.dumps([file.rows for file in files]).encode()).hexdigest()[:12],
     )
     return StagedFile(version=version, files=files, rejects=rejects)
