@@ -14,6 +14,7 @@ from slackwater.runs.freeze import Freezer
 from slackwater.runs.inputs import InputListing
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, Run
+from slackwater.runs.table import RunTable
 from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_receiver import MemoryFileCache
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
@@ -25,7 +26,7 @@ PUBLICATION = Publication(table="t", snapshot_id="1", rows=3, replaced=0, second
 class World:
     """A pipeline in New York, whose days can be run; its time changes only when a test sets it."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: RunTable | None = None) -> None:
         project = load_project(Path("examples/nyc_flights"))
         sources = {
             "flights": project.sources["flights"].model_copy(update={"late": LateThresholds(percent=1, rows=10)}),
@@ -34,7 +35,8 @@ class World:
         definition = project.pipelines[PIPELINE]
         definition = definition.model_copy(update={"late": Late(window_days=7), "deadline_hours": 12})
         self.project = project.model_copy(update={"sources": sources, "pipelines": {PIPELINE: definition}})
-        self.store, self.table, self.files = DictStore(), DictRunTable(), MemoryFileCache()
+        self.store, self.files = DictStore(), MemoryFileCache()
+        self.table: Any = table or DictRunTable()
         self.executions, self.time = SetExecutions("run"), NOW
 
     def now(self) -> datetime:
@@ -87,9 +89,9 @@ class World:
         return {day.date: day.rule for day in self.check(as_of).days}
 
 
-def five_days() -> World:
+def five_days(table: RunTable | None = None) -> World:
     """Five published days, each with a noon of two sources."""
-    world = World()
+    world = World(table)
     for number in range(8, 13):
         for source in ("flights", "weather"):
             world.add(source, f"2013-03-{number:02}", "17", rows=1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import md5
+from typing import Any
 
 from slackwater.errors import DayChanged, ObjectMissing
 from slackwater.runs.record import DayRecord, RunRecord
@@ -50,6 +51,24 @@ class DictStore:
             self.objects.pop(uri, None)
 
 
+RUN_TABLE: dict[str, Any] = {
+    "AttributeDefinitions": [
+        {"AttributeName": name, "AttributeType": "S"}
+        for name in ("pipeline", "item", "published_pipeline", "notification_due_pipeline")
+    ],
+    "KeySchema": [{"AttributeName": "pipeline", "KeyType": "HASH"}, {"AttributeName": "item", "KeyType": "RANGE"}],
+    "GlobalSecondaryIndexes": [
+        {
+            "IndexName": name,
+            "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}, {"AttributeName": "item", "KeyType": "RANGE"}],
+            "Projection": {"ProjectionType": "KEYS_ONLY"},
+        }
+        for name, key in (("published", "published_pipeline"), ("notification-due", "notification_due_pipeline"))
+    ],
+}
+"""Keys and indexes of the run table, as CreateTable and CloudFormation name them."""
+
+
 class DictRunTable:
     """A `RunTable` in dictionaries, with the same optimistic lock."""
 
@@ -60,8 +79,14 @@ class DictRunTable:
     def day(self, pipeline: str, date: str) -> DayRecord:
         return self.by_day.get((pipeline, date), DayRecord(pipeline=pipeline, date=date))
 
-    def days(self, pipeline: str) -> list[DayRecord]:
-        return [day for (name, _), day in sorted(self.by_day.items()) if name == pipeline]
+    def first_published(self, pipeline: str) -> str | None:
+        return min(
+            (date for (name, date), day in self.by_day.items() if name == pipeline and day.published), default=None
+        )
+
+    def notifications_due(self, pipeline: str, *, before: str) -> Iterator[str]:
+        days = [day for (name, _), day in sorted(self.by_day.items()) if name == pipeline and day.notification_due]
+        return iter([day.date for day in days if day.date < before])
 
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
         return self.records.get((pipeline, date, attempt))

@@ -90,6 +90,7 @@ class LateStack(Stack):
         grants.write_objects(function.role, storage.exchange, "checks/")
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.use_items(function.role, storage.run_table, "GetItem", "Query")
+        grants.query_indexes(function.role, storage.run_table, "published", "notification-due")
         grants.describe_executions(function.role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function
 

@@ -82,7 +82,7 @@ class ProcessingStack(Stack):
                 "RUN_TABLE": storage.run_table.table_name,
                 "PROJECT_URI": self._project.s3_object_url,
             },
-            timeout=Duration.minutes(5),
+            timeout=Duration.minutes(10),
             memory_mb=1024,
             # Duplicate ids of a large hour are compared on disk: 10 million ids of 36 characters take 500 MB.
             disk_mb=4096,

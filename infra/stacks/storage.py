@@ -39,7 +39,7 @@ class StorageStack(Stack):
         )
         self.warehouse = self._bucket("Warehouse")
         self.file_table = self._file_table()
-        self.run_table = self._table("RunTable", partition_key="pipeline", sort_key="item")
+        self.run_table = self._run_table()
         self.token_table = self._table("TokenTable", partition_key="token_hash")
         self.buffer = EventBuffer(self, "EventBuffer", settings=settings)
         self.raw_database = f"{settings.database_prefix}_raw"
@@ -108,6 +108,21 @@ class StorageStack(Stack):
             projection_type=dynamodb.ProjectionType.INCLUDE,
             non_key_attributes=["state", "is_stored", "is_taken"],
         )
+        return table
+
+    def _run_table(self) -> dynamodb.Table:
+        """Create the table of runs and days, which `slackwater.aws.dynamodb.run_table` describes."""
+        table = self._table("RunTable", partition_key="pipeline", sort_key="item")
+        for name, partition_key in (
+            ("published", "published_pipeline"),
+            ("notification-due", "notification_due_pipeline"),
+        ):
+            table.add_global_secondary_index(
+                index_name=name,
+                partition_key=_string(partition_key),
+                sort_key=_string("item"),
+                projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+            )
         return table
 
     def _table(self, id_: str, *, partition_key: str, sort_key: str | None = None) -> dynamodb.Table:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field, TypeAdapter
 
-from slackwater.aws.clients import client
+from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
@@ -66,8 +66,8 @@ def build_versions() -> Versions:
     """Build the library's `Versions`, once per process."""
     environment = CompareVersionsEnvironment.read()
     return Versions(
-        store=S3ObjectStore(client("s3")),
-        table=DynamoRunTable(client("dynamodb"), environment.run_table),
+        store=S3ObjectStore(client("s3", config=SHORT_CONFIG)),
+        table=DynamoRunTable(client("dynamodb", config=SHORT_CONFIG), environment.run_table),
         exchange_bucket=environment.exchange_bucket,
     )
 

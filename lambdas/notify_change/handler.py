@@ -9,7 +9,7 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel
 
-from slackwater.aws.clients import client
+from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
 from slackwater.aws.function import FunctionEnvironment
@@ -45,9 +45,9 @@ def build_notifier() -> Notifier:
     """Build the notifier, once per process."""
     environment = NotifyChangeEnvironment.read()
     return Notifier(
-        store=S3ObjectStore(client("s3")),
-        table=DynamoRunTable(client("dynamodb"), environment.run_table),
-        executions=StepFunctionsExecutions(client("stepfunctions")),
+        store=S3ObjectStore(client("s3", config=SHORT_CONFIG)),
+        table=DynamoRunTable(client("dynamodb", config=SHORT_CONFIG), environment.run_table),
+        executions=StepFunctionsExecutions(client("stepfunctions", config=SHORT_CONFIG)),
         topic=SnsTopic(environment.change_topic),
         now=lambda: datetime.now(UTC),
         on_outcome_unknown=lambda pipeline: put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field, TypeAdapter
 
-from slackwater.aws.clients import client
+from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
 from slackwater.aws.function import FunctionEnvironment
@@ -62,8 +62,8 @@ def build_recorder() -> RunRecorder:
     """Build the recorder, once per process."""
     environment = RecordRunEnvironment.read()
     return RunRecorder(
-        store=S3ObjectStore(client("s3")),
-        table=DynamoRunTable(client("dynamodb"), environment.run_table),
+        store=S3ObjectStore(client("s3", config=SHORT_CONFIG)),
+        table=DynamoRunTable(client("dynamodb", config=SHORT_CONFIG), environment.run_table),
         now=lambda: datetime.now(UTC),
     )
 

@@ -11,6 +11,7 @@ SlackwaterError
 │   ├── ObjectInvalid     an object or a record has content that Slackwater does not write
 │   ├── NotDeployed       some or all of the stacks are not deployed
 │   ├── Throttled         the service asks for fewer calls: try again later
+│   ├── Unavailable       AWS or the network failed for a short time: try again later
 │   └── ResponseLost      no response arrived: the call may or may not have been executed
 ├── PartnerError          a partner's server refused or failed (exit code 1)
 │   ├── FileVanished      a listed file no longer exists when it is fetched
@@ -70,6 +71,10 @@ class NotDeployed(CloudError):
 
 class Throttled(CloudError):
     """The service asks for fewer calls: try again later."""
+
+
+class Unavailable(CloudError):
+    """AWS or the network failed for a short time: try again later. The call may have been executed."""
 
 
 class ResponseLost(CloudError):

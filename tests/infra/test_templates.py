@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from lambdas.receive_events.handler import RESPONSE_SECONDS
 from slackwater.aws.clients import SHORT_CONFIG
 from slackwater.aws.deployment import Deployment
 from tests.fakes_receiver import FILE_TABLE
+from tests.fakes_runs import RUN_TABLE
 from tests.infra.assembly import Assembly
 from tests.infra.rights import resource_name
 
@@ -123,7 +125,7 @@ def test_messages_are_stored_in_batches_and_retried_before_they_become_dead_lett
     assert "EventBufferDeadLetters" in resource_name(queue["RedrivePolicy"]["deadLetterTargetArn"])
 
 
-@pytest.mark.parametrize("name", ["receiveevents", "storeevents"])
+@pytest.mark.parametrize("name", ["receiveevents", "storeevents", "recordrun", "compareversions", "notifychange"])
 def test_a_call_that_aws_never_answers_fails_before_the_timeout_of_its_function(assembly: Assembly, name: str) -> None:
     timeout = assembly.one("AWS::Lambda::Function", name)["Timeout"]
     attempts = SHORT_CONFIG.retries["total_max_attempts"]
@@ -164,12 +166,13 @@ def test_tables_have_their_keys_and_can_be_restored(assembly: Assembly, table: s
     assert properties["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
 
 
-def test_the_table_of_the_file_cache_has_the_indexes_that_its_tests_query(assembly: Assembly) -> None:
-    properties = assembly.one("AWS::DynamoDB::Table", "FileTable")
+@pytest.mark.parametrize(("table", "tested"), [("FileTable", FILE_TABLE), ("RunTable", RUN_TABLE)])
+def test_a_table_has_the_indexes_that_its_tests_query(assembly: Assembly, table: str, tested: dict[str, Any]) -> None:
+    properties = assembly.one("AWS::DynamoDB::Table", table)
     defined = {item["AttributeName"]: item["AttributeType"] for item in properties["AttributeDefinitions"]}
-    assert defined == {item["AttributeName"]: item["AttributeType"] for item in FILE_TABLE["AttributeDefinitions"]}
-    assert properties["KeySchema"] == FILE_TABLE["KeySchema"]
-    assert properties["GlobalSecondaryIndexes"] == FILE_TABLE["GlobalSecondaryIndexes"]
+    assert defined == {item["AttributeName"]: item["AttributeType"] for item in tested["AttributeDefinitions"]}
+    assert properties["KeySchema"] == tested["KeySchema"]
+    assert properties["GlobalSecondaryIndexes"] == tested["GlobalSecondaryIndexes"]
 
 
 def test_each_source_has_a_raw_table_of_its_fields(assembly: Assembly) -> None:

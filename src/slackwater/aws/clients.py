@@ -27,7 +27,7 @@ CONFIG = Config(
 )
 
 
-# For functions that run for less than a minute. A call that AWS never answers takes at most 18 seconds and two pauses
+# For functions that run for at most a minute. A call that AWS never answers takes at most 18 seconds and two pauses
 # of 1 and 2 seconds, so it fails before the function's own timeout, and the log has its error.
 SHORT_CONFIG = CONFIG.merge(
     Config(connect_timeout=1, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})

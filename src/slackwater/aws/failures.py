@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from botocore import exceptions
 from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, NoCredentialsError
+from botocore.parsers import ResponseParserError
 
-from slackwater.errors import AccessDenied, CloudError, ObjectMissing, SlackwaterError, Throttled
+from slackwater.errors import AccessDenied, CloudError, ObjectMissing, SlackwaterError, Throttled, Unavailable
 
 # Services have different codes for the same error. "404" and "403" come from HEAD requests: their responses have no
 # body, so botocore reports the HTTP status.
@@ -28,7 +30,31 @@ _ERRORS: dict[str, type[SlackwaterError]] = {
     "TransactionConflictException": Throttled,
     "TransactionInProgressException": Throttled,
     "503": Throttled,
+    "500": Unavailable,
+    "502": Unavailable,
+    "504": Unavailable,
+    "InternalError": Unavailable,
+    "InternalFailure": Unavailable,
+    "InternalServerError": Unavailable,
+    "InternalServerException": Unavailable,
+    "InternalServiceError": Unavailable,
+    "InternalServiceException": Unavailable,
+    "OperationTimeoutException": Unavailable,
+    "PriorRequestNotComplete": Unavailable,
+    "RequestTimeout": Unavailable,
+    "RequestTimeoutException": Unavailable,
+    "ServiceUnavailable": Unavailable,
+    "ServiceUnavailableException": Unavailable,
 }
+# Any other code with one of these HTTP statuses is `Unavailable` too. botocore retries the same statuses.
+_TEMPORARY_STATUSES = frozenset({500, 502, 503, 504})
+# No response, or a part of one. botocore does not repeat a call when the connection breaks while a body is read.
+_CONNECTION_ERRORS = (
+    exceptions.ConnectionError,
+    exceptions.HTTPClientError,
+    exceptions.IncompleteReadError,
+    ResponseParserError,
+)
 # Reasons for which DynamoDB cancels a transaction that may succeed later. The other documented reasons say that the
 # transaction itself has to change: ConditionalCheckFailed, ValidationError, ItemCollectionSizeLimitExceeded.
 _TEMPORARY_REASONS = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded", "TransactionConflict"})
@@ -37,6 +63,11 @@ _TEMPORARY_REASONS = frozenset({"ThrottlingError", "ProvisionedThroughputExceede
 def code_of(error: ClientError) -> str:
     """Return the service's own error code."""
     return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def error_type(code: str) -> type[SlackwaterError]:
+    """Return the type of the error with this code of a service."""
+    return _ERRORS.get(code, CloudError)
 
 
 def cancellation_reasons(error: ClientError) -> frozenset[str]:
@@ -53,16 +84,21 @@ def translated(what: str) -> Iterator[None]:
         yield
     except ClientError as error:
         message = error.response.get("Error", {}).get("Message", "")
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         reasons = cancellation_reasons(error)
-        error_type = _ERRORS.get(code_of(error), CloudError)
+        translation = error_type(code_of(error))
         if reasons and reasons <= _TEMPORARY_REASONS:
-            error_type = Throttled
-        raise error_type(f"could not {what}: {code_of(error)}: {message}") from error
+            translation = Throttled
+        elif translation is CloudError and status in _TEMPORARY_STATUSES:
+            translation = Unavailable
+        raise translation(f"could not {what}: {code_of(error)}: {message}") from error
     except NoCredentialsError as error:
         raise AccessDenied(
             f"could not {what}: no AWS credentials (set AWS_PROFILE, or start the local cloud)"
         ) from error
     except EndpointConnectionError as error:
-        raise CloudError(f"could not {what}: the endpoint does not answer ({error})") from error
+        raise Unavailable(f"could not {what}: the endpoint does not answer ({error})") from error
+    except _CONNECTION_ERRORS as error:
+        raise Unavailable(f"could not {what}: {error}") from error
     except BotoCoreError as error:
         raise CloudError(f"could not {what}: {error}") from error

@@ -12,8 +12,7 @@ from typing import Any, BinaryIO
 from botocore.exceptions import ClientError
 
 from slackwater.aws.clients import client
-from slackwater.aws.failures import code_of, translated
-from slackwater.errors import CloudError
+from slackwater.aws.failures import code_of, error_type, translated
 from slackwater.storage import StoredObject, split_uri
 
 # Attempts of a conditional write.
@@ -133,7 +132,7 @@ class S3ObjectStore:
                 with translated(f"delete objects of s3://{bucket}"):
                     response = self._s3.delete_objects(Bucket=bucket, Delete={"Objects": batch, "Quiet": True})
                 for refused in response.get("Errors", []):
-                    raise CloudError(
+                    raise error_type(refused["Code"])(
                         f"could not delete s3://{bucket}/{refused['Key']}: {refused['Code']}: {refused['Message']}"
                     )
 

@@ -8,8 +8,7 @@ from typing import Any
 from botocore.config import Config
 
 from slackwater.aws.clients import CONFIG, client
-from slackwater.aws.failures import translated
-from slackwater.errors import CloudError
+from slackwater.aws.failures import error_type, translated
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition, partition_prefix
 from slackwater.storage import ObjectStore
@@ -56,7 +55,7 @@ class PartitionRegistry:
             for failure in response.get("Errors", []):
                 detail = failure["ErrorDetail"]
                 if detail["ErrorCode"] != "AlreadyExistsException":
-                    raise CloudError(
+                    raise error_type(detail["ErrorCode"])(
                         f"could not register {'/'.join(failure['PartitionValues'])} of {self._database}.{source}: "
                         f"{detail['ErrorCode']}: {detail.get('ErrorMessage', '')}"
                     )

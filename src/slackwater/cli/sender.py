@@ -15,7 +15,16 @@ import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from slackwater.cli.events import encode_body
-from slackwater.errors import AccessDenied, CloudError, DataError, InputError, SlackwaterError, Throttled, UnknownName
+from slackwater.errors import (
+    AccessDenied,
+    CloudError,
+    DataError,
+    InputError,
+    SlackwaterError,
+    Throttled,
+    Unavailable,
+    UnknownName,
+)
 
 # Seconds. API Gateway ends a request after 30 s; the rest is for sending the body over a slow connection.
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
@@ -24,12 +33,12 @@ _ATTEMPTS = 5
 _PROCESSED = {HTTPStatus.ACCEPTED, HTTPStatus.UNPROCESSABLE_ENTITY}
 # The API or the gateway before it may succeed later. API Gateway answers 500 when Lambda throttles the function; to a
 # batch that would fail again, the API answers 501. A batch may be sent again, because the API recognises it.
-_TRANSIENT = {
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
+_TRANSIENT: dict[int, type[CloudError]] = {
+    HTTPStatus.TOO_MANY_REQUESTS: Throttled,
+    HTTPStatus.INTERNAL_SERVER_ERROR: Unavailable,
+    HTTPStatus.BAD_GATEWAY: Unavailable,
+    HTTPStatus.SERVICE_UNAVAILABLE: Unavailable,
+    HTTPStatus.GATEWAY_TIMEOUT: Unavailable,
 }
 
 
@@ -105,7 +114,7 @@ class Sender:
     def _send_in_parts(self, source: str, batch: list[bytes]) -> Iterator[tuple[list[bytes], dict[str, Any]]]:
         """Send a batch; yield each part that the API accepted, in order, with its response."""
         attempts = Retrying(
-            retry=retry_if_exception_type((httpx.TransportError, Throttled)),
+            retry=retry_if_exception_type((httpx.TransportError, Throttled, Unavailable)),
             wait=wait_random_exponential(multiplier=0.5, max=10),
             stop=stop_after_attempt(_ATTEMPTS),
             sleep=self.sleep,
@@ -114,7 +123,7 @@ class Sender:
         try:
             response = attempts(self._post, source, encode_body(batch))
         except httpx.HTTPError as error:
-            raise CloudError(f"the API at {self.api} does not answer: {error or type(error).__name__}") from error
+            raise Unavailable(f"the API at {self.api} does not answer: {error or type(error).__name__}") from error
         except PushTooLarge:
             if len(batch) == 1:
                 raise
@@ -140,7 +149,7 @@ class Sender:
         if status in _PROCESSED:
             document: dict[str, Any] = response.json()
             return document
-        error = Throttled if status in _TRANSIENT else _ERRORS.get(status, CloudError)
+        error = _TRANSIENT.get(status) or _ERRORS.get(status, CloudError)
         raise error(f"the API answered {status}: {_error_message(response)}")
 
 

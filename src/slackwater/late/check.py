@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +15,15 @@ from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
-from slackwater.errors import DayChanged, InputError, ObjectInvalid, ObjectMissing, SlackwaterError, Throttled
+from slackwater.errors import (
+    DayChanged,
+    InputError,
+    ObjectInvalid,
+    ObjectMissing,
+    SlackwaterError,
+    Throttled,
+    Unavailable,
+)
 from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.late.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day, unreadable_day
 from slackwater.pipeline.definition import Pipeline
@@ -35,7 +43,7 @@ _PARALLEL_DAYS = 2
 # a result to its output, which is limited to 256 KiB. The next check reports the remaining days.
 _MAX_DAYS_TO_NOTIFY = 30
 # These may pass within seconds, so the day is checked once more.
-_TRANSIENT_ERRORS = (DayChanged, ObjectMissing, Throttled)
+_TRANSIENT_ERRORS = (DayChanged, ObjectMissing, Throttled, Unavailable)
 # These concern one day: its files or objects change during the check, or one of its objects is invalid. Any other error
 # may concern all days.
 _ERRORS_OF_ONE_DAY = (DayChanged, ObjectMissing, ObjectInvalid)
@@ -64,7 +72,8 @@ class CheckedDay(NamedTuple):
 
     day: Day
     decision: DayDecision
-    is_published: bool
+    is_published: bool | None
+    """None if the day's record could not be read."""
     arrivals: dict[str, datetime | None]
     """By source: when its newest object of the day was written. A source that could not be listed is left out."""
     error: SlackwaterError | None = None
@@ -94,13 +103,10 @@ class Checker:
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
         days = check_window(definition, as_of, checked_at)
-        # One query reads all days: notifications may also be due for days before the window.
-        current, records = days[-1], {record.date: record for record in self.table.days(pipeline)}
+        current = days[-1]
 
         def check_day(day: Day) -> CheckedDay:
-            date = day.date.isoformat()
-            record = records.get(date) or DayRecord(pipeline=pipeline, date=date)
-            return self._check_day(definition, day, record, current=day is current)
+            return self._check_day(definition, day, current=day is current)
 
         with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
             checked = list(pool.map(check_day, days))
@@ -116,8 +122,8 @@ class Checker:
             checked_at=checked_at,
             seconds=round(time.perf_counter() - started, 3),
             days=tuple(item.decision for item in checked),
-            overdue=overdue_days(definition, checked[:-1], records.values(), checked_at),
-            notifications_due=self._notifications_due(records.values(), before=days[0].date.isoformat()),
+            overdue=overdue_days(definition, checked[:-1], self.table.first_published(pipeline), checked_at),
+            notifications_due=self._notifications_due(pipeline, before=days[0].date.isoformat()),
             last_arrivals=self._last_arrivals(definition, checked),
         )
 
@@ -127,10 +133,14 @@ class Checker:
         self.store.put(uri, report.model_dump_json().encode())
         return uri
 
-    def _check_day(self, definition: Pipeline, day: Day, record: DayRecord, *, current: bool) -> CheckedDay:
+    def _check_day(self, definition: Pipeline, day: Day, *, current: bool) -> CheckedDay:
         """Decide about one day. A day that cannot be read is put on hold."""
         error: SlackwaterError | None = None
+        record = DayRecord(pipeline=definition.pipeline, date=day.date.isoformat())
+        is_published: bool | None = None
         try:
+            record = self.table.day(record.pipeline, record.date)
+            is_published = record.published is not None
             rule = early_rule(record, current=current, running=self._is_running(record))
             decision, manifest = self._decide(definition, day, record, rule)
         except (SlackwaterError, ValidationError) as raised:
@@ -146,7 +156,7 @@ class Checker:
                 )
             except SlackwaterError as raised:
                 error = error or raised
-        return CheckedDay(day, decision, record.published is not None, arrivals, error)
+        return CheckedDay(day, decision, is_published, arrivals, error)
 
     def _decide(
         self, definition: Pipeline, day: Day, record: DayRecord, rule: DecisionRule | None
@@ -195,22 +205,22 @@ class Checker:
         failed = takewhile(lambda run: run.state is RunState.FAILED and run.run.run_id == identity, latest)
         return list(failed)[::-1]
 
-    def _notifications_due(self, records: Iterable[DayRecord], *, before: str) -> tuple[str, ...]:
+    def _notifications_due(self, pipeline: str, *, before: str) -> tuple[str, ...]:
         """Return the days before the ISO date `before` whose published version still needs a notification.
 
-        A running day is left out: it is compared when its new version is published. A day of which that is unknown is
+        A running day is left out: it is compared when its new version is published. A day that cannot be read is
         compared now.
         """
 
-        def is_running(record: DayRecord) -> bool:
+        def is_due(date: str) -> bool:
             try:
-                return self._is_running(record)
-            except SlackwaterError:
-                return False
+                record = self.table.day(pipeline, date)
+                return record.notification_due and not self._is_running(record)
+            except (SlackwaterError, ValidationError):
+                return True
 
-        due = (record for record in records if record.notification_due and record.date < before)
-        dates = (record.date for record in due if not is_running(record))
-        return tuple(islice(dates, _MAX_DAYS_TO_NOTIFY))
+        dates = self.table.notifications_due(pipeline, before=before)
+        return tuple(islice(filter(is_due, dates), _MAX_DAYS_TO_NOTIFY))
 
     def _is_running(self, record: DayRecord) -> bool:
         # A crash leaves the active run in the day's record, so the state of its execution decides.
@@ -300,14 +310,13 @@ def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list
 
 
 def overdue_days(
-    definition: Pipeline, window: Sequence[CheckedDay], records: Iterable[DayRecord], now: datetime
+    definition: Pipeline, window: Sequence[CheckedDay], first: str | None, now: datetime
 ) -> tuple[str, ...]:
     """Return the days past their deadline without a published run, after the first day that was ever published.
 
-    `window` are the checked days without the current one, `records` all days of the run table.
+    `window` are the checked days without the current one, `first` is that first day.
     """
     # Days before the first published one are not overdue: a new pipeline does not process its past.
     deadline = definition.deadline_hours * HOUR
-    first = min((record.date for record in records if record.published), default=None)
-    overdue = [item.day for item in window if not item.is_published and item.day.end + deadline < now]
+    overdue = [item.day for item in window if item.is_published is False and item.day.end + deadline < now]
     return tuple(date for day in overdue if first and (date := day.date.isoformat()) > first)

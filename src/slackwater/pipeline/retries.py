@@ -20,7 +20,7 @@ EXECUTION = "arn:aws:states:::states:startExecution.sync:2"
 
 RETRIES: dict[str, dict[str, Any]] = {
     LAMBDA: {
-        "Comment": "Lambda was busy or failed, AWS throttled the function, or another execution changed the day.",
+        "Comment": "Lambda was busy, AWS throttled the function or failed it, or another execution changed the day.",
         "ErrorEquals": [
             "Lambda.TooManyRequestsException",
             "Lambda.ServiceException",
@@ -28,6 +28,7 @@ RETRIES: dict[str, dict[str, Any]] = {
             "Lambda.SdkClientException",
             # Errors of our own functions: Step Functions names a Python exception by its class.
             "Throttled",
+            "Unavailable",
             "DayChanged",
         ],
         # Pauses of up to 2, 4, 8, 16 and 32 seconds: about a minute in total.

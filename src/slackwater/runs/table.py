@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -18,8 +19,17 @@ class RunTable(Protocol):
     def day(self, pipeline: str, date: str) -> DayRecord:
         """Return the day's record; the record of a day that was never run has version 0."""
 
-    def days(self, pipeline: str) -> list[DayRecord]:
-        """Return the records of all days that the pipeline was ever run for, in order of date."""
+    def first_published(self, pipeline: str) -> str | None:
+        """Return the first day of the pipeline that has a published run, or None.
+
+        The result may miss writes of the last seconds.
+        """
+
+    def notifications_due(self, pipeline: str, *, before: str) -> Iterator[str]:
+        """Yield the days before the date `before` whose published version needs a notification, in order.
+
+        Pages are read as the caller needs them. The result may miss writes of the last seconds.
+        """
 
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
         """Return one attempt of the day, or None. Attempts are numbered from 1, over all runs of the day."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from botocore import exceptions
 from botocore.exceptions import ClientError
+from botocore.parsers import ResponseParserError
 
 from slackwater.aws.failures import translated
-from slackwater.errors import AccessDenied, CloudError, ObjectMissing, Throttled
+from slackwater.errors import AccessDenied, CloudError, ObjectMissing, Throttled, Unavailable
 
 pytestmark = pytest.mark.unit
 
@@ -21,6 +23,14 @@ pytestmark = pytest.mark.unit
         ("RequestLimitExceeded", Throttled),
         ("TransactionConflictException", Throttled),
         ("TransactionInProgressException", Throttled),
+        ("500", Unavailable),
+        ("502", Unavailable),
+        ("504", Unavailable),
+        ("InternalError", Unavailable),
+        ("InternalServerError", Unavailable),
+        ("InternalServiceException", Unavailable),
+        ("RequestTimeout", Unavailable),
+        ("ServiceUnavailable", Unavailable),
         ("TransactionCanceledException", CloudError),
         ("ConditionalCheckFailedException", CloudError),
     ],
@@ -30,3 +40,55 @@ def test_an_error_of_aws_says_whether_to_try_again_later(code, expected):
         raise ClientError({"Error": {"Code": code, "Message": "no"}}, "Call")
     assert type(raised.value) is expected
     assert str(raised.value) == f"could not do it: {code}: no"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        (500, "SomethingBroke", Unavailable),
+        (502, "SomethingBroke", Unavailable),
+        (503, "SlowDown", Throttled),
+        (504, "SomethingBroke", Unavailable),
+        (400, "SomethingBroke", CloudError),
+        (501, "NotImplemented", CloudError),
+    ],
+)
+def test_an_unknown_error_is_tried_again_if_its_http_status_says_that_the_server_failed(status, code, expected):
+    response = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    with pytest.raises(expected) as raised, translated("do it"):
+        raise ClientError(response, "Call")
+    assert type(raised.value) is expected
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.ReadTimeoutError(endpoint_url="https://s3"),
+        exceptions.ConnectTimeoutError(endpoint_url="https://s3"),
+        exceptions.ConnectionClosedError(endpoint_url="https://s3"),
+        exceptions.SSLError(endpoint_url="https://s3", error="EOF"),
+        exceptions.ResponseStreamingError(error="the connection broke"),
+        exceptions.IncompleteReadError(actual_bytes=1, expected_bytes=2),
+        ResponseParserError("no element found"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_call_whose_response_does_not_arrive_is_tried_again_later(error):
+    with pytest.raises(Unavailable, match=r"^could not do it: ") as raised, translated("do it"):
+        raise error
+    assert str(error) in str(raised.value)
+
+
+def test_a_cloud_that_is_not_running_has_an_error_that_names_its_endpoint():
+    with pytest.raises(Unavailable) as raised, translated("do it"):
+        raise exceptions.EndpointConnectionError(endpoint_url="http://127.0.0.1:4566/")
+    assert str(raised.value) == (
+        "could not do it: the endpoint does not answer (Could not connect to the endpoint URL: "
+        '"http://127.0.0.1:4566/")'
+    )
+
+
+def test_a_call_with_invalid_arguments_is_not_tried_again():
+    with pytest.raises(CloudError) as raised, translated("do it"):
+        raise exceptions.ParamValidationError(report="no bucket")
+    assert type(raised.value) is CloudError

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater.aws.partitions import PartitionRegistry
-from slackwater.errors import CloudError
+from slackwater.errors import Unavailable
 from slackwater.sources.partitions import Partition
 
 pytestmark = pytest.mark.unit
@@ -55,6 +55,6 @@ class TestPartitions:
         glue = Glue()
         registry = PartitionRegistry(glue, database="raw_db", raw_bucket="raw")
         for _ in range(2):
-            with pytest.raises(CloudError, match=r"2013-03-01/23 of raw_db\.weather: InternalServiceException"):
+            with pytest.raises(Unavailable, match=r"2013-03-01/23 of raw_db\.weather: InternalServiceException"):
                 registry.register("weather", [Partition("2013-03-01", "23")])
         assert glue.calls == [1, 1]

@@ -8,7 +8,9 @@ from botocore.stub import Stubber
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import AccessDenied, CloudError, DayChanged, Throttled
-from slackwater.runs.record import DayRecord, Run, RunRecord, RunState
+from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
+from tests.fakes_dynamodb import LocalDynamoDB
+from tests.fakes_runs import RUN_TABLE
 
 pytestmark = pytest.mark.unit
 
@@ -18,33 +20,77 @@ def dynamodb():
     return boto3.client("dynamodb", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
 
 
-def expected_query(**more):
-    return {
+@pytest.fixture
+def table():
+    local = LocalDynamoDB()
+    with local.table("runs", **RUN_TABLE) as name:
+        yield DynamoRunTable(local.client, name)
+
+
+def published(date, *, attempt=1, notified=1, pipeline="p", version=0):
+    """Return a day that published this attempt, and whose readers know the attempt `notified`."""
+    run = RUN.run.model_copy(update={"pipeline": pipeline, "date": date, "attempt": attempt})
+    publication = Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1)
+    return DayRecord(
+        pipeline=pipeline,
+        date=date,
+        version=version,
+        published=PublishedRun(run=run, publication=publication, at=RUN.started_at),
+        notified_attempt=notified,
+    )
+
+
+def test_the_first_published_day_is_that_of_the_pipeline_whatever_days_failed_before(table):
+    table.save_day(DayRecord(pipeline="p", date="2013-03-01", attempts=1))
+    table.save_day(published("2013-03-02", pipeline="other"))
+    assert table.first_published("p") is None
+    table.save(run=RUN, day=published("2013-03-08"))
+    table.save_day(published("2013-03-04"))
+    assert table.first_published("p") == "2013-03-04"
+
+
+def test_due_notifications_are_those_of_earlier_days_until_people_are_notified(table):
+    for date in ("2013-03-01", "2013-03-02", "2013-03-03"):
+        table.save_day(published(date, attempt=2))
+    table.save_day(published("2012-12-31"))
+    table.save_day(published("2013-01-01", attempt=2, pipeline="other"))
+    assert list(table.notifications_due("p", before="2013-03-03")) == ["2013-03-01", "2013-03-02"]
+    table.save_day(published("2013-03-01", attempt=2, notified=2, version=1))
+    assert list(table.notifications_due("p", before="2013-03-03")) == ["2013-03-02"]
+
+
+def test_due_notifications_are_read_page_by_page_as_the_caller_needs_them(dynamodb):
+    keys = [{"pipeline": {"S": "p"}, "item": {"S": f"day#2013-03-{number:02}"}} for number in (8, 9, 10)]
+    query = {
         "TableName": "runs",
-        "KeyConditionExpression": "pipeline = :pipeline AND begins_with(#item, :prefix)",
+        "IndexName": "notification-due",
+        "KeyConditionExpression": "notification_due_pipeline = :pipeline AND #item < :before",
         "ExpressionAttributeNames": {"#item": "item"},
-        "ExpressionAttributeValues": {":pipeline": {"S": "p"}, ":prefix": {"S": "day#"}},
-        "ConsistentRead": True,
-        **more,
+        "ExpressionAttributeValues": {":pipeline": {"S": "p"}, ":before": {"S": "day#2014-01-01"}},
+        "Limit": 30,
     }
-
-
-def test_all_days_of_a_pipeline_are_read_page_by_page(dynamodb):
-    days = [DayRecord(pipeline="p", date=f"2013-03-{number:02}", attempts=number) for number in (8, 9, 10)]
-    items = [{"record": {"S": day.model_dump_json()}} for day in days]
-    last = {"pipeline": {"S": "p"}, "item": {"S": "day#2013-03-09"}}
     with Stubber(dynamodb) as stub:
-        stub.add_response("query", {"Items": items[:2], "LastEvaluatedKey": last}, expected_query())
-        stub.add_response("query", {"Items": items[2:]}, expected_query(ExclusiveStartKey=last))
-        assert DynamoRunTable(dynamodb, "runs").days("p") == days
+        stub.add_response("query", {"Items": keys[:2], "LastEvaluatedKey": keys[1]}, query)
+        dates = DynamoRunTable(dynamodb, "runs").notifications_due("p", before="2014-01-01")
+        assert [next(dates), next(dates)] == ["2013-03-08", "2013-03-09"]
+        stub.add_response("query", {"Items": keys[2:]}, {**query, "ExclusiveStartKey": keys[1]})
+        assert list(dates) == ["2013-03-10"]
         stub.assert_no_pending_responses()
 
 
-def test_denied_access_to_the_days_is_reported(dynamodb):
+@pytest.mark.parametrize(
+    ("read", "what"),
+    [
+        (lambda table: list(table.notifications_due("p", before="2014-01-01")), "the due notifications of p"),
+        (lambda table: table.first_published("p"), "the first published day of p"),
+        (lambda table: table.runs("p"), "the runs of p"),
+    ],
+)
+def test_denied_access_is_reported_with_what_was_read(dynamodb, read, what):
     with Stubber(dynamodb) as stub:
         stub.add_client_error("query", "AccessDeniedException", "no")
-        with pytest.raises(AccessDenied, match="could not read the days of p"):
-            DynamoRunTable(dynamodb, "runs").days("p")
+        with pytest.raises(AccessDenied, match=f"could not read {what}"):
+            read(DynamoRunTable(dynamodb, "runs"))
 
 
 RUN = RunRecord(

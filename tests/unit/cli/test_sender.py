@@ -16,7 +16,7 @@ from slackwater.aws.deployment import Deployment
 from slackwater.cli.sender import _TRANSIENT, PushTotals, Sender, TokenFile
 from slackwater.cli.session import Session
 from slackwater.cli.workspace import Workspace
-from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, UnknownName
+from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, Unavailable, UnknownName
 from slackwater.project import load_project
 from slackwater.sources.definition import PushConfig
 
@@ -88,9 +88,11 @@ def test_transient_failures_are_retried(failure):
 
 
 def test_the_number_of_attempts_is_bounded():
-    with pytest.raises(Throttled, match="the API answered 503"):
+    with pytest.raises(Throttled, match="the API answered 429"):
+        send(*[httpx.Response(429)] * 9)
+    with pytest.raises(Unavailable, match="the API answered 503"):
         send(*[httpx.Response(503)] * 9)
-    with pytest.raises(CloudError, match="http://api/ does not answer: refused"):
+    with pytest.raises(Unavailable, match="http://api/ does not answer: refused"):
         send(*[httpx.ConnectError("refused")] * 9)
 
 

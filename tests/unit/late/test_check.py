@@ -3,14 +3,17 @@ from itertools import cycle
 
 import pytest
 
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import InputError, UnknownName
-from slackwater.late.check import DayAction, day_tasks, report_uri, today, window_start
+from slackwater.late.check import DayAction, DayTask, day_tasks, report_uri, today, window_start
 from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import NOW, PIPELINE, World, five_days
+from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_receiver import store_file
+from tests.fakes_runs import RUN_TABLE
 
 pytestmark = pytest.mark.unit
 
@@ -297,11 +300,68 @@ def test_a_pipeline_published_long_ago_is_overdue_over_the_whole_window(world):
     )
 
 
-def test_all_days_are_read_in_one_query_and_no_runs_are_read(world):
-    world.table.day = world.table.runs = lambda *arguments: pytest.fail("not needed")
+def test_a_check_reads_only_the_days_of_its_window_and_no_runs(world):
+    dates, day = [], world.table.day
+    world.table.day = lambda pipeline, date: dates.append(date) or day(pipeline, date)
+    world.table.runs = lambda *arguments: pytest.fail("not needed")
     gap(world, "2013-03-11")
     world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
     assert world.check().overdue == ("2013-03-11", "2013-03-13", "2013-03-14")
+    assert sorted(dates) == [f"2013-03-{number:02}" for number in range(8, 16)]
+
+
+def add_published_days(world, count):
+    """Record days before the others of the world as published, all copies of one of them."""
+    record = world.table.day(PIPELINE, "2013-03-08")
+    for back in range(1, count + 1):
+        date = (datetime(2013, 3, 8) - timedelta(days=back)).date().isoformat()
+        world.table.save_day(record.model_copy(update={"date": date, "version": 0}))
+
+
+@pytest.fixture
+def dynamodb():
+    local = LocalDynamoDB()
+    with local.table("runs", **RUN_TABLE) as table:
+        yield local, DynamoRunTable(local.client, table)
+
+
+def test_the_check_of_a_pipeline_with_years_of_days_makes_the_same_requests_as_a_young_one(dynamodb):
+    def check_and_count():
+        answers.clear()
+        report = world.check()
+        return sorted(answers), report.model_copy(update={"seconds": 0})
+
+    local, table = dynamodb
+    world, answers = five_days(table), []
+    local.client.meta.events.register(
+        "after-call.dynamodb", lambda parsed, model, **_: answers.append((model.name, parsed.get("Count")))
+    )
+    world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
+    young = check_and_count()
+    add_published_days(world, 800)
+    assert check_and_count() == young
+    assert young[0].count(("Query", 1)) == 1
+    assert young[1].overdue == ("2013-03-13", "2013-03-14")
+
+
+def test_a_notification_that_is_due_for_an_old_day_is_still_sent(dynamodb):
+    _, table = dynamodb
+    world = five_days(table)
+    add_published_days(world, 400)
+    old = "2012-03-01"
+    record = table.day(PIPELINE, old)
+    again = record.published.run.model_copy(update={"attempt": 2})
+    table.save_day(record.model_copy(update={"published": record.published.model_copy(update={"run": again})}))
+    assert day_tasks(world.check()) == (DayTask(date=old, action=DayAction.NOTIFY),)
+    table.save_day(table.day(PIPELINE, old).model_copy(update={"notified_attempt": 2}))
+    assert day_tasks(world.check()) == ()
+
+
+def test_a_pipeline_whose_window_has_no_published_day_is_overdue_for_years(dynamodb):
+    _, table = dynamodb
+    world = five_days(table)
+    world.time = datetime(2016, 3, 9, 18, tzinfo=UTC)
+    assert world.check().overdue == tuple(f"2016-03-{number:02}" for number in range(2, 9))
 
 
 def test_the_newest_arrival_of_each_source_is_reported_over_all_days(world):

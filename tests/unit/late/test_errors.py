@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slackwater.errors import AccessDenied, CloudError, DayChanged, ObjectInvalid, ObjectMissing, Throttled
+from slackwater.errors import AccessDenied, CloudError, DayChanged, ObjectInvalid, ObjectMissing, Throttled, Unavailable
 from slackwater.late.check import DayAction, day_tasks
 from slackwater.late.decision import DecisionRule, LateDecision
 from slackwater.project import CodeDigests
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import RunRecord
+from slackwater.runs.record import DayRecord, RunRecord
 from tests.fakes_check import PIPELINE, World, five_days
 
 pytestmark = pytest.mark.unit
@@ -84,6 +84,45 @@ def test_an_unreadable_run_puts_its_day_on_hold(world):
     assert rules_of_other_days(world) == {DecisionRule.UNCHANGED}
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, "cannot be checked: DayRecord: pipeline: Field required"),
+        (Throttled("DynamoDB is busy"), "cannot be checked: DynamoDB is busy"),
+    ],
+)
+def test_a_day_whose_record_cannot_be_read_is_on_hold_and_not_overdue(world, error, reason):
+    def day(pipeline, date):
+        if date == DATE and error:
+            raise error
+        return DayRecord.model_validate({"date": DATE}) if date == DATE else read_day(pipeline, date)
+
+    read_day, world.table.day = world.table.day, day
+    assert checked_day(world).reason == reason
+    assert rules_of_other_days(world) == {DecisionRule.UNCHANGED}
+    assert world.check().overdue == ()
+
+
+def test_the_check_fails_when_the_run_table_cannot_be_read(world):
+    def day(pipeline, date):
+        raise CloudError("DynamoDB does not answer")
+
+    world.table.day = day
+    with pytest.raises(CloudError, match="DynamoDB does not answer"):
+        world.check()
+
+
+def test_a_due_notification_of_an_old_day_whose_record_is_invalid_does_not_stop_the_check(world):
+    def day(pipeline, date):
+        return DayRecord.model_validate({}) if date == "2013-03-08" else read_day(pipeline, date)
+
+    world.publish("2013-03-08", force=True)
+    world.publish("2013-03-09", force=True)
+    read_day, world.table.day = world.table.day, day
+    world.time = datetime(2013, 3, 17, 18, tzinfo=UTC)
+    assert world.check().notifications_due == ("2013-03-08", "2013-03-09")
+
+
 def test_the_last_arrival_of_a_day_on_hold_is_still_reported(world):
     uri = world.add("weather", "2013-03-12", "20", name="newest")
     world.store.put("s3://raw/raw/source=flights/date=2013-03-12/hour=17/stray.parquet", b"?")
@@ -117,6 +156,7 @@ def fail_listing(world, error, *, dates=(DATE,), times=10**6):
         (ObjectMissing, DecisionRule.CHANGING, "changed during the check: {}: the next check decides"),
         (ObjectInvalid, DecisionRule.UNREADABLE, "cannot be checked: {}"),
         (Throttled, DecisionRule.UNREADABLE, "cannot be checked: {}"),
+        (Unavailable, DecisionRule.UNREADABLE, "cannot be checked: {}"),
         (CloudError, DecisionRule.UNREADABLE, "cannot be checked: {}"),
         (AccessDenied, DecisionRule.UNREADABLE, "cannot be checked: {}"),
     ],
@@ -149,7 +189,7 @@ def test_the_current_day_is_not_on_hold_when_it_cannot_be_listed(world):
     assert (report.days[-1].rule, report.last_arrivals) == (DecisionRule.CURRENT, {})
 
 
-@pytest.mark.parametrize("error", [DayChanged, ObjectMissing, Throttled])
+@pytest.mark.parametrize("error", [DayChanged, ObjectMissing, Throttled, Unavailable])
 def test_a_day_with_a_transient_error_is_checked_once_more(world, error):
     failed = fail_listing(world, error, times=1)
     assert set(world.rules().values()) == {
@@ -160,7 +200,7 @@ def test_a_day_with_a_transient_error_is_checked_once_more(world, error):
     assert len(failed) == 1
 
 
-@pytest.mark.parametrize("error", [CloudError, AccessDenied, Throttled])
+@pytest.mark.parametrize("error", [CloudError, AccessDenied, Throttled, Unavailable])
 def test_the_check_fails_when_aws_fails_for_all_days(world, error):
     def list_objects(prefix):
         raise error("S3 does not answer")
@@ -170,7 +210,7 @@ def test_the_check_fails_when_aws_fails_for_all_days(world, error):
         world.check()
 
 
-@pytest.mark.parametrize("error", [CloudError, Throttled])
+@pytest.mark.parametrize("error", [CloudError, Throttled, Unavailable])
 def test_the_check_fails_when_aws_fails_for_all_published_days(world, error):
     def get(uri):
         raise error("S3 does not answer")

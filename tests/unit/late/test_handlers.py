@@ -136,7 +136,7 @@ def test_a_notification_returns_its_result(monkeypatch, metrics, result, counted
 def test_an_unknown_outcome_is_counted_for_its_pipeline(monkeypatch, metrics):
     monkeypatch.setenv("RUN_TABLE", "runs")
     monkeypatch.setenv("CHANGE_TOPIC", "arn:aws:sns:us-east-1:000000000000:changes")
-    monkeypatch.setattr(notify_change, "client", lambda service: None)
+    monkeypatch.setattr(notify_change, "client", lambda service, config: None)
     notify_change.build_notifier.cache_clear()
     notify_change.build_notifier().on_outcome_unknown(PIPELINE)
     notify_change.build_notifier.cache_clear()

@@ -12,7 +12,7 @@ import jsonata
 import pytest
 from annotated_types import Le
 
-from slackwater.errors import DefinitionError
+from slackwater.errors import CloudError, DefinitionError, Throttled, Unavailable
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.retries import EXECUTION, LAMBDA, RETRIES, SPARK_JOB, Machine, with_retries
@@ -90,7 +90,8 @@ def test_every_task_has_the_retries_of_its_service(name):
     assert tasks
     for state, task in tasks:
         assert task["Retry"][-1] == RETRIES[task["Resource"]], state
-        assert ("Throttled" in task["Retry"][-1]["ErrorEquals"]) == (task["Resource"] == LAMBDA), state
+        own = {"Throttled", "Unavailable", "DayChanged"} & set(task["Retry"][-1]["ErrorEquals"])
+        assert len(own) == (3 if task["Resource"] == LAMBDA else 0), state
 
 
 @pytest.mark.parametrize("name", COMPILED)
@@ -99,16 +100,27 @@ def test_only_temporary_errors_are_retried(name):
         error for _, task in tasks_of(COMPILED[name]) for retrier in task["Retry"] for error in retrier["ErrorEquals"]
     }
     own = {error for error in retried if "." not in error}
-    assert own == {"Throttled", "DayChanged"} | ({"CloudError"} if name == "monitor_days" else set())
+    assert own == {"Throttled", "Unavailable", "DayChanged"} | ({"CloudError"} if name == "monitor_days" else set())
     assert not {error for error in retried if error.startswith("States.")}
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_no_file_repeats_a_retry_of_a_service(name):
-    standard = {error for retrier in RETRIES.values() for error in retrier["ErrorEquals"]}
+def test_a_file_repeats_a_retry_of_a_service_only_to_wait_longer(name):
+    def longest_wait(retrier: Machine) -> float:
+        return sum(retrier["IntervalSeconds"] * retrier["BackoffRate"] ** n for n in range(retrier["MaxAttempts"]))
+
     for state, task in tasks_of(FILES[name]):
-        own = {error for retrier in task.get("Retry", []) for error in retrier["ErrorEquals"]}
-        assert not own & standard, state
+        standard = RETRIES[task["Resource"]]
+        for own in task.get("Retry", []):
+            if set(own["ErrorEquals"]) & set(standard["ErrorEquals"]):
+                assert longest_wait(own) > 2 * longest_wait(standard), state
+
+
+@pytest.mark.parametrize("error", [CloudError, Throttled, Unavailable])
+def test_a_monitoring_waits_five_minutes_for_aws_when_it_fails_for_all_days(error):
+    retriers = COMPILED["monitor_days"]["States"]["Check the days"]["Retry"]
+    first = next(retrier for retrier in retriers if error.__name__ in retrier["ErrorEquals"])
+    assert sum(first["IntervalSeconds"] * first["BackoffRate"] ** n for n in range(first["MaxAttempts"])) == 310
 
 
 @pytest.mark.parametrize("name", COMPILED)

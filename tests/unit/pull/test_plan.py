@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from slackwater.errors import DefinitionError, InputError, PartnerError
+from slackwater.errors import DefinitionError, InputError, PartnerError, Throttled, Unavailable
 from slackwater.receiver.partners.partner import ListedFile, bucket_folder, listed_file
 from slackwater.receiver.pull.file_cache import (
     Content,
@@ -256,6 +256,22 @@ class TestRetries:
         entry = stored(BEFORE, state=FileState.FAILED, content=None)
         (item,) = plan(known=(entry,)).items
         assert (item.path, item.decision, item.listed) == (BEFORE, FileDecision.NEW, None)
+
+    @pytest.mark.parametrize(
+        ("error", "attempts"), [(PartnerError("500"), 3), (Throttled("slow"), 0), (Unavailable("x"), 0)]
+    )
+    def test_a_short_failure_of_aws_is_no_failed_attempt_of_the_file(self, error, attempts):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        (item,) = setup.plan().items
+
+        def fail(name, into):
+            raise error
+
+        setup.partner.fetch = fail
+        for _ in range(3):
+            with pytest.raises(type(error)):
+                setup.fetch(item)
+        assert setup.entry(FIRST).attempts == attempts
 
     def test_a_vanished_file_that_stays_listed_waits_too(self):
         entry = stored(FIRST, state=FileState.VANISHED, content=None, attempts=2, due=self.LATER)

@@ -14,7 +14,16 @@ import pyarrow as pa
 import pytest
 
 from lambdas.receive_events import handler as receive_events
-from slackwater.errors import AccessDenied, CloudError, DataError, DefinitionError, PartnerError, Throttled, UnknownName
+from slackwater.errors import (
+    AccessDenied,
+    CloudError,
+    DataError,
+    DefinitionError,
+    PartnerError,
+    Throttled,
+    Unavailable,
+    UnknownName,
+)
 from slackwater.receiver.push.request import EventsApi, PushRequest
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import (
@@ -223,6 +232,7 @@ class TestHandler:
         ("failure", "status", "code"),
         [
             (Throttled, 503, "try_again"),
+            (Unavailable, 503, "try_again"),
             (PartnerError, 503, "try_again"),
             (AccessDenied, 501, "internal"),
             (DefinitionError, 501, "internal"),

@@ -1,7 +1,12 @@
-"""The run table in DynamoDB: partition key `pipeline`, sort key `item` (`day#DATE` or `run#DATE#ATTEMPT`)."""
+"""The run table in DynamoDB: partition key `pipeline`, sort key `item` (`day#DATE` or `run#DATE#ATTEMPT`).
+
+Two sparse indexes hold the keys of days, sorted by date: `published` those with a published run, `notification-due`
+those whose published version needs a notification.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -9,6 +14,9 @@ from botocore.exceptions import ClientError
 from slackwater.aws.failures import cancellation_reasons, code_of, translated
 from slackwater.errors import DayChanged
 from slackwater.runs.record import DayRecord, RunRecord
+
+# Keys that one request reads from an index. A check needs more only when some of these days are running.
+_PAGE_SIZE = 30
 
 
 class DynamoRunTable:
@@ -20,13 +28,34 @@ class DynamoRunTable:
 
     def day(self, pipeline: str, date: str) -> DayRecord:
         """Return the day's record; a day that was never run has version 0."""
-        record = self._get(pipeline, f"day#{date}")
+        record = self._get(pipeline, _day_item(date))
         return DayRecord.model_validate_json(record) if record else DayRecord(pipeline=pipeline, date=date)
 
-    def days(self, pipeline: str) -> list[DayRecord]:
-        """Return the records of all days that were ever run, in order of date."""
-        records = self._query(pipeline, "day#", what=f"the days of {pipeline}")
-        return [DayRecord.model_validate_json(record) for record in records]
+    def first_published(self, pipeline: str) -> str | None:
+        """Return the first day with a published run, or None. May miss writes of the last seconds."""
+        with translated(f"read the first published day of {pipeline}"):
+            page = self._dynamodb.query(
+                TableName=self._table,
+                IndexName="published",
+                KeyConditionExpression="published_pipeline = :pipeline",
+                ExpressionAttributeValues={":pipeline": {"S": pipeline}},
+                Limit=1,
+            )
+        return next((_date_of(item) for item in page["Items"]), None)
+
+    def notifications_due(self, pipeline: str, *, before: str) -> Iterator[str]:
+        """Yield the days before the date `before` that need a notification. May miss writes of the last seconds."""
+        with translated(f"read the due notifications of {pipeline}"):
+            pages = self._dynamodb.get_paginator("query").paginate(
+                TableName=self._table,
+                IndexName="notification-due",
+                KeyConditionExpression="notification_due_pipeline = :pipeline AND #item < :before",
+                ExpressionAttributeNames={"#item": "item"},
+                ExpressionAttributeValues={":pipeline": {"S": pipeline}, ":before": {"S": _day_item(before)}},
+                PaginationConfig={"PageSize": _PAGE_SIZE},
+            )
+            for page in pages:
+                yield from (_date_of(item) for item in page["Items"])
 
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
         """Return one attempt of the day, or None."""
@@ -35,11 +64,8 @@ class DynamoRunTable:
 
     def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
         """Return all runs of the pipeline, or of one of its days, in order of date and attempt."""
-        records = self._query(pipeline, f"run#{date}#" if date else "run#", what=f"the runs of {pipeline}")
-        return [RunRecord.model_validate_json(record) for record in records]
-
-    def _query(self, pipeline: str, prefix: str, *, what: str) -> list[str]:
-        with translated(f"read {what}"):
+        prefix = f"run#{date}#" if date else "run#"
+        with translated(f"read the runs of {pipeline}"):
             pages = self._dynamodb.get_paginator("query").paginate(
                 TableName=self._table,
                 KeyConditionExpression="pipeline = :pipeline AND begins_with(#item, :prefix)",
@@ -47,7 +73,7 @@ class DynamoRunTable:
                 ExpressionAttributeValues={":pipeline": {"S": pipeline}, ":prefix": {"S": prefix}},
                 ConsistentRead=True,
             )
-            return [str(item["record"]["S"]) for page in pages for item in page["Items"]]
+            return [RunRecord.model_validate_json(item["record"]["S"]) for page in pages for item in page["Items"]]
 
     def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
         """Write a run and, in the same transaction, its day.
@@ -93,11 +119,18 @@ class DynamoRunTable:
     def _day_put(self, day: DayRecord) -> dict[str, Any]:
         """Return the parameters of a PutItem that writes the day with the next version."""
         written = day.model_copy(update={"version": day.version + 1})
+        # An item without the key of an index is not in it.
+        indexed: dict[str, Any] = {}
+        if day.published:
+            indexed["published_pipeline"] = {"S": day.pipeline}
+        if day.notification_due:
+            indexed["notification_due_pipeline"] = {"S": day.pipeline}
         return {
             "TableName": self._table,
             "Item": {
                 "pipeline": {"S": day.pipeline},
-                "item": {"S": f"day#{day.date}"},
+                "item": {"S": _day_item(day.date)},
+                **indexed,
                 "version": {"N": str(written.version)},
                 "record": {"S": written.model_dump_json()},
             },
@@ -105,6 +138,15 @@ class DynamoRunTable:
             "ConditionExpression": "version = :read OR attribute_not_exists(version) AND :read = :new",
             "ExpressionAttributeValues": {":read": {"N": str(day.version)}, ":new": {"N": "0"}},
         }
+
+
+def _day_item(date: str) -> str:
+    return f"day#{date}"
+
+
+def _date_of(item: dict[str, Any]) -> str:
+    """Return the date of a day's item."""
+    return str(item["item"]["S"]).removeprefix("day#")
 
 
 def _run_item(date: str, attempt: int) -> str:

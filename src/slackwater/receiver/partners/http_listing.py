@@ -129,7 +129,7 @@ def request_each_file(session: HttpSession, url_of: Callable[[str], str], names:
             expect_ok(url, response)
             size = content_length(response)
         modified = header_date(response, "last-modified")
-        yield ListedFile(name=name, size=size, modified=modified, etag=response.headers.get("etag"))
+        yield listed_file(without_query(url), name, size=size, modified=modified, etag=response.headers.get("etag"))
 
 
 def read_index(session: HttpSession, url: str, *, may_be_gone: bool) -> tuple[str, str]:

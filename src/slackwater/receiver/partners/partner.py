@@ -13,12 +13,21 @@ from slackwater.errors import PartnerError
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.storage import split_uri
 
+MAX_PATH_BYTES = 640
+"""Bytes of a file's path in UTF-8.
+
+The path is part of keys in S3 and DynamoDB, which have at most 1,024 bytes. It is also part of the metadata of objects,
+at most 2 kB: there it is percent-encoded, which takes up to three times its bytes.
+"""
+
 
 def _relative_path(value: str) -> str:
     # The path becomes part of a URL and of an S3 key, so it must not lead out of the folder: no `..`, and no backslash,
     # which some servers read as a slash. Control characters would break request lines and log lines.
     if {"", ".", ".."} & set(value.split("/")) or any(character == "\\" or character < " " for character in value):
-        raise ValueError(f"{value!r} is not a path below the source's `url`")
+        raise ValueError(f"{value[:200]!r} is not a path below the source's `url`")
+    if (size := len(value.encode())) > MAX_PATH_BYTES:
+        raise ValueError(f"the path {value[:200]!r} has {size:,} bytes in UTF-8, and the limit is {MAX_PATH_BYTES}")
     return value
 
 
@@ -27,8 +36,8 @@ class ListedFile(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    name: Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_relative_path)]
-    """Path of the file below the source's `url`: no part of it is empty, `.` or `..`."""
+    name: Annotated[str, Field(min_length=1), AfterValidator(_relative_path)]
+    """Path of the file below the source's `url`, at most `MAX_PATH_BYTES`: no part of it is empty, `.` or `..`."""
     size: Annotated[int, Field(ge=0)] | None = None
     """Bytes; None if the listing does not show it."""
     modified: datetime | None = None
@@ -59,7 +68,8 @@ class Partner(Protocol):
 def listed_file(listing: str, name: str, **fields: object) -> ListedFile:
     """Return one file of a listing; `fields` are the other fields of `ListedFile`.
 
-    Raises `PartnerError`, which names the URL `listing`, when `name` is not a path below the source's `url`.
+    Raises `PartnerError`, which names the URL `listing`, when `name` is too long or is not a path below the
+    source's `url`.
     """
     try:
         return ListedFile.model_validate({"name": name, **fields})

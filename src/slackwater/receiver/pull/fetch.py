@@ -37,7 +37,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slackwater.errors import FileTooLarge, FileVanished
+from slackwater.errors import FileTooLarge, FileVanished, Throttled, Unavailable
 from slackwater.receiver.partners.partner import Download, ListedFile, Partner, plain_etag
 from slackwater.receiver.pull.file_cache import (
     Content,
@@ -358,7 +358,11 @@ class FileFetcher:
             # A file that a person has given up stays given up when only its leftovers could not be deleted.
             given_up = entry.state is FileState.GIVEN_UP
             outcome = {} if given_up else {"state": FileState.FAILED, "reason": str(error)}
-            self._records.save(entry, lease=None, due=self._retry_at(entry), **outcome)
+            # A short failure of AWS says nothing about the file: its next attempt does not wait longer for that.
+            is_transient = isinstance(error, (Throttled, Unavailable))
+            attempts = entry.attempts - is_transient
+            due = self.now() + retry_delay(attempts)
+            self._records.save(entry, lease=None, attempts=attempts, due=due, **outcome)
 
     def _leased_entry(self, item: WorkItem) -> FileEntry | None:
         """Return the entry as it is stored now, or None when this attempt no longer holds the lease."""

@@ -1,0 +1,73 @@
+"""Paths of a partner's files fit into every place where AWS stores them."""
+
+from __future__ import annotations
+
+import re
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from slackwater.errors import PartnerError
+from slackwater.receiver.partners.http_listing import request_each_file
+from slackwater.receiver.partners.json_page import read_json_page
+from slackwater.receiver.partners.partner import MAX_PATH_BYTES, listed_file
+from slackwater.receiver.writing.partition_writer import PartitionFile
+from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.sources.partitions import Partition
+from tests.fakes_receiver import MemoryPartitions, MemoryStore, a_source
+
+pytestmark = pytest.mark.unit
+
+LONGEST = ["x" * 640, "ü" * 320, "\u6f6e" * 213 + "x", "\U0001f30a" * 160, '"' * 640]
+TOO_LONG = [path + "x" for path in LONGEST]
+
+
+def limit_error(path):
+    return rf"has {len(path.encode())} bytes in UTF-8, and the limit is 640"
+
+
+@pytest.mark.parametrize("path", LONGEST)
+def test_a_path_of_the_largest_length_fits_into_the_keys_and_the_metadata_of_its_objects(path, tmp_path: Path):
+    assert listed_file("sftp://x", path).name == path
+    assert len(path.encode()) == MAX_PATH_BYTES <= 1024, "the sort key in DynamoDB"
+    assert len(f"landing/source={'s' * 63}/{'0' * 64}/{path}".encode()) <= 1024
+    file = tmp_path / "part.parquet"
+    file.write_bytes(b"rows")
+    store = MemoryStore()
+    RawWriter(store=store, partitions=MemoryPartitions(), raw_bucket="raw").write_files(
+        a_source(),
+        [PartitionFile(Partition("2013-03-10", "17"), file, 10**12)],
+        object_names=["name"],
+        origin=path,
+    )
+    (uri,) = store.uris("/raw/source=")
+    metadata = store.metadata(uri)
+    assert sum(len(f"x-amz-meta-{name}{value}".encode()) for name, value in metadata.items()) <= 2048
+
+
+@pytest.mark.parametrize("path", TOO_LONG)
+def test_a_longer_path_is_refused_with_the_limit_in_bytes(path):
+    with pytest.raises(PartnerError, match=rf"^sftp://x: .*{limit_error(path)}: ask the partner to rename the file$"):
+        listed_file("sftp://x", path)
+
+
+@pytest.mark.parametrize("path", TOO_LONG)
+def test_a_json_listing_with_a_longer_path_is_refused_with_the_limit_in_bytes(path):
+    page = [b'[{"name": "a"}, {"name": "' + path.replace('"', '\\"').encode() + b'"}]']
+    with pytest.raises(PartnerError, match=rf"^https://x: not a listing of files: 1\.name: .*{limit_error(path)}"):
+        read_json_page("https://x", page, re.compile(".*"), found=0)
+
+
+def test_a_longer_path_without_a_listing_is_refused_with_the_limit_in_bytes():
+    server = httpx.MockTransport(lambda _: httpx.Response(200, headers={"content-length": "3"}))
+    with httpx.Client(transport=server) as http:
+        session = SimpleNamespace(
+            attempts=lambda: [nullcontext()],
+            request=lambda method, url, headers: http.stream(method, url, headers=headers),
+        )
+        files = request_each_file(session, lambda name: f"https://x/{name}", [TOO_LONG[0]])
+        with pytest.raises(PartnerError, match=rf"^https://x/x+: .*{limit_error(TOO_LONG[0])}"):
+            list(files)
