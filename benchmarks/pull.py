@@ -32,9 +32,10 @@ from rich.table import Table
 from benchmarks import data
 from examples.nyc_flights import feed
 from slackwater.receiver.partners.partner import Download
-from slackwater.receiver.pull.fetch import FileFetcher, next_revision
+from slackwater.receiver.pull.fetch import FileFetcher
 from slackwater.receiver.pull.file_cache import Content, FileDecision, FileEntry
 from slackwater.receiver.pull.plan import WorkItem
+from slackwater.receiver.pull.records import next_revision
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.partitions import Partition
 from slackwater.storage import split_uri
