@@ -13,6 +13,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from glue_jobs import compare_day, run_stage
+from slackwater.steps.spark.job import explain
 from tests.independent import assert_same_table, daily_delays
 from tests.spark.conftest import ROOT, WORKERS
 from tests.spark.nyc import nyc_day
@@ -90,3 +92,32 @@ def test_a_failing_job_prints_its_error_and_exits_with_1(tmp_path):
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [line["message"] for line in lines] == ["spark started", "failed", "the failure could not be reported"]
     assert {line["correlation_id"] for line in lines} == {"c-7"}
+    assert lines[0]["start_seconds"] > 0
+    assert lines[1]["error"] == "AccessDenied"
+
+
+@pytest.mark.parametrize(("job", "argument"), [(run_stage, "--run"), (compare_day, "--comparison")])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ('{"date": "2013-02-30"}', "date: Value error, day is out of range for month"),
+        ('{"date": "2013-03-10"}', "pipeline: Field required"),
+        ("{date:", "the value: Invalid JSON"),
+    ],
+)
+def test_a_malformed_argument_is_named_with_its_faults(capsys, job, argument, value, message):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        job.parse(["--project", "p", "--catalog-table", "t", argument, value])
+    printed = capsys.readouterr().err
+    assert f"argument {argument}: not a " in printed
+    assert message in printed
+
+
+def test_a_missing_argument_is_named(tmp_path):
+    done = run(str(ROOT / "glue_jobs" / "run_stage.py"), "--project", "p", folder=tmp_path)
+    assert done.returncode == 2
+    assert "the following arguments are required: --run, --stage, --catalog-table" in done.stderr
+
+
+def test_an_error_is_explained_in_one_line():
+    assert explain(ValueError("a\n  b")) == ("ValueError", "a b")
