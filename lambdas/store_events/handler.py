@@ -65,7 +65,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             fields |= {"source": result.batch.receipt.definition.source, "events": result.batch.accepted}
         # Log each batch under the correlation id of the request that sent it, or of its message if it is unreadable.
         logger.set_correlation_id(result.batch.correlation_id if result.batch else result.message_id)
-        if result.failure:
+        if result.failure is not None:
             logger.error("batch not stored", extra={**fields, "reason": result.failure})
             failed.append({"itemIdentifier": result.message_id})
         else:

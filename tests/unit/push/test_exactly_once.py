@@ -219,7 +219,7 @@ class World:
         """Deliver messages; those that are not stored stay in the queue."""
         messages = {str(number): self.queue.sent[number] for number in numbers}
         for outcome in store_messages(messages, source=lambda name: self.source, receiver=self.receiver(process)):
-            if not outcome.failure:
+            if outcome.failure is None:
                 self.queue.waiting.discard(int(outcome.message_id))
 
     def run_step(self, step: Step) -> None:

@@ -78,7 +78,7 @@ class Setup:
         messages = {str(index): self.queue.messages[index] for index in indexes or range(len(self.queue.messages))}
         results = list(store_messages(messages, source=self.source, receiver=self.receiver))
         assert sorted(result.message_id for result in results) == sorted(messages)
-        return {int(result.message_id): result.failure for result in results if result.failure}
+        return {int(result.message_id): result.failure for result in results if result.failure is not None}
 
     def objects(self, source: str = "things") -> list[str]:
         return self.store.uris(f"/raw/source={source}/")
@@ -276,6 +276,16 @@ class TestStore:
         assert sorted(failed) == [0, 2]
         assert all(reason.startswith("could not write s3://raw/raw/source=others/") for reason in failed.values())
         assert [row["count"] for row in setup.counted_rows()] == [2]
+
+    def test_a_write_that_fails_without_a_reason_keeps_its_message(self):
+        setup = Setup()
+        setup.post(event(1))
+
+        def failing_put_new(uri: str, body: bytes, **options: object) -> bool:
+            raise CloudError
+
+        setup.store.put_new = failing_put_new
+        assert setup.deliver() == {0: ""}
 
     def test_joined_batches_fit_in_memory(self, monkeypatch):
         setup = Setup()

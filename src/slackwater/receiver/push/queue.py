@@ -93,8 +93,8 @@ class MessageResult:
     message_id: str
     batch: BufferedBatch | None
     """None when the message is not a `BufferedBatch`."""
-    failure: str = ""
-    """Why the batch was not stored; empty when it was stored."""
+    failure: str | None = None
+    """Why the batch was not stored; None when it was stored."""
 
 
 def store_messages(
@@ -129,7 +129,7 @@ def store_batches(batches: Mapping[str, BufferedBatch], receiver: Receiver) -> I
     """Store batches of one definition, by message id; yield their results. Writes up to `JOINED_BYTES` together."""
 
     def write(joined: Mapping[str, EventBatch]) -> Iterator[MessageResult]:
-        failure = ""
+        failure = None
         try:
             receiver.raw_writer.write_events(definition, list(joined.values()))
         except SlackwaterError as error:
