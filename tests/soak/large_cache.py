@@ -190,7 +190,8 @@ def large_caches(sizes: Sequence[int] = SIZES) -> dict[str, Any]:
     for size, operations in costs.items():
         for name, figures in operations.items():
             for what, value in figures.items():
-                most = 1.1 * first[name][what] if what == "peak memory kB" else first[name][what]
+                # Garbage that is not yet collected adds some 100 kB; one entry of each file would add far more.
+                most = first[name][what] + (1_024 if what == "peak memory kB" else 0)
                 assert value <= most, f"{name} with {size:,} recorded files: {what} {value}, not {first[name][what]}"
     return {f"{size:,} files": operations for size, operations in costs.items()}
 
