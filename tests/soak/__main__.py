@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import sys
 from typing import Any
@@ -16,6 +17,7 @@ from tests.soak.year import Year
 
 
 def main() -> None:
+    faulthandler.enable()
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--days", type=int, default=365, help="simulated days (default: 365)")
     parser.add_argument("--seed", type=int, default=1, help="another seed generates another year (default: 1)")

@@ -183,6 +183,8 @@ class LargePartner:
 
 def large_caches(sizes: Sequence[int] = SIZES) -> dict[str, Any]:
     """Return the cost of each operation by number of recorded files. Raises `AssertionError` when it grows."""
+    # Tracing never stops again: in Python before 3.13.2 that may crash while a thread of Arrow ends (gh-128679).
+    tracemalloc.start()
     with quick_and_deterministic():
         operation_costs(SIZES[0])  # what the first call of each function keeps for later ones is not measured
         costs = {size: operation_costs(size) for size in sizes}
@@ -220,10 +222,10 @@ def operation_costs(number: int) -> dict[str, dict[str, float]]:
     def measured(name: str, work: Callable[[], Any]) -> Any:
         meter.reset()
         gc.collect()
-        tracemalloc.start()
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
         answer = work()
-        costs[name] = {**cost(meter), "peak memory kB": tracemalloc.get_traced_memory()[1] // 1024}
-        tracemalloc.stop()
+        costs[name] = {**cost(meter), "peak memory kB": (tracemalloc.get_traced_memory()[1] - before) // 1024}
         return answer
 
     plan = measured("planning", lambda: plan_pull(BASE.source, as_of=None, partner=partner, cache=cache, now=NOW))
