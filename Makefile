@@ -10,12 +10,14 @@ PACKAGES := .venv/.ready
 CDK := .slackwater/tools/.ready
 JARS := .slackwater/jars/.ready
 READY := $(PACKAGES) $(CDK) $(JARS)
+DYNAMODB := .slackwater/dynamodb/.ready
+VERSITYGW := .slackwater/peers/versitygw
 AIRFLOW := .venv-airflow/.ready
 BENCH := .venv-bench/.ready
 PYTEST := $(BIN)/python -m pytest
 SOURCES := src infra lambdas glue_jobs mwaa_dags examples tests benchmarks
 
-.PHONY: help setup demo down test unit infra spark cloud airflow bench soak check format lint types imports machines lock clean
+.PHONY: help setup demo down test unit infra spark cloud airflow peers bench soak check format lint types imports machines lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -42,16 +44,22 @@ $(JARS): $(PACKAGES)
 	@$(BIN)/python -m slackwater.local.jars
 	@touch $@
 
+$(DYNAMODB): requirements/dynamodb-local.txt $(PACKAGES)
+	@echo "Setting up (once): DynamoDB Local ..."
+	@$(BIN)/python -m tests.dynamodb_local
+	@mkdir -p $(@D)
+	@touch $@
+
 demo: $(READY) ## Run the demo: start a local cloud, deploy, publish five days of real data, handle late data
 	@$(BIN)/python -m examples.nyc_flights.demo
 
 down: ## Stop the local cloud (its state stays under .slackwater/)
 	@test ! -x $(BIN)/slackwater || $(BIN)/slackwater local down
 
-test: $(READY) $(AIRFLOW) ## Run all tests, in two processes
+test: $(READY) $(DYNAMODB) $(AIRFLOW) ## Run all tests, in two processes
 	@$(PYTEST) --numprocesses 2 --dist loadscope --no-loadscope-reorder tests
 
-unit: $(READY) ## Run the tests that need neither network nor Spark
+unit: $(READY) $(DYNAMODB) ## Run the tests that need neither network nor Spark
 	@$(PYTEST) tests/unit
 
 infra: $(READY) ## Run the tests of the CDK app and its templates
@@ -65,6 +73,13 @@ cloud: $(READY) ## Run the tests on the local cloud
 
 airflow: $(READY) $(AIRFLOW) ## Run the tests of the DAGs, with Airflow and the local cloud
 	@$(PYTEST) tests/airflow
+
+peers: $(READY) $(VERSITYGW) ## Run our S3 code against a second S3, versitygw (needs Go, which builds it in minutes)
+	@$(PYTEST) tests/cloud/test_s3_contract.py
+
+$(VERSITYGW):
+	@echo "Building (once): versitygw ..."
+	@GOBIN=$(CURDIR)/$(@D) go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 $(AIRFLOW): scripts/setup-airflow requirements/airflow.txt | $(UV)
 	@scripts/setup-airflow

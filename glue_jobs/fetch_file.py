@@ -49,7 +49,9 @@ def fetch_file(options: argparse.Namespace) -> FetchResult:
     """
     store = s3_store()
     source = Project.model_validate_json(store.get(options.project)).source(options.source)
-    with partner_of(source, allow=options.outbound_allow, max_file_bytes=_MAX_FILE_BYTES) as partner:
+    max_file_mb = source.require_pull().max_file_mb
+    max_file_bytes = max_file_mb * 10**6 if max_file_mb else _MAX_FILE_BYTES
+    with partner_of(source, allow=options.outbound_allow, max_file_bytes=max_file_bytes) as partner:
         fetcher = FileFetcher(
             source=source,
             partner=partner,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from aws_cdk import App, Environment, Tags
+from aws_cdk import App, DefaultStackSynthesizer, Environment, Tags
 
 from infra.artefacts import Artefacts, build_artefacts, write_project
+from infra.constructs.alarm_rules import AlarmGroup
 from infra.settings import Settings, load_settings
 from infra.stacks.late import COMPARE_MACHINE, LateStack
-from infra.stacks.monitoring import MonitoringStack
+from infra.stacks.monitoring import AlarmStack, MonitoringStack
 from infra.stacks.processing import ProcessingStack
 from infra.stacks.receiver import ReceiverStack
 from infra.stacks.schedule import ScheduleStack
@@ -24,6 +27,13 @@ from slackwater.project import load_project
 from slackwater.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 
 ROOT = Path(__file__).parent.parent
+
+
+def create_app(settings: Settings, *, context: Mapping[str, Any] | None = None, folder: str | None = None) -> App:
+    """Return an app without stacks, for the CDK bootstrap of the settings. `context` and `folder` are for tests."""
+    # The synthesizer reads the qualifier from the context itself.
+    synthesizer = DefaultStackSynthesizer(file_assets_bucket_name=settings.bootstrap_bucket)
+    return App(default_stack_synthesizer=synthesizer, context=context, outdir=folder)
 
 
 def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT) -> None:
@@ -76,7 +86,7 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         monitor=with_retries(read_machine(root / "step_functions" / "monitor_days.asl.json")),
         env=env,
     )
-    MonitoringStack(
+    monitoring = MonitoringStack(
         app,
         settings.named("monitoring"),
         settings=settings,
@@ -91,9 +101,20 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         ],
         monitor=MONITOR_MACHINE,
         application_id=processing.spark.id,
+        buffer=storage.buffer,
         changes=late.changes,
         env=env,
     )
+    for group in AlarmGroup:
+        AlarmStack(
+            app,
+            settings.named(group.value),
+            settings=settings,
+            project=project,
+            topic=monitoring.topic,
+            group=group,
+            env=env,
+        )
     if settings.airflow:
         ScheduleStack(
             app,
@@ -108,9 +129,10 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
 
 def main() -> int:
     """Synthesise the app; return the exit code. An error that the user can fix is one line on standard error."""
-    app = App()
     try:
-        settings = load_settings(app.node.get_all_context())
+        # This app only reads the context. Without auto_synth=False, it would also write its empty assembly at the end.
+        settings = load_settings(App(auto_synth=False).node.get_all_context())
+        app = create_app(settings)
         add_stacks(app, settings=settings, artefacts=build_artefacts(root=ROOT, settings=settings))
     except SlackwaterError as error:
         sys.stderr.write(f"{error}\n")

@@ -1,19 +1,17 @@
 """Builds the artefacts that contain the library: a Lambda layer, and an archive for Spark jobs.
 
-Both contain our own wheel and locked wheels with verified hashes, for the architecture and Python version that run
-them, and nothing of the local environment. Builds are reproducible byte for byte. They are cached under
-`.slackwater/build/<digest of the inputs>/`.
+Both contain our own wheel and locked wheels with verified hashes, for the Python, the processor and the C library that
+run them, and nothing of the local environment. Builds are reproducible byte for byte; only machines that lack the
+target's Python leave out the bytecode. They are cached under `.slackwater/build/<digest of the inputs>/`.
 """
 
 from __future__ import annotations
 
 import functools
-import gzip
 import hashlib
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -22,8 +20,10 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
+from infra import shared_objects
 from infra.code_digest import code_digests
 from infra.settings import Architecture, Settings
+from infra.shared_objects import Target, find_unloadable
 from slackwater.errors import SlackwaterError
 from slackwater.project import CodeDigests, Project
 
@@ -33,11 +33,9 @@ LAYER_LIMIT = 250 * 1024 * 1024
 _LAYER_LOCK, _ARCHIVE_LOCK = "requirements/layer.txt", "requirements/archive.txt"
 _LIBRARY, _BUILD_FOLDER = "src/slackwater", ".slackwater/build"
 
-# Lambda runs Python 3.11 on Amazon Linux 2 (glibc 2.26) and later versions on Amazon Linux 2023.
-_LAMBDA_PLATFORMS = {"3.11": "manylinux_2_17", "3.12": "manylinux_2_28", "3.13": "manylinux_2_28"}
-# EMR Serverless runs on Amazon Linux 2023.
-_SPARK_PLATFORM = "manylinux_2_28"
-_ARCHITECTURES = {Architecture.X86_64: "x86_64", Architecture.ARM64: "aarch64"}
+_MACHINES = {Architecture.X86_64: "x86_64", Architecture.ARM64: "aarch64"}
+# Unloadable files that an error names.
+_NAMED_FILES = 5
 
 # Parts of the wheels that the library never loads: installers' notes, headers, tests, Arrow's RPC and other formats,
 # second copies of shared objects.
@@ -81,7 +79,7 @@ class Artefacts:
     layer: Path
     """A zip for Lambda, with all files under `python/`."""
     archive: Path
-    """A tar.gz for Spark. Its root is a site-packages folder."""
+    """A zip for Spark. Its root is a site-packages folder."""
     code: CodeDigests
     """Digests of the code that decides a run's output."""
 
@@ -105,6 +103,22 @@ def write_project(*, root: Path, project: Project) -> Path:
     return path
 
 
+def lambda_target(settings: Settings) -> Target:
+    """Return what functions run on: Python 3.11 on Amazon Linux 2, later ones on Amazon Linux 2023."""
+    if settings.lambda_python == "3.11":
+        return _target(settings, settings.lambda_python, wheels="manylinux_2_17", glibc=(2, 26))
+    return _target(settings, settings.lambda_python, wheels="manylinux_2_28", glibc=(2, 34))
+
+
+def spark_target(settings: Settings) -> Target:
+    """Return what Spark jobs run on: Amazon Linux 2023."""
+    return _target(settings, settings.spark_python, wheels="manylinux_2_28", glibc=(2, 34))
+
+
+def _target(settings: Settings, python: str, *, wheels: str, glibc: tuple[int, int]) -> Target:
+    return Target(python=python, machine=_MACHINES[settings.architecture], wheels=wheels, glibc=glibc)
+
+
 def unpacked_size(archive: Path) -> int:
     """Return the total size of a zip's files in bytes, uncompressed."""
     with zipfile.ZipFile(archive) as opened:
@@ -113,15 +127,15 @@ def unpacked_size(archive: Path) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ArtefactBuilder:
-    """Builds artefacts for the architecture and the Python version of the settings."""
+    """Builds artefacts for the Python versions and the architecture of the settings."""
 
     root: Path
     settings: Settings
 
     def layer(self) -> Path:
-        """Build the Lambda layer. Raises `BuildFailed` when uv fails or the layer exceeds Lambda's limit."""
+        """Build the Lambda layer. Raises `BuildFailed` as `build` does, and when it exceeds Lambda's limit."""
         pack = functools.partial(pack_zip, under="python/")
-        path = self.build("layer.zip", _LAYER_LOCK, _LAMBDA_PLATFORMS[self.settings.python_version], pack)
+        path = self.build("layer.zip", _LAYER_LOCK, lambda_target(self.settings), pack)
         size = unpacked_size(path)
         if size > LAYER_LIMIT:
             raise BuildFailed(
@@ -131,22 +145,22 @@ class ArtefactBuilder:
         return path
 
     def archive(self) -> Path:
-        """Build the archive for Spark jobs. Raises `BuildFailed` when uv fails."""
-        return self.build("environment.tar.gz", _ARCHIVE_LOCK, _SPARK_PLATFORM, pack_tar)
+        """Build the archive for Spark jobs. Raises `BuildFailed` as `build` does."""
+        # Spark unpacks an archive by the end of its name, and the CDK's name for `environment.tar.gz` ends with `.gz`
+        # only, which Spark would not unpack.
+        return self.build("environment.zip", _ARCHIVE_LOCK, spark_target(self.settings), pack_zip)
 
-    def build(self, name: str, lock: str, platform_tag: str, pack: Callable[[Path, Path], None]) -> Path:
+    def build(self, name: str, lock: str, target: Target, pack: Callable[[Path, Path], None]) -> Path:
         """Return the cached artefact of the same inputs, or install the locked wheels and our own, and pack them.
 
         `name` is the artefact's file name, `lock` the lock file below the root, and `pack` writes a folder to a file.
-        Raises `BuildFailed` when uv fails.
+        Raises `BuildFailed` when uv fails, or when `target` cannot load a shared object.
         """
-        platform = f"{_ARCHITECTURES[self.settings.architecture]}-{platform_tag}"
-        python = self.settings.python_version
-        # Bytecode works with one Python version only.
-        compiles = python == f"{sys.version_info.major}.{sys.version_info.minor}"
+        compiler = find_python(target.python)
         library = (path for path in sorted_files(self.root / _LIBRARY) if "__pycache__" not in path.parts)
-        inputs = [*library, self.root / "pyproject.toml", self.root / lock, Path(__file__)]
-        digest = hashlib.sha256(f"{platform} {python} {compiles} {_UNUSED}".encode())
+        checks = [Path(__file__), Path(shared_objects.__file__)]
+        inputs = [*library, self.root / "pyproject.toml", self.root / lock, *checks]
+        digest = hashlib.sha256(f"{target} {target.wheels} {compiler is not None} {_UNUSED}".encode())
         for file in inputs:
             relative = file.relative_to(self.root) if file.is_relative_to(self.root) else file.name
             digest.update(f"\n{relative}\n".encode())
@@ -154,21 +168,24 @@ class ArtefactBuilder:
         path = self.root / _BUILD_FOLDER / digest.hexdigest()[:16] / name
         if path.exists():
             return path
-        sys.stderr.write(f"building {name}\n")
+        # `slackwater deploy` shows this line.
+        remark = f" without bytecode, so it loads more slowly: this machine has no Python {target.python}"
+        sys.stderr.write(f"building {name}{'' if compiler else remark}\n")
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
             tree, wheels, packed = Path(scratch, "tree"), Path(scratch, "wheel"), Path(scratch, name)
             self._run_uv(
                 *("pip", "install", "--quiet", "--no-config", "--target", str(tree), "--link-mode", "copy"),
-                *("--python-platform", platform, "--python-version", python),
+                *("--python-platform", f"{target.machine}-{target.wheels}", "--python-version", target.python),
                 *("--only-binary", ":all:", "--no-deps", "--require-hashes", "--requirement", lock),
             )
             self._run_uv("build", "--quiet", "--wheel", "--out-dir", str(wheels))
             with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
-                wheel.extractall(tree)  # noqa: S202 - our own wheel, built just before
+                wheel.extractall(tree)
             remove_unused(tree)
-            if compiles:
-                add_bytecode(tree)
+            check_shared_objects(name, tree, target, lock=lock)
+            if compiler:
+                add_bytecode(tree, compiler)
             pack(tree, packed)
             # Renamed last, within one file system: an interrupted build leaves no artefact that looks complete.
             packed.replace(path)
@@ -197,15 +214,48 @@ def remove_unused(tree: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def add_bytecode(tree: Path) -> None:
-    """Compile all modules. Functions and jobs cannot cache bytecode: their folders are read-only or always new."""
+def check_shared_objects(name: str, tree: Path, target: Target, *, lock: str) -> None:
+    """Raise `BuildFailed` that names files in `tree`, the content of the artefact `name`, that `target` cannot load."""
+    unloadable = list(find_unloadable(tree, target))
+    if unloadable:
+        files = "\n  ".join(unloadable[:_NAMED_FILES])
+        raise BuildFailed(
+            f"{target} cannot load {len(unloadable)} files of {name}, such as\n  {files}\n"
+            f"In pyproject.toml, require versions of their packages with wheels for it, and write {lock} again with "
+            "`make lock`; or change the setting lambda_python, spark_python or architecture"
+        )
+
+
+@functools.cache
+def find_python(version: str) -> Path | None:
+    """Return an interpreter on this machine that writes bytecode of the Python `version`; None if there is none."""
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        return Path(sys.executable)
+    command = [
+        find_uv_bin(),
+        "python",
+        "find",
+        "--no-project",
+        "--no-config",
+        "--no-python-downloads",
+        f"cpython{version}",
+    ]
+    found = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
+    return Path(found.stdout.strip()) if found.returncode == 0 else None
+
+
+def add_bytecode(tree: Path, compiler: Path) -> None:
+    """Compile all modules with the Python `compiler`, whose version is the only one that can read the result.
+
+    Functions and jobs cannot cache bytecode: their folders are read-only or always new.
+    """
     # By default, Python compares the timestamps of a module and its bytecode, and packing changes them.
     # `unchecked-hash` turns the comparison off: the files of an artefact never change.
     options = ("-q", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(tree))
-    subprocess.run([sys.executable, "-I", "-m", "compileall", *options, str(tree)], check=True)  # noqa: S603
+    subprocess.run([str(compiler), "-I", "-m", "compileall", *options, str(tree)], check=True)  # noqa: S603
 
 
-def pack_zip(tree: Path, out: Path, *, under: str) -> None:
+def pack_zip(tree: Path, out: Path, *, under: str = "") -> None:
     """Pack a folder as a zip, with all names below `under`. The same content gives the same bytes."""
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as packed:
         for path in sorted_files(tree):
@@ -213,17 +263,3 @@ def pack_zip(tree: Path, out: Path, *, under: str) -> None:
             entry.external_attr = 0o100644 << 16  # in the upper 16 bits: a regular file that everyone may read
             entry.compress_type = zipfile.ZIP_DEFLATED
             packed.writestr(entry, path.read_bytes())
-
-
-def pack_tar(tree: Path, out: Path) -> None:
-    """Pack a folder as tar.gz. The same content gives the same bytes."""
-    with (
-        out.open("wb") as raw,
-        gzip.GzipFile("", "wb", compresslevel=_COMPRESSION_LEVEL, fileobj=raw, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        for path in sorted_files(tree):
-            entry = tarfile.TarInfo(str(path.relative_to(tree)))
-            entry.size, entry.mode = path.stat().st_size, 0o644
-            with path.open("rb") as content:
-                archive.addfile(entry, content)

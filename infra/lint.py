@@ -1,7 +1,8 @@
 """Checks the infrastructure without AWS and without building artefacts: `python -m infra.lint`.
 
 It synthesises the app with placeholder artefacts, then runs cdk-nag's AWS Solutions rules on the app, cfn-lint on the
-templates, and asl-validator on every state machine, which parses JSONata and follows every transition.
+templates, and asl-validator on every state machine, which parses JSONata and follows every transition. It compares the
+machines' calls of services with botocore's models.
 """
 
 from __future__ import annotations
@@ -16,24 +17,28 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import App, Validations
+from aws_cdk import Validations
 from cdk_nag import AwsSolutionsChecks
 
 from infra import NODE_FOLDER
-from infra.app import ROOT, add_stacks
+from infra.app import ROOT, add_stacks, create_app
 from infra.artefacts import Artefacts
+from infra.service_calls import call_findings
 from infra.settings import Settings, load_settings
 from slackwater.project import CodeDigests
 
 _VALIDATOR = ".slackwater/tools/node_modules/.bin/asl-validator"
 _CFN_LINT = Path(sys.executable).with_name("cfn-lint")
-# W3005 warns about a dependency that a template states twice. The CDK generates such templates.
-_IGNORED = "W3005"
+# W3005 warns about a dependency that a template states twice, W6001 about an output with a value of another stack. The
+# CDK generates such templates.
+_IGNORED = ("W3005", "W6001")
+PLACEHOLDER_VALUE = "arn:aws:lambda:us-east-1:123456789012:function:any"
+"""What replaces the placeholders of a definition, so that it can be checked."""
 
 
 def placeholder_artefacts(folder: Path) -> Artefacts:
     """Create empty artefacts in `folder`, for checks that only read the templates."""
-    layer, archive = folder / "layer.zip", folder / "environment.tar.gz"
+    layer, archive = folder / "layer.zip", folder / "environment.zip"
     with zipfile.ZipFile(layer, "w") as packed:
         packed.writestr(zipfile.ZipInfo("python/none"), "")  # the same bytes each time
     archive.write_bytes(b"")
@@ -51,7 +56,7 @@ def synthesise(folder: Path, *, settings: Settings, artefacts: Artefacts, root: 
 
     Raises the errors of `infra.app.add_stacks`.
     """
-    app = App(context=context(root), outdir=str(folder))
+    app = create_app(settings, context=context(root), folder=str(folder))
     add_stacks(app, settings=settings, artefacts=artefacts, root=root)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     try:
@@ -77,23 +82,30 @@ def nag_findings(folder: Path) -> Iterator[str]:
 def template_findings(folder: Path) -> Iterator[str]:
     """Yield cfn-lint's findings of the synthesised templates."""
     templates = [str(path) for path in sorted(folder.glob("*.template.json"))]
-    command = [str(_CFN_LINT), "--format", "parseable", "--ignore-checks", _IGNORED, "--", *templates]
+    command = [str(_CFN_LINT), "--format", "parseable", "--ignore-checks", *_IGNORED, "--", *templates]
     completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own templates
     yield from filter(None, (completed.stdout + completed.stderr).splitlines())
 
 
-def definitions(template: Mapping[str, Any]) -> dict[str, str]:
-    """Return the definitions of a template's state machines by name, with every placeholder filled."""
+def definitions(template: Mapping[str, Any], *, folder: Path) -> dict[str, str]:
+    """Return the definitions of a template's state machines by name, with every placeholder filled.
+
+    `folder` holds the synthesised app with the definitions' files.
+    """
     machines = (
         resource["Properties"]
         for resource in template["Resources"].values()
         if resource["Type"] == "AWS::StepFunctions::StateMachine"
     )
-    placeholder_value = "arn:aws:lambda:us-east-1:123456789012:function:any"
     return {
-        machine["StateMachineName"]: re.sub(r"\$\{\w+\}", placeholder_value, machine["DefinitionString"])
+        machine["StateMachineName"]: re.sub(r"\$\{\w+\}", PLACEHOLDER_VALUE, definition(machine, folder=folder))
         for machine in machines
     }
+
+
+def definition(machine: Mapping[str, Any], *, folder: Path) -> str:
+    """Return the definition of a state machine, given by its properties, from the file in the synthesised app."""
+    return Path(folder, f"asset.{machine['DefinitionS3Location']['Key']}").read_text(encoding="utf-8")
 
 
 def machine_findings(name: str, definition: str, *, root: Path = ROOT) -> Iterator[str]:
@@ -115,10 +127,13 @@ def main() -> int:
         templates = synthesise(folder, settings=settings, artefacts=placeholder_artefacts(Path(scratch)))
         findings = [*nag_findings(folder), *template_findings(folder)]
         machines = {
-            name: definition for template in templates.values() for name, definition in definitions(template).items()
+            name: definition
+            for template in templates.values()
+            for name, definition in definitions(template, folder=folder).items()
         }
         for name, definition in machines.items():
             findings.extend(machine_findings(name, definition))
+            findings.extend(call_findings(json.loads(definition), unknown=PLACEHOLDER_VALUE, path=name))
     for finding in findings:
         sys.stdout.write(f"{finding}\n")
     sys.stdout.write(f"{len(templates)} templates, {len(machines)} state machines: {len(findings)} findings\n")

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
-import platform
-import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
+from infra.workers import DISK_GB, Worker, worker_for
 from slackwater.errors import DefinitionError
 from slackwater.project import describe_validation_error
 from slackwater.receiver.partners.outbound import Outbound
 
 _CONTEXT = "slackwater:"
-_ARM64 = frozenset({"arm64", "aarch64"})
 PositiveInt = Annotated[int, Field(gt=0)]
+LARGE_FILE_DISK_GB = 200
+"""Disk of the driver that fetches a large file (`step_functions/pull_source.asl.json`): the most that EMR allows."""
 
 
 def _split_list(value: Any) -> Any:
     """Split a comma-separated string, which is how a command line gives a list."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _read_int(value: Any) -> Any:
+    """Read a string of digits as a number, which is how a command line gives it. A `Literal` does not do this."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+Cores = Annotated[Literal[1, 2, 4, 8, 16], BeforeValidator(_read_int)]
 
 
 def _check_outbound(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -56,16 +73,27 @@ class Settings(BaseModel):
     """Prefix of the names of stacks, functions, state machines and databases."""
     project: Path = Path("examples/nyc_flights")
     """The project folder, relative to the root of the repository."""
-    python_version: Annotated[Literal["3.11", "3.12", "3.13"], Field(validate_default=True)] = Field(
-        default_factory=lambda: f"{sys.version_info.major}.{sys.version_info.minor}"  # type: ignore[arg-type]
-    )
-    architecture: Architecture = Field(
-        default_factory=lambda: Architecture.ARM64 if platform.machine().lower() in _ARM64 else Architecture.X86_64
-    )
+    bootstrap_bucket: str | None = None
+    """The bucket of the CDK bootstrap, if it was bootstrapped with `--bootstrap-bucket-name`. The context value
+    `@aws-cdk/core:bootstrapQualifier` names a bootstrap with `--qualifier`."""
+    bootstrap_kms_key: (
+        Annotated[str, StringConstraints(pattern=r"^arn:[\w-]+:kms:[\w-]+:\d{12}:key/[\w-]+$")] | None
+    ) = None
+    """ARN of the key of that bucket, if it was bootstrapped with `--bootstrap-kms-key-id`: roles that read deployed
+    files may then decrypt with it. The key that `--bootstrap-customer-key` creates allows this itself."""
+    # The next three do not depend on the machine that deploys; the local cloud sets them to what it runs.
+    lambda_python: Literal["3.11", "3.12", "3.13"] = "3.13"
+    """Python of the functions. Lambda creates no function on 3.11 from 2027-07-31, on 3.13 from 2029-07-31."""
+    spark_python: Literal["3.11", "3.12", "3.13"] = "3.11"
+    """Python of the Spark jobs. 3.11 is EMR's default. The release guide of emr-spark-8.1.0 lists 3.11 and 3.13; only
+    the release notes of EMR Serverless add 3.12."""
+    architecture: Architecture = Architecture.X86_64
+    """Processor of functions and Spark jobs. `arm64` costs about 20 % less; `x86_64` is in every region."""
     removal_policy: Literal["retain", "destroy"] = "retain"
-    """Whether buckets, tables and logs are deleted with their stack. A bucket that contains objects is always kept."""
+    """Whether buckets, tables and the queues of events are deleted with their stack. CloudFormation deletes no bucket
+    that contains objects."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    log_retention_days: Literal[1, 3, 5, 7, 14, 30, 90, 180, 365, 731, 1827] = 30
+    log_retention_days: Annotated[Literal[1, 3, 5, 7, 14, 30, 90, 180, 365, 731, 1827], BeforeValidator(_read_int)] = 30
     """One of the retentions that CloudWatch Logs offers."""
     exchange_days: PositiveInt = 30
     """Retention of Arrow files of runs, work lists of pulls, and logs of Spark jobs."""
@@ -92,7 +120,12 @@ class Settings(BaseModel):
     """Private hosts, IP addresses or networks, and hosts with a non-standard port, that the receiver may connect to for
     partners' files and the issuer's keys: `10.20.0.0/16`, `files.partner.example:8443`."""
 
-    emr_release: Annotated[str, StringConstraints(pattern=r"^emr-(spark-)?\d+\.\d+\.\d+$")] = "emr-spark-8.0.0"
+    # Jobs need Spark 4: emr-7 and earlier have Spark 3.
+    emr_release: Annotated[str, StringConstraints(pattern=r"^emr-spark-\d+\.\d+\.\d+$")] = "emr-spark-8.1.0"
+    spark_jars: Annotated[
+        tuple[Annotated[str, StringConstraints(pattern=r"^/[^\s,]+\.jar$")], ...], BeforeValidator(_split_list)
+    ] = ()
+    """Jars in the image of `emr_release` that jobs need and that are not on its class path. Iceberg is on it."""
     job_subnets: Annotated[tuple[str, ...], BeforeValidator(_split_list)] = ()
     """Private subnets with a NAT gateway. Without them, jobs reach AWS only, and no partner over HTTP or SFTP."""
     job_security_groups: Annotated[tuple[str, ...], BeforeValidator(_split_list)] = ()
@@ -101,20 +134,94 @@ class Settings(BaseModel):
     """After this time without a job, the application stops and costs nothing."""
     pre_warmed_executors: Annotated[int, Field(ge=0)] = 0
     """Executors that are kept ready and billed while the application is started, so that jobs start in seconds."""
-    maximum_vcpu: PositiveInt = 32
-    maximum_memory_gb: PositiveInt = 128
-    maximum_disk_gb: PositiveInt = 1000
-    concurrent_runs: Annotated[int, Field(gt=0, le=1000)] = 15
-    queue_minutes: Annotated[int, Field(ge=15, le=720)] = 60
-    """A job that gets no capacity for this time fails."""
+    # A job fails if its driver gets no capacity. So the defaults fit even if each of the concurrent jobs has all of its
+    # executors: 3 x (1 + 2 x 2) vCPU.
+    maximum_vcpu: PositiveInt = 16
+    """vCPU of all drivers and executors at the same time. A new account may use 16 in a region (quota "Max concurrent
+    vCPUs per account"): raise the quota before this setting."""
+    maximum_memory_gb: PositiveInt = 64
+    maximum_disk_gb: PositiveInt = 720
+    concurrent_runs: Annotated[int, Field(gt=0, le=1000)] = 3
+    """Jobs at the same time. Further ones wait in the queue, in order."""
+    queue_minutes: Annotated[int, Field(ge=15, le=720)] = 360
+    """A job that waits in the queue for this time fails."""
     # Step Functions runs at most 40 iterations of an inline `Map` state at the same time.
     parallel_days: Annotated[int, Field(gt=0, le=40)] = 4
     """How many late days of one pipeline are run again at the same time."""
-    driver_cores: Literal[1, 2, 4, 8, 16] = 1
+    driver_cores: Cores = 1
     driver_memory_gb: PositiveInt = 3
-    executor_cores: Literal[1, 2, 4, 8, 16] = 2
+    """Memory of the driver's Spark. Its worker has at least 10 % more, in full GB."""
+    executor_cores: Cores = 2
     executor_memory_gb: PositiveInt = 6
-    maximum_executors: PositiveInt = 8
+    """Memory of an executor's Spark. Its worker has at least 10 % more, in full GB."""
+    maximum_executors: PositiveInt = 2
+    """The most executors of a job. A job starts with one; Spark adds executors while tasks wait."""
+
+    @property
+    def driver(self) -> Worker:
+        """The worker of a job's driver."""
+        return worker_for(self.driver_cores, self.driver_memory_gb)
+
+    @property
+    def executor(self) -> Worker:
+        """The worker of an executor."""
+        return worker_for(self.executor_cores, self.executor_memory_gb)
+
+    @model_validator(mode="after")
+    def _check_capacity(self) -> Self:
+        """Check that the workers exist, and that all concurrent jobs can have a driver and an executor each.
+
+        Otherwise drivers hold the whole capacity and wait for executors: EMR Serverless fails such jobs after minutes.
+        """
+        problems = []
+        for role in ("driver", "executor"):
+            try:
+                getattr(self, role)
+            except ValueError as error:
+                problems.append(f"{role}_memory_gb: {error}")
+        problems = problems or self._capacity_problems()
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @model_validator(mode="after")
+    def _check_network(self) -> Self:
+        # CloudFormation's schema refuses an application whose list of security groups is empty.
+        if bool(self.job_subnets) != bool(self.job_security_groups):
+            raise ValueError("job_subnets and job_security_groups: set both, or neither")
+        return self
+
+    def _capacity_problems(self) -> list[str]:
+        driver, executor, warm = self.driver, self.executor, self.pre_warmed_executors
+        job = {
+            "maximum_vcpu": driver.vcpu + executor.vcpu,
+            "maximum_memory_gb": driver.memory_gb + executor.memory_gb,
+            "maximum_disk_gb": LARGE_FILE_DISK_GB + DISK_GB,
+        }
+        jobs = {name: self.concurrent_runs * needed for name, needed in job.items()}
+        warm_pool = {
+            "maximum_vcpu": driver.vcpu + warm * executor.vcpu,
+            "maximum_memory_gb": driver.memory_gb + warm * executor.memory_gb,
+            "maximum_disk_gb": (1 + warm) * DISK_GB,
+        }
+        fitting = min(getattr(self, name) // needed for name, needed in job.items())
+        problems = []
+        if missing := self._too_small(jobs):
+            remedy = f"lower concurrent_runs to {fitting}" if fitting else "choose smaller workers"
+            problems.append(
+                f"concurrent_runs: {self.concurrent_runs} jobs with a driver and an executor each need {missing}: "
+                f"raise these settings, or {remedy}"
+            )
+        if warm and (missing := self._too_small(warm_pool)):
+            problems.append(
+                f"pre_warmed_executors: a driver and {warm} executors need {missing}: raise these settings, or lower "
+                "pre_warmed_executors"
+            )
+        return problems
+
+    def _too_small(self, needed: Mapping[str, int]) -> str:
+        """Return `setting = value` for each setting that is smaller than the value it needs."""
+        return ", ".join(f"{name} = {value}" for name, value in needed.items() if getattr(self, name) < value)
 
     @property
     def database_prefix(self) -> str:

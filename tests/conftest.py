@@ -19,6 +19,7 @@ from string import Template
 from typing import Any
 
 import boto3
+import pyarrow
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
@@ -29,9 +30,15 @@ from slackwater.cli.main import run as run_command
 from slackwater.local import cloud as local_cloud
 from tests.sftp_server import SftpServer
 
+# Two processes share the cores, and tests read small files: more threads take a fifth of the processor's time.
+pyarrow.set_cpu_count(1)
+
 # No test depends on a duration: a busy machine would exceed the default of 200 ms for each example.
 settings.register_profile("slackwater", deadline=None)
 settings.load_profile("slackwater")
+
+# Without it, the CDK records a stack trace for each construct, which takes a third of a synthesis.
+os.environ.setdefault("CDK_DISABLE_STACK_TRACE", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
 DATES = ("2013-03-09", "2013-03-10", "2013-03-11")
@@ -54,6 +61,8 @@ publish: {step: wrong, key: [date]}
 """
 
 
+OWN_CLOUDS = ("tests/cloud/test_emr_serverless.py", "tests/cloud/test_s3_contract.py")
+"""Tests that start clouds of their own, with nothing deployed."""
 GROUPS = ("cloud", "spark", "infra")
 """Groups of tests that share a cloud, a Spark session or templates, in the order in which processes start them."""
 LAST_ON_THE_CLOUD = ("tests/airflow/test_runs.py", "tests/cloud/test_recovery.py")
@@ -65,8 +74,7 @@ def group_of(file: str) -> str:
     if file in LAST_ON_THE_CLOUD:
         return "cloud"
     folder = Path(file).parent.name
-    # The tests of EMR Serverless start clouds of their own.
-    return folder if folder in GROUPS and file != "tests/cloud/test_emr_serverless.py" else file
+    return folder if folder in GROUPS and file not in OWN_CLOUDS else file
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -239,6 +247,8 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
     started = local_cloud.up(root)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     environment = {**inherited, **started.environment()}
+    # The source `large` needs jobs that reach its partner's server.
+    environment["SLACKWATER_SET"] += " job_subnets=subnet-0123456789abcdef0 job_security_groups=sg-0123456789abcdef0"
     deployed = Cloud(root=root, project=project, endpoint=started.endpoint, environment=environment)
     try:
         with (ROOT / ".slackwater" / "deploy.lock").open("w") as lock:

@@ -20,10 +20,11 @@ def state_events(state: Machine, *, items: int = 0) -> int:
         return 4 + items * (2 + most_events(state["ItemProcessor"]))
     if state["Type"] != "Task":
         return 2
-    # Each attempt is scheduled, started and ends. A job that was submitted has one more event; a failed submission,
-    # which is all that is retried, ends the attempt.
+    # Each attempt is scheduled, started and ends. A nested execution or a job is also submitted: an execution once,
+    # because only its start is retried, and a job in each attempt.
     attempts = 1 + sum(retrier["MaxAttempts"] for retrier in state["Retry"])
-    return 2 + 3 * attempts + (".sync" in state["Resource"])
+    submitted = attempts if "startJobRun" in state["Resource"] else 1
+    return 2 + 3 * attempts + (submitted if ".sync" in state["Resource"] else 0)
 
 
 def most_events(machine: Machine, *, items: int = 0) -> int:

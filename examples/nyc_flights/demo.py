@@ -154,7 +154,7 @@ def demo() -> None:
     with parts.part("Start the local cloud"):
         start_cloud()
     with parts.part("Deploy the stacks"):
-        print_deployment(deploy(WORKSPACE.root, project=WORKSPACE.project))
+        print_deployment(deploy(WORKSPACE))
     # After the start of the cloud, because boto3 reads the endpoint from the environment.
     session = Session.open(WORKSPACE)
     with parts.part("Prepare the partners' data"):

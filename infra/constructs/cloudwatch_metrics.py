@@ -22,12 +22,12 @@ class QueueNames:
     event_dead_letters: str
 
 
-def slackwater_metric(metric: Metric, subject: str, *, statistic: str, period: Duration) -> cloudwatch.Metric:
-    """Return one of Slackwater's own metrics for one pipeline or source, the `subject`."""
+def slackwater_metric(metric: Metric, subject: str | None, *, statistic: str, period: Duration) -> cloudwatch.Metric:
+    """Return one of Slackwater's own metrics: of one pipeline or source, or the total if it has no dimension."""
     return cloudwatch.Metric(
         namespace=NAMESPACE,
         metric_name=metric.value,
-        dimensions_map={metric.dimension.value: subject},
+        dimensions_map={metric.subject.value: subject} if subject else None,
         statistic=statistic,
         period=period,
     )

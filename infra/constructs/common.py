@@ -28,18 +28,22 @@ _RETENTIONS: Mapping[int, logs.RetentionDays] = {
 
 
 def removal(settings: Settings) -> RemovalPolicy:
-    """Return the CDK's removal policy for the setting `removal_policy`."""
-    return RemovalPolicy.DESTROY if settings.removal_policy == "destroy" else RemovalPolicy.RETAIN
+    """Return the removal policy of a resource with data: with the setting `retain`, it outlives its stack.
+
+    If the deployment that creates it fails, CloudFormation deletes it, because nothing uses it yet. Such a resource
+    must have no fixed name: the next deployment could not create it again.
+    """
+    return RemovalPolicy.DESTROY if settings.removal_policy == "destroy" else RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 
 
 def log_group(scope: Construct, *, settings: Settings, name: str) -> logs.LogGroup:
-    """Create a log group with the retention of the settings."""
+    """Create a log group with the retention of the settings. It is deleted with its stack."""
     return logs.LogGroup(
         scope,
         "Logs",
         log_group_name=name,
         retention=_RETENTIONS[settings.log_retention_days],
-        removal_policy=removal(settings),
+        removal_policy=RemovalPolicy.DESTROY,  # it has a fixed name
     )
 
 

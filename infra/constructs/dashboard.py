@@ -18,12 +18,14 @@ from infra.constructs.cloudwatch_metrics import (
     waiting_messages,
 )
 from infra.settings import Settings
-from slackwater.metrics import Dimension, Metric
+from slackwater.metrics import Metric, Subject
 from slackwater.project import Project
 
 _WIDTH = 24  # columns of CloudWatch's grid
 _HOUR, _DAY = Duration.hours(1), Duration.days(1)
-# Rows of graphs: title, metric, period. Each graph has a line for each pipeline or source.
+# CloudWatch allows no more alarms in a widget ("Dashboard body structure and syntax" in its API reference).
+_MAX_ALARMS = 100
+# Rows of graphs: title, metric, period. A graph has a line for each pipeline or source, or the total of all sources.
 _ROWS = (
     (
         ("Runs published per day", Metric.RUNS_PUBLISHED, _DAY),
@@ -53,7 +55,11 @@ _ROWS = (
         ("Hours since the newest arrival", Metric.HOURS_SINCE_ARRIVAL, _DAY),
     ),
 )
-_FAILURES = ("ExecutionsFailed", "ExecutionsTimedOut", "ExecutionsAborted")
+_FAILURES = {
+    "Executions failed per hour": "ExecutionsFailed",
+    "Executions timed out per hour": "ExecutionsTimedOut",
+    "Executions aborted per hour": "ExecutionsAborted",
+}
 _JOBS = ("SubmittedJobs", "PendingJobs", "RunningJobs", "SuccessJobs", "FailedJobs", "CancelledJobs")
 
 
@@ -67,20 +73,28 @@ class Dashboard(Construct):
         *,
         settings: Settings,
         project: Project,
-        alarms: Sequence[cloudwatch.IAlarm],
+        alarms: Sequence[str],
         functions: Sequence[str],
         machines: Sequence[str],
         application_id: str,
         queues: QueueNames,
     ) -> None:
-        """Create the dashboard. Functions and machines are names without the deployment's prefix."""
+        """Create the dashboard.
+
+        Functions and machines are names without the deployment's prefix. Alarms are full names: they belong to other
+        stacks, which need this stack's topic.
+        """
         super().__init__(scope, id_)
         self.name = settings.prefix
         self.dashboard = cloudwatch.Dashboard(
             self, "Dashboard", dashboard_name=self.name, default_interval=Duration.days(14)
         )
         add = self.dashboard.add_widgets
-        add(cloudwatch.AlarmStatusWidget(alarms=list(alarms), title="Alarms", width=_WIDTH))
+        known = Construct(self, "Alarms")
+        shown = [cloudwatch.Alarm.from_alarm_name(known, name, name) for name in alarms]
+        for first in range(0, len(shown), _MAX_ALARMS):
+            widget_alarms = shown[first : first + _MAX_ALARMS]
+            add(cloudwatch.AlarmStatusWidget(alarms=widget_alarms, title="Alarms", width=_WIDTH))
         for row in _ROWS:
             width = _WIDTH // len(row)
             add(*[_graph(title, _per_subject(project, metric, period), width=width) for title, metric, period in row])
@@ -91,32 +105,33 @@ class Dashboard(Construct):
         )
         errors = [function_errors(settings.named(name), period=_HOUR).with_(label=name) for name in functions]
         # Only these metrics of Step Functions show a run that failed before it was recorded.
-        failures = [
-            ended_executions(self, settings.named(machine), metric=failure, period=_HOUR).with_(
-                label=f"{machine}: {failure.removeprefix('Executions')}"
-            )
-            for machine in machines
-            for failure in _FAILURES
-        ]
-        add(
-            _graph("Undelivered notifications (dead letters)", [waiting_messages(queues.dead_letters, period=_HOUR)]),
-            _graph("Lambda errors per hour", errors),
-            _graph("State machine failures per hour", failures),
-        )
+        failures = []
+        for title, metric in _FAILURES.items():
+            ended = [
+                ended_executions(self, settings.named(name), metric=metric, period=_HOUR).with_(label=name)
+                for name in machines
+            ]
+            failures.append(_graph(title, ended))
+        add(*failures)
         jobs = [
             spark_jobs(application_id, settings.prefix, metric=name).with_(label=name.removesuffix("Jobs"))
             for name in _JOBS
         ]
-        add(_graph("Spark jobs", jobs))
+        add(
+            _graph("Undelivered notifications (dead letters)", [waiting_messages(queues.dead_letters, period=_HOUR)]),
+            _graph("Lambda errors per hour", errors),
+            _graph("Spark jobs", jobs),
+        )
 
 
 def _per_subject(project: Project, metric: Metric, period: Duration) -> list[cloudwatch.Metric]:
-    """Return the metric for each pipeline or source: the sum of a counter, the maximum of a gauge."""
+    """Return the metric of each pipeline or source, or its total: the sum of a counter, the maximum of a gauge."""
     statistic = cloudwatch.Stats.MAXIMUM if metric.gauge else cloudwatch.Stats.SUM
-    names = project.pipelines if metric.dimension is Dimension.PIPELINE else project.sources
-    return [
-        slackwater_metric(metric, name, statistic=statistic, period=period).with_(label=name) for name in sorted(names)
-    ]
+    names: list[str | None] = [None]
+    if metric.has_dimension:
+        names = [*sorted(project.pipelines if metric.subject is Subject.PIPELINE else project.sources)]
+    # Without a label, CloudWatch shows by which dimension the lines of a graph differ.
+    return [slackwater_metric(metric, name, statistic=statistic, period=period) for name in names]
 
 
 def _graph(title: str, metrics: Sequence[cloudwatch.IMetric], *, width: int = _WIDTH // 3) -> cloudwatch.GraphWidget:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import Duration
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.constructs.common import accept, removal
+from infra.constructs.common import accept
 from infra.settings import Settings
 
 
@@ -27,7 +27,7 @@ class DeadLetters(Construct):
             retention_period=Duration.days(14),  # the longest that SQS offers
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
-            removal_policy=removal(settings),
+            removal_policy=RemovalPolicy.DESTROY,  # it has a fixed name, and comparisons stay in the exchange bucket
         )
         self.queue.add_to_resource_policy(
             iam.PolicyStatement(

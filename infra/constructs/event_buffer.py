@@ -12,8 +12,6 @@ from infra.constructs.common import accept, removal
 from infra.constructs.library_function import LibraryFunction
 from infra.settings import Settings
 
-# Names of the queues without the deployment's prefix.
-EVENTS, EVENT_DEAD_LETTERS = "events", "event-dead-letters"
 # Timeout of the function that stores the events.
 STORE_TIMEOUT = Duration.minutes(1)
 # The time between two attempts. AWS recommends six times the function's timeout plus the batching window.
@@ -33,23 +31,21 @@ class EventBuffer(Construct):
     """A queue of accepted request bodies that are not stored yet, with a dead-letter queue after five failed attempts.
 
     The dead-letter queue is separate from the one of the topics. Notifications are sent again by hand, one by one;
-    events can all be moved back unchanged with `slackwater buffer redrive`.
+    events can all be moved back unchanged with `slackwater buffer redrive`. CloudFormation generates the names of both
+    queues: events may still wait in them when their stack is deleted, and then they are retained.
     """
 
     def __init__(self, scope: Construct, id_: str, *, settings: Settings) -> None:
         super().__init__(scope, id_)
-        self.dead_letters = self._queue("DeadLetters", settings, EVENT_DEAD_LETTERS)
+        self.dead_letters = self._queue("DeadLetters", settings)
         accept(self.dead_letters, {"AwsSolutions-SQS3": "This queue is itself a dead-letter queue."})
         redrive = sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=_MAX_ATTEMPTS)
-        self.queue = self._queue("Queue", settings, EVENTS, dead_letters=redrive)
+        self.queue = self._queue("Queue", settings, dead_letters=redrive)
 
-    def _queue(
-        self, id_: str, settings: Settings, name: str, *, dead_letters: sqs.DeadLetterQueue | None = None
-    ) -> sqs.Queue:
+    def _queue(self, id_: str, settings: Settings, *, dead_letters: sqs.DeadLetterQueue | None = None) -> sqs.Queue:
         return sqs.Queue(
             self,
             id_,
-            queue_name=settings.named(name),
             visibility_timeout=_VISIBILITY_TIMEOUT if dead_letters else None,
             dead_letter_queue=dead_letters,
             retention_period=_RETENTION,

@@ -12,6 +12,7 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_sqs as sqs
 
 from infra.constructs.common import accept_wildcards, states_arn
+from infra.settings import Settings
 from slackwater.project import Project
 from slackwater.receiver.partners.partner import bucket_folder
 
@@ -42,9 +43,11 @@ def list_objects(role: iam.IRole, bucket: s3.IBucket, *prefixes: str) -> None:
     _allow_listing(role, _arn(role, bucket), prefixes)
 
 
-def read_asset(role: iam.IRole, asset: assets.Asset) -> None:
+def read_asset(role: iam.IRole, asset: assets.Asset, *, settings: Settings) -> None:
     """Let `role` read one deployed file."""
     allow(role, ["s3:GetObject"], [asset.bucket.arn_for_objects(asset.s3_object_key)])
+    if settings.bootstrap_kms_key:
+        allow(role, ["kms:Decrypt"], [settings.bootstrap_kms_key])
 
 
 def use_items(role: iam.IRole, table: dynamodb.ITable, *actions: str) -> None:

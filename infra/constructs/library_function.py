@@ -32,7 +32,7 @@ class Library(Construct):
             "Layer",
             code=lambda_.Code.from_asset(str(artefact)),
             description="The slackwater library and its dependencies",
-            compatible_runtimes=[_RUNTIMES[settings.python_version]],
+            compatible_runtimes=[_RUNTIMES[settings.lambda_python]],
             compatible_architectures=[_ARCHITECTURES[settings.architecture]],
         )
 
@@ -90,7 +90,7 @@ class LibraryFunction(Construct):
             "Function",
             function_name=function_name,
             description=description,
-            runtime=_RUNTIMES[settings.python_version],
+            runtime=_RUNTIMES[settings.lambda_python],
             architecture=_ARCHITECTURES[settings.architecture],
             # Bytecode from local runs would change the asset's hash, and so deploy an unchanged function again.
             code=lambda_.Code.from_asset(str(lambdas / name), exclude=["**/__pycache__"]),

@@ -8,10 +8,9 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.settings import Architecture, Settings
+from infra.workers import Worker
 
 _ARCHITECTURES = {Architecture.X86_64: "X86_64", Architecture.ARM64: "ARM64"}
-# EMR's images contain Iceberg, but not on the default class path.
-_ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
 _ICEBERG = "org.apache.iceberg"
 
 
@@ -25,7 +24,7 @@ class SparkApplication(Construct):
             self,
             "Application",
             name=settings.prefix,
-            type="Spark",
+            type="SPARK",
             release_label=settings.emr_release,
             architecture=_ARCHITECTURES[settings.architecture],
             auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
@@ -40,16 +39,9 @@ class SparkApplication(Construct):
             scheduler_configuration=emr.CfnApplication.SchedulerConfigurationProperty(
                 max_concurrent_runs=settings.concurrent_runs, queue_timeout_minutes=settings.queue_minutes
             ),
-            runtime_configuration=[
-                emr.CfnApplication.ConfigurationObjectProperty(
-                    classification="spark-defaults", properties={"spark.jars": _ICEBERG_JAR}
-                )
-            ],
             initial_capacity=[
-                _workers("Driver", 1, settings.driver_cores, settings.driver_memory_gb),
-                _workers(
-                    "Executor", settings.pre_warmed_executors, settings.executor_cores, settings.executor_memory_gb
-                ),
+                _workers("Driver", 1, settings.driver),
+                _workers("Executor", settings.pre_warmed_executors, settings.executor),
             ]
             if settings.pre_warmed_executors
             else None,
@@ -81,18 +73,24 @@ class SparkApplication(Construct):
 
     def submit_parameters(self, *, archive: str, warehouse: str) -> str:
         """Return the `sparkSubmitParameters` of every job: sizes, the library, the Iceberg catalog `warehouse`."""
-        settings = self._settings
+        settings, python = self._settings, f"python{self._settings.spark_python}"
         conf = {
             "spark.driver.cores": str(settings.driver_cores),
             "spark.driver.memory": f"{settings.driver_memory_gb}g",
             "spark.executor.cores": str(settings.executor_cores),
             "spark.executor.memory": f"{settings.executor_memory_gb}g",
-            # A day is small, so a job starts with one executor instead of EMR's default of three.
+            # A day is small, so a job starts with one executor. Spark starts the larger of these two numbers, and EMR's
+            # default is three for both.
+            "spark.executor.instances": "1",
             "spark.dynamicAllocation.initialExecutors": "1",
             "spark.dynamicAllocation.maxExecutors": str(settings.maximum_executors),
             "spark.archives": f"{archive}#environment",
             "spark.emr-serverless.driverEnv.PYTHONPATH": "./environment",
             "spark.executorEnv.PYTHONPATH": "./environment",
+            # The archive's compiled modules load in this Python only. A bare name, because AWS documents no path.
+            "spark.emr-serverless.driverEnv.PYSPARK_PYTHON": python,
+            "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": python,
+            "spark.executorEnv.PYSPARK_PYTHON": python,
             "spark.sql.extensions": f"{_ICEBERG}.spark.extensions.IcebergSparkSessionExtensions",
             # The session catalog is not used, so the role needs no permissions on Glue's database `default`.
             "spark.sql.catalogImplementation": "in-memory",
@@ -103,13 +101,17 @@ class SparkApplication(Construct):
             "spark.sql.catalog.warehouse.warehouse": warehouse,
             "spark.sql.catalog.warehouse.io-impl": f"{_ICEBERG}.aws.s3.S3FileIO",
         }
+        # Only if set: a job fails at once if the image lacks a jar that it names. The image of emr-spark-8 has Iceberg
+        # on its class path, and not at the path in "Using Apache Iceberg with EMR Serverless", which is that of emr-7.
+        if settings.spark_jars:
+            conf["spark.jars"] = ",".join(settings.spark_jars)
         return " ".join(f"--conf {key}={value}" for key, value in conf.items())
 
 
 def _workers(
-    worker_type: str, count: int, cores: int, memory_gb: int
+    worker_type: str, count: int, size: Worker
 ) -> emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty:
-    """Return pre-initialised workers. Their memory includes Spark's overhead of 10 %, rounded up to whole GB.
+    """Return pre-initialised workers.
 
     A job does not use a pre-initialised worker that is smaller than its own parameters ask for.
     """
@@ -118,7 +120,7 @@ def _workers(
         value=emr.CfnApplication.InitialCapacityConfigProperty(
             worker_count=count,
             worker_configuration=emr.CfnApplication.WorkerConfigurationProperty(
-                cpu=f"{cores} vCPU", memory=f"{memory_gb + max(1, -(-memory_gb // 10))} GB", disk="20 GB"
+                cpu=f"{size.vcpu} vCPU", memory=f"{size.memory_gb} GB", disk=f"{size.disk_gb} GB"
             ),
         ),
     )

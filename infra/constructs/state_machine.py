@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
@@ -10,57 +12,28 @@ from aws_cdk import aws_stepfunctions as stepfunctions
 from constructs import Construct
 
 from infra.constructs import grants
-from infra.constructs.common import accept, log_group, removal, states_arn
+from infra.constructs.common import accept, log_group, states_arn
 from infra.constructs.library_function import LibraryFunction
 from infra.constructs.spark_application import SparkApplication
 from infra.settings import Settings
 from infra.state_machines import fill_placeholders
+from slackwater.errors import DefinitionError
 from slackwater.pipeline.retries import Machine
 
+# Characters. Step Functions allows no more in a name (`CreateStateMachine` in its API reference).
+_MAX_NAME = 80
 # Step Functions creates these EventBridge rules itself, to get notified when a `.sync` task has ended.
 _EXECUTION_RULE = "StepFunctionsGetEventsForStepFunctionsExecutionRule"
 _JOB_RULE = "StepFunctionsGetEventsForEMRServerlessJobRule"
 
 
-class StateMachine(Construct):
-    """A Standard workflow that logs its events and may call the given functions."""
+class MachineRole(Construct):
+    """The role of one state machine, or of several that do the same work. It may call the given functions."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        settings: Settings,
-        name: str,
-        definition: Machine,
-        values: Mapping[str, str],
-        functions: Sequence[LibraryFunction],
-    ) -> None:
+    def __init__(self, scope: Construct, id_: str, *, functions: Sequence[LibraryFunction]) -> None:
         super().__init__(scope, id_)
-        full_name = settings.named(name)
-        definition_json, substitutions = fill_placeholders(definition, values, name=name)
         self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
-        self.machine = stepfunctions.StateMachine(
-            self,
-            "Machine",
-            state_machine_name=full_name,
-            definition_body=stepfunctions.DefinitionBody.from_string(definition_json),
-            definition_substitutions=substitutions,
-            role=self.role,
-            removal_policy=removal(settings),
-            logs=stepfunctions.LogOptions(
-                destination=log_group(self, settings=settings, name=f"/aws/vendedlogs/states/{full_name}"),
-                level=stepfunctions.LogLevel.ALL,
-                include_execution_data=True,
-            ),
-        )
-        # Built from the name, so that policies and other stacks can use it without an export.
-        self.arn = states_arn(self, "stateMachine", full_name)
         grants.allow(self.role, ["lambda:InvokeFunction"], [function.function.function_arn for function in functions])
-        accept(
-            self.machine,
-            {"AwsSolutions-SF2": "All logs carry a correlation id; X-Ray would need permissions on all resources."},
-        )
         accept(
             self.role,
             {"AwsSolutions-IAM5[Resource::*]": "CloudWatch's log delivery has no resource-level permissions."},
@@ -72,7 +45,8 @@ class StateMachine(Construct):
         # An exported ARN of another stack has a fixed name, which the accepted cdk-nag finding can state.
         same_stack = application_stack.node.path == Stack.of(self).node.path
         arn = application.arn if same_stack else application_stack.export_value(application.arn)
-        grants.allow(self.role, ["emr-serverless:StartJobRun"], [arn])
+        # A job run is started with tags. AWS documents that this needs TagResource, but not on which of the two.
+        grants.allow(self.role, ["emr-serverless:StartJobRun", "emr-serverless:TagResource"], [arn])
         grants.allow(
             self.role,
             ["emr-serverless:GetJobRun", "emr-serverless:CancelJobRun", "emr-serverless:TagResource"],
@@ -104,3 +78,52 @@ class StateMachine(Construct):
     def _allow_event_rule(self, rule: str) -> None:
         arn = Stack.of(self).format_arn(service="events", resource="rule", resource_name=rule)
         grants.allow(self.role, ["events:PutRule", "events:PutTargets", "events:DescribeRule"], [arn])
+
+
+class StateMachine(Construct):
+    """A Standard workflow that logs its events."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        settings: Settings,
+        name: str,
+        definition: Machine,
+        values: Mapping[str, str],
+        role: MachineRole,
+    ) -> None:
+        """Raises `DefinitionError` for a name that is too long, and for a placeholder that has no value."""
+        super().__init__(scope, id_)
+        full_name = settings.named(name)
+        if len(full_name) > _MAX_NAME:
+            raise DefinitionError(
+                f"the state machine {full_name} would have a name of {len(full_name)} characters, and Step Functions "
+                f"allows {_MAX_NAME}: shorten the name of the pipeline, or the setting prefix"
+            )
+        definition_json, substitutions = fill_placeholders(definition, values, name=name)
+        logs = stepfunctions.LogOptions(
+            destination=log_group(self, settings=settings, name=f"/aws/vendedlogs/states/{full_name}"),
+            level=stepfunctions.LogLevel.ALL,
+            include_execution_data=True,
+        )
+        # A file in S3: a template may have 1 MB, and the definitions of 100 pipelines are as large.
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, f"{name}.asl.json")
+            path.write_text(definition_json, encoding="utf-8")
+            self.machine = stepfunctions.StateMachine(
+                self,
+                "Machine",
+                state_machine_name=full_name,
+                definition_body=stepfunctions.DefinitionBody.from_file(str(path)),
+                definition_substitutions=substitutions,
+                role=role.role,
+                logs=logs,
+            )
+        # Built from the name, so that policies and other stacks can use it without an export.
+        self.arn = states_arn(self, "stateMachine", full_name)
+        accept(
+            self.machine,
+            {"AwsSolutions-SF2": "All logs carry a correlation id; X-Ray would need permissions on all resources."},
+        )

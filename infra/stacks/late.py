@@ -12,7 +12,7 @@ from constructs import Construct
 from infra.constructs import grants
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
-from infra.constructs.state_machine import StateMachine
+from infra.constructs.state_machine import MachineRole, StateMachine
 from infra.settings import Settings
 from infra.stacks.processing import ProcessingStack
 from infra.stacks.storage import StorageStack
@@ -82,7 +82,7 @@ class LateStack(Stack):
             # Duplicate ids of a large hour are compared on disk: 10 million ids of 36 characters take 500 MB.
             disk_mb=4096,
         )
-        grants.read_asset(function.role, self._project)
+        grants.read_asset(function.role, self._project, settings=self._settings)
         grants.list_objects(function.role, storage.raw, "raw/")
         grants.read_objects(function.role, storage.raw, "raw/")
         grants.list_objects(function.role, storage.exchange, "manifests/")
@@ -124,17 +124,17 @@ class LateStack(Stack):
 
     def _compare(self, definition: Machine, processing: ProcessingStack) -> StateMachine:
         values = {"CompareVersionsFunction": self.compare_versions.function.function_arn, **processing.job_values}
-        machine = StateMachine(
-            self,
-            "Compare",
+        role = MachineRole(self, "Compare", functions=[self.compare_versions])
+        role.allow_jobs(processing.spark, processing.spark.job_role)
+        return StateMachine(
+            role,
+            "Machine",
             settings=self._settings,
             name=COMPARE_MACHINE,
             definition=definition,
             values=values,
-            functions=[self.compare_versions],
+            role=role,
         )
-        machine.allow_jobs(processing.spark, processing.spark.job_role)
-        return machine
 
     def _monitor(self, definition: Machine) -> StateMachine:
         # A number in the definition cannot be a placeholder, which is part of a string.
@@ -146,17 +146,17 @@ class LateStack(Stack):
             "PipelineMachinePrefix": states_arn(self, "stateMachine", self._settings.named(PIPELINE_MACHINE_PREFIX)),
             "CompareMachineArn": self.compare.arn,
         }
-        machine = StateMachine(
-            self,
-            "Monitor",
+        role = MachineRole(self, "Monitor", functions=[self.check_days, self.notify_change])
+        role.allow_executions(
+            self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"), wildcard="One machine for each pipeline."
+        )
+        role.allow_executions(self._settings.named(COMPARE_MACHINE))
+        return StateMachine(
+            role,
+            "Machine",
             settings=self._settings,
             name=MONITOR_MACHINE,
             definition=definition,
             values=values,
-            functions=[self.check_days, self.notify_change],
+            role=role,
         )
-        machine.allow_executions(
-            self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"), wildcard="One machine for each pipeline."
-        )
-        machine.allow_executions(self._settings.named(COMPARE_MACHINE))
-        return machine

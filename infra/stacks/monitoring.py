@@ -1,4 +1,7 @@
-"""Monitoring: the dashboard, the alarms with their topic, and the queue of undelivered notifications."""
+"""Monitoring: the dashboard, the alarms with their topic, and the queue of undelivered notifications.
+
+The alarms of pipelines and sources have stacks of their own: CloudFormation allows 500 resources in a stack.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ from aws_cdk import Environment, Stack
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.constructs.alarms import Alarms, AlarmTopic
+from infra.constructs.alarm_rules import AlarmGroup
+from infra.constructs.alarms import AlarmTopic, DeploymentAlarms, SubjectAlarms, alarm_names
 from infra.constructs.cloudwatch_metrics import QueueNames
 from infra.constructs.common import outputs
 from infra.constructs.dashboard import Dashboard
 from infra.constructs.dead_letters import DeadLetters
-from infra.constructs.event_buffer import EVENT_DEAD_LETTERS, EVENTS
+from infra.constructs.event_buffer import EventBuffer
 from infra.settings import Settings
 from slackwater.project import Project
 
 
 class MonitoringStack(Stack):
-    """The dashboard, and an alarm for every condition that needs a person."""
+    """The dashboard, the topic of all alarms, and the alarms of the monitor and of the queues."""
 
     def __init__(
         self,
@@ -32,39 +36,31 @@ class MonitoringStack(Stack):
         machines: Sequence[str],
         monitor: str,
         application_id: str,
+        buffer: EventBuffer,
         changes: sns.ITopic,
         env: Environment | None = None,
     ) -> None:
         """Monitor these functions and state machines; `monitor` is the state machine that checks days.
 
-        They are names without the deployment's prefix, not constructs, so that this stack depends on no other one's
-        resources and the other stacks can change independently.
+        They are names without the deployment's prefix, not constructs, so that their stacks can change independently.
         """
         super().__init__(scope, id_, env=env, description="Slackwater: dashboard, alarms and dead letters")
-        topic = AlarmTopic(self, "Alarming", settings=settings).topic
+        self.topic = topic = AlarmTopic(self, "Alarming", settings=settings).topic
         self.dead_letters = DeadLetters(self, "DeadLetters", settings=settings, topics=[topic, changes])
         self.dead_letters.subscribe("Alarms", topic, settings.alarm_emails)
         self.dead_letters.subscribe("Changes", changes, settings.change_emails)
         queues = QueueNames(
             dead_letters=self.dead_letters.name,
-            events=settings.named(EVENTS),
-            event_dead_letters=settings.named(EVENT_DEAD_LETTERS),
+            events=buffer.queue.queue_name,
+            event_dead_letters=buffer.dead_letters.queue_name,
         )
-        self.alarms = Alarms(
-            self,
-            "Alarms",
-            settings=settings,
-            project=project,
-            topic=topic,
-            monitor=monitor,
-            queues=queues,
-        )
+        DeploymentAlarms(self, "Alarms", settings=settings, topic=topic, monitor=monitor, queues=queues)
         self.dashboard = Dashboard(
             self,
             "Overview",
             settings=settings,
             project=project,
-            alarms=self.alarms.all,
+            alarms=alarm_names(settings, project),
             functions=functions,
             machines=machines,
             application_id=application_id,
@@ -78,3 +74,21 @@ class MonitoringStack(Stack):
                 "DeadLetterQueueUrl": self.dead_letters.queue.queue_url,
             },
         )
+
+
+class AlarmStack(Stack):
+    """The alarms of one group of rules."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        settings: Settings,
+        project: Project,
+        topic: sns.ITopic,
+        group: AlarmGroup,
+        env: Environment | None = None,
+    ) -> None:
+        super().__init__(scope, id_, env=env, description=f"Slackwater: {group.value}")
+        SubjectAlarms(self, "Alarms", settings=settings, project=project, topic=topic, group=group)

@@ -13,10 +13,12 @@ from infra.constructs import grants
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.spark_application import SparkApplication
-from infra.constructs.state_machine import StateMachine
+from infra.constructs.state_machine import MachineRole, StateMachine
 from infra.settings import Settings
 from infra.stacks.receiver import ReceiverStack
 from infra.stacks.storage import StorageStack
+from slackwater import __version__
+from slackwater.errors import DefinitionError
 from slackwater.pipeline.retries import Machine
 from slackwater.project import Project
 from slackwater.schedule import PIPELINE_MACHINE_PREFIX, PULL_MACHINE
@@ -43,7 +45,9 @@ class ProcessingStack(Stack):
         pipelines: dict[str, Machine],
         env: Environment | None = None,
     ) -> None:
+        """Raises `DefinitionError` for a source whose large files no job can reach."""
         super().__init__(scope, id_, env=env, description="Slackwater: Spark and the state machines")
+        check_large_files(project, settings)
         self._settings, self._storage = settings, storage
         self._library = Library(self, "Library", settings=settings, artefact=layer, lambdas=lambdas)
         self._project = assets.Asset(self, "Project", path=str(project_file))
@@ -51,12 +55,16 @@ class ProcessingStack(Stack):
         self._run_stage = assets.Asset(self, "RunStage", path=str(jobs / "run_stage.py"))
         self._compare_day = assets.Asset(self, "CompareDay", path=str(jobs / "compare_day.py"))
         self._fetch_file = assets.Asset(self, "FetchFile", path=str(jobs / "fetch_file.py"))
+        self._check_release = assets.Asset(self, "CheckRelease", path=str(jobs / "check_release.py"))
         self.spark = SparkApplication(self, "Spark", settings=settings)
         self._allow_jobs(project)
         self.freeze_inputs = self._freeze_inputs()
         self.record_run = self._record_run()
         self.pull = self._pull(pull, [receiver.list_files, receiver.fetch_file])
-        self.pipelines = {name: self._pipeline(name, machine) for name, machine in pipelines.items()}
+        # One role: the state machines of all pipelines do the same work with the same resources.
+        role = MachineRole(self, "Pipelines", functions=[self.freeze_inputs, self.record_run])
+        role.allow_jobs(self.spark, self.spark.job_role)
+        self.pipelines = {name: self._pipeline(name, machine, role) for name, machine in pipelines.items()}
         outputs(
             self,
             {
@@ -67,6 +75,10 @@ class ProcessingStack(Stack):
                 ),
                 "ProjectUri": self._project.s3_object_url,
                 "LogPrefix": self.log_uri,
+                "LibraryVersion": __version__,
+                "JobRoleArn": self.spark.job_role.role_arn,
+                "CheckReleaseUri": self._check_release.s3_object_url,
+                "SparkSubmitParameters": self.job_values["SparkSubmitParameters"],
             },
         )
 
@@ -87,7 +99,7 @@ class ProcessingStack(Stack):
             # Duplicate ids of a large hour are compared on disk: 10 million ids of 36 characters take 500 MB.
             disk_mb=4096,
         )
-        grants.read_asset(function.role, self._project)
+        grants.read_asset(function.role, self._project, settings=self._settings)
         grants.list_objects(function.role, storage.raw, "raw/")
         grants.read_objects(function.role, storage.raw, "raw/")
         grants.list_objects(function.role, storage.exchange, "manifests/")
@@ -116,8 +128,8 @@ class ProcessingStack(Stack):
         storage = self._storage
         # Jobs that run stages and compare days.
         role = self.spark.job_role
-        for asset in (self._project, self._archive, self._run_stage, self._compare_day):
-            grants.read_asset(role, asset)
+        for asset in (self._project, self._archive, self._run_stage, self._compare_day, self._check_release):
+            grants.read_asset(role, asset, settings=self._settings)
         grants.read_objects(role, storage.raw, "raw/")
         grants.list_objects(role, storage.raw, "raw/")
         grants.read_objects(role, storage.exchange, "manifests/")
@@ -132,7 +144,7 @@ class ProcessingStack(Stack):
         # Jobs that fetch files too large for a function.
         role = self.spark.pull_role
         for asset in (self._project, self._archive, self._fetch_file):
-            grants.read_asset(role, asset)
+            grants.read_asset(role, asset, settings=self._settings)
         grants.read_objects(role, storage.exchange, "pulls/")
         grants.write_objects(role, storage.exchange, "pulls/", "logs/")
         grants.write_objects(role, storage.raw, "raw/", "sideline/", "landing/")
@@ -154,35 +166,33 @@ class ProcessingStack(Stack):
             **self.job_values,
             "JobRoleArn": self.spark.pull_role.role_arn,
         }
-        machine = StateMachine(
-            self,
-            "Pull",
+        role = MachineRole(self, "Pull", functions=functions)
+        role.allow_jobs(self.spark, self.spark.pull_role)
+        return StateMachine(
+            role,
+            "Machine",
             settings=self._settings,
             name=PULL_MACHINE,
             definition=definition,
             values=values,
-            functions=functions,
+            role=role,
         )
-        machine.allow_jobs(self.spark, self.spark.pull_role)
-        return machine
 
-    def _pipeline(self, pipeline: str, definition: Machine) -> StateMachine:
+    def _pipeline(self, pipeline: str, definition: Machine, role: MachineRole) -> StateMachine:
         values = {
             "FreezeInputsFunction": self.freeze_inputs.function.function_arn,
             "RecordRunFunction": self.record_run.function.function_arn,
             **self.job_values,
         }
-        machine = StateMachine(
+        return StateMachine(
             self,
             f"Pipeline-{pipeline}",
             settings=self._settings,
             name=f"{PIPELINE_MACHINE_PREFIX}{pipeline}",
             definition=definition,
             values=values,
-            functions=[self.freeze_inputs, self.record_run],
+            role=role,
         )
-        machine.allow_jobs(self.spark, self.spark.job_role)
-        return machine
 
     @property
     def job_values(self) -> dict[str, str]:
@@ -208,3 +218,24 @@ class ProcessingStack(Stack):
     def log_uri(self) -> str:
         """The S3 prefix of the jobs' logs."""
         return f"s3://{self._storage.exchange.bucket_name}/logs/"
+
+
+def check_large_files(project: Project, settings: Settings) -> None:
+    """Check that jobs can reach the partners of all sources that may need them for large files.
+
+    Without subnets, a job reaches only S3, Glue, Lake Formation, CloudWatch Logs, KMS, STS, DynamoDB and Secrets
+    Manager in the region of its application ("Other considerations" in the user guide of EMR Serverless). Raises
+    `DefinitionError` that names each source which needs more.
+    """
+    if settings.job_subnets:
+        return
+    problems = [
+        f"sources/{name}.yaml: pull.url: without the setting job_subnets, the jobs that fetch files larger than "
+        f"pull.function_mb ({source.pull.function_mb}) reach no partner over {source.pull.scheme}: "
+        f"set pull.max_file_mb to at most {source.pull.function_mb}, so that larger files are refused, or "
+        "set job_subnets to private subnets with a NAT gateway, and job_security_groups"
+        for name, source in sorted(project.sources.items())
+        if source.pull and source.pull.needs_jobs and source.pull.scheme != "s3"
+    ]
+    if problems:
+        raise DefinitionError("\n".join(problems))

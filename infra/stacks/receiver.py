@@ -73,7 +73,7 @@ class ReceiverStack(Stack):
             # Lambda gives a function of 1,769 MB one whole vCPU.
             memory_mb=1769,
         )
-        grants.read_asset(function.role, self._project)
+        grants.read_asset(function.role, self._project, settings=self._settings)
         grants.use_items(function.role, self._storage.token_table, "GetItem")
         self._allow_raw_writes(function.role, "sideline/", "receipts/")
         grants.read_objects(function.role, self._storage.raw, "receipts/")
@@ -89,7 +89,7 @@ class ReceiverStack(Stack):
             timeout=STORE_TIMEOUT,
             memory_mb=1769,
         )
-        grants.read_asset(function.role, self._project)
+        grants.read_asset(function.role, self._project, settings=self._settings)
         self._allow_raw_writes(function.role)
         self._storage.buffer.feed(function)
         return function
@@ -108,7 +108,7 @@ class ReceiverStack(Stack):
             timeout=Duration.minutes(15),
             memory_mb=1769,
         )
-        grants.read_asset(function.role, self._project)
+        grants.read_asset(function.role, self._project, settings=self._settings)
         grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem")
         grants.query_indexes(function.role, self._storage.file_table, "due", "not-taken", "dated")
         grants.write_objects(function.role, self._storage.exchange, "pulls/")
@@ -128,7 +128,7 @@ class ReceiverStack(Stack):
             # Lambda's maximum: the disk holds the downloaded file and the partitions written from it.
             disk_mb=10_240,
         )
-        grants.read_asset(function.role, self._project)
+        grants.read_asset(function.role, self._project, settings=self._settings)
         grants.read_objects(function.role, self._storage.exchange, "pulls/")
         grants.list_objects(function.role, self._storage.exchange, "pulls/")
         grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem")

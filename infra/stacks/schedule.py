@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from aws_cdk import Environment, Fn, Stack
+from aws_cdk import Environment, Fn, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_mwaa as mwaa
@@ -17,15 +17,17 @@ from constructs import Construct
 
 from infra.constructs import grants
 from infra.constructs.airflow_role import AirflowRole
-from infra.constructs.common import accept, log_group, outputs, removal, states_arn
+from infra.constructs.common import accept, log_group, outputs, states_arn
 from infra.settings import Settings
 from slackwater.project import Project
 from slackwater.schedule import schedule_json, schedule_of
 
 AIRFLOW = "3.0.6"
 SCHEDULE_FILE = "schedule.json"
-# The smallest class that runs scheduler and worker separately. `mw1.micro` was not tested.
-_CLASS = "mw1.small"
+# The classes by the number of DAGs that each has the capacity for ("Configuring the Amazon MWAA environment class" in
+# its user guide). `mw1.micro`, which runs scheduler and worker together, was not tested.
+_CLASSES = {50: "mw1.small", 250: "mw1.medium"}
+_LARGEST_CLASS = "mw1.large"  # 1,000 DAGs: more than any deployment has
 _DAGS = "dags"
 # Name suffixes of MWAA's log groups, with the lowest log level that is written to each.
 _LOGS = {
@@ -63,15 +65,19 @@ class ScheduleStack(Stack):
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             enforce_ssl=True,
-            removal_policy=removal(settings),
+            # Never deleted: it contains files even when the environment could not be created, and then a stack that
+            # tried to delete it could neither be rolled back nor deployed again.
+            removal_policy=RemovalPolicy.RETAIN,
         )
         accept(
             bucket, {"AwsSolutions-S1": "It holds files of the repository only; CloudTrail's data events log access."}
         )
         machines = [settings.named(name) for name in sorted(schedule_of(project).state_machines)]
         role = AirflowRole(self, "Airflow", environment=self._name, bucket=bucket, machines=machines)
-        self.airflow = self._environment(bucket, role.role, self._network())
-        self.airflow.node.add_dependency(self._files(bucket, dags, project), role, self._logs)
+        self.airflow = self._environment(bucket, role.role, self._network(), dag_count=len(schedule_of(project).tasks))
+        # Its routes, NAT gateway and rules exist before the environment is created and until it is deleted.
+        network = [self.node.find_child(name) for name in ("Network", "Members")]
+        self.airflow.node.add_dependency(self._files(bucket, dags, project), role, self._logs, *network)
         outputs(self, {"AirflowUrl": self.airflow.attr_webserver_url})
 
     @property
@@ -90,7 +96,7 @@ class ScheduleStack(Stack):
         group = log_group(scope, settings=self._settings, name=f"/aws/lambda/{self._name}-files")
         role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         group.grant_write(role)
-        grants.read_asset(role, asset)
+        grants.read_asset(role, asset, settings=self._settings)
         grants.list_objects(role, bucket, f"{_DAGS}/")
         grants.write_objects(role, bucket, f"{_DAGS}/")
         grants.delete_objects(role, bucket, f"{_DAGS}/")
@@ -133,7 +139,12 @@ class ScheduleStack(Stack):
         )
 
     def _environment(
-        self, bucket: s3.Bucket, role: iam.IRole, network: mwaa.CfnEnvironment.NetworkConfigurationProperty
+        self,
+        bucket: s3.Bucket,
+        role: iam.IRole,
+        network: mwaa.CfnEnvironment.NetworkConfigurationProperty,
+        *,
+        dag_count: int,
     ) -> mwaa.CfnEnvironment:
         prefix = states_arn(self, "stateMachine", self._settings.named(""))
         logging = {}
@@ -146,7 +157,7 @@ class ScheduleStack(Stack):
             "Environment",
             name=self._name,
             airflow_version=AIRFLOW,
-            environment_class=_CLASS,
+            environment_class=next((name for most, name in _CLASSES.items() if dag_count <= most), _LARGEST_CLASS),
             min_workers=1,
             max_workers=1,  # a task that waits occupies no worker
             source_bucket_arn=bucket.bucket_arn,

@@ -51,6 +51,8 @@ class FetchFileRequest(BaseModel):
     correlation_id: str
     answer: str | None = None
     """URI of the result of the job, if the file was fetched by a job."""
+    job_error: str = ""
+    """The error with which Step Functions ended the job, if it did not succeed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ def build_resources() -> FetchFileResources:
 
 
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Return a `FetchResult` as JSON, or a `LargeFileJob` for a file that is too large for a function.
+    """Return a `FetchResult` as JSON, or a `LargeFileJob` for a file that is too large for a function but not for jobs.
 
     With `answer`, return the result that such a job stored. Raises `PartnerError`, `DataError` or `CloudError` when the
     file cannot be fetched.
@@ -88,10 +90,12 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     source = resources.project.source(request.source)
     try:
         if request.answer:
-            fetched = job_result(resources.raw_writer.store, request.answer)
+            fetched = job_result(resources.raw_writer.store, request.answer, job_error=request.job_error)
         else:
             fetched = fetch(resources, source, request)
     except FileTooLarge as error:
+        if not source.require_pull().needs_jobs:
+            raise
         # Not a failure: some listings show no size, and then only the download shows that the file is too large.
         job = new_job(
             source=request.source, work=request.work, index=request.index, correlation_id=request.correlation_id
@@ -105,10 +109,13 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
 
 
 def fetch(resources: FetchFileResources, source: Source, request: FetchFileRequest) -> FetchResult:
-    """Fetch the file in this process. Raises `FileTooLarge` when it is too large for a function."""
+    """Fetch the file in this process. Raises `FileTooLarge` when it is too large for a function or for the source."""
     item = read_item(resources.raw_writer.store, request.work, request.index)
-    max_bytes = source.require_pull().function_mb * 10**6
-    expect_function_size(item, max_bytes=max_bytes)
+    pull = source.require_pull()
+    max_bytes = min(pull.function_mb, pull.max_file_mb or pull.function_mb) * 10**6
+    # Without jobs, a file of any size is attempted here, so that the file cache gets the reason of the failure.
+    if pull.needs_jobs:
+        expect_function_size(item, max_bytes=max_bytes)
     with partner_of(source, allow=resources.outbound_allow, max_file_bytes=max_bytes) as partner:
         fetcher = FileFetcher(
             source=source,

@@ -16,6 +16,7 @@ from botocore.config import Config
 from slackwater.local import cloud as local_cloud
 from slackwater.local import jars
 from slackwater.local.layout import Layout
+from tests.cloud.roles import create_role
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = "arn:aws:iam::000000000000:role/job"
@@ -58,17 +59,15 @@ class BareCloud:
         return f"s3://{BUCKET}/code/{name}"
 
     def application(self, **settings: Any) -> str:
-        response = self.emr.create_application(releaseLabel="emr-spark-8.0.0", type="SPARK", **settings)
+        response = self.emr.create_application(releaseLabel="emr-spark-8.1.0", type="SPARK", **settings)
         return response["applicationId"]
 
     def start(self, application: str, entry_point: str, *arguments: str, parameters: str = "", **more: Any) -> str:
         driver: dict[str, Any] = {"entryPoint": entry_point, "entryPointArguments": list(arguments)}
         if parameters:
             driver["sparkSubmitParameters"] = parameters
-        more.setdefault("clientToken", str(uuid.uuid4()))
-        response = self.emr.start_job_run(
-            applicationId=application, executionRoleArn=ROLE, jobDriver={"sparkSubmit": driver}, **more
-        )
+        more = {"clientToken": str(uuid.uuid4()), "executionRoleArn": ROLE, **more}
+        response = self.emr.start_job_run(applicationId=application, jobDriver={"sparkSubmit": driver}, **more)
         return response["jobRunId"]
 
     def job(self, application: str, job_run: str) -> dict[str, Any]:
@@ -118,6 +117,7 @@ def bare_cloud(root: Path) -> Iterator[BareCloud]:
     cloud = BareCloud(root)
     try:
         cloud.client("s3").create_bucket(Bucket=BUCKET)
+        assert create_role(cloud.client("iam"), "job", "emr-serverless", "states") == ROLE
         yield cloud
     finally:
         local_cloud.down(root)

@@ -15,6 +15,7 @@ from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.runs.record import NotificationClaim
 from tests.cloud.conftest import ended, start
+from tests.cloud.roles import create_queue
 from tests.fakes_comparison import comparison, version
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(300)]
@@ -83,8 +84,7 @@ def fired(cloud):
 
 def queue(cloud, name):
     sqs = cloud.client("sqs")
-    url = sqs.create_queue(QueueName=name)["QueueUrl"]
-    return sqs, url, sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    return sqs, *create_queue(sqs, name)
 
 
 def reset_alarm(cloud, alarm):
@@ -129,13 +129,13 @@ def observed(origin, hour=15):
 def pushed(metric, push):
     """Push three events, the same three again, then one new and one invalid event. Return the change of each metric."""
     names = ("EventsAccepted", "EventsDuplicate", "EventsRejected")
-    before = {name: metric(name, source="weather") for name in names}
+    before = {name: metric(name) for name in names}
     push(observed("EWR"), observed("JFK"), observed("LGA"))
     push(observed("EWR"), observed("JFK"), observed("LGA"))
     push(observed("EWR", hour=16), {"origin": "LGA"})
 
     def changes():
-        return {name: metric(name, source="weather") - value for name, value in before.items()}
+        return {name: metric(name) - value for name, value in before.items()}
 
     until(lambda: changes()["EventsRejected"])
     return changes()

@@ -14,6 +14,7 @@ import urllib.request
 import uuid
 from pathlib import Path
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError, ParamValidationError
 
@@ -21,6 +22,7 @@ from slackwater.errors import CloudError, InputError
 from slackwater.local import cloud as local_cloud
 from slackwater.local.emr.model import check, service_model
 from tests.cloud.emr_fixtures import BUCKET, HELLO, ROLE, SLEEPER, alive, bare, own, wait_for
+from tests.cloud.roles import create_role
 
 pytestmark = pytest.mark.cloud
 __all__ = ["bare", "own"]
@@ -55,16 +57,26 @@ class AuditFailed(Exception):
     pass
 raise AuditFailed("key (date, origin, carrier) is not unique")
 """
+WRITES = """
+import boto3
+from botocore.exceptions import ClientError
+print(boto3.client("sts").get_caller_identity()["Arn"])
+try:
+    boto3.client("s3").put_object(Bucket="emr-tests", Key="forbidden", Body=b"")
+except ClientError as error:
+    print(error.response["Error"]["Code"])
+"""
 PUBLISH_LATE = """
-import os, sys, time, urllib.request
+import os, time, boto3
+from botocore.exceptions import BotoCoreError
 print(os.getpid(), flush=True)
 time.sleep(4)
-url = os.environ["AWS_ENDPOINT_URL"] + "/emr-tests/late"
+s3 = boto3.client("s3", aws_access_key_id="test", aws_secret_access_key="test")  # valid after a restart
 while True:  # the cloud may be away for a while
     try:
-        urllib.request.urlopen(urllib.request.Request(url, data=b"late", method="PUT")).close()
+        s3.put_object(Bucket="emr-tests", Key="late", Body=b"late")
         break
-    except OSError:
+    except BotoCoreError:
         time.sleep(0.2)
 time.sleep(600)
 """
@@ -128,7 +140,8 @@ def test_spark_writes_s3_and_iceberg_with_an_archive_of_its_own(bare, applicatio
         f"{CATALOG} --conf spark.archives=s3://{BUCKET}/code/environment.tar.gz#environment "
         "--conf spark.emr-serverless.driverEnv.PYTHONPATH=./environment "
         "--conf spark.executorEnv.PYTHONPATH=./environment "
-        "--conf spark.driver.cores=1 --conf spark.driver.memory=1g --conf spark.executor.instances=1"
+        "--conf spark.driver.cores=1 --conf spark.driver.memory=1g --conf spark.executor.instances=1 "
+        "--conf spark.dynamicAllocation.initialExecutors=1"
     )
     logs = {"monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": f"s3://{BUCKET}/logs/"}}}
     arguments = (f"s3://{BUCKET}/files/", "warehouse.days.tests")
@@ -394,7 +407,7 @@ class TestCloudFormation:
                 "Type": "AWS::EMRServerless::Application",
                 "Properties": {
                     "Name": "stacked",
-                    "ReleaseLabel": "emr-spark-8.0.0",
+                    "ReleaseLabel": "emr-spark-8.1.0",
                     "Type": "SPARK",
                     "MaximumCapacity": {"Cpu": "16 vCPU", "Memory": "64 GB"},
                     "AutoStopConfiguration": {"Enabled": "true", "IdleTimeoutMinutes": {"Ref": "Minutes"}},
@@ -435,11 +448,14 @@ class TestCloudFormation:
         self.update(formation, template)
         second = self.outputs(formation)
         assert second["Id"] != first["Id"]
-        assert code_of(lambda: bare.emr.get_application(applicationId=first["Id"]))[0] == "ResourceNotFoundException"
+        assert self.state(bare, first["Id"]) == "TERMINATED"
 
         formation.delete_stack(StackName="emr")
         formation.get_waiter("stack_delete_complete").wait(StackName="emr", WaiterConfig={"Delay": 1})
-        assert code_of(lambda: bare.emr.get_application(applicationId=second["Id"]))[0] == "ResourceNotFoundException"
+        assert self.state(bare, second["Id"]) == "TERMINATED"
+
+    def state(self, bare, application: str) -> str:
+        return bare.emr.get_application(applicationId=application)["application"]["state"]
 
     def update(self, formation, template) -> None:
         formation.update_stack(StackName="emr", TemplateBody=json.dumps(template))
@@ -456,6 +472,45 @@ class TestCloudFormation:
         )
         events = formation.describe_stack_events(StackName="refused")["StackEvents"]
         assert any("releaseLabel" in event.get("ResourceStatusReason", "") for event in events)
+
+
+class TestRole:
+    def test_a_job_has_the_credentials_and_permissions_of_its_role_only(self, bare, application):
+        role = create_role(bare.client("iam"), "reader", "emr-serverless", actions="s3:GetObject")
+        job_run = bare.start(application, bare.code("writes.py", WRITES), executionRoleArn=role)
+        bare.until(application, job_run)
+        assert bare.log(job_run).splitlines() == [
+            f"arn:aws:sts::000000000000:assumed-role/reader/{job_run}",
+            "AccessDenied",
+        ]
+
+    @pytest.mark.parametrize(
+        ("service", "actions", "reason"),
+        [
+            ("lambda", "*", "emr-serverless.amazonaws.com is not authorized to perform: sts:AssumeRole"),
+            ("emr-serverless", "s3:PutObject", f"lacks the permission for GET s3://{BUCKET}/code/hello.py"),
+        ],
+    )
+    def test_a_job_whose_role_cannot_start_it_fails_with_the_reason(self, bare, application, service, actions, reason):
+        role = create_role(bare.client("iam"), f"no-{service}", service, actions=actions)
+        job_run = bare.start(application, bare.code("hello.py", HELLO), executionRoleArn=role)
+        job = bare.until(application, job_run)
+        assert job["state"] == "FAILED"
+        assert reason in job["stateDetails"]
+
+    def test_a_caller_must_be_allowed_to_pass_the_role(self, bare, application):
+        iam = bare.client("iam")
+        iam.create_user(UserName="starter")
+        allowed = {"Effect": "Allow", "Action": "emr-serverless:StartJobRun", "Resource": "*"}
+        document = json.dumps({"Statement": [allowed]})
+        iam.put_user_policy(UserName="starter", PolicyName="p", PolicyDocument=document)
+        key = iam.create_access_key(UserName="starter")["AccessKey"]
+        session = boto3.session.Session(key["AccessKeyId"], key["SecretAccessKey"], region_name="us-east-1")
+        emr = session.client("emr-serverless", endpoint_url=bare.cloud.endpoint)
+        driver = {"sparkSubmit": {"entryPoint": bare.code("hello.py", HELLO)}}
+        request = {"applicationId": application, "executionRoleArn": ROLE, "jobDriver": driver}
+        with pytest.raises(ClientError, match=r"user/starter is not authorized to perform: iam:PassRole on .*role/job"):
+            emr.start_job_run(**request)
 
 
 class TestRestart:

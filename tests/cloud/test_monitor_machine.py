@@ -11,12 +11,12 @@ import pytest
 
 from slackwater.aws.machines import Machines
 from slackwater.pipeline.retries import with_retries
+from tests.cloud.roles import create_role
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.cloud
 
 BROKEN, RERUN, OWED = "2013-01-01", "2013-01-02", "2013-01-03"
-ROLE = "arn:aws:iam::000000000000:role/stub"
 STUB = f'''
 DAYS = [{{"date": "{BROKEN}", "action": "rerun"}}, {{"date": "{RERUN}", "action": "rerun"}},
         {{"date": "{OWED}", "action": "notify"}}]
@@ -53,18 +53,19 @@ COMPARES = {
 def machine(cloud):
     """ARN of the monitoring state machine, which calls the stubs."""
     states, packed = cloud.client("stepfunctions"), io.BytesIO()
+    role = create_role(cloud.client("iam"), "stub", "lambda", "states")
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("stub.py", STUB)
     function = cloud.client("lambda").create_function(
         FunctionName="stub",
         Runtime="python3.11",
-        Role=ROLE,
+        Role=role,
         Handler="stub.handler",
         Code={"ZipFile": packed.getvalue()},
     )["FunctionArn"]
 
     def create(name, definition):
-        response = states.create_state_machine(name=name, definition=definition, roleArn=ROLE)
+        response = states.create_state_machine(name=name, definition=definition, roleArn=role)
         return response["stateMachineArn"]
 
     runs, compares = create("stub-pipeline-p", json.dumps(RUNS)), create("stub-compare", json.dumps(COMPARES))

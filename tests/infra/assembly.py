@@ -6,6 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.lint import definitions
+from infra.settings import Settings
+from slackwater.local.layout import ARCHITECTURE, PYTHON
+
+THIS_MACHINE = Settings(lambda_python=PYTHON, spark_python=PYTHON, architecture=ARCHITECTURE)
+"""The settings of artefacts that this machine can run, as a deployment to the local cloud has them."""
+
 
 @dataclass(frozen=True)
 class Assembly:
@@ -21,6 +28,14 @@ class Assembly:
             for template in self.templates.values()
             for name, resource in template["Resources"].items()
             if resource["Type"] == resource_type
+        }
+
+    def machines(self) -> dict[str, str]:
+        """The definitions of all state machines, by name."""
+        return {
+            name: definition
+            for template in self.templates.values()
+            for name, definition in definitions(template, folder=self.folder).items()
         }
 
     def one(self, resource_type: str, start: str) -> dict[str, Any]:

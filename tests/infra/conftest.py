@@ -7,8 +7,8 @@ import pytest
 from infra.app import ROOT
 from infra.artefacts import Artefacts, build_artefacts
 from infra.lint import context, placeholder_artefacts, synthesise
-from infra.settings import Settings, load_settings
-from tests.infra.assembly import Assembly
+from infra.settings import load_settings
+from tests.infra.assembly import THIS_MACHINE, Assembly
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +29,8 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
 
 @pytest.fixture(scope="session")
 def artefacts() -> Artefacts:
-    """The real artefacts, built if they do not exist."""
-    return build_artefacts(root=ROOT, settings=Settings())
+    """The real artefacts for this machine, built if they do not exist."""
+    return build_artefacts(root=ROOT, settings=THIS_MACHINE)
 
 
 @pytest.fixture

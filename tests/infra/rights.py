@@ -28,7 +28,7 @@ def short(resource: Any) -> str:
         r"(?:FnGetAtt)(Raw|Exchange|Warehouse|FileTable|RunTable|TokenTable|EventBufferQueue)\w{8}Arn\w{8}(.*)$", name
     ):
         return match[1] + match[2]
-    if "cdk-" in name and (match := re.search(r"[0-9a-f]{64}(?:\.tar)?(\..+)$", name)):
+    if "cdk-" in name and (match := re.search(r"[0-9a-f]{64}(\..+)$", name)):
         return f"asset{match[1]}"
     return re.sub(r"^.*AWS::AccountId:", "", name)
 

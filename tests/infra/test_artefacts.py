@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import site
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from uv import find_uv_bin
 
 from infra.app import ROOT
 from infra.artefacts import (
     LAYER_LIMIT,
     Artefacts,
     BuildFailed,
+    add_bytecode,
     build_artefacts,
-    pack_tar,
+    find_python,
     pack_zip,
     unpacked_size,
     write_project,
 )
 from infra.settings import Settings
+from slackwater.local.layout import PYTHON
 from slackwater.project import CodeDigests, Project, load_project
+from tests.infra.assembly import THIS_MACHINE
 
 pytestmark = pytest.mark.infra
 
@@ -85,15 +89,15 @@ def pins(lock: str) -> dict[str, str]:
 def layer(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("layer")
     with zipfile.ZipFile(artefacts.layer) as packed:
-        packed.extractall(folder)  # noqa: S202 - our own layer
+        packed.extractall(folder)
     return folder / "python"
 
 
 @pytest.fixture(scope="session")
 def environment(artefacts: Artefacts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
-    with tarfile.open(artefacts.archive) as packed:
-        packed.extractall(folder, filter="data")
+    with zipfile.ZipFile(artefacts.archive) as packed:
+        packed.extractall(folder)
     return folder
 
 
@@ -122,7 +126,7 @@ def test_the_layer_reads_and_writes_what_the_receiver_does(layer: Path, tmp_path
 
 def test_the_archive_contains_every_import_of_the_spark_jobs(environment: Path, tmp_path: Path) -> None:
     jobs = sorted((ROOT / "glue_jobs").glob("*.py"))
-    assert {job.stem for job in jobs} == {"run_stage", "compare_day", "fetch_file"}
+    assert {job.stem for job in jobs} == {"run_stage", "compare_day", "fetch_file", "check_release"}
     late = tmp_path / "late.py"
     late.write_text("import slackwater.receiver.partners.sftp_partner\n")
     origin = imported(
@@ -147,7 +151,7 @@ def test_packages_of_the_runtime_or_the_image_are_not_included(layer: Path, envi
 
 def test_a_second_build_reuses_the_first(artefacts: Artefacts) -> None:
     before = artefacts.layer.stat().st_mtime_ns
-    assert build_artefacts(root=ROOT, settings=Settings()) == artefacts
+    assert build_artefacts(root=ROOT, settings=THIS_MACHINE) == artefacts
     assert artefacts.layer.stat().st_mtime_ns == before
 
 
@@ -158,10 +162,9 @@ def test_the_same_tree_is_packed_to_the_same_bytes(tmp_path: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"# {file}\n")
     (tmp_path / "two" / "package" / "a.py").touch()
-    for pack in (lambda tree, out: pack_zip(tree, out, under="python/"), pack_tar):
-        for name in ("one", "two"):
-            pack(tmp_path / name, tmp_path / f"{name}.packed")
-        assert (tmp_path / "one.packed").read_bytes() == (tmp_path / "two.packed").read_bytes()
+    for name in ("one", "two"):
+        pack_zip(tmp_path / name, tmp_path / f"{name}.zip", under="python/")
+    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
 
 
 def test_versions_in_the_artefacts_are_those_that_are_tested() -> None:
@@ -175,6 +178,36 @@ def test_every_locked_wheel_has_its_hash() -> None:
     for lock in ("layer", "archive"):
         lines = (ROOT / "requirements" / f"{lock}.txt").read_text()
         assert len(re.findall(r"^[a-z0-9-]+==", lines, re.M)) <= lines.count("--hash=sha256:")
+
+
+@pytest.mark.parametrize("lock", ["layer", "archive"])
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_every_locked_package_has_a_wheel_for_each_python_and_processor(
+    lock: str, machine: str, tmp_path: Path
+) -> None:
+    """Resolves only: nothing is downloaded or installed."""
+    for python in ("3.12", "3.13") if lock == "layer" else ("3.11", "3.12", "3.13"):
+        command = [find_uv_bin(), "pip", "install", "--dry-run", "--quiet", "--no-config", "--target", str(tmp_path)]
+        platform = ["--python-platform", f"{machine}-manylinux_2_28", "--python-version", python]
+        wheels = [
+            "--only-binary",
+            ":all:",
+            "--no-deps",
+            "--require-hashes",
+            "--requirement",
+            f"requirements/{lock}.txt",
+        ]
+        done = subprocess.run([*command, *platform, *wheels], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"Python {python}: {done.stderr}"
+
+
+def test_bytecode_is_written_by_the_python_that_reads_it(tmp_path: Path) -> None:
+    assert find_python(PYTHON) == Path(sys.executable)
+    assert find_python("3.99") is None
+    (tmp_path / "module.py").write_text("VALUE = 1\n")
+    add_bytecode(tmp_path, Path(sys.executable))
+    [bytecode] = tmp_path.rglob("*.pyc")
+    assert bytecode.read_bytes()[:4] == importlib.util.MAGIC_NUMBER
 
 
 def test_a_packed_project_is_read_back_unchanged(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from aws_cdk import App, Stack, Validations
 from aws_cdk import aws_iam as iam
 from cdk_nag import AwsSolutionsChecks
 
-from infra.lint import definitions, machine_findings, nag_findings, template_findings
+from infra.lint import machine_findings, nag_findings, template_findings
 from tests.infra.assembly import Assembly
 
 pytestmark = pytest.mark.infra
@@ -64,7 +64,7 @@ def test_cfn_lint_reports_a_known_fault(tmp_path: Path) -> None:
 
 
 def test_every_state_machine_is_valid(assembly: Assembly) -> None:
-    machines = {name: body for template in assembly.templates.values() for name, body in definitions(template).items()}
+    machines = assembly.machines()
     assert len(machines) == 4
     for name, definition in machines.items():
         assert list(machine_findings(name, definition)) == []

@@ -1,8 +1,9 @@
-"""Deployments: reading the outputs of stacks, progress, failures, and the bootstrap version."""
+"""Deployments: reading the outputs of stacks, progress, and failures."""
 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.app import ROOT
-from slackwater.aws.deployment import STACKS, Deployment, bootstrap_version, read_deployment
+from slackwater.aws.deployment import STACKS, Deployment, read_deployment
 from slackwater.cli import cdk as cdk_module
-from slackwater.cli.cdk import Cdk, CdkOutput, check_definitions
+from slackwater.cli.cdk import Cdk, CdkOutput, check_definitions, stop_changed_application
 from slackwater.cli.progress import ProgressBoard
+from slackwater.cli.workspace import Workspace
 from slackwater.errors import CloudError, DefinitionError, InputError, NotDeployed
 from slackwater.project import Project
 from tests.fakes_receiver import a_source
@@ -27,8 +28,6 @@ _TOOLS = Path(".slackwater") / "tools" / "node_modules"
 
 _OUTPUT = """
 building layer.zip
-
-✨  Synthesis time: 12.14s
 
 slackwater-storage
 slackwater-storage: deploying... [1/3]
@@ -96,7 +95,7 @@ def cdk(root: Path, script: str) -> Iterator[tuple[Cdk, io.StringIO]]:
 
 
 def test_the_deployment_is_read_from_all_stacks() -> None:
-    deployment = read_deployment(FakeCloudFormation(deployed()))
+    deployment = read_deployment(FakeCloudFormation(deployed()), prefix="slackwater")
     assert deployment.raw_bucket == "the RawBucket"
 
 
@@ -106,20 +105,28 @@ def test_a_missing_stack_is_named() -> None:
     with pytest.raises(
         NotDeployed, match="no stack slackwater-receiver in this account and region: run slackwater deploy"
     ):
-        read_deployment(FakeCloudFormation(stacks))
+        read_deployment(FakeCloudFormation(stacks), prefix="slackwater")
+
+
+def test_a_deployment_is_looked_for_by_its_prefix_and_the_error_says_how_to_give_another() -> None:
+    cloudformation = FakeCloudFormation(deployed())
+    with pytest.raises(
+        NotDeployed, match=r"no stack other-storage .* 'other', set SLACKWATER_PREFIX, or slackwater:prefix"
+    ):
+        read_deployment(cloudformation, prefix="other")
 
 
 def test_a_stack_whose_creation_failed_counts_as_missing() -> None:
     stacks = deployed() | {"slackwater-processing": ("ROLLBACK_COMPLETE", {})}
     with pytest.raises(NotDeployed, match="slackwater-processing"):
-        read_deployment(FakeCloudFormation(stacks))
+        read_deployment(FakeCloudFormation(stacks), prefix="slackwater")
 
 
 def test_a_missing_output_is_named() -> None:
     stacks = deployed()
     del stacks["slackwater-storage"][1]["TokenTable"]
     with pytest.raises(NotDeployed, match="no output TokenTable"):
-        read_deployment(FakeCloudFormation(stacks))
+        read_deployment(FakeCloudFormation(stacks), prefix="slackwater")
 
 
 def test_a_service_error_is_not_reported_as_a_missing_stack() -> None:
@@ -128,23 +135,12 @@ def test_a_service_error_is_not_reported_as_a_missing_stack() -> None:
             raise ClientError({"Error": {"Code": "InternalFailure", "Message": "down"}}, "DescribeStacks")
 
     with pytest.raises(CloudError, match="InternalFailure: down"):
-        read_deployment(Refusing())
-
-
-@pytest.mark.parametrize(
-    ("stacks", "version"), [({}, 0), ({"CDKToolkit": ("CREATE_COMPLETE", {"BootstrapVersion": "28"})}, 28)]
-)
-def test_the_version_of_the_bootstrap_is_read(stacks: dict[str, Any], version: int) -> None:
-    assert bootstrap_version(FakeCloudFormation(stacks)) == version
-
-
-def test_the_bootstrap_version_of_the_installed_cdk_is_read() -> None:
-    assert Cdk(root=ROOT, log=io.StringIO(), progress=ProgressBoard(stream=io.StringIO())).bundled_version() >= 28
+        read_deployment(Refusing(), prefix="slackwater")
 
 
 def test_a_cdk_that_is_not_installed_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the CDK is not installed"):
-        Cdk(root=tmp_path, log=io.StringIO(), progress=ProgressBoard(stream=io.StringIO())).bundled_version()
+        Cdk(root=tmp_path, log=io.StringIO(), progress=ProgressBoard(stream=io.StringIO())).deploy(tmp_path)
 
 
 def test_progress_shows_the_number_of_changed_resources() -> None:
@@ -153,7 +149,6 @@ def test_progress_shows_the_number_of_changed_resources() -> None:
     lines = [line.partition(" 0.")[0] for line in shown.splitlines()]
     assert lines == [
         "synthesis: running, building layer.zip",
-        "synthesis: done",
         "slackwater-storage: done",
         "slackwater-receiver: running, uploading Library/Layer/Code",
         *(f"slackwater-receiver: running, {done} of 20 resources" for done in (0, 5, 6, 20)),
@@ -168,30 +163,113 @@ def test_the_first_failure_is_reported() -> None:
     assert output.current == "slackwater-processing"
 
 
-def test_deploying_passes_the_project_and_keeps_all_output(tmp_path: Path) -> None:
-    with cdk(tmp_path, 'echo "$@"; pwd; node --version; echo "✅  slackwater-storage"') as (command, _):
-        output = command.deploy(tmp_path / "mine", {"log_level": "DEBUG"})
-    kept = (tmp_path / "deploy.log").read_text()
+def test_the_synthesis_gets_the_project_and_the_deployment_its_result_and_all_output_is_kept(tmp_path: Path) -> None:
+    with cdk(tmp_path, 'echo "$@"; pwd; node --version; echo "✅  slackwater-storage"') as (command, shown):
+        assembly = command.synthesise(tmp_path / "mine", {"log_level": "DEBUG"})
+        assert "synthesis: done" in shown.getvalue()
+        output = command.deploy(assembly)
+    synthesis, _, deployment = (tmp_path / "deploy.log").read_text().partition("deploy --all --require-approval never")
     assert output.changed == ["slackwater-storage"]
-    assert kept.startswith("deploy --all --require-approval never")
-    assert f"slackwater:project={tmp_path / 'mine'}" in kept
-    assert "--context slackwater:log_level=DEBUG" in kept
-    assert f"\n{tmp_path}\nv24." in kept
+    assert synthesis.startswith("synth --quiet")
+    assert f"--output {assembly}" in synthesis
+    assert f"slackwater:project={tmp_path / 'mine'}" in synthesis
+    assert "--context slackwater:log_level=DEBUG" in synthesis
+    assert f"--app {assembly}" in deployment
+    assert f"\n{tmp_path}\nv24." in deployment
 
 
 def test_the_error_of_a_failed_deployment_names_the_resource_and_the_log(tmp_path: Path) -> None:
     script = f"cat <<'END'{_FAILURE}END\nexit 1"
     message = r"(?s)cdk deploy failed: .*no such principal\n.*deploy\.log"
     with cdk(tmp_path, script) as (command, shown), pytest.raises(CloudError, match=message):
-        command.deploy(tmp_path, {})
+        command.deploy(tmp_path)
     assert "slackwater-processing: failed" in shown.getvalue()
 
 
 def test_the_error_of_a_failed_synthesis_contains_the_end_of_its_output(tmp_path: Path) -> None:
     script = "echo 'settings: prefix: wrong' >&2; exit 1"
     with cdk(tmp_path, script) as (command, shown), pytest.raises(CloudError, match="settings: prefix: wrong"):
-        command.deploy(tmp_path, {})
+        command.synthesise(tmp_path, {})
     assert "synthesis: failed" in shown.getvalue()
+
+
+class OneStartedApplication:
+    """Both clients of an account whose one Spark application is started, with these jobs."""
+
+    def __init__(self, jobs: list[str]) -> None:
+        self.jobs, self.state = jobs, "STARTED"
+
+    def get_template(self, *, StackName: str) -> dict[str, Any]:  # noqa: N803 - boto3's name
+        resource = {"Type": "AWS::EMRServerless::Application", "Properties": {"Name": StackName}}
+        return {"TemplateBody": {"Resources": {"Spark": resource}}}
+
+    def describe_stack_resource(self, **_: str) -> dict[str, Any]:
+        return {"StackResourceDetail": {"PhysicalResourceId": "00abc"}}
+
+    def get_application(self, **_: str) -> dict[str, Any]:
+        return {"application": {"state": self.state}}
+
+    def get_paginator(self, _operation: str) -> OneStartedApplication:
+        return self
+
+    def paginate(self, **_: Any) -> list[dict[str, Any]]:
+        return [{"jobRuns": [{"id": job, "state": "RUNNING"} for job in self.jobs]}]
+
+    def stop_application(self, **_: str) -> None:
+        self.state = "STOPPED"
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs", "state"),
+    [("the-processing", ["00job"], "STARTED"), ("renamed", [], "STOPPED"), ("renamed", ["00job"], None)],
+)
+def test_the_spark_application_is_stopped_only_if_the_deployment_changes_it_and_nothing_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, jobs: list[str], state: str | None
+) -> None:
+    account = OneStartedApplication(jobs)
+    monkeypatch.setattr(cdk_module, "client", lambda _service: account)
+    resource = {"Type": "AWS::EMRServerless::Application", "Properties": {"Name": name}}
+    (tmp_path / "the-processing.template.json").write_text(json.dumps({"Resources": {"Spark": resource}}))
+    if state is None:
+        with pytest.raises(CloudError, match=r"(?s)nothing was deployed: .* jobs:\n  00job \(RUNNING\)"):
+            stop_changed_application(tmp_path, stack="the-processing")
+    else:
+        stop_changed_application(tmp_path, stack="the-processing")
+        assert account.state == state
+
+
+def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FakeCdk:
+        def __init__(self, **_: object) -> None:
+            self.changed = ()
+
+        def bootstrap(self, qualifier: str) -> None:
+            assert qualifier == "hnb659fds"
+
+        def synthesise(self, _: Path, settings: dict[str, str]) -> Path:
+            assert settings == {"log_level": "DEBUG", "prefix": "mine"}
+            return tmp_path
+
+        def deploy(self, _: Path) -> FakeCdk:
+            return self
+
+    prefixes: list[str] = []
+    (tmp_path / "cdk.json").write_text('{"context": {"slackwater:prefix": "mine"}}')
+    monkeypatch.delenv("SLACKWATER_PREFIX", raising=False)
+    monkeypatch.setenv("SLACKWATER_SET", "log_level=INFO")
+    for name, replacement in {
+        "Cdk": FakeCdk,
+        "client": lambda _: None,
+        "check_definitions": lambda _, *, prefix: prefixes.append(prefix),
+        "stop_changed_application": lambda _, *, stack: prefixes.append(stack),
+        "read_deployment": lambda _, *, prefix: prefixes.append(prefix),
+    }.items():
+        monkeypatch.setattr(cdk_module, name, replacement)
+    monkeypatch.setattr(Workspace, "load_project", lambda _: things())
+    cdk_module.deploy(Workspace(root=tmp_path, project=tmp_path), {"log_level": "DEBUG"})
+    assert prefixes == ["mine", "mine-processing", "mine", "mine"]
 
 
 def things(**fields: str) -> Project:
@@ -216,7 +294,7 @@ _PROCESSING = {"slackwater-processing": ("UPDATE_COMPLETE", {"ProjectUri": "s3:/
 def test_a_first_deployment_has_nothing_to_compare_with(
     account: tuple[dict[str, tuple[str, dict[str, str]]], DictStore],
 ) -> None:
-    check_definitions(things(x="int64"))
+    check_definitions(things(x="int64"), prefix="slackwater")
     assert account[1].objects == {}
 
 
@@ -227,8 +305,8 @@ def test_definitions_are_compared_with_the_deployed_project_and_recorded(
     stacks |= _STORAGE | _PROCESSING
     store.put("s3://assets/project.json", things(x="int64").model_dump_json(by_alias=True).encode())
     with pytest.raises(DefinitionError, match="x: the stored partitions have it as int64"):
-        check_definitions(things(x="string"))
-    check_definitions(things(x="int64", y="double"))
+        check_definitions(things(x="string"), prefix="slackwater")
+    check_definitions(things(x="int64", y="double"), prefix="slackwater")
     assert '"y":"double"' in store.get("s3://raw/definitions.json").decode()
 
 
@@ -237,11 +315,11 @@ def test_definitions_are_compared_with_the_history_when_the_deployed_project_is_
 ) -> None:
     stacks, store = account
     stacks |= _STORAGE
-    check_definitions(things(x="int64"))
+    check_definitions(things(x="int64"), prefix="slackwater")
     store.put("s3://raw/raw/source=things/date=2013-03-08/hour=17/a.parquet", b"x")
     with pytest.raises(DefinitionError, match="x: the stored partitions have it as int64"):
-        check_definitions(things(x="string"))
+        check_definitions(things(x="string"), prefix="slackwater")
     stacks |= _PROCESSING
     store.put("s3://assets/project.json", b'{"an older": "format"}')
     with pytest.raises(DefinitionError, match="x: the stored partitions have it as int64"):
-        check_definitions(things(x="string"))
+        check_definitions(things(x="string"), prefix="slackwater")

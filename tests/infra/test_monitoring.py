@@ -12,12 +12,12 @@ from aws_cdk import App, Stack
 from aws_cdk.assertions import Template
 
 from infra.app import ROOT
-from infra.constructs.alarms import RULES, Alarms, AlarmTopic
-from infra.constructs.cloudwatch_metrics import QueueNames
-from infra.lint import context, definitions, placeholder_artefacts, synthesise
+from infra.constructs.alarm_rules import RULES, AlarmGroup
+from infra.constructs.alarms import AlarmTopic, SubjectAlarms
+from infra.lint import context, placeholder_artefacts, synthesise
 from infra.settings import Settings, load_settings
 from slackwater.errors import DefinitionError
-from slackwater.metrics import NAMESPACE, Dimension, Metric
+from slackwater.metrics import NAMESPACE, Metric, Subject
 from slackwater.project import Project, load_project
 from slackwater.sources.definition import Source
 from tests.infra.assembly import Assembly
@@ -46,6 +46,10 @@ def project() -> Project:
 
 @pytest.fixture(scope="module")
 def widgets(assembly: Assembly) -> list[dict[str, Any]]:
+    return _widgets(assembly)
+
+
+def _widgets(assembly: Assembly) -> list[dict[str, Any]]:
     body = resource_name(assembly.one("AWS::CloudWatch::Dashboard", "")["DashboardBody"])
     result: list[dict[str, Any]] = json.loads(body)["widgets"]
     return result
@@ -67,22 +71,29 @@ def alarms(assembly: Assembly) -> dict[str, dict[str, Any]]:
     return {alarm["AlarmName"]: alarm for alarm in properties}
 
 
-def names(project: Project, dimension: str) -> list[str]:
-    return sorted(project.pipelines if dimension == Dimension.PIPELINE else project.sources)
+def names(project: Project, metric: Metric) -> list[str]:
+    return sorted(project.pipelines if metric.subject is Subject.PIPELINE else project.sources)
 
 
 @pytest.mark.parametrize("metric", list(Metric))
-def test_the_dashboard_shows_every_metric_of_every_pipeline_or_source(
+def test_the_dashboard_shows_every_metric_of_every_pipeline_or_source_or_in_total(
     shown: list[tuple[str, str, dict[str, str]]], project: Project, metric: Metric
 ) -> None:
     of = [dimensions for namespace, name, dimensions in shown if (namespace, name) == (NAMESPACE, metric)]
-    assert of == [{metric.dimension.value: name} for name in names(project, metric.dimension)]
+    by_subject = [{metric.subject.value: name} for name in names(project, metric)]
+    assert of == (by_subject if metric.has_dimension else [{}])
+
+
+def test_only_metrics_that_an_alarm_reads_are_billed_for_each_source() -> None:
+    read = {rule.metric for rule in RULES}
+    assert {metric for metric in Metric if metric.subject is Subject.SOURCE and metric.has_dimension} <= read
+    assert {metric for metric in read if not metric.has_dimension} == set()
 
 
 def test_every_metric_on_the_dashboard_exists(shown: list[tuple[str, str, dict[str, str]]]) -> None:
     for namespace, name, dimensions in shown:
         if namespace == NAMESPACE:
-            assert list(dimensions) == [Metric(name).dimension]
+            assert list(dimensions) == ([Metric(name).subject] if Metric(name).has_dimension else [])
         else:
             known, by = _AWS_METRICS[namespace]
             assert name in known
@@ -97,19 +108,24 @@ def test_the_dashboard_shows_every_function_and_every_state_machine(
     machines = {of["StateMachineArn"].split(":")[-1] for namespace, _, of in shown if namespace == "AWS/States"}
     created = assembly.resources("AWS::Lambda::Function").values()
     assert functions == {function["Properties"]["FunctionName"] for function in created}
-    assert machines == {name for template in assembly.templates.values() for name in definitions(template)}
+    assert machines == set(assembly.machines())
 
 
-def test_the_dashboard_shows_every_alarm(widgets: list[dict[str, Any]], assembly: Assembly) -> None:
-    [shown] = [widget["properties"]["alarms"] for widget in widgets if widget["type"] == "alarm"]
-    assert set(shown) == set(assembly.resources("AWS::CloudWatch::Alarm"))
+@pytest.mark.parametrize("of", ["assembly", "scheduled"])
+def test_the_dashboard_shows_every_alarm(of: str, request: pytest.FixtureRequest) -> None:
+    synthesised: Assembly = request.getfixturevalue(of)
+    shown = [alarm for widget in _widgets(synthesised) for alarm in widget["properties"].get("alarms", [])]
+    assert sorted(arn.rpartition(":")[2] for arn in shown) == sorted(alarms(synthesised))
+    assert {arn.rpartition("alarm:")[0] for arn in shown} == {
+        "arn:AWS::Partition:cloudwatch:AWS::Region:AWS::AccountId:"
+    }
 
 
 def test_there_is_an_alarm_of_each_rule_for_each_pipeline_or_source(assembly: Assembly, project: Project) -> None:
     expected = {
         f"slackwater-{rule.name}-{of}"
         for rule in RULES
-        for of in names(project, rule.metric.dimension)
+        for of in names(project, rule.metric)
         if rule.name not in FILE_ALARMS or project.source(of).pull
     }
     assert set(alarms(assembly)) == {*expected, "slackwater-monitor-failed", *QUEUE_ALARMS}
@@ -118,15 +134,10 @@ def test_there_is_an_alarm_of_each_rule_for_each_pipeline_or_source(assembly: As
 def alarms_of(project: Project, **sources: Source) -> dict[str, dict[str, Any]]:
     """Return the alarms of the project with these sources in addition or instead, by name."""
     settings, stack = Settings(airflow=False), Stack(App(), "stack")
-    Alarms(
-        stack,
-        "Alarms",
-        settings=settings,
-        project=project.model_copy(update={"sources": {**project.sources, **sources}}),
-        topic=AlarmTopic(stack, "Alarming", settings=settings).topic,
-        monitor="monitor-days",
-        queues=QueueNames(dead_letters="a", events="b", event_dead_letters="c"),
-    )
+    topic = AlarmTopic(stack, "Alarming", settings=settings).topic
+    project = project.model_copy(update={"sources": {**project.sources, **sources}})
+    for group in AlarmGroup:
+        SubjectAlarms(stack, group.value, settings=settings, project=project, topic=topic, group=group)
     created = Template.from_stack(stack).find_resources("AWS::CloudWatch::Alarm").values()
     return {alarm["Properties"]["AlarmName"]: alarm["Properties"] for alarm in created}
 
@@ -192,7 +203,8 @@ def test_every_alarm_names_the_remedy_and_notifies_the_topic(scheduled: Assembly
         assert "Look: " in alarm["AlarmDescription"]
         assert "{" not in alarm["AlarmDescription"]
         assert len(alarm["AlarmDescription"]) <= 1024
-        assert [resource_name(action)[:13] for action in alarm["AlarmActions"]] == ["AlarmingTopic"]
+        [action] = alarm["AlarmActions"]
+        assert "AlarmingTopic" in resource_name(action)
 
 
 def test_gauges_keep_their_state_until_the_next_value_and_counters_clear_by_themselves(assembly: Assembly) -> None:
@@ -213,18 +225,29 @@ def test_events_that_wait_too_long_or_could_not_be_stored_fire_an_alarm(assembly
         alarm = alarms(assembly)[name]
         assert (alarm["Namespace"], alarm["Statistic"]) == ("AWS/SQS", "Maximum")
         [queue] = alarm["Dimensions"]
-        alarms_of_queues[name.removeprefix("slackwater-")] = (queue["Value"], alarm["MetricName"], alarm["Threshold"])
+        of = _queue(queue["Value"])
+        alarms_of_queues[name.removeprefix("slackwater-")] = (of, alarm["MetricName"], alarm["Threshold"])
     assert alarms_of_queues == {
         "dead-letters": ("slackwater-dead-letters", "ApproximateNumberOfMessagesVisible", 1),
-        "events-waiting": ("slackwater-events", "ApproximateAgeOfOldestMessage", 600),
-        "event-dead-letters": ("slackwater-event-dead-letters", "ApproximateNumberOfMessagesVisible", 1),
+        "events-waiting": ("EventBufferQueue", "ApproximateAgeOfOldestMessage", 600),
+        "event-dead-letters": ("EventBufferDeadLetters", "ApproximateNumberOfMessagesVisible", 1),
     }
 
 
+def _queue(name: Any) -> str:
+    """The fixed name of a queue, or the start of the logical id of a queue whose name is generated."""
+    [queue] = re.findall(r"slackwater-dead-letters|EventBufferQueue|EventBufferDeadLetters", resource_name(name))
+    return str(queue)
+
+
 def test_every_queue_is_monitored(assembly: Assembly, shown: list[tuple[str, str, dict[str, str]]]) -> None:
-    created = {queue["Properties"]["QueueName"] for queue in assembly.resources("AWS::SQS::Queue").values()}
-    assert created == {alarms(assembly)[name]["Dimensions"][0]["Value"] for name in QUEUE_ALARMS}
-    assert created == {of["QueueName"] for namespace, _, of in shown if namespace == "AWS/SQS"}
+    created = {
+        _queue(queue["Properties"].get("QueueName", logical_id))
+        for logical_id, queue in assembly.resources("AWS::SQS::Queue").items()
+    }
+    assert len(created) == 3
+    assert created == {_queue(alarms(assembly)[name]["Dimensions"][0]["Value"]) for name in QUEUE_ALARMS}
+    assert created == {_queue(of["QueueName"]) for namespace, _, of in shown if namespace == "AWS/SQS"}
 
 
 def test_a_partner_is_silent_after_the_hours_set_in_its_source(assembly: Assembly, project: Project) -> None:

@@ -95,7 +95,7 @@ def test_record_run_has_exactly_these_permissions(assembly: Assembly) -> None:
 def test_spark_jobs_has_exactly_these_permissions(assembly: Assembly) -> None:
     tables = {"catalog", "database/slackwater_warehouse", "table/slackwater_warehouse/*"}
     replaced = {"Exchange/runs/*", "Exchange/comparisons/*", "Warehouse/slackwater_warehouse/*"}
-    assets = {"asset.json", "asset.gz", "asset.py"}
+    assets = {"asset.json", "asset.zip", "asset.py"}
     assert granted(assembly, "SparkJobRole") == {
         "s3:GetObject": {*assets, "Raw/raw/*", "Exchange/manifests/*", *replaced},
         "s3:PutObject": {"Exchange/logs/*", *replaced},
@@ -109,7 +109,7 @@ def test_spark_jobs_has_exactly_these_permissions(assembly: Assembly) -> None:
 def test_jobs_that_fetch_large_files_have_the_permissions_of_fetch_file(assembly: Assembly) -> None:
     written = {"Raw/raw/*", "Raw/sideline/*", "Raw/landing/*", "Exchange/pulls/*", "Exchange/logs/*"}
     assert granted(assembly, "SparkPullRole") == {
-        "s3:GetObject": {"asset.json", "asset.gz", "asset.py", "Exchange/pulls/*"},
+        "s3:GetObject": {"asset.json", "asset.zip", "asset.py", "Exchange/pulls/*"},
         "s3:PutObject": written,
         "s3:DeleteObject": {"Raw/raw/*", "Raw/sideline/*"},
         **{f"dynamodb:{verb}": {"FileTable"} for verb in ("BatchGetItem", "PutItem")},
@@ -120,7 +120,7 @@ def test_jobs_that_fetch_large_files_have_the_permissions_of_fetch_file(assembly
 @pytest.mark.parametrize(
     ("machine", "functions", "role"),
     [
-        ("Pipelinedailydelays", {"freezeinputs", "recordrun"}, "SparkJobRole"),
+        ("PipelinesRole", {"freezeinputs", "recordrun"}, "SparkJobRole"),
         ("Pull", {"listfiles", "fetchfile"}, "SparkPullRole"),
     ],
 )
@@ -139,7 +139,7 @@ def test_a_machine_starts_watches_and_cancels_jobs_and_calls_its_two_functions(
         "emr-serverless:StartJobRun": {application},
         "emr-serverless:GetJobRun": jobs,
         "emr-serverless:CancelJobRun": jobs,
-        "emr-serverless:TagResource": jobs,
+        "emr-serverless:TagResource": {application, *jobs},
         "events:PutRule": rule,
         "events:PutTargets": rule,
         "events:DescribeRule": rule,
@@ -147,7 +147,7 @@ def test_a_machine_starts_watches_and_cancels_jobs_and_calls_its_two_functions(
 
 
 def test_a_job_role_is_passed_to_emr_serverless_only(assembly: Assembly) -> None:
-    statements = assembly.one("AWS::IAM::Policy", "Pipelinedailydelays")["PolicyDocument"]["Statement"]
+    statements = assembly.one("AWS::IAM::Policy", "PipelinesRole")["PolicyDocument"]["Statement"]
     [passing] = [statement for statement in statements if statement["Action"] == "iam:PassRole"]
     assert passing["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
 

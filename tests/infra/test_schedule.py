@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aws_cdk import App
+from ministack.core import iam_evaluator
 
 from infra.app import ROOT, add_stacks
 from infra.lint import context, nag_findings, placeholder_artefacts, template_findings
@@ -62,8 +63,9 @@ def test_by_default_there_is_no_airflow(assembly: Assembly) -> None:
 
 def test_the_setting_adds_a_stack_and_changes_only_alarms(assembly: Assembly, scheduled: Assembly) -> None:
     changed = {name for name, template in scheduled.templates.items() if template != assembly.templates.get(name)}
-    assert changed == {_STACK, "slackwater-monitoring"}
-    before, after = (set(app.templates["slackwater-monitoring"]["Resources"]) for app in (assembly, scheduled))
+    # The dashboard shows the additional alarms.
+    assert changed == {_STACK, "slackwater-monitoring", "slackwater-run-alarms"}
+    before, after = (set(app.templates["slackwater-run-alarms"]["Resources"]) for app in (assembly, scheduled))
     alarms = scheduled.resources("AWS::CloudWatch::Alarm")
     assert before < after
     assert after - before == {name for name in alarms if "monitormissing" in name}
@@ -135,6 +137,70 @@ def test_only_this_environment_may_assume_the_role(schedule: Assembly) -> None:
     assert statement["Principal"] == {"Service": ["airflow-env.amazonaws.com", "airflow.amazonaws.com"]}
     assert source == f"arn:Partition:airflow:Region:AccountId:environment/{_STACK}"
     assert resource_name(statement["Condition"]["StringEquals"]["aws:SourceAccount"]) == "AccountId"
+
+
+_ARN = "arn:Partition:{}:Region:AccountId:{}".format
+_FORBIDDEN = [
+    ("states:StartExecution", _ARN("states", "stateMachine:slackwater-compare-day")),
+    ("states:StopExecution", _ARN("states", "execution:slackwater-monitor-days:e")),
+    ("states:DescribeExecution", _ARN("states", "execution:slackwater-compare-day:e")),
+    ("s3:GetObject", "Raw/raw/a"),
+    ("s3:PutBucketPolicy", "Dags"),
+    ("dynamodb:GetItem", _ARN("dynamodb", "table/tokens")),
+    ("secretsmanager:GetSecretValue", _ARN("secretsmanager", "secret:partners/ship-AbCdEf")),
+    ("lambda:InvokeFunction", _ARN("lambda", "function:slackwater-check-days")),
+    ("emr-serverless:StartJobRun", _ARN("emr-serverless", "/applications/one")),
+    ("sqs:ReceiveMessage", _ARN("sqs", "slackwater-events")),
+    ("sns:Publish", _ARN("sns", "slackwater-changes")),
+    ("kms:Decrypt", _ARN("kms", "key/one")),
+    ("iam:PassRole", "arn:Partition:iam::AccountId:role/slackwater"),
+    ("sts:AssumeRole", "arn:Partition:iam::AccountId:role/slackwater"),
+    ("logs:GetLogEvents", _ARN("logs", "log-group:/aws/lambda/slackwater-check-days:log-stream:s")),
+]
+
+
+@pytest.mark.parametrize(
+    ("role", "allowed", "forbidden"),
+    [
+        (
+            "AirflowRole",
+            [
+                ("states:StartExecution", _ARN("states", "stateMachine:slackwater-monitor-days")),
+                ("states:DescribeExecution", _ARN("states", "execution:slackwater-monitor-days:e")),
+                ("s3:GetObject", "Dags/dags/schedule.py"),
+            ],
+            [*_FORBIDDEN, ("s3:PutObject", "Dags/dags/schedule.py")],
+        ),
+        (
+            "FilesRole",
+            [("s3:PutObject", "Dags/dags/schedule.py")],
+            [
+                *_FORBIDDEN,
+                ("s3:PutObject", "Dags/elsewhere"),
+                ("states:StartExecution", _ARN("states", "stateMachine:slackwater-monitor-days")),
+            ],
+        ),
+    ],
+)
+def test_calls_are_allowed_and_denied_by_iams_rules(
+    schedule: Assembly, role: str, allowed: list[tuple[str, str]], forbidden: list[tuple[str, str]]
+) -> None:
+    """The local cloud cannot run MWAA. Its evaluator of policies answers instead of a call."""
+    document = schedule.one("AWS::IAM::Policy", role)["PolicyDocument"]
+    statements = []
+    for statement in document["Statement"]:
+        names = {key: statement[key] for key in ("Resource", "NotResource") if key in statement}
+        for key, value in names.items():
+            names[key] = [resource_name(item) for item in (value if isinstance(value, list) else [value])]
+        statements.append({**statement, **names})
+    policy = iam_evaluator.parse_policy_document({"Statement": statements})
+
+    def may(action: str, resource: str) -> bool:
+        request = iam_evaluator.EvalContext("role", "AssumedRole", "AccountId", action, resource, "Region")
+        return bool(iam_evaluator.evaluate(request, [policy]).decision == "Allow")
+
+    assert [call for call in allowed if not may(*call)] == []
+    assert [call for call in forbidden if may(*call)] == []
 
 
 def test_the_bucket_gets_the_dag_file_and_the_projects_schedule_and_nothing_else(scheduled: Assembly) -> None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
 import shutil
+import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from aws_cdk import Token
+from pydantic import ValidationError
 
 from infra.app import ROOT
-from infra.lint import context, definitions, placeholder_artefacts, synthesise
-from infra.settings import Settings, load_settings
+from infra.lint import context, placeholder_artefacts, synthesise
+from infra.settings import LARGE_FILE_DISK_GB, Settings, load_settings
 from infra.state_machines import fill_placeholders, read_machine
 from slackwater.errors import DefinitionError
+from slackwater.local.emr.billing import read_workers
+from slackwater.local.emr.pythons import IMAGE_PYTHONS
+from tests.infra.assembly import Assembly
 
 pytestmark = pytest.mark.infra
 
@@ -36,6 +44,17 @@ def test_the_settings_of_the_repository_are_valid() -> None:
     assert load_settings(context()) == Settings()
 
 
+def test_python_and_architecture_do_not_depend_on_the_machine_that_deploys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(sys, "version_info", (3, 12, 0))
+    settings = load_settings(context())
+    assert (settings.lambda_python, settings.spark_python, settings.architecture) == ("3.13", "3.11", "x86_64")
+
+
+def test_a_job_may_have_each_python_that_emr_has() -> None:
+    assert get_args(Settings.model_fields["spark_python"].annotation) == IMAGE_PYTHONS
+
+
 def test_a_setting_may_be_a_string_from_the_command_line() -> None:
     assert load_settings({"slackwater:concurrent_runs": "3", "aws:other": 1}).concurrent_runs == 3
 
@@ -45,11 +64,15 @@ def test_a_setting_may_be_a_string_from_the_command_line() -> None:
     [
         ("no_such", 1),
         ("prefix", "Upper Case"),
-        ("python_version", "3.10"),
+        ("lambda_python", "3.10"),
+        ("spark_python", "3.14"),
         ("architecture", "sparc"),
         ("removal_policy", "maybe"),
         ("log_retention_days", 29),
         ("emr_release", "latest"),
+        ("emr_release", "emr-7.13.0"),
+        ("spark_jars", "/usr/lib/first.jar, iceberg.jar"),
+        ("spark_jars", "s3://code/first.jar"),
         ("maximum_vcpu", 0),
         ("queue_minutes", 1),
     ],
@@ -57,6 +80,79 @@ def test_a_setting_may_be_a_string_from_the_command_line() -> None:
 def test_a_wrong_setting_is_named(key: str, value: object) -> None:
     with pytest.raises(DefinitionError, match=key):
         load_settings({f"slackwater:{key}": value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("driver_cores", "2"), ("executor_cores", "4"), ("log_retention_days", "7")]
+)
+def test_a_setting_with_a_list_of_numbers_may_be_a_string_from_the_command_line(key: str, value: str) -> None:
+    settings = load_settings({f"slackwater:{key}": value, "slackwater:executor_memory_gb": "8"})
+    assert getattr(settings, key) == int(value)
+
+
+class TestCapacity:
+    def test_by_default_all_jobs_with_all_their_executors_fit_into_the_quota_of_a_new_account(self) -> None:
+        settings = Settings()
+        driver, executor, executors = settings.driver, settings.executor, settings.maximum_executors
+        assert settings.maximum_vcpu == 16
+        assert settings.concurrent_runs * (driver.vcpu + executors * executor.vcpu) <= 16
+        assert settings.concurrent_runs * (driver.memory_gb + executors * executor.memory_gb) <= (
+            settings.maximum_memory_gb
+        )
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            (
+                {"concurrent_runs": 15},
+                "15 jobs with a driver and an executor each need maximum_vcpu = 45, maximum_memory_gb = 165, "
+                "maximum_disk_gb = 3300: raise these settings, or lower concurrent_runs to 3",
+            ),
+            (
+                {"maximum_vcpu": 8},
+                "need maximum_vcpu = 9: raise these settings, or lower concurrent_runs to 2",
+            ),
+            ({"maximum_memory_gb": 32}, "need maximum_memory_gb = 33: raise"),
+            ({"maximum_disk_gb": 219}, "need maximum_disk_gb = 660: raise these settings, or choose smaller workers"),
+            (
+                {"pre_warmed_executors": 8},
+                "pre_warmed_executors: a driver and 8 executors need maximum_vcpu = 17: raise these settings, or lower",
+            ),
+        ],
+    )
+    def test_jobs_that_do_not_fit_are_refused_with_the_settings_to_change(
+        self, settings: dict[str, int], message: str
+    ) -> None:
+        with pytest.raises(DefinitionError, match=re.escape(message)):
+            load_settings({f"slackwater:{key}": value for key, value in settings.items()})
+
+    def test_the_capacity_of_exactly_the_concurrent_jobs_is_enough(self) -> None:
+        Settings(concurrent_runs=15, maximum_vcpu=45, maximum_memory_gb=165, maximum_disk_gb=3300)
+
+    @pytest.mark.parametrize(
+        ("cores", "smallest", "largest"), [(1, 1, 7), (2, 3, 14), (4, 7, 27), (8, 11, 54), (16, 22, 109)]
+    )
+    def test_only_memory_that_emr_offers_with_these_cores_is_accepted(
+        self, cores: int, smallest: int, largest: int
+    ) -> None:
+        def settings(memory_gb: int) -> Settings:
+            capacity = {"concurrent_runs": 1, "maximum_vcpu": 32, "maximum_memory_gb": 200}
+            return Settings(executor_cores=cores, executor_memory_gb=memory_gb, **capacity)
+
+        for memory_gb in (smallest, largest):
+            conf = {"spark.executor.cores": str(cores), "spark.executor.memory": f"{memory_gb}g"}
+            executor = read_workers(conf).executor
+            assert settings(memory_gb).executor == executor
+        refused = (
+            rf"executor_memory_gb: a worker of {cores} vCPU has \d+ to \d+ GB.*choose {smallest} to {largest}, not"
+        )
+        for memory_gb in {smallest - 1, largest + 1} - {0}:
+            with pytest.raises(ValidationError, match=refused):
+                settings(memory_gb)
+
+    def test_the_disk_of_a_job_that_fetches_a_large_file_is_the_one_that_is_counted(self) -> None:
+        machine = (ROOT / "step_functions" / "pull_source.asl.json").read_text()
+        assert f"spark.emr-serverless.driver.disk={LARGE_FILE_DISK_GB}g" in machine
 
 
 def test_every_wrong_setting_is_named_in_one_error() -> None:
@@ -74,6 +170,8 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
         project=project,
         removal_policy="destroy",
         pre_warmed_executors=2,
+        lambda_python="3.12",
+        spark_python="3.13",
         architecture="arm64",
         parallel_days=2,
         oidc_issuer="https://id.example/ports",
@@ -92,8 +190,9 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
         ("day", "date"),
     ]
     assert templates["sea-two-storage"]["Outputs"]["RawDatabase"]["Value"] == "sea_two_raw"
-    assert set(definitions(processing)) == {"sea-two-pull-source", "sea-two-pipeline-heights"}
-    monitor = json.loads(definitions(templates["sea-two-late"])["sea-two-monitor-days"])
+    machines = Assembly(tmp_path / "cdk.out", templates).machines()
+    assert {"sea-two-pull-source", "sea-two-pipeline-heights"} < set(machines)
+    monitor = json.loads(machines["sea-two-monitor-days"])
     assert monitor["States"]["Handle the late days"]["MaxConcurrency"] == 2
     assert {resource["DeletionPolicy"] for resource in storage.values() if "DeletionPolicy" in resource} == {"Delete"}
     [application] = [
@@ -111,6 +210,16 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
         if resource.get("Properties", {}).get("FunctionName") == "sea-two-receive-events"
     ]
     assert (environment["OIDC_ISSUER"], environment["OIDC_AUDIENCE"]) == ("https://id.example/ports", "sea")
+    runtimes = {
+        resource["Properties"]["Runtime"]
+        for template in templates.values()
+        for resource in template["Resources"].values()
+        if resource["Type"] == "AWS::Lambda::Function" and "Layers" in resource["Properties"]
+    }
+    assert runtimes == {"python3.12"}
+    for name in ("emr-serverless.driverEnv.PYSPARK_PYTHON", "emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON"):
+        assert f"--conf spark.{name}=python3.13 " in json.dumps(processing)
+    assert "--conf spark.executorEnv.PYSPARK_PYTHON=python3.13 " in json.dumps(processing)
     assert environment["OUTBOUND_ALLOW"] == "10.20.0.0/16,files.example:8443"
 
 

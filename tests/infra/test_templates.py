@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
+from aws_cdk import Stack
+from pydantic import ValidationError
 
 from infra.app import ROOT
-from infra.lint import definitions
+from infra.constructs.spark_application import SparkApplication
+from infra.lint import definition
+from infra.settings import Settings, load_settings
+from infra.stacks.processing import check_large_files
 from lambdas.receive_events.handler import RESPONSE_SECONDS
 from slackwater.aws.clients import SHORT_CONFIG
-from slackwater.aws.deployment import Deployment
-from tests.fakes_receiver import FILE_TABLE
+from slackwater.aws.deployment import OPTIONAL_STACKS, STACKS, Deployment
+from slackwater.errors import DefinitionError
+from slackwater.local.emr.billing import read_workers
+from slackwater.project import Project
+from tests.fakes_receiver import FILE_TABLE, a_source
 from tests.fakes_runs import RUN_TABLE
 from tests.infra.assembly import Assembly
 from tests.infra.rights import resource_name
@@ -70,7 +79,7 @@ def test_functions_have_the_memory_that_their_work_needs(assembly: Assembly) -> 
 
 
 def test_stacks_do_not_share_a_layer_by_export(assembly: Assembly) -> None:
-    exports = [output for template in assembly.templates.values() for output in template["Outputs"]]
+    exports = [output for template in assembly.templates.values() for output in template.get("Outputs", {})]
     layers = [name for template in assembly.templates.values() for name in template["Resources"] if "Layer" in name]
     assert len(layers) == 3
     assert not [name for name in exports if "Layer" in name]
@@ -83,7 +92,6 @@ def test_buckets_are_private_encrypted_and_reached_by_tls_only(assembly: Assembl
         properties = bucket["Properties"]
         assert set(properties["PublicAccessBlockConfiguration"].values()) == {True}
         assert properties["BucketEncryption"]
-        assert bucket["DeletionPolicy"] == "Retain"
     policies = assembly.resources("AWS::S3::BucketPolicy").values()
     assert len(policies) == 3
     for policy in policies:
@@ -92,13 +100,12 @@ def test_buckets_are_private_encrypted_and_reached_by_tls_only(assembly: Assembl
         assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
-def test_the_event_queue_is_encrypted_reached_by_tls_only_and_outlives_the_stack(assembly: Assembly) -> None:
+def test_the_event_queue_is_encrypted_and_reached_by_tls_only(assembly: Assembly) -> None:
     queues = {name: queue for name, queue in assembly.resources("AWS::SQS::Queue").items() if "EventBuffer" in name}
     assert len(queues) == 2
     for queue in queues.values():
         assert queue["Properties"]["SqsManagedSseEnabled"]
         assert queue["Properties"]["MessageRetentionPeriod"] == 14 * 86400
-        assert queue["DeletionPolicy"] == "Retain"
     policies = assembly.templates["slackwater-storage"]["Resources"].values()
     statements = [
         statement
@@ -110,6 +117,71 @@ def test_the_event_queue_is_encrypted_reached_by_tls_only_and_outlives_the_stack
     for statement in statements:
         assert statement["Effect"] == "Deny"
         assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+
+
+@pytest.mark.parametrize("of", ["assembly", "scheduled"])
+def test_no_resource_that_outlives_its_stack_has_a_fixed_name(of: str, request: pytest.FixtureRequest) -> None:
+    """Otherwise the next deployment after `cdk destroy`, or after a failed one, finds the name taken."""
+    synthesised: Assembly = request.getfixturevalue(of)
+    kept = {
+        name: resource
+        for template in synthesised.templates.values()
+        for name, resource in template["Resources"].items()
+        if resource.get("DeletionPolicy", "Delete") != "Delete"
+    }
+    assert {resource["Type"] for resource in kept.values()} == {
+        "AWS::DynamoDB::Table",
+        "AWS::S3::Bucket",
+        "AWS::SQS::Queue",
+    }
+    for name, resource in kept.items():
+        named = [key for key in resource["Properties"] if key in {"Name", "TableName", "BucketName", "QueueName"}]
+        assert named == [], name
+        # A failed first deployment deletes what it has created. The bucket of the DAGs has files by then.
+        policy = "Retain" if name.startswith("Dags") else "RetainExceptOnCreate"
+        assert (name, resource["DeletionPolicy"]) == (name, policy)
+
+
+_FTP = {
+    "url": "sftp://files.example/x",
+    "host_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHk2sL++5mySabi+ODUdHJUi/kpIlwq+KFPdtRylkMtc",
+    "credentials": "ssm:/acme/sftp",
+}
+
+
+def _files_of(**pull: Any) -> Project:
+    return Project(sources={"things": a_source(pull={"files": "{date}", **pull})}, pipelines={})
+
+
+@pytest.mark.parametrize("pull", [{"url": "https://files.example/x"}, _FTP, {**_FTP, "max_file_mb": 1025}])
+def test_a_source_whose_large_files_no_job_can_reach_is_refused_with_the_remedy(pull: dict[str, Any]) -> None:
+    """A job of the local cloud reaches every partner; on AWS it would wait for the connection and fail."""
+    with pytest.raises(DefinitionError) as refused:
+        check_large_files(_files_of(**pull), Settings())
+    assert str(refused.value).startswith("sources/things.yaml: pull.url: without the setting job_subnets")
+    assert "set job_subnets to private subnets with a NAT gateway" in str(refused.value)
+    assert "set pull.max_file_mb to at most 1024" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("pull", "subnets"),
+    [
+        ({"url": "https://files.example/x", "max_file_mb": 1024}, ()),
+        ({"url": "https://files.example/x"}, ("subnet-1",)),
+        ({"url": "s3://exports/acme"}, ()),
+        ({"url": "s3://exports/acme", "role": "arn:aws:iam::210987654321:role/exports"}, ()),
+    ],
+)
+def test_a_source_is_deployed_if_functions_or_jobs_can_fetch_all_its_files(
+    pull: dict[str, Any], subnets: tuple[str, ...]
+) -> None:
+    check_large_files(_files_of(**pull), Settings(job_subnets=subnets, job_security_groups=["sg-1"] if subnets else []))
+
+
+@pytest.mark.parametrize("network", [{"job_subnets": "subnet-1"}, {"job_security_groups": "sg-1"}])
+def test_subnets_and_security_groups_are_set_together(network: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="job_subnets and job_security_groups: set both, or neither"):
+        Settings.model_validate(network)
 
 
 def test_messages_are_stored_in_batches_and_retried_before_they_become_dead_letters(assembly: Assembly) -> None:
@@ -214,31 +286,51 @@ def test_every_log_group_has_a_retention(assembly: Assembly) -> None:
 
 def test_the_spark_application_has_a_limit_and_stops_by_itself(assembly: Assembly) -> None:
     application = assembly.one("AWS::EMRServerless::Application", "Spark")
-    assert application["ReleaseLabel"] == "emr-spark-8.0.0"
-    assert application["MaximumCapacity"] == {"Cpu": "32 vCPU", "Memory": "128 GB", "Disk": "1000 GB"}
+    assert application["ReleaseLabel"] == "emr-spark-8.1.0"
+    assert application["Type"] == "SPARK"  # as AWS documents it; a change would replace the application
+    assert application["MaximumCapacity"] == {"Cpu": "16 vCPU", "Memory": "64 GB", "Disk": "720 GB"}
     assert application["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 15}
-    assert application["SchedulerConfiguration"] == {"MaxConcurrentRuns": 15, "QueueTimeoutMinutes": 60}
+    assert application["SchedulerConfiguration"] == {"MaxConcurrentRuns": 3, "QueueTimeoutMinutes": 360}
     assert "InitialCapacity" not in application
+
+
+def test_no_job_names_a_jar_because_the_release_has_iceberg_on_its_class_path(assembly: Assembly) -> None:
+    assert "RuntimeConfiguration" not in assembly.one("AWS::EMRServerless::Application", "Spark")
+    assert "spark.jars" not in json.dumps(assembly.templates)
+
+
+def test_jars_of_the_image_reach_every_job_if_they_are_set() -> None:
+    settings = load_settings({"slackwater:spark_jars": "/usr/lib/first.jar, /usr/lib/second.jar"})
+    spark = SparkApplication(Stack(), "Spark", settings=settings)
+    parameters = spark.submit_parameters(archive="s3://code/a.zip", warehouse="s3://warehouse/")
+    assert "--conf spark.jars=/usr/lib/first.jar,/usr/lib/second.jar" in parameters
 
 
 def test_every_job_is_submitted_with_the_archive_and_the_catalog(assembly: Assembly) -> None:
     machine = assembly.one("AWS::StepFunctions::StateMachine", "Pipelinedailydelays")
     parameters = resource_name(machine["DefinitionSubstitutions"]["SparkSubmitParameters"])
     for setting in (
-        "spark.archives=",
-        "#environment",
         "spark.emr-serverless.driverEnv.PYTHONPATH=./environment",
         "spark.executorEnv.PYTHONPATH=./environment",
+        "spark.emr-serverless.driverEnv.PYSPARK_PYTHON=python3.11",
+        "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON=python3.11",
+        "spark.executorEnv.PYSPARK_PYTHON=python3.11",
         "spark.sql.catalog.warehouse=org.apache.iceberg.spark.SparkCatalog",
         "spark.driver.memory=3g",
+        # Spark starts the larger of the two numbers, and EMR's default is three for both.
+        "spark.executor.instances=1",
+        "spark.dynamicAllocation.initialExecutors=1",
     ):
         assert setting in parameters
-    assert machine["DefinitionString"].count("${SparkSubmitParameters}") == 2
+    # Spark unpacks an archive by its name.
+    assert re.search(r"spark\.archives=\S+ \S+/[0-9a-f]{64}\.zip'\}#environment ", parameters)
+    assert definition(machine, folder=assembly.folder).count("${SparkSubmitParameters}") == 2
+    workers = read_workers(dict(re.findall(r"--conf (\S+?)=(\S+)", parameters)))
+    assert workers == (Settings().driver, Settings().executor, 1)
 
 
 def test_state_machines_are_logged_and_named_after_pipelines(assembly: Assembly) -> None:
-    machines = [definitions(template) for template in assembly.templates.values()]
-    assert {name for names in machines for name in names} == {
+    assert set(assembly.machines()) == {
         "slackwater-pull-source",
         "slackwater-pipeline-daily_delays",
         "slackwater-compare-day",
@@ -249,5 +341,23 @@ def test_state_machines_are_logged_and_named_after_pipelines(assembly: Assembly)
 
 
 def test_the_outputs_are_those_that_the_library_reads(assembly: Assembly) -> None:
-    outputs = {name for template in assembly.templates.values() for name in template["Outputs"]}
+    outputs = {name for template in assembly.templates.values() for name in template.get("Outputs", {})}
     assert {field.alias for field in Deployment.model_fields.values()} <= outputs
+
+
+def test_functions_fit_into_a_new_account(assembly: Assembly) -> None:
+    # "Lambda quotas": new accounts have reduced concurrency and memory, 10 functions and 3,008 MB. AWS refuses to
+    # reserve any of the 10.
+    for function in assembly.resources("AWS::Lambda::Function").values():
+        assert "ReservedConcurrentExecutions" not in function["Properties"]
+        assert function["Properties"]["MemorySize"] <= 3008
+
+
+def test_the_parameters_of_jobs_fit_into_an_output(assembly: Assembly) -> None:
+    # "CloudFormation quotas": an output's value has at most 4,096 characters. A reference becomes a bucket's name.
+    value = assembly.templates["slackwater-processing"]["Outputs"]["SparkSubmitParameters"]["Value"]
+    assert len(json.dumps(value)) < 4096
+
+
+def test_the_stacks_are_those_that_the_library_knows(scheduled: Assembly) -> None:
+    assert set(scheduled.templates) == {f"slackwater-{name}" for name in (*STACKS, *OPTIONAL_STACKS)}

@@ -113,7 +113,7 @@ def test_a_day_published_again_is_replaced_and_the_old_version_stays(spark, publ
         (date(2013, 3, 8), "LGA", "DL", 9, 0.0),
         *((date(2013, 3, 9), *row) for row in ROWS),
     ]
-    old = spark.read.option("tag", f"2013-03-08-{'r' * 12}-1").table(table)
+    old = spark.read.option("versionAsOf", f"2013-03-08-{'r' * 12}-1").table(table)
     assert old.where("date = '2013-03-08'").count() == 2
 
 

@@ -1,4 +1,4 @@
-"""Fixtures that several files of unit tests share: scripted web servers on loopback."""
+"""Fixtures that several files of unit tests share: scripted web servers on loopback, and DynamoDB."""
 
 from __future__ import annotations
 
@@ -6,7 +6,26 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import dynamodb_local
+from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_web import Web
+
+
+@pytest.fixture(scope="session")
+def dynamodb_local_endpoint() -> Iterator[str]:
+    """The endpoint of AWS's DynamoDB Local."""
+    if not dynamodb_local.is_fetched():
+        pytest.skip("no DynamoDB Local here: `make unit` fetches it for Linux on x86-64")
+    with dynamodb_local.serve() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session", params=["local cloud", "DynamoDB Local"])
+def each_dynamodb(request: pytest.FixtureRequest) -> LocalDynamoDB:
+    """The DynamoDB of the local cloud, and AWS's own second implementation."""
+    if request.param == "local cloud":
+        return LocalDynamoDB()
+    return LocalDynamoDB(request.getfixturevalue("dynamodb_local_endpoint"))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from lambdas.record_run import handler as record_run
 from slackwater.aws import inputs
 from slackwater.aws.emf import put_metric
 from slackwater.local.emf import read_metrics
-from slackwater.metrics import NAMESPACE, Dimension, Metric, Unit
+from slackwater.metrics import NAMESPACE, Metric, Subject, Unit
 from slackwater.project import load_project
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.plan import PullPlan
@@ -41,18 +42,20 @@ def read_put_metrics(capsys):
 
 
 @pytest.mark.parametrize("metric", list(Metric))
-def test_a_metric_is_put_in_one_line_with_its_unit_and_its_one_dimension(capsys, metric):
-    put_metric(metric, 3, **{metric.dimension.value: "of"})
+def test_a_metric_is_put_in_one_line_with_its_unit_and_its_subject(capsys, metric):
+    put_metric(metric, 3, **{metric.subject.value: "of"})
     [line] = capsys.readouterr().out.splitlines()
     [datum] = read_metrics(line)
     assert (datum.namespace, datum.name, datum.unit) == (NAMESPACE, metric.value, metric.unit.value)
-    assert (datum.dimensions, datum.values) == ({metric.dimension.value: "of"}, (3.0,))
+    assert (datum.dimensions, datum.values) == ({metric.subject.value: "of"} if metric.has_dimension else {}, (3.0,))
+    # Also without a dimension, a query of the logs can group by the source.
+    assert json.loads(line)[metric.subject.value] == "of"
 
 
-@pytest.mark.parametrize("dimensions", [{}, {"source": "flights"}, {"pipeline": "p", "source": "flights"}])
-def test_a_metric_of_a_pipeline_needs_exactly_the_pipeline_dimension(capsys, dimensions):
-    with pytest.raises(ValueError, match="RunsFailed has the dimension pipeline, not "):
-        put_metric(Metric.RUNS_FAILED, 1, **dimensions)
+@pytest.mark.parametrize("subjects", [{}, {"source": "flights"}, {"pipeline": "p", "source": "flights"}])
+def test_a_metric_of_a_pipeline_needs_exactly_the_pipeline(capsys, subjects):
+    with pytest.raises(ValueError, match="RunsFailed belongs to a pipeline, not to "):
+        put_metric(Metric.RUNS_FAILED, 1, **subjects)
     assert read_put_metrics(capsys) == []
 
 
@@ -61,8 +64,8 @@ def test_bytes_are_bytes_and_hours_have_no_unit():
     assert {metric for metric in Metric if metric.unit is Unit.NONE} == {m for m in Metric if "Hours" in m.value}
 
 
-def test_metrics_of_inputs_have_the_source_dimension_and_all_others_the_pipeline_dimension():
-    of_sources = {metric for metric in Metric if metric.dimension is Dimension.SOURCE}
+def test_metrics_of_inputs_belong_to_a_source_and_all_others_to_a_pipeline():
+    of_sources = {metric for metric in Metric if metric.subject is Subject.SOURCE}
     assert of_sources == {m for m in Metric if m.value.startswith(("Events", "Files", "Hours"))}
 
 
@@ -71,14 +74,13 @@ def test_the_page_for_operators_names_every_metric_with_unit_and_dimension(metri
     page = OPERATIONS.read_text(encoding="utf-8").splitlines()
     [row] = [line for line in page if line.startswith(f"| `{metric.value}` ")]
     _, _, unit, dimension, *_ = [cell.strip() for cell in row.split("|")]
-    assert (unit, dimension) == (metric.unit.value, metric.dimension.value)
+    assert (unit, dimension) == (metric.unit.value, metric.subject.value if metric.has_dimension else "none")
 
 
 def test_a_batch_is_counted_by_the_outcome_of_its_events(capsys):
     body = {"batch_id": "b", "accepted": 3, "duplicates": 0, "rejected": [{"index": 0, "reason": "r"}]}
     receive_events.count_events("weather", ApiResponse(status=202, body=body))
-    of = {"source": "weather"}
-    assert read_put_metrics(capsys) == [("EventsAccepted", of, (3.0,)), ("EventsRejected", of, (1.0,))]
+    assert read_put_metrics(capsys) == [("EventsAccepted", {}, (3.0,)), ("EventsRejected", {}, (1.0,))]
 
 
 def test_a_batch_that_was_refused_counts_for_no_source(capsys):
@@ -88,11 +90,10 @@ def test_a_batch_that_was_refused_counts_for_no_source(capsys):
 
 def test_a_stored_file_is_counted_with_its_events(capsys):
     fetch_file.count_file("flights", FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
-    of = {"source": "flights"}
     assert read_put_metrics(capsys) == [
-        ("FilesStored", of, (1.0,)),
-        ("EventsAccepted", of, (7.0,)),
-        ("EventsRejected", of, (2.0,)),
+        ("FilesStored", {}, (1.0,)),
+        ("EventsAccepted", {}, (7.0,)),
+        ("EventsRejected", {}, (2.0,)),
     ]
 
 

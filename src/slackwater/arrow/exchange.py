@@ -44,7 +44,7 @@ DRIVER_ROWS = 50_000
 _FILE_COLUMNS = "uri string not null, rows long not null, bytes long not null, sha256 string not null"
 _ROW_COUNT = "rows"
 _BATCH_SETTINGS = {
-    # With any smaller number Spark 4.0 computes a batch's size after each row: 13 times slower (docs/decisions/0002).
+    # With any smaller number Spark computes a batch's size after each row: 4 to 13 times slower (docs/decisions/0002).
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
 
@@ -165,8 +165,7 @@ def _write_by_executors(
 
 def _frame_of(spark: SparkSession, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> DataFrame:
     """Return the batches as a frame on the driver."""
-    # PySpark 4.0 cannot create a frame from a table without chunks.
-    table = pa.Table.from_batches(batches or [pa.RecordBatch.from_pylist([], schema=schema)])
+    table = pa.Table.from_batches(batches) if batches else schema.empty_table()
     return spark.createDataFrame(table, schema=spark_schema_of(schema))
 
 

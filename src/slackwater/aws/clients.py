@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import NoRegionError
+from botocore.exceptions import BotoCoreError, NoRegionError
 
 from slackwater.errors import InputError
 
@@ -36,24 +39,38 @@ SHORT_CONFIG = CONFIG.merge(
 _CREATING = threading.Lock()
 
 
+@contextmanager
+def _configuration_errors() -> Iterator[None]:
+    """Raise boto3's errors about its configuration as `InputError`."""
+    try:
+        yield
+    except NoRegionError as error:
+        raise InputError(
+            "no AWS region is set: set AWS_REGION, or start the local cloud with `slackwater local up`"
+        ) from error
+    except (BotoCoreError, ValueError) as error:  # ValueError: an endpoint that is not a URL
+        raise InputError(
+            f"the configuration of AWS cannot be used: {error} (look at AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL and "
+            f"~/.aws/config)"
+        ) from error
+
+
 @cache
 def default_session() -> boto3.session.Session:
     """Return the session of this process, for the region, credentials and endpoint of the environment.
 
     Its clients share what boto3 reads from large JSON files, such as the rules of endpoints: 0.05 s for each client.
+    Raises `InputError` for a profile that does not exist.
     """
-    return boto3.session.Session()
+    with _configuration_errors():
+        # botocore itself reads only AWS_DEFAULT_REGION. Other SDKs, the AWS CLI and the CDK read AWS_REGION first.
+        return boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)
 
 
 def client(service: str, *, session: boto3.session.Session | None = None, config: Config = CONFIG) -> Any:
     """Return a client of `service` of `session`, by default of `default_session()`.
 
-    Raises `InputError` when neither names a region.
+    Raises `InputError` when neither names a region, and for a configuration that boto3 cannot use.
     """
-    try:
-        with _CREATING:
-            return (session or default_session()).client(service, config=config)
-    except NoRegionError as error:
-        raise InputError(
-            "no AWS region is set: set AWS_REGION, or start the local cloud with `slackwater local up`"
-        ) from error
+    with _CREATING, _configuration_errors():
+        return (session or default_session()).client(service, config=config)

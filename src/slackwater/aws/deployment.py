@@ -14,6 +14,13 @@ from slackwater.errors import NotDeployed
 STACKS = ("storage", "receiver", "processing", "late", "monitoring")
 """The stacks in order of deployment. A stack's full name is `<prefix>-<name>`."""
 
+OPTIONAL_STACKS = ("run-alarms", "late-alarms", "source-alarms", "schedule")
+"""The stacks that exist only if the project or the settings need them. They have no outputs that we read."""
+REQUIRED_BOOTSTRAP = 6
+"""The oldest version of the CDK bootstrap that the stacks can be deployed with, as the synthesised app states it."""
+DEFAULT_QUALIFIER = "hnb659fds"
+"""The qualifier of a CDK bootstrap without a name of its own."""
+
 # In these states a stack has no resources: it was deleted, or its first deployment failed or never started.
 _ABSENT = {"DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE", "CREATE_FAILED"}
 
@@ -42,6 +49,13 @@ class Deployment(BaseModel):
     """URI of the deployed `slackwater.project.Project` as JSON."""
     log_prefix: str
     """URI prefix of the Spark jobs' logs."""
+    library_version: str
+    """The version of this library that is deployed."""
+    job_role_arn: str
+    check_release_uri: str
+    """URI of the entry point of the job that `slackwater doctor --job` runs."""
+    spark_submit_parameters: str
+    """The parameters of every Spark job."""
 
     compare_machine_arn: str
     monitor_machine_arn: str
@@ -51,14 +65,18 @@ class Deployment(BaseModel):
     dead_letter_queue_url: str
 
 
-def read_deployment(cloudformation: Any, *, prefix: str = "slackwater") -> Deployment:
+def read_deployment(cloudformation: Any, *, prefix: str) -> Deployment:
     """Return the outputs of the stacks. Raises `NotDeployed` when a stack or an output is missing, or `CloudError`."""
     values: dict[str, str] = {}
     for stack in STACKS:
         name = f"{prefix}-{stack}"
         outputs = _outputs(cloudformation, name)
         if outputs is None:
-            raise NotDeployed(f"there is no stack {name} in this account and region: run slackwater deploy")
+            raise NotDeployed(
+                f"there is no stack {name} in this account and region: run slackwater deploy. If the deployment has "
+                f"another prefix than {prefix!r}, set SLACKWATER_PREFIX, or slackwater:prefix in the context of "
+                f"cdk.json; if it is elsewhere, set AWS_PROFILE or AWS_REGION"
+            )
         values |= outputs
     try:
         return Deployment.model_validate(values)
@@ -67,32 +85,55 @@ def read_deployment(cloudformation: Any, *, prefix: str = "slackwater") -> Deplo
         raise NotDeployed(f"the stacks {prefix}-* have no output {missing}: run slackwater deploy") from error
 
 
-def deployed_project(cloudformation: Any, *, prefix: str = "slackwater") -> str | None:
+def deployed_project(cloudformation: Any, *, prefix: str) -> str | None:
     """Return the URI of the deployed project, even if other stacks are missing; None when no project is deployed."""
     return (_outputs(cloudformation, f"{prefix}-processing") or {}).get("ProjectUri")
 
 
-def deployed_storage(cloudformation: Any, *, prefix: str = "slackwater") -> tuple[str, str] | None:
+def deployed_storage(cloudformation: Any, *, prefix: str) -> tuple[str, str] | None:
     """Return the raw bucket and the warehouse database, even if other stacks are missing; None without storage."""
     outputs = _outputs(cloudformation, f"{prefix}-storage")
     return (outputs["RawBucket"], outputs["WarehouseDatabase"]) if outputs else None
 
 
-def bootstrap_version(cloudformation: Any) -> int:
-    """Return the version of the CDK bootstrap in this account and region; 0 when there is none."""
-    outputs = _outputs(cloudformation, "CDKToolkit") or {}
-    return int(outputs.get("BootstrapVersion", 0))
+def bootstrap_version(ssm: Any, *, qualifier: str) -> int:
+    """Return the version of the CDK bootstrap with this qualifier in this account and region; 0 when there is none.
+
+    Raises `CloudError`, or `AccessDenied` when the caller may not read the bootstrap's parameter.
+    """
+    # The stacks' templates check this parameter too. The name of the bootstrap's own stack can be chosen.
+    name = f"/cdk-bootstrap/{qualifier}/version"
+    with translated(f"read the parameter {name}"):
+        try:
+            return int(ssm.get_parameter(Name=name)["Parameter"]["Value"])
+        except ClientError as error:
+            if code_of(error) == "ParameterNotFound":
+                return 0
+            raise
+
+
+def stack_states(cloudformation: Any, *, prefix: str) -> dict[str, str]:
+    """Return the CloudFormation status of each of the stacks that exists, by its name. Raises `CloudError`."""
+    names = [f"{prefix}-{stack}" for stack in (*STACKS, *OPTIONAL_STACKS)]
+    descriptions = {name: _describe(cloudformation, name) for name in names}
+    return {name: stack["StackStatus"] for name, stack in descriptions.items() if stack}
 
 
 def _outputs(cloudformation: Any, stack: str) -> dict[str, str] | None:
     """Return the outputs of a stack; None when it does not exist or has no resources."""
+    description = _describe(cloudformation, stack)
+    if description is None or description["StackStatus"] in _ABSENT:
+        return None
+    return {output["OutputKey"]: output["OutputValue"] for output in description.get("Outputs", [])}
+
+
+def _describe(cloudformation: Any, stack: str) -> dict[str, Any] | None:
+    """Return the description of a stack; None when it does not exist."""
     with translated(f"describe stack {stack}"):
         try:
             [description] = cloudformation.describe_stacks(StackName=stack)["Stacks"]
+            return dict(description)
         except ClientError as error:
             if code_of(error) == "ValidationError":  # CloudFormation's answer for a stack that does not exist
                 return None
             raise
-    if description["StackStatus"] in _ABSENT:
-        return None
-    return {output["OutputKey"]: output["OutputValue"] for output in description.get("Outputs", [])}

@@ -10,17 +10,20 @@ from slackwater.metrics import NAMESPACE, Metric
 
 
 def put_metric(metric: Metric, value: float, *, pipeline: str | None = None, source: str | None = None) -> None:
-    """Write one line with the value to standard output.
+    """Write one line with the value to standard output. The line names the subject, also if it is no dimension.
 
-    Raises `ValueError` unless exactly the metric's own dimension is given, `pipeline` or `source`.
+    Raises `ValueError` unless exactly the metric's own subject is given, `pipeline` or `source`.
     """
     candidates = {"pipeline": pipeline, "source": source}
-    dimensions = {name: subject for name, subject in candidates.items() if subject is not None}
-    if list(dimensions) != [metric.dimension.value]:
-        raise ValueError(f"{metric} has the dimension {metric.dimension}, not {', '.join(dimensions) or 'none'}")
+    subjects = {name: subject for name, subject in candidates.items() if subject is not None}
+    if list(subjects) != [metric.subject.value]:
+        raise ValueError(f"{metric} belongs to a {metric.subject}, not to {', '.join(subjects) or 'none'}")
+    dimensions = subjects if metric.has_dimension else {}
     # Powertools adds POWERTOOLS_SERVICE_NAME as another dimension unless the service name is given, even if empty.
     line = EphemeralMetrics(namespace=NAMESPACE, service="", default_dimensions=dimensions)
     line.add_metric(name=metric.value, unit=metric.unit.value, value=value)
+    if not metric.has_dimension:
+        line.add_metadata(metric.subject.value, subjects[metric.subject.value])
     line.flush_metrics()
 
 

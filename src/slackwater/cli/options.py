@@ -24,11 +24,14 @@ PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipelin
 
 
 def read_date(value: str, *, option: str) -> str:
-    """Return an ISO date in the form YYYY-MM-DD. Raises `InputError` naming the option if it is none."""
+    """Return a date in the form YYYY-MM-DD. Raises `InputError` naming the option for any other string."""
     try:
-        return date.fromisoformat(value).isoformat()
-    except ValueError as error:
-        raise InputError(f"{option}: {value!r} is not a date such as 2013-03-08") from error
+        # Python also reads 20130308 and 2013-W10-5.
+        if date.fromisoformat(value).isoformat() == value:
+            return value
+    except ValueError:
+        pass
+    raise InputError(f"{option}: {value!r} is not a date such as 2013-03-08")
 
 
 def examples(*lines: str) -> str:

@@ -63,7 +63,7 @@ class Session:
         return cls(
             workspace=workspace,
             project=project or workspace.load_project(),
-            deployment=read_deployment(client("cloudformation")),
+            deployment=read_deployment(client("cloudformation"), prefix=workspace.prefix),
             cloud=cloud,
         )
 

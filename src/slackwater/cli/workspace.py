@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import slackwater
+from slackwater.errors import InputError
 
 if TYPE_CHECKING:
     from slackwater.project import Project
 
 EXAMPLE = Path("examples") / "nyc_flights"
+_DEFAULT_PREFIX = "slackwater"
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,34 @@ class Workspace:
         """Folder in which the local cloud and the command line keep their state."""
         return self.root / ".slackwater"
 
+    @property
+    def prefix(self) -> str:
+        """Prefix of the names of the deployed stacks; every command reads it in the same way.
+
+        It is the environment variable SLACKWATER_PREFIX if it is set, else `slackwater:prefix` in the context of
+        cdk.json, else `slackwater`. Raises `InputError` if cdk.json is not valid.
+        """
+        return os.environ.get("SLACKWATER_PREFIX") or self._cdk_context("slackwater:prefix", _DEFAULT_PREFIX)
+
+    @property
+    def bootstrap_qualifier(self) -> str:
+        """Qualifier of the CDK bootstrap: `@aws-cdk/core:bootstrapQualifier` in the context of cdk.json, or the CDK's.
+
+        Raises `InputError` if cdk.json is not valid.
+        """
+        from slackwater.aws.deployment import DEFAULT_QUALIFIER
+
+        return self._cdk_context("@aws-cdk/core:bootstrapQualifier", DEFAULT_QUALIFIER)
+
+    def _cdk_context(self, name: str, default: str) -> str:
+        file = self.root / "cdk.json"
+        if not file.exists():
+            return default
+        try:
+            return str(json.loads(file.read_text(encoding="utf-8")).get("context", {}).get(name, default))
+        except (ValueError, AttributeError) as error:
+            raise InputError(f"{file} is not a JSON object with a context: {error}") from error
+
     def load_project(self) -> Project:
         """Read and check the project. Raises `DefinitionError` naming file and field."""
         from slackwater.project import load_project
@@ -38,6 +69,7 @@ class Workspace:
         """Choose the cloud for this process and its children; return the cloud's name for messages.
 
         The cloud is the endpoint in `AWS_ENDPOINT_URL` if it is set, else the root's local cloud if it runs, else AWS.
+        For AWS, the profile may ask for an MFA code on the terminal.
         """
         endpoint = os.environ.get("AWS_ENDPOINT_URL")
         if endpoint:
@@ -48,8 +80,14 @@ class Workspace:
 
             local_cloud = cloud.status(self.root)
             if local_cloud:
-                os.environ.update(local_cloud.environment())
+                environment = local_cloud.environment()
+                # Of two settings with one name, the last counts: the one of the user.
+                settings = f"{environment['SLACKWATER_SET']} {os.environ.get('SLACKWATER_SET', '')}".strip()
+                os.environ.update(environment | {"SLACKWATER_SET": settings})
                 return f"the local cloud at {local_cloud.endpoint}"
+        from slackwater.aws.profiles import use_terminal
+
+        use_terminal()
         return "AWS"
 
 

@@ -43,9 +43,18 @@ class LocalCloud:
     def environment(self) -> dict[str, str]:
         """Return the variables that direct AWS SDKs, the AWS CLI, the CDK and deployed functions to this cloud.
 
-        Functions may reach partners on this machine, which production functions may not.
+        A deployment to this cloud names the Python and the processor of this machine. Functions may reach partners on
+        this machine, which production functions may not.
         """
-        return layout.environment(self.endpoint, self.region) | {"SLACKWATER_SET": "outbound_allow=127.0.0.1,localhost"}
+        settings = {
+            "outbound_allow": "127.0.0.1,localhost",
+            "lambda_python": layout.PYTHON,
+            "spark_python": layout.PYTHON,
+            "architecture": layout.ARCHITECTURE,
+        }
+        return layout.environment(self.endpoint, self.region) | {
+            "SLACKWATER_SET": " ".join(f"{name}={value}" for name, value in settings.items())
+        }
 
 
 def up(root: Path, *, port: int | None = None) -> LocalCloud:

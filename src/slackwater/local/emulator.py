@@ -1,8 +1,8 @@
 """Extends MiniStack: its configuration, services, types of resources and saved state.
 
-MiniStack has no plug-in interface. This module, `state_machines`, `monitoring`, `queues` and `lambda_layers` replace
-entries of its internal tables and functions of its modules. `tests/unit/local/test_ministack_contract.py` checks every
-name and signature that they use; the version is pinned exactly.
+MiniStack has no plug-in interface. This module, `state_machines`, `monitoring`, `queues`, `tables` and `lambda_layers`
+replace entries of its internal tables and functions of its modules. The version is pinned exactly, and
+`tests/unit/local/test_ministack_contract.py` checks every name and signature that they use.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def configure(*, state: Path, objects: Path, port: int) -> None:
         STATE_DIR=str(state),
         S3_PERSIST="1",
         S3_DATA_DIR=str(objects),
+        AUTH="true",  # check signatures and IAM permissions
         LAMBDA_EXECUTOR="local",  # processes of this machine, not containers
         LOG_LEVEL="WARNING",
         SFTP_ENABLED="0",  # these two would listen on ports of their own

@@ -8,19 +8,21 @@ import functools
 import hashlib
 import io
 import shutil
-import sys
 import tempfile
 import threading
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slackwater.errors import CloudError
 from slackwater.local.emulator import module
+from slackwater.local.layout import ARCHITECTURE, PYTHON
 
 # Workers start in threads, and several of them may use the same layer.
 _LOCK = threading.Lock()
 # A worker reads this file as Lambda does, so that the layer comes before everything else on its path.
-_PATH_FILE = f"python/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages/shared-layer.pth"
+_PATH_FILE = f"python/lib/python{PYTHON}/site-packages/shared-layer.pth"
 
 
 def share_layers(folder: Path) -> None:
@@ -37,6 +39,7 @@ def share_layers(folder: Path) -> None:
 
     @functools.wraps(spawn)
     def spawn_worker(self: Any) -> None:
+        check_layers_load(self.config)
         token = spawning.set(True)
         try:
             spawn(self)
@@ -45,6 +48,21 @@ def share_layers(folder: Path) -> None:
 
     functions._resolve_layer_zip = resolve_layer
     worker._spawn = spawn_worker
+
+
+def check_layers_load(function: Mapping[str, Any]) -> None:
+    """Raise `CloudError` when a Python function has layers for another Python or processor than this machine's.
+
+    Their compiled modules would not load. On AWS, the function's runtime and architecture decide what runs it.
+    """
+    runtime, architectures = function.get("Runtime", ""), function.get("Architectures") or ["x86_64"]
+    needed, present = (runtime, architectures[0]), (f"python{PYTHON}", ARCHITECTURE)
+    if function.get("Layers") and runtime.startswith("python") and needed != present:
+        raise CloudError(
+            f"{function['FunctionName']} needs {runtime} on {architectures[0]}, but the local cloud runs functions "
+            f"with {present[0]} on {present[1]}: deploy with `slackwater deploy`, which sets lambda_python and "
+            "architecture for it"
+        )
 
 
 def shared_layer(layer: bytes, folder: Path) -> bytes:

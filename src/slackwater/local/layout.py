@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 from pathlib import Path
 
 REGION = "us-east-1"
 ACCOUNT = "000000000000"
 HOST = "127.0.0.1"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+"""The Python that runs functions and, unless they name another one, Spark jobs."""
+ARCHITECTURE = "arm64" if platform.machine().lower() in {"arm64", "aarch64"} else "x86_64"
+"""The processor that runs functions and Spark jobs, in Lambda's notation."""
+# The emulator's public keys of the account's root user, who may do everything.
+ROOT_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 STATUS_PATH = "/_slackwater/status"
 """The path where a local cloud answers with its root, endpoint and process."""
 
@@ -27,11 +35,10 @@ class Layout:
 
 
 def environment(endpoint: str, region: str = REGION) -> dict[str, str]:
-    """Return the variables that direct any AWS SDK, and the AWS CLI, to `endpoint`."""
+    """Return the variables that direct any AWS SDK, and the AWS CLI, to `endpoint`, with the root user's keys."""
     return {
         "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",  # the emulator's public default
+        **ROOT_CREDENTIALS,
         "AWS_REGION": region,
         "AWS_DEFAULT_REGION": region,
     }

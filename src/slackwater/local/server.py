@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from slackwater.local import emulator, layout, queues, state_machines
+from slackwater.local import emulator, layout, permissions, queues, state_machines, tables
 from slackwater.local.checkpoint import Checkpointer
 from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.cloudformation import ApplicationResource
@@ -52,10 +52,14 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
 
     emulator.set_api_endpoints(endpoint)
     share_layers(files.layers)
+    permissions.register()
     queues.register()
+    tables.register()
     state_machines.complete_states()
+    state_machines.require_permissions()
     store = EmrStore()
-    job_runs = JobRuns(store, SparkRunner(endpoint=endpoint, jars=files.jars, folder=files.jobs))
+    runner = SparkRunner(endpoint=endpoint, jars=files.jars, folder=files.jobs, credentials=store.job_credentials)
+    job_runs = JobRuns(store, runner)
     api = EmrServerlessApi(store, job_runs)
     emulator.register_service("emr-serverless", api)
     StartJobRunIntegration(api, store, job_runs).register()

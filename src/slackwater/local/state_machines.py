@@ -13,9 +13,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from slackwater.local.emulator import module
+from slackwater.errors import AccessDenied
+from slackwater.local.emulator import module, request_scope
+from slackwater.local.permissions import Principal, assume_role
 
 _INTEGRATION = "arn:aws:states:::"
+# Step Functions creates these EventBridge rules with the state machine's role, to get notified of the end of a task.
+_EVENT_RULES = {
+    "emr-serverless:startJobRun.sync": "StepFunctionsGetEventsForEMRServerlessJobRule",
+    "states:startExecution.sync:2": "StepFunctionsGetEventsForStepFunctionsExecutionRule",
+}
 # Definition and execution of the state that the current thread runs. The emulator passes neither to integrations.
 _state: contextvars.ContextVar[tuple[Any, Any]] = contextvars.ContextVar("state")
 
@@ -37,6 +44,13 @@ class TaskHandle:
     def abandoned(self) -> bool:
         """Whether the state timed out or its execution was stopped."""
         return self._execution["status"] != "RUNNING" or time.monotonic() > self._deadline
+
+    @property
+    def role(self) -> Principal:
+        """The role of the state machine. Raises `AccessDenied` when Step Functions cannot assume it."""
+        machine = module("services.stepfunctions")._state_machines[self._execution["stateMachineArn"]]
+        source, session = machine["stateMachineArn"], self._execution["name"][:64]
+        return assume_role(machine["roleArn"], service="states.amazonaws.com", source=source, session=session)
 
 
 def register_integration(prefix: str, call: Callable[[str, Any, TaskHandle], Any]) -> None:
@@ -100,6 +114,43 @@ def complete_states() -> None:
         apply_output,
         add_aws_event,
     )
+
+
+def require_permissions() -> None:
+    """Check the permissions of a state machine's role before each task, which the emulator does not do."""
+    machines = module("services.stepfunctions")
+    invoke_resource = machines._invoke_resource
+
+    @functools.wraps(invoke_resource)
+    def invoke_with_role(resource: str, arguments: Any) -> Any:
+        _check_task(resource.removeprefix(_INTEGRATION), arguments, TaskHandle(_state.get()[1], math.inf))
+        return invoke_resource(resource, arguments)
+
+    machines._invoke_resource = invoke_with_role
+
+
+def _check_task(action: str, arguments: Any, task: TaskHandle) -> None:
+    """Fail the state unless its machine's role has the permissions of Step Functions' user guide for its integration.
+
+    `emr.step_functions` checks those of StartJobRun itself.
+    """
+    try:
+        role = task.role
+        if action == "lambda:invoke":
+            role.require("lambda:InvokeFunction", arguments["FunctionName"])
+        if action.startswith("states:startExecution"):
+            executions = arguments["StateMachineArn"].replace(":stateMachine:", ":execution:") + ":new"
+            role.require("states:StartExecution", arguments["StateMachineArn"])
+            for verb in ("DescribeExecution", "StopExecution") if ".sync" in action else ():
+                role.require(f"states:{verb}", executions)
+        if rule := _EVENT_RULES.get(action):
+            scope = request_scope()
+            for verb in ("PutRule", "PutTargets", "DescribeRule"):
+                role.require(f"events:{verb}", f"arn:aws:events:{scope.region}:{scope.account}:rule/{rule}")
+    except AccessDenied as error:
+        # The error names of AWS: `Lambda.AWSLambdaException` also for a missing permission.
+        name = "Lambda.AWSLambdaException" if action == "lambda:invoke" else "StepFunctions.AccessDeniedException"
+        fail_state(name, str(error))
 
 
 def split_resource(details: Any) -> Any:

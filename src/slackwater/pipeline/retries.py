@@ -39,20 +39,36 @@ RETRIES: dict[str, dict[str, Any]] = {
         "JitterStrategy": "FULL",
     },
     SPARK_JOB: {
-        "Comment": "EMR Serverless was busy or failed to answer. A job that ran and failed is not retried.",
+        "Comment": "EMR Serverless was busy or failed to answer. A job that ran and failed is not retried. A retry has "
+        "the same client token, so it finds the job if the failed call has started it.",
         "ErrorEquals": [
             "EMRServerless.ThrottlingException",
             "EMRServerless.InternalServerException",
             "EMRServerless.ServiceQuotaExceededException",
+            # AWS documents no name for a throttled call. Where a service's model has no such error, Step Functions may
+            # use the base exception of the SDK: SageMaker.AmazonSageMakerException. A missing permission may have the
+            # same name; it is then reported after these retries.
+            "EMRServerless.EmrServerlessException",
+            "EMRServerless.AWSEMRServerlessException",
         ],
-        "IntervalSeconds": 5,
-        "BackoffRate": 2,
+        # Pauses of up to 20, 60, 180 and 300 seconds: EMR Serverless starts 25 jobs at once and then one a second, and
+        # 100 pipelines may start at the same time.
+        "IntervalSeconds": 20,
+        "BackoffRate": 3,
+        "MaxDelaySeconds": 300,
         "MaxAttempts": 4,
         "JitterStrategy": "FULL",
     },
     EXECUTION: {
         "Comment": "Step Functions was busy. An execution that ran and failed is not retried.",
-        "ErrorEquals": ["StepFunctions.ExecutionLimitExceededException", "StepFunctions.ThrottlingException"],
+        "ErrorEquals": [
+            # AWS's guide has the first name, and public machines the second one.
+            "StepFunctions.ExecutionLimitExceeded",
+            "StepFunctions.ExecutionLimitExceededException",
+            # The model has no error for a throttled call. Solutions that AWS publishes retry the SDK's base exception.
+            "StepFunctions.ThrottlingException",
+            "StepFunctions.AWSStepFunctionsException",
+        ],
         "IntervalSeconds": 5,
         "BackoffRate": 2,
         "MaxAttempts": 4,

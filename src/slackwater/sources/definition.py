@@ -70,7 +70,8 @@ class Source(Model):
 
     source: Name
     """Name of the source; the file has the same name."""
-    description: str = ""
+    # Glue allows 2,048 characters in the description of a table.
+    description: Annotated[str, Field(max_length=2048)] = ""
     timestamp: EventTimestamp
     event_id: Name | None = None
     """The field that identifies an event. Events with the same id in the same hour count as one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -21,6 +22,10 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 # The deployment grants rights on `bucket/prefix*`. In a policy, `*` and `?` are wildcards and `$` starts a variable: a
 # prefix with one of them would grant rights on other objects too.
 _PREFIX = re.compile(r"[^*?$\x00-\x1f]*")
+# Bytes in UTF-8, with a date, as for names of files. The pattern with a date is a key of an index of the file cache:
+# DynamoDB limits it to 2,048 bytes.
+_MAX_PATTERN_BYTES = 640
+_LONGEST_DATE = date(2013, 9, 30)  # September, with %B
 # The characters that Secrets Manager and Parameter Store allow in names, and `:` for ARNs.
 _CREDENTIALS_REFERENCE = re.compile(r"(secretsmanager|ssm):[A-Za-z0-9/_+=.@:-]+")
 
@@ -57,7 +62,9 @@ def _check_host_key(value: str) -> str:
 
 
 def _check_pattern(value: str) -> str:
-    FilePattern(value)
+    size = len(FilePattern(value).dated(_LONGEST_DATE).encode())
+    if size > _MAX_PATTERN_BYTES:
+        raise ValueError(f"with a date the pattern has {size:,} bytes in UTF-8, and the limit is {_MAX_PATTERN_BYTES}")
     return value
 
 
@@ -91,11 +98,19 @@ class PullConfig(Model):
     """When files are pulled, as a cron expression."""
     function_mb: Annotated[int, Field(gt=0)] = 1024
     """Files larger than this number of megabytes are fetched by an EMR Serverless job instead of a Lambda function."""
+    max_file_mb: Annotated[int, Field(gt=0)] | None = None
+    """Files larger than this number of megabytes are refused. If it is at most `function_mb`, the source needs no job.
+    """
 
     @property
     def scheme(self) -> str:
         """The scheme of `url`: `http`, `https`, `s3` or `sftp`."""
         return urlsplit(self.url).scheme
+
+    @property
+    def needs_jobs(self) -> bool:
+        """Whether files of the source may be too large for a function, so that jobs fetch them."""
+        return self.max_file_mb is None or self.max_file_mb > self.function_mb
 
     @property
     def pattern(self) -> FilePattern:

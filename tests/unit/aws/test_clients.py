@@ -15,7 +15,7 @@ from lambdas.notify_change import handler as notify_change
 from lambdas.receive_events import handler as receive_events
 from lambdas.record_run import handler as record_run
 from lambdas.store_events import handler as store_events
-from slackwater.aws.clients import SHORT_CONFIG, client
+from slackwater.aws.clients import SHORT_CONFIG, client, default_session
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import CloudError, InputError
 from slackwater.project import Project
@@ -29,6 +29,7 @@ def test_without_a_region_the_error_names_both_remedies(monkeypatch, tmp_path):
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    default_session.cache_clear()  # another test may have set a region
     with pytest.raises(InputError, match=r"AWS_REGION.*slackwater local up"):
         client("dynamodb")
 

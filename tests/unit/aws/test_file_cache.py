@@ -1,7 +1,8 @@
-"""The file cache in DynamoDB: records, optimistic locking, transactions and indexes, over the local cloud's code."""
+"""The file cache in DynamoDB: records, optimistic locking, transactions and indexes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -68,10 +69,9 @@ CONTENT = Content(
 
 
 @pytest.fixture
-def local() -> Any:
-    local = LocalDynamoDB()
-    with local.table(TABLE, **FILE_TABLE):
-        yield local
+def local(each_dynamodb: LocalDynamoDB) -> Any:
+    with each_dynamodb.table(TABLE, **FILE_TABLE):
+        yield each_dynamodb
 
 
 @pytest.fixture
@@ -79,10 +79,16 @@ def cache(local: LocalDynamoDB) -> DynamoFileCache:
     return DynamoFileCache(local.client, TABLE)
 
 
-@pytest.fixture(params=["DynamoDB", "memory"])
-def each_cache(request: pytest.FixtureRequest, cache: DynamoFileCache) -> FileCache:
-    """The file cache, and the fake that other tests use in its place."""
-    return cache if request.param == "DynamoDB" else MemoryFileCache()
+@pytest.fixture(params=["local cloud", "DynamoDB Local", "memory"])
+def each_cache(request: pytest.FixtureRequest) -> Iterator[FileCache]:
+    """The file cache over each DynamoDB, and the fake that other tests use in its place."""
+    if request.param == "memory":
+        yield MemoryFileCache()
+        return
+    is_served = request.param == "DynamoDB Local"
+    local = LocalDynamoDB(request.getfixturevalue("dynamodb_local_endpoint") if is_served else None)
+    with local.table(TABLE, **FILE_TABLE):
+        yield DynamoFileCache(local.client, TABLE)
 
 
 def saved(record: Any) -> Any:
@@ -132,8 +138,8 @@ class TestRecords:
 class TestBatches:
     def test_hundreds_of_entries_are_read_in_batches_of_100(self, local, cache):
         names = [f"{number:03}" for number in range(250)]
-        for name in names:
-            cache.save(entry(name))
+        for start in range(0, len(names), 50):
+            cache.save(*(entry(name) for name in names[start : start + 50]))
         local.calls.clear()
         assert sorted(item.path for item in cache.entries("a", [*names, "missing"])) == names
         assert local.calls == ["BatchGetItem"] * 3
@@ -141,8 +147,8 @@ class TestBatches:
     def test_keys_that_dynamodb_leaves_unprocessed_are_read_again(self, local, cache, monkeypatch):
         pauses = record_pauses(monkeypatch, "slackwater.aws.dynamodb.file_cache")
         names = [f"{number:03}" for number in range(120)]
-        for name in names:
-            cache.save(entry(name))
+        for start in (0, 60):
+            cache.save(*(entry(name) for name in names[start : start + 60]))
         leave_unprocessed(monkeypatch, local, beyond=40)
         assert sorted(item.path for item in cache.entries("a", names)) == names
         assert pauses == [0.05, 0.1]

@@ -9,7 +9,6 @@ from botocore.stub import Stubber
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import AccessDenied, CloudError, DayChanged, Throttled
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
-from tests.fakes_dynamodb import LocalDynamoDB
 from tests.fakes_runs import RUN_TABLE
 
 pytestmark = pytest.mark.unit
@@ -21,10 +20,9 @@ def dynamodb():
 
 
 @pytest.fixture
-def table():
-    local = LocalDynamoDB()
-    with local.table("runs", **RUN_TABLE) as name:
-        yield DynamoRunTable(local.client, name)
+def table(each_dynamodb):
+    with each_dynamodb.table("runs", **RUN_TABLE) as name:
+        yield DynamoRunTable(each_dynamodb.client, name)
 
 
 def published(date, *, attempt=1, notified=1, pipeline="p", version=0):
@@ -57,6 +55,38 @@ def test_due_notifications_are_those_of_earlier_days_until_people_are_notified(t
     assert list(table.notifications_due("p", before="2013-03-03")) == ["2013-03-01", "2013-03-02"]
     table.save_day(published("2013-03-01", attempt=2, notified=2, version=1))
     assert list(table.notifications_due("p", before="2013-03-03")) == ["2013-03-02"]
+
+
+def test_runs_are_returned_in_order_of_date_and_attempt(table):
+    for date, attempt in (("2013-03-10", 1), ("2013-03-08", 10), ("2013-03-08", 9)):
+        table.save(run=run(date, attempt))
+    table.save(run=run("2013-03-08", 1), day=DAY)
+    assert [(item.run.date, item.run.attempt) for item in table.runs("p")] == [
+        ("2013-03-08", 1),
+        ("2013-03-08", 9),
+        ("2013-03-08", 10),
+        ("2013-03-10", 1),
+    ]
+    assert [item.run.attempt for item in table.runs("p", "2013-03-08")] == [1, 9, 10]
+    assert table.run("p", "2013-03-08", 10) == run("2013-03-08", 10)
+    assert (table.run("p", "2013-03-08", 2), table.runs("other")) == (None, [])
+
+
+def test_a_run_and_its_day_are_written_over_the_version_that_was_read_or_not_at_all(table):
+    table.save(run=RUN, day=DAY)
+    table.save_day(DAY.model_copy(update={"version": 1, "attempts": 1}))
+    for version in (0, 1, 3):
+        stale = DAY.model_copy(update={"version": version})
+        with pytest.raises(DayChanged):
+            table.save(run=run(DAY.date, 2), day=stale)
+        with pytest.raises(DayChanged):
+            table.save_day(stale)
+    assert table.day("p", DAY.date) == DAY.model_copy(update={"version": 2, "attempts": 1})
+    assert [item.run.attempt for item in table.runs("p")] == [1]
+
+
+def run(date, attempt):
+    return RUN.model_copy(update={"run": RUN.run.model_copy(update={"date": date, "attempt": attempt})})
 
 
 def test_due_notifications_are_read_page_by_page_as_the_caller_needs_them(dynamodb):

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 
 PROJECT = str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
 COMMANDS = [
-    "local up", "local down", "local status", "deploy", "source validate", "token create", "token list",
+    "local up", "local down", "local status", "deploy", "doctor", "source validate", "token create", "token list",
     "token revoke", "push", "pull", "files list", "files give-up", "sideline list", "sideline show", "buffer status",
     "buffer redrive", "run", "runs", "monitor", "diff", "logs", "query",
 ]  # fmt: skip
@@ -98,7 +98,11 @@ def test_every_example_in_the_help_can_be_parsed(capsys, command):
         (["local", "up", "--port", "a"], "--port"),
         (["token", "create", "acme"], "Missing option '--source'"),
         (["run", "daily_delays", "--date", "2013-02-30"], "--date: '2013-02-30' is not a date such as 2013-03-08"),
+        (["run", "daily_delays", "--date", "20130310"], "--date: '20130310' is not a date such as 2013-03-08"),
+        (["run", "daily_delays", "--date", "2013-W10-7"], "--date: '2013-W10-7' is not a date"),
         (["pull", "flights", "--as-of", "today"], "--as-of: 'today' is not a date"),
+        (["deploy", "--set", "log_level"], "--set: 'log_level' is not of the form NAME=VALUE"),
+        (["deploy", "--set", "prefix=mine"], "--set prefix=mine: the other commands would not find this deployment"),
         (["run", "nothing", "--date", "2013-03-08"], "no pipeline 'nothing'"),
         (["runs", "nothing"], "no pipeline 'nothing'"),
         (["logs", "nothing", "--date", "2013-03-08"], "no pipeline 'nothing'"),

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 import slackwater
+from slackwater.aws.clients import default_session
+from slackwater.cli import session as session_module
+from slackwater.cli.session import Session
 from slackwater.cli.workspace import Workspace, find_workspace
+from slackwater.errors import InputError
 from slackwater.local import cloud
 from slackwater.local.cloud import LocalCloud
 
@@ -63,7 +67,8 @@ def test_outside_of_a_checkout_the_installed_one_is_the_root(monkeypatch, tmp_pa
 def environment(monkeypatch):
     """An environment without a cloud, restored after the test."""
     monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
-    return os.environ
+    yield os.environ
+    default_session.cache_clear()  # it reads this environment
 
 
 @pytest.fixture
@@ -88,9 +93,51 @@ def test_a_running_local_cloud_is_used(environment, workspace, monkeypatch):
     assert environment["AWS_REGION"] == "eu-west-1"
 
 
+def test_settings_of_the_environment_are_added_to_those_of_the_local_cloud(environment, workspace, monkeypatch):
+    (workspace.state / "cloud.json").write_text("{}")
+    running = LocalCloud("http://127.0.0.1:2", 1, "eu-west-1", "000000000000", "2013-03-10T00:00:00Z")
+    monkeypatch.setattr(cloud, "status", {workspace.root: running}.get)
+    environment["SLACKWATER_SET"] = "log_level=DEBUG"
+    workspace.connect_cloud()
+    assert environment["SLACKWATER_SET"].startswith("outbound_allow=127.0.0.1")
+    assert environment["SLACKWATER_SET"].endswith(" log_level=DEBUG")
+
+
 def test_aws_is_used_when_no_local_cloud_runs(environment, workspace, monkeypatch):
     assert workspace.connect_cloud() == "AWS"
     (workspace.state / "cloud.json").write_text("{}")
     monkeypatch.setattr(cloud, "status", lambda _: None)
     assert workspace.connect_cloud() == "AWS"
     assert not [name for name in environment if name.startswith("AWS_")]
+
+
+def test_every_command_takes_the_prefix_from_the_environment_or_from_cdk_json(environment, workspace):
+    assert workspace.prefix == "slackwater"
+    (workspace.root / "cdk.json").write_text('{"context": {"slackwater:prefix": "mine"}}')
+    assert workspace.prefix == "mine"
+    environment["SLACKWATER_PREFIX"] = "yours"
+    assert workspace.prefix == "yours"
+    environment["SLACKWATER_PREFIX"] = ""
+    assert workspace.prefix == "mine"
+
+
+def test_a_session_reads_the_deployment_of_its_prefix(environment, workspace, monkeypatch):
+    environment |= {"SLACKWATER_PREFIX": "yours", "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+    prefixes = []
+    monkeypatch.setattr(session_module, "client", lambda service: service)
+    monkeypatch.setattr(session_module, "read_deployment", lambda _, *, prefix: prefixes.append(prefix))
+    Session.open(workspace, "any project")
+    assert prefixes == ["yours"]
+
+
+def test_the_qualifier_of_the_bootstrap_is_that_of_cdk_json(workspace):
+    assert workspace.bootstrap_qualifier == "hnb659fds"
+    (workspace.root / "cdk.json").write_text('{"context": {"@aws-cdk/core:bootstrapQualifier": "acme"}}')
+    assert workspace.bootstrap_qualifier == "acme"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"context": 1}'])
+def test_a_broken_cdk_json_is_named(workspace, content):
+    (workspace.root / "cdk.json").write_text(content)
+    with pytest.raises(InputError, match=r"cdk\.json is not a JSON object"):
+        _ = workspace.prefix

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 from ministack.core import persistence
 
+from slackwater.cli.commands import local as local_command
 from slackwater.errors import CloudError
 from slackwater.local import cloud
 from slackwater.local.checkpoint import Checkpointer
@@ -45,6 +47,22 @@ def test_the_environment_names_endpoint_credentials_and_region():
         "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
     }
+
+
+def test_a_deployment_to_a_local_cloud_names_the_python_and_the_processor_of_this_machine(monkeypatch):
+    monkeypatch.setattr("slackwater.local.layout.PYTHON", "3.12")
+    monkeypatch.setattr("slackwater.local.layout.ARCHITECTURE", "arm64")
+    started = cloud.LocalCloud("http://127.0.0.1:1", pid=1, region="us-east-1", account="0", started_at="")
+    words = started.environment()["SLACKWATER_SET"].split()
+    assert {"lambda_python=3.12", "spark_python=3.12", "architecture=arm64"} < set(words)
+
+
+def test_the_status_shows_variables_that_a_shell_can_read(tmp_path, monkeypatch, capsys):
+    started = cloud.LocalCloud("http://127.0.0.1:1", pid=1, region="us-east-1", account="0", started_at="")
+    monkeypatch.setattr(cloud, "status", lambda _: started)
+    local_command.status(project=tmp_path)
+    exports = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if "export " in line]
+    assert exports == [["export", f"{name}={value}"] for name, value in started.environment().items()]
 
 
 def states(monkeypatch, **services):

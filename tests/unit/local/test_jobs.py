@@ -2,68 +2,24 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
-from slackwater.local.emr.api import EmrServerlessApi
+from slackwater.local.emr.cloudformation import ApplicationResource
 from slackwater.local.emr.jobs import JobRuns
-from slackwater.local.emr.model import EmrConflict, EmrResourceNotFound, EmrValidationError
+from slackwater.local.emr.model import EmrConflict, EmrResourceNotFound, EmrThrottled, EmrValidationError
 from slackwater.local.emr.runner import AttemptResult
 from slackwater.local.emr.store import EmrStore
-from slackwater.local.emulator import Scope
-from tests.fakes_local import FakeAttemptRunner
+from slackwater.local.emulator import request_scope
+from tests.fakes_local import ELSEWHERE, SCOPE, Emr, FakeAttemptRunner, workers
 
 pytestmark = pytest.mark.unit
-
-SCOPE = Scope("000000000000", "us-east-1")
-ELSEWHERE = Scope("000000000000", "eu-west-1")
-
-
-class Emr:
-    """The service with one application and a fake runner."""
-
-    def __init__(
-        self, runner: FakeAttemptRunner | None = None, *, slots: int = 8, minute: float = 60, **settings
-    ) -> None:
-        self.store = EmrStore()
-        self.runner = runner or FakeAttemptRunner()
-        self.jobs = JobRuns(self.store, self.runner, slots=slots, seconds_per_minute=minute)
-        self.api = EmrServerlessApi(self.store, self.jobs)
-        self.application = self.create("app", **settings)
-        self.id = {"applicationId": self.application.id}
-
-    def create(self, token: str, **settings):
-        request = {"releaseLabel": "emr-spark-8.0.0", "type": "SPARK", "clientToken": token, **settings}
-        return self.store.applications[self.api.create_application(SCOPE, request)["applicationId"]]
-
-    @property
-    def state(self) -> str:
-        return self.api.get_application(SCOPE, self.id)["application"]["state"]
-
-    def start(self, token: str = "one", **request):  # noqa: S107
-        return self.jobs.start(SCOPE, self.request(token, **request))
-
-    def request(self, token: str, *, parameters: str = "", **more):
-        driver = {"entryPoint": "s3://code/job.py"} | ({"sparkSubmitParameters": parameters} if parameters else {})
-        return {
-            "applicationId": self.application.id,
-            "clientToken": token,
-            "executionRoleArn": "arn:aws:iam::000000000000:role/job",
-            "jobDriver": {"sparkSubmit": driver},
-            **more,
-        }
-
-    def ended(self, run):
-        assert self.jobs.wait(run, 10), f"still {run.state}"
-        return run
-
-    def until(self, run, state):
-        with self.store.changed:
-            assert self.store.changed.wait_for(lambda: run.state == state, 10), f"{run.state}, not {state}"
 
 
 def test_a_job_that_succeeds_starts_its_application_and_is_billed():
     emr = Emr()
-    run = emr.ended(emr.start())
+    run = emr.ended(emr.start(parameters=""))
     assert (run.state, emr.application.state) == ("SUCCESS", "STARTED")
     document = run.show("JobRun")
     # A driver and three executors of 4 vCPU and 16 GB, for the least that is billed: a minute.
@@ -199,6 +155,114 @@ def test_a_driver_larger_than_the_application_may_be_fails_and_frees_its_slot():
     assert emr.ended(emr.start("small")).state == "SUCCESS"
 
 
+class TestCapacity:
+    """A new account has 16 vCPU in each region, and an application its maximumCapacity."""
+
+    ACCOUNT_FULL = "Job failed as account has reached the service limit on the maximum vCPU it can use concurrently"
+    APPLICATION_FULL = "Job failed as application has exceeded maximumCapacity settings"
+
+    def test_executors_count_for_the_quota_of_the_account_and_a_job_without_a_driver_fails(self):
+        emr = Emr()
+        with emr.runner.holding():
+            first = emr.start("first", parameters=workers(executor=4, executors=3))  # 13 vCPU
+            emr.until(first, "RUNNING")
+            second = emr.ended(emr.start("second", parameters=workers(driver=4)))
+            assert (second.state, second.state_details) == ("FAILED", self.ACCOUNT_FULL)
+        assert emr.ended(first).state == "SUCCESS"
+        assert emr.ended(emr.start("third", parameters=workers(driver=4))).state == "SUCCESS"
+
+    def test_the_quota_is_for_all_applications_of_the_account_in_a_region(self):
+        emr = Emr()
+        here, elsewhere = emr.create("here"), emr.create("elsewhere", scope=ELSEWHERE)
+        with emr.runner.holding():
+            emr.until(emr.start("first", parameters=workers(executor=4, executors=3)), "RUNNING")
+            request = emr.request("second", parameters=workers(driver=4))
+            refused = emr.ended(emr.jobs.start(SCOPE, {**request, "applicationId": here.id}))
+            assert refused.state_details == self.ACCOUNT_FULL
+            emr.until(emr.jobs.start(ELSEWHERE, {**request, "applicationId": elsewhere.id}), "RUNNING")
+
+    @pytest.mark.parametrize(
+        "maximum",
+        [
+            {"cpu": "2 vCPU", "memory": "64 GB"},
+            {"cpu": "16 vCPU", "memory": "8 GB"},
+            {"cpu": "16 vCPU", "memory": "64 GB", "disk": "59 GB"},
+        ],
+    )
+    def test_vcpu_memory_and_disk_of_all_workers_count_for_the_maximum_of_the_application(self, maximum):
+        emr = Emr(maximumCapacity=maximum)
+        with emr.runner.holding():
+            first = emr.start("first")  # 2 vCPU, 6 GB, 40 GB of disk
+            emr.until(first, "RUNNING")
+            second = emr.ended(emr.start("second"))
+            assert (second.state, second.state_details) == ("FAILED", self.APPLICATION_FULL)
+        assert emr.ended(first).state == "SUCCESS"
+        assert emr.ended(emr.start("third")).state == "SUCCESS"
+
+    def test_a_driver_waits_for_an_executor(self):
+        emr = Emr(maximumCapacity={"cpu": "3 vCPU", "memory": "64 GB"})
+        with emr.runner.holding():
+            first = emr.start("first")
+            emr.until(first, "RUNNING")
+            second = emr.start("second")
+            emr.until(second, "RUNNING")
+            assert not emr.jobs.wait(second, 0.05)
+            assert len(emr.runner.submitted) == 1
+        assert [emr.ended(run).state for run in (first, second)] == ["SUCCESS", "SUCCESS"]
+
+    def test_a_driver_that_gets_no_executor_fails(self):
+        emr = Emr(minute=0.001, maximumCapacity={"cpu": "4 vCPU", "memory": "64 GB"})
+        run = emr.ended(emr.start(parameters=workers(executor=4), executionTimeoutMinutes=0))
+        assert (run.state, emr.runner.submitted) == ("FAILED", [])
+        assert "Worker could not be allocated" in run.state_details
+
+    def test_a_driver_that_waits_for_an_executor_can_be_cancelled(self):
+        emr = Emr(maximumCapacity={"cpu": "4 vCPU", "memory": "64 GB"})
+        run = emr.start(parameters=workers(executor=4))
+        emr.until(run, "RUNNING")
+        emr.jobs.cancel(run)
+        assert (emr.ended(run).state, emr.runner.submitted) == ("CANCELLED", [])
+        assert emr.ended(emr.start("next", parameters=workers(driver=2))).state == "SUCCESS"
+
+    def test_a_job_runs_with_the_executors_that_fit_and_pays_for_those(self):
+        emr = Emr(maximumCapacity={"cpu": "3 vCPU", "memory": "64 GB"})
+        run = emr.ended(emr.start(parameters=workers(executors=5)))
+        assert (run.state, run.billed["vCPUHour"]) == ("SUCCESS", 0.05)  # a minute of 3 vCPU
+
+    def test_fifteen_jobs_run_at_the_same_time_unless_the_application_says_otherwise(self):
+        emr = Emr(slots=20)
+        with emr.runner.holding():
+            runs = [emr.start(str(number), parameters=workers(executors=0)) for number in range(16)]
+            for run in runs[:15]:
+                emr.until(run, "RUNNING")
+            emr.until(runs[15], "QUEUED")
+
+    def test_an_account_starts_25_jobs_at_once_and_then_one_a_second(self):
+        now = [100.0]
+        emr = Emr(clock=lambda: now[0])
+
+        def start(scope=SCOPE):
+            # The same job each time: EMR counts every request.
+            return emr.api.start_job_run(scope, emr.request("same"))
+
+        for _ in range(25):
+            start()
+        with pytest.raises(EmrThrottled) as throttled:
+            start()
+        assert (throttled.value.code, throttled.value.status) == ("ThrottlingException", 400)
+        now[0] += 1
+        start()
+        with pytest.raises(EmrThrottled):
+            start()
+        with pytest.raises(EmrResourceNotFound):  # not throttled: the application is in the other region
+            start(ELSEWHERE)
+        now[0] += 1000
+        for _ in range(25):
+            start()
+        with pytest.raises(EmrThrottled):
+            start()
+
+
 def test_an_application_that_does_not_start_by_itself_refuses_jobs_until_it_is_started():
     emr = Emr(autoStartConfiguration={"enabled": False})
     with pytest.raises(EmrValidationError):
@@ -272,8 +336,31 @@ class TestApplications:
         emr.api.stop_application(SCOPE, emr.id)
         emr.api.delete_application(SCOPE, emr.id)
         assert run.id not in emr.store.job_runs
+
+    def test_a_deleted_application_is_terminated_and_is_listed_only_on_request(self):
+        emr = Emr()
+        emr.api.delete_application(SCOPE, emr.id)
+        assert emr.state == "TERMINATED"
+        assert emr.api.list_applications(SCOPE, {})["applications"] == []
+        [listed] = emr.api.list_applications(SCOPE, {"states": ["TERMINATED"]})["applications"]
+        assert (listed["id"], listed["state"]) == (emr.application.id, "TERMINATED")
+
+    def test_a_deleted_application_cannot_be_used(self):
+        emr = Emr()
+        emr.api.delete_application(SCOPE, emr.id)
+        for use in (emr.api.start_application, emr.api.stop_application, emr.api.delete_application):
+            with pytest.raises(EmrResourceNotFound):
+                use(SCOPE, emr.id)
         with pytest.raises(EmrResourceNotFound):
-            emr.api.get_application(SCOPE, emr.id)
+            emr.start()
+        assert emr.create("app").id != emr.application.id
+
+    def test_the_last_hundred_deleted_applications_are_kept(self):
+        emr = Emr()
+        for number in range(105):
+            emr.api.delete_application(SCOPE, {"applicationId": emr.create(str(number)).id})
+        assert len(emr.store.applications) == 1 + 100
+        assert emr.state == "CREATED"
 
     def test_stopping_needs_all_job_runs_to_have_ended(self):
         emr = Emr()
@@ -292,13 +379,58 @@ class TestApplications:
     def test_a_started_application_cannot_be_updated(self):
         emr = Emr()
         emr.api.start_application(SCOPE, emr.id)
-        request = {"applicationId": emr.application.id, "clientToken": "u", "releaseLabel": "emr-spark-8.0.1"}
+        request = {"applicationId": emr.application.id, "clientToken": "u", "releaseLabel": "emr-spark-8.1.1"}
         with pytest.raises(EmrValidationError):
             emr.api.update_application(SCOPE, request)
         emr.api.stop_application(SCOPE, emr.id)
-        assert emr.api.update_application(SCOPE, request)["application"]["releaseLabel"] == "emr-spark-8.0.1"
+        assert emr.api.update_application(SCOPE, request)["application"]["releaseLabel"] == "emr-spark-8.1.1"
 
-    def test_hive_is_refused(self):
+    @pytest.mark.parametrize("type_", ["HIVE", "Spark", "spark"])
+    def test_only_the_documented_type_of_spark_is_accepted(self, type_):
         emr = Emr()
-        with pytest.raises(EmrValidationError):
-            emr.create("hive", releaseLabel="emr-7.0.0", type="HIVE")
+        with pytest.raises(EmrValidationError, match=type_):
+            emr.create("another", releaseLabel="emr-7.0.0", type=type_)
+
+
+class TestStacks:
+    """`AWS::EMRServerless::Application`, as CloudFormation creates, updates and deletes it."""
+
+    PROPERTIES: ClassVar = {"Name": "a", "ReleaseLabel": "emr-spark-8.1.0", "Type": "SPARK", "Architecture": "X86_64"}
+
+    @pytest.fixture
+    def emr(self):
+        emr = Emr()
+        self.resource = ApplicationResource(emr.api)
+        self.created, _ = self.resource.create("App", self.PROPERTIES, "stack")
+        return emr
+
+    def state(self, emr):
+        return emr.api.get_application(request_scope(), {"applicationId": self.created})["application"]["state"]
+
+    def update(self, **changes):
+        return self.resource.update(self.created, self.PROPERTIES, {**self.PROPERTIES, **changes}, "stack")[0]
+
+    @pytest.mark.parametrize(
+        "changes",
+        [{"MaximumCapacity": {"Cpu": "8 vCPU", "Memory": "32 GB"}}, {"Tags": [{"Key": "owner", "Value": "me"}]}],
+    )
+    def test_a_started_application_is_not_updated_not_even_its_tags(self, emr, changes):
+        emr.api.start_application(request_scope(), {"applicationId": self.created})
+        with pytest.raises(EmrValidationError, match="STARTED"):
+            self.update(**changes)
+        emr.api.stop_application(request_scope(), {"applicationId": self.created})
+        assert self.update(**changes) == self.created
+
+    def test_a_started_application_is_not_deleted(self, emr):
+        emr.api.start_application(request_scope(), {"applicationId": self.created})
+        with pytest.raises(EmrValidationError, match="STARTED"):
+            self.resource.delete(self.created, self.PROPERTIES)
+        assert self.state(emr) == "STARTED"
+        emr.api.stop_application(request_scope(), {"applicationId": self.created})
+        self.resource.delete(self.created, self.PROPERTIES)
+        assert self.state(emr) == "TERMINATED"
+
+    def test_name_and_type_replace_the_application_and_other_properties_do_not(self, emr):
+        assert self.update(Architecture="ARM64") == self.created
+        assert self.update(Name="another") != self.created
+        assert self.state(emr) == "CREATED"  # CloudFormation deletes it when the update has succeeded

@@ -9,9 +9,13 @@ import zipfile
 
 import pytest
 
-from slackwater.local.lambda_layers import shared_layer
+from slackwater.errors import CloudError
+from slackwater.local.lambda_layers import check_layers_load, shared_layer
+from slackwater.local.layout import ARCHITECTURE, PYTHON
 
 pytestmark = pytest.mark.unit
+
+OTHER = {"x86_64": "arm64", "arm64": "x86_64"}[ARCHITECTURE]
 
 
 def zipped(files):
@@ -37,6 +41,17 @@ def test_a_layer_is_unpacked_once_and_comes_first_on_a_workers_path(tmp_path, mo
     (packages,) = (tmp_path / "worker" / "python" / "lib").glob("*/site-packages")
     site.addsitedir(str(packages))
     assert sys.path[0] == str(unpacked / "python")
+
+
+@pytest.mark.parametrize(("runtime", "architecture"), [("python3.99", ARCHITECTURE), (f"python{PYTHON}", OTHER)])
+def test_a_function_whose_layer_is_for_another_python_or_processor_fails_with_the_remedy(runtime, architecture):
+    layers = [{"Arn": "layer"}]
+    function = {"FunctionName": "list-files", "Runtime": runtime, "Architectures": [architecture], "Layers": layers}
+    with pytest.raises(CloudError, match=rf"list-files needs {runtime} on {architecture}.*slackwater deploy"):
+        check_layers_load(function)
+    check_layers_load({**function, "Layers": []})
+    check_layers_load({**function, "Runtime": "nodejs22.x"})
+    check_layers_load({**function, "Runtime": f"python{PYTHON}", "Architectures": [ARCHITECTURE]})
 
 
 def test_layers_have_separate_folders_and_a_broken_layer_leaves_none(tmp_path):

@@ -9,8 +9,27 @@ from uuid import uuid4
 
 import pytest
 from ministack import app
-from ministack.core import lambda_runtime, persistence, responses, router
-from ministack.services import apigateway, cloudwatch, cloudwatch_logs, lambda_svc, sns, sqs, stepfunctions
+from ministack.core import (
+    iam_actions,
+    iam_evaluator,
+    lambda_runtime,
+    persistence,
+    responses,
+    router,
+)
+from ministack.services import (
+    apigateway,
+    cloudwatch,
+    cloudwatch_logs,
+    dynamodb,
+    iam,
+    lambda_svc,
+    s3,
+    sns,
+    sqs,
+    stepfunctions,
+    sts,
+)
 from ministack.services.cloudformation import provisioners
 
 from slackwater.local import emulator, state_machines
@@ -140,6 +159,44 @@ def test_alarms_are_evaluated_by_this_function_and_fire_by_these():
     assert isinstance(cloudwatch._alarms, responses.AccountRegionScopedDict)
 
 
+def test_requests_are_authorised_by_these_functions():
+    assert parameters(iam_evaluator._resolve_condition_key) == ["key", "ctx"]
+    assert "_resolve_condition_key(key, ctx)" in inspect.getsource(iam_evaluator._conditions_met)
+    assert parameters(router.extract_access_key_id)[:2] == ["headers", "query_params"]
+    names = ["service", "method", "path", "headers", "body", "query_params", "region", "account_id"]
+    assert parameters(iam_actions.extract_resource_arn) == names
+    names = ["access_key_id", "iam_action", "service", "region", "resource_arn", "service_context"]
+    assert parameters(iam_evaluator.enforce) == names
+    dispatch = inspect.getsource(app._dispatch_service_request)
+    assert "resource_arn=checked_arn, service_context=" in dispatch
+    assert "from ministack.core.iam_evaluator import AuthError, enforce" in dispatch
+    assert parameters(iam_actions.identity_denial_message) == ["action", "principal_arn", "resource", "explicit_deny"]
+    assert parameters(iam_actions.access_denied_response)[:5] == [
+        *("service", "action", "principal_arn", "request_id", "error_code")
+    ]
+    assert iam_actions.SERVICE_TO_IAM_NAMESPACE.get("emr-serverless") is None
+    assert parameters(s3._bucket_owner_account) == ["name"]
+
+
+def test_roles_and_sessions_are_kept_by_these_functions():
+    assert hasattr(iam._roles, "get_scoped")
+    assert parameters(sts.register_session) == ["access_key", "session"]
+    assert all(callable(make) for make in (sts._gen_session_access_key, sts._gen_secret, sts._gen_session_token))
+    assert parameters(lambda_runtime.execution_credentials) == ["config"]
+
+
+def test_services_act_by_these_functions():
+    assert parameters(stepfunctions._invoke_resource) == ["resource", "input_data"]
+    assert "_invoke_resource, resource, input_data)" in inspect.getsource(stepfunctions._invoke_resource_with_timeout)
+    assert parameters(lambda_svc._emit_lambda_logs)[0] == "func"
+    assert parameters(lambda_svc._get_func_record_for_ref)
+    assert parameters(lambda_svc.function_policy_for_arn) == ["resource_arn"]
+    names = ["integration", "api_id", "stage", "path", "method", "headers", "body", "query_params", "route_key"]
+    assert parameters(apigateway._invoke_lambda_proxy)[:9] == names
+    assert parameters(cloudwatch._dispatch_alarm_actions) == ["alarm", "old_state", "new_state", "reason"]
+    assert parameters(sns.topic_policy_allows) == ["topic_arn", "service", "source_arn", "source_account"]
+
+
 def test_a_scope_applies_to_a_block():
     before = responses.get_account_id(), responses.get_region()
     with responses.request_scope("111111111111", "eu-west-1"):
@@ -219,6 +276,18 @@ def test_a_succeed_state_applies_its_output(aws_states, output, expected):
     }
     inside = {"QueryLanguage": "JSONata", "StartAt": "Items", "States": {"Items": items}}
     assert json.loads(executed(inside)["output"]) == [expected]
+
+
+def test_keys_of_indexes_are_checked_by_this_function_for_single_writes_and_transactions():
+    assert parameters(dynamodb._index_key_empty_reason) == ["table", "item", "update_expr"]
+    for caller in (dynamodb._validate_index_key_values, dynamodb._transact_write_items):
+        assert "_index_key_empty_reason(" in inspect.getsource(caller)
+
+
+def test_items_are_read_by_keys_and_measured_by_these_functions():
+    assert parameters(dynamodb._batch_get_item) == ["data"]
+    assert '"BatchGetItem": _batch_get_item' in inspect.getsource(dynamodb.handle_request)
+    assert dynamodb._item_size_bytes({"key": {"S": "é"}}) == 5
 
 
 def test_a_succeed_state_needs_the_adapter():

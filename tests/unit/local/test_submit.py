@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from slackwater.local.emr import billing
 from slackwater.local.emr.model import EmrValidationError
-from slackwater.local.emr.runner import last_error
+from slackwater.local.emr.runner import SparkRunner, last_error
 from slackwater.local.emr.submit import read_submission
 
 pytestmark = pytest.mark.unit
@@ -38,6 +40,28 @@ def test_a_value_may_hold_an_equals_sign():
 def test_archives_carry_their_folder():
     read = submission("--conf spark.archives=s3://code/environment.tar.gz#environment,s3://code/more.zip")
     assert read.archives == {"environment": "s3://code/environment.tar.gz", "more.zip": "s3://code/more.zip"}
+
+
+def test_only_jars_without_a_service_are_paths_in_the_image():
+    read = submission("--jars /usr/a.jar,s3://code/b.jar,local:///usr/c.jar,file:/usr/d.jar,https://example.com/e.jar")
+    assert read.image_jars == ["/usr/a.jar", "/usr/c.jar", "/usr/d.jar"]
+
+
+ICEBERG_7 = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
+
+
+@pytest.mark.parametrize("parameters", [f"--jars {ICEBERG_7}", f"--conf spark.jars=local://{ICEBERG_7}", ""])
+def test_a_job_or_application_that_names_a_jar_which_the_release_lacks_fails_as_on_emr(tmp_path, parameters):
+    application = [] if parameters else [{"classification": "spark-defaults", "properties": {"spark.jars": ICEBERG_7}}]
+    driver = {"entryPoint": "s3://code/job.py", "sparkSubmitParameters": parameters}
+    read = read_submission({"jobDriver": {"sparkSubmit": driver}}, application)
+    (tmp_path / "any.jar").touch()
+    runner = SparkRunner(
+        endpoint="http://127.0.0.1:1", jars=tmp_path, folder=tmp_path / "jobs", credentials=lambda _: {}
+    )
+    result = runner.run("job", read, log_prefix=None, stop=threading.Event())
+    assert (result.exit_code, result.stopped) == (-1, False)
+    assert result.error.startswith(f"java.nio.file.NoSuchFileException: {ICEBERG_7} ")
 
 
 def test_driver_environment_is_read_from_its_properties():
@@ -97,15 +121,31 @@ class TestBilling:
                 "spark.executor.cores": "2",
                 "spark.executor.memory": "6g",
                 "spark.executor.instances": "1",
+                "spark.dynamicAllocation.initialExecutors": "1",
             }
         )
         # The least that 1 vCPU can have is 2 GB; 6 GB and a tenth more is rounded up to 7.
         assert size == billing.Workers(billing.Worker(1, 2, 20), billing.Worker(2, 7, 20), 1)
 
-    def test_at_most_max_executors(self):
-        assert billing.read_workers({"spark.dynamicAllocation.maxExecutors": "1"}).executors == 1
-        conf = {"spark.dynamicAllocation.maxExecutors": "1", "spark.dynamicAllocation.enabled": "false"}
-        assert billing.read_workers(conf).executors == 3
+    @pytest.mark.parametrize(
+        ("conf", "executors"),
+        [
+            ({"executor.instances": "1"}, 3),
+            ({"dynamicAllocation.initialExecutors": "1"}, 3),
+            ({"executor.instances": "1", "dynamicAllocation.initialExecutors": "1"}, 1),
+            ({"executor.instances": "1", "dynamicAllocation.initialExecutors": "2"}, 2),
+            ({"executor.instances": "5"}, 5),
+            ({"executor.instances": "1", "dynamicAllocation.enabled": "false"}, 1),
+        ],
+    )
+    def test_a_job_starts_with_the_larger_of_two_numbers_whose_defaults_are_three(self, conf, executors):
+        assert billing.read_workers({f"spark.{key}": value for key, value in conf.items()}).executors == executors
+
+    @pytest.mark.parametrize("limit", [{"maxExecutors": "2"}, {"minExecutors": "4"}])
+    def test_a_job_that_starts_with_more_or_fewer_executors_than_it_may_have_is_refused(self, limit):
+        conf = {f"spark.dynamicAllocation.{key}": value for key, value in limit.items()}
+        with pytest.raises(EmrValidationError, match=r"initialExecutors: 3 must be between"):
+            billing.read_workers(conf)
 
     @pytest.mark.parametrize(
         "conf",

@@ -123,6 +123,29 @@ def test_a_monitoring_waits_five_minutes_for_aws_when_it_fails_for_all_days(erro
     assert sum(first["IntervalSeconds"] * first["BackoffRate"] ** n for n in range(first["MaxAttempts"])) == 310
 
 
+@pytest.mark.parametrize("name", [name for name in COMPILED if name != "monitor_days"])
+def test_a_repeated_request_for_a_job_is_equal_to_the_first_so_that_emr_starts_one_job(name):
+    def request(state: Machine, retries: int) -> Any:
+        execution = {"Id": "e", "Name": "n", "Input": {"date": "2013-03-10"}}
+        context = {"Execution": execution, "State": {"RetryCount": retries, "EnteredTime": f"12:00:0{retries}"}}
+        entered = {"source": "s", "index": 1, "work": "w", "answer": "a", "job": "0123", "correlation_id": "c"}
+        return evaluated(state["Arguments"], {"input": entered, "context": context}, {**VARIABLES, "run": run})
+
+    run = {"run_id": "0" * 32, "attempt": 1000, "date": "2013-03-10"}
+    jobs = [task for _, task in tasks_of(COMPILED[name]) if task["Resource"] == SPARK_JOB]
+    assert jobs
+    for job in jobs:
+        first = request(job, 0)
+        assert re.fullmatch("[A-Za-z0-9._-]{1,64}", first["ClientToken"])
+        assert [request(job, retries) for retries in (1, 4)] == [first, first]
+
+
+def test_an_execution_that_step_functions_is_too_busy_to_start_is_started_again_whatever_the_name_of_its_error():
+    """AWS's guide, public machines and AWS's own solutions have different names for it."""
+    names = ("ExecutionLimitExceeded", "ExecutionLimitExceededException", "AWSStepFunctionsException")
+    assert {f"StepFunctions.{name}" for name in names} <= set(RETRIES[EXECUTION]["ErrorEquals"])
+
+
 @pytest.mark.parametrize("name", COMPILED)
 @pytest.mark.parametrize("cause", [None, "it broke"])
 def test_every_catch_works_with_and_without_a_cause(name, cause):

@@ -68,6 +68,12 @@ def test_a_job_without_result_or_reason_is_an_error():
         job_result(MemoryStore(), ANSWER)
 
 
+def test_a_job_that_could_not_be_started_is_reported_with_the_error_of_the_call():
+    refused = "EMRServerless.AccessDeniedException: not authorized to perform: iam:PassRole"
+    with pytest.raises(CloudError, match=f"^{refused}; the job left neither a result nor a reason at {ANSWER}"):
+        job_result(MemoryStore(), ANSWER, job_error=refused)
+
+
 def test_a_file_whose_function_was_killed_twice_is_fetched_by_a_job():
     expect_function_size(item(1).model_copy(update={"killed_attempts": 1}), max_bytes=9)
     with pytest.raises(FileTooLarge, match="its function was killed 2 times"):

@@ -13,7 +13,7 @@ from examples.nyc_flights import feed
 from examples.nyc_flights.partner import PartnerServer
 from lambdas.fetch_file import handler as fetch_file
 from lambdas.list_files import handler as list_files
-from slackwater.errors import DataError, UnknownName
+from slackwater.errors import DataError, FileTooLarge, UnknownName
 from slackwater.pipeline.retries import with_retries
 from slackwater.project import load_project
 from slackwater.receiver.pull.plan import MAX_ITEMS
@@ -138,6 +138,16 @@ class TestMachine:
         state = STATES["Fetch the files"]["ItemProcessor"]["States"]["Report the failed file"]
         assert evaluate(state["Output"], {"input": {"cause": cause}}) == {"state": "failed", "reason": reason}
 
+    def test_a_job_that_cannot_be_started_passes_its_error_on(self):
+        [catch] = STATES["Fetch the files"]["ItemProcessor"]["States"]["Fetch the large file"]["Catch"]
+        error = {"Error": "EMRServerless.AccessDeniedException", "Cause": "not authorized"}
+        output = evaluate(catch["Output"], {"input": {"source": "s"}, "errorOutput": error})
+        assert output == {"source": "s", "job_error": "EMRServerless.AccessDeniedException: not authorized"}
+        assert (
+            len(evaluate(catch["Output"], {"input": {}, "errorOutput": {**error, "Cause": "x" * 999}})["job_error"])
+            == 500
+        )
+
     def test_the_report_of_a_file_is_short(self):
         output = STATES["Fetch the files"]["ItemProcessor"]["States"]["Report the file"]["Output"]
         stored_file = fetched("stored", "x" * 1024, rows=5, rejected=1, bytes=70)
@@ -245,13 +255,33 @@ class TestFunctions:
 
     def test_a_file_that_is_too_large_for_the_function_is_left_to_a_job(self, pull, monkeypatch):
         listing, files = pull()
-        resources = fetch_file.build_resources()
-        flights = resources.project.source("flights")
-        small = flights.model_copy(update={"pull": flights.pull.model_copy(update={"function_mb": 0})})
-        monkeypatch.setitem(resources.project.sources, "flights", small)
+        self.limit(monkeypatch, function_mb=0, max_file_mb=None)
         large = files[3]()
         assert (large["state"], large["work"], large["index"]) == ("large", listing["work"], 3)
         result = fetched("stored", "f", rows=1)
         self.store.put(large["answer"], json.dumps(result).encode())
         names = ("source", "work", "index", "correlation_id", "answer")
         assert fetch_file.handler({name: large[name] for name in names}, None) == result
+
+    def limit(self, monkeypatch, **limits):
+        """Change the limits of the source `flights`."""
+        project = fetch_file.build_resources().project
+        flights = project.source("flights")
+        limited = flights.model_copy(update={"pull": flights.pull.model_copy(update=limits)})
+        monkeypatch.setitem(project.sources, "flights", limited)
+
+    def test_a_file_above_the_limit_of_its_source_fails_with_the_reason_and_starts_no_job(self, pull, monkeypatch):
+        _, files = pull()
+        self.limit(monkeypatch, function_mb=0, max_file_mb=0)
+        with pytest.raises(FileTooLarge, match="larger than 0 bytes, the limit"):
+            files[3]()
+        [entry] = [entry for entry in self.cache.not_taken("flights") if entry.reason]
+        assert entry.state == "failed"
+        assert entry.reason.endswith("larger than 0 bytes, the limit")
+
+    def test_a_function_tries_a_file_again_that_killed_it_twice_if_no_job_can_fetch_it(self, pull, monkeypatch):
+        _, files = pull()
+        item = fetch_file.read_item(self.store, "s3://exchange/pulls/flights/c-1.json", 3)
+        killed = item.model_copy(update={"killed_attempts": 2})
+        monkeypatch.setattr(fetch_file, "read_item", lambda *_: killed)
+        assert files[3]()["state"] == "stored"

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.unit
 NOW = datetime(2013, 3, 12, 9, 30, tzinfo=UTC)
 
 
-@pytest.fixture(scope="module")
-def dynamodb():
-    return LocalDynamoDB()
+@pytest.fixture
+def dynamodb(each_dynamodb):
+    return each_dynamodb
 
 
 @pytest.fixture
@@ -382,9 +382,9 @@ class TestCrashes:
         assert ids(table, "operator") == [second.token.id, third]
         assert third != first.token.id
 
-    def test_a_repeated_transaction_is_executed_once(self):
+    def test_a_repeated_transaction_is_executed_once(self, dynamodb):
         """The response is lost; botocore sends the same request again, with the same idempotency token."""
-        local = LocalDynamoDB(attempts=2)
+        local = LocalDynamoDB(dynamodb.endpoint, attempts=2)
         with local.table("tokens", "token_hash") as name:
 
             def lose():

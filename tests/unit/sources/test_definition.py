@@ -121,6 +121,7 @@ def test_short_forms_of_formats(written, delimiter):
 
 WRONG = [
     ("push.bufer", "queue", "push.bufer"),
+    ("description", "x" * 2049, "2048 characters"),
     ("timestamp.timezone", "Mars/Olympus", "no such time zone"),
     ("timestamp.field", "shop", "with type timestamp"),
     ("event_id", "amount", "with type string or int64"),
@@ -161,6 +162,7 @@ WRONG = [
     ("pull.files", "orders.csv", "has no {date}"),
     ("pull.files", "{day}-{date}.csv", "only {date}"),
     ("pull.files", "{date:%Q}.csv", "is not a format of a date"),
+    ("pull.files", "{date}/" + "*" * 630, "with a date the pattern has 641 bytes in UTF-8, and the limit is 640"),
     ("pull.credentials", "hunter2", "must not contain credentials"),
     ("pull.host_key", None, "sftp needs"),
     ("pull.host_key", "SHA256:abc", "is not a host key"),

@@ -11,6 +11,7 @@ from slackwater.cli.commands import (
     buffer,
     deploy,
     diff,
+    doctor,
     files,
     local,
     logs,
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
     for module in (
         local,
         deploy,
+        doctor,
         source,
         token,
         push,

@@ -43,14 +43,16 @@ def deploy(
 
     The target is the cloud in AWS_ENDPOINT_URL if it is set, else the local cloud if it runs, else AWS.
     """
+    from slackwater.cli.cdk import deploy as deploy_stacks
+    from slackwater.cli.cdk import parse_settings
+
     workspace = find_workspace(project)
-    # A wrong definition is reported before any cloud is contacted.
+    # A wrong setting or definition is reported before any cloud is contacted.
+    settings = parse_settings(setting)
     workspace.load_project()
     cloud = workspace.connect_cloud()
     print_note(f"deploying to {cloud}")
-    from slackwater.cli.cdk import deploy as deploy_stacks
-
-    result = deploy_stacks(workspace.root, project=workspace.project, settings=setting)
+    result = deploy_stacks(workspace, settings)
     if as_json:
         outputs = result.deployment.model_dump()
         print_json({"cloud": cloud, "changed": result.changed, "seconds": result.seconds, "deployment": outputs})

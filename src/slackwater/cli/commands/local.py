@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import typer
@@ -78,4 +79,4 @@ def _print_status(local_cloud: LocalCloud | None, *, as_json: bool) -> None:
         print_text(f"  {name.replace('_', ' '):<11}{getattr(local_cloud, name)}")
     print_text("To use it from other tools:")
     for name, value in local_cloud.environment().items():
-        print_text(f"  export {name}={value}")
+        print_text(f"  export {name}={shlex.quote(value)}")

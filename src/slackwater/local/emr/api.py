@@ -6,15 +6,26 @@ import base64
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from botocore import xform_name
 
+from slackwater.local.emr.authorization import authorize
 from slackwater.local.emr.jobs import JobRuns
-from slackwater.local.emr.model import EmrConflict, EmrError, EmrValidationError, check, input_shape, read_request
-from slackwater.local.emr.store import APPLICATION_IDLE, Application, EmrStore, JobRun, new_id
+from slackwater.local.emr.model import (
+    EmrConflict,
+    EmrError,
+    EmrThrottled,
+    EmrValidationError,
+    check,
+    input_shape,
+    read_request,
+)
+from slackwater.local.emr.store import APPLICATION_IDLE, TERMINATED, Application, EmrStore, JobRun, new_id
+from slackwater.local.emr.throttle import RateLimit
 from slackwater.local.emulator import Response, Scope, request_scope
+from slackwater.local.permissions import caller
 
 _PAGE_SIZE = 50  # the API's maximum
 # Parameters that are not shown as settings of an application.
@@ -27,23 +38,31 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
+def start_limit(clock: Callable[[], float]) -> RateLimit:
+    """Return the limit of StartJobRun: one request a second, and 25 at once ("API limits" in the user guide)."""
+    return RateLimit(rate=1, burst=25, clock=clock)
+
+
 class EmrServerlessApi:
     """Carries out operations; each has a method with its name in snake case, its parameters and its response.
 
-    Operations raise `EmrValidationError`, `EmrConflict` or `EmrResourceNotFound` for requests that AWS refuses.
+    Operations raise `EmrValidationError`, `EmrConflict`, `EmrResourceNotFound` or `EmrThrottled` for requests that AWS
+    refuses.
     """
 
-    def __init__(self, store: EmrStore, job_runs: JobRuns) -> None:
+    def __init__(self, store: EmrStore, job_runs: JobRuns, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._job_runs = store, job_runs
+        self._starts = start_limit(clock)
 
     async def handle_request(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes, query_params: Mapping[str, list[str]]
     ) -> Response:
         """Answer one HTTP request; an `EmrError` becomes its error response."""
-        del headers
         response_headers = {"Content-Type": "application/json"}
         try:
-            status, document = 200, self._call(*read_request(method, path, query_params, body))
+            operation, parameters = read_request(method, path, query_params, body)
+            authorize(caller(headers), operation, parameters)
+            status, document = 200, self._call(operation, parameters)
         except EmrError as error:
             status, document = error.status, {"message": str(error)}
             response_headers["x-amzn-ErrorType"] = error.code
@@ -81,13 +100,18 @@ class EmrServerlessApi:
     def create_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
         """Create an application, or return the one that this client token created."""
         settings = {key: value for key, value in request.items() if key not in _NOT_SETTINGS}
-        settings = {**_DEFAULTS, **settings, "type": request["type"].upper()}
+        settings = {**_DEFAULTS, **settings}
         if settings["type"] != "SPARK":
-            raise EmrValidationError(f"Application type {request['type']} is not supported: the local cloud runs SPARK")
+            raise EmrValidationError(
+                f"Application type {settings['type']} is not supported: the local cloud runs SPARK, in capital letters "
+                "as AWS documents it"
+            )
         token, tags = request["clientToken"], dict(request.get("tags", {}))
         applications = self._store.applications
         known = [
-            item for item in applications.values() if (item.account, item.region, item.client_token) == (*scope, token)
+            item
+            for item in applications.values()
+            if (item.account, item.region, item.client_token) == (*scope, token) and item.state != TERMINATED
         ]
         if known and known[0].settings != settings:
             raise EmrConflict("The client token was used with different parameters")
@@ -97,21 +121,31 @@ class EmrServerlessApi:
         return {"applicationId": application.id, "arn": application.arn, **name}
 
     def get_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        """Return an application."""
-        return {"application": self._application(scope, request).show("Application")}
+        """Return an application, also a deleted one: its state is `TERMINATED`."""
+        application = self._store.application(scope, request["applicationId"], terminated=True)
+        self._stop_if_idle(application)
+        return {"application": application.show("Application")}
 
     def list_applications(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the applications in any of the states asked for, the oldest first."""
+        """Return the applications in any of the states asked for, the oldest first.
+
+        A deleted application "doesn't appear on your application list" (Application states), unless a request asks for
+        the state `TERMINATED`.
+        """
         states, applications = request.get("states"), []
         for application in self._store.applications.values():
             if (application.account, application.region) == scope:
                 self._stop_if_idle(application)
-                if states is None or application.state in states:
+                if application.state in states if states else application.state != TERMINATED:
                     applications.append(application.show("ApplicationSummary"))
         return _page("applications", applications, request)
 
     def update_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
-        """Change settings of an application that is not started."""
+        """Change settings of an application that is not started.
+
+        AWS also changes the maximum capacity, the image and maxConcurrentRuns of a started one, if a request has
+        nothing else ("Updating running applications"). Nothing of ours sends such a request.
+        """
         application = self._application(scope, request, required_states=APPLICATION_IDLE)
         application.settings.update({key: value for key, value in request.items() if key not in _NOT_SETTINGS})
         application.change_state(application.state)
@@ -136,14 +170,13 @@ class EmrServerlessApi:
 
     def delete_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
         """Delete an application that is not started, with its job runs."""
-        application = self._application(scope, request, required_states=APPLICATION_IDLE)
-        for run in self._store.application_runs(application.id):
-            del self._store.job_runs[run.id]
-        del self._store.applications[application.id]
+        self._store.delete_application(self._application(scope, request, required_states=APPLICATION_IDLE))
         return {}
 
     def start_job_run(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
         """Submit a job run, or return the one that this client token submitted."""
+        if not self._starts.take(scope):
+            raise EmrThrottled("Rate exceeded")
         run = self._job_runs.start(scope, request)
         return {"applicationId": run.application, "jobRunId": run.id, "arn": run.arn}
 

@@ -1,4 +1,4 @@
-"""The workers of a job run and what they would use and cost on AWS.
+"""The workers of a job run, the capacity that they need, and what they would cost on AWS.
 
 One Spark process on this machine replaces a driver and its executors. Each executor is billed for as long as the
 driver runs, as on EMR Serverless when a job keeps its executors busy.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from slackwater.local.emr.model import EmrValidationError
 
+ACCOUNT_VCPU = 16
+"""The quota "Max concurrent vCPUs per account" of a new account, for each region."""
 # EMR Serverless' defaults for every Spark job.
 _CORES, _MEMORY, _DISK, _EXECUTORS = "4", "14g", "20g", "3"
 # EMR Serverless' prices: 20 GB of storage are free for each worker, and a worker is billed for at least a minute.
@@ -38,6 +40,7 @@ class Workers(NamedTuple):
     driver: Worker
     executor: Worker
     executors: int
+    """How many executors a job starts with. Further ones are not modelled: how many depends on its tasks."""
 
 
 def gigabytes(size: str) -> float:
@@ -52,14 +55,24 @@ def read_workers(conf: Mapping[str, str]) -> Workers:
     """Return the workers that Spark properties ask for. Raises `EmrValidationError` for an impossible size."""
     executors = _whole_number(conf, "spark.executor.instances", _EXECUTORS)
     if conf.get("spark.dynamicAllocation.enabled", "true") == "true":
-        executors = min(executors, _whole_number(conf, "spark.dynamicAllocation.maxExecutors", str(executors)))
+        # Spark starts the larger of two numbers, and EMR's default is 3 for both.
+        executors = max(executors, _whole_number(conf, "spark.dynamicAllocation.initialExecutors", _EXECUTORS))
+        minimum = _whole_number(conf, "spark.dynamicAllocation.minExecutors", "0")
+        maximum = _whole_number(conf, "spark.dynamicAllocation.maxExecutors", str(executors))
+        # A job of the service fails with this message at once (aws-samples/aws-emr-utilities, pull request 175).
+        if not minimum <= executors <= maximum:
+            raise EmrValidationError(
+                f"Maximum value of spark.dynamicAllocation.initialExecutors: {executors} must be between "
+                f"spark.dynamicAllocation.minExecutor {minimum} and spark.dynamicAllocation.maxExecutors {maximum}."
+            )
     return Workers(_read_worker(conf, "driver"), _read_worker(conf, "executor"), executors)
 
 
-def fits(worker: Worker, maximum: Mapping[str, Any]) -> bool:
-    """Return whether a worker is within an application's `maximumCapacity`."""
-    cpu = int(maximum["cpu"].lower().split("v")[0])
-    return worker.cpu <= cpu and worker.memory_gb <= gigabytes(maximum["memory"])
+def fits(workers: Iterable[Worker], maximum: Mapping[str, Any]) -> bool:
+    """Return whether workers are together within an application's `maximumCapacity`."""
+    cpu, memory, disk = (sum(sizes) for sizes in zip((0, 0, 0), *workers, strict=True))
+    limits = (int(maximum["cpu"].lower().split("v")[0]), gigabytes(maximum["memory"]))
+    return cpu <= limits[0] and memory <= limits[1] and ("disk" not in maximum or disk <= gigabytes(maximum["disk"]))
 
 
 def used(workers: Workers, seconds: float) -> dict[str, float]:

@@ -12,9 +12,9 @@ from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.model import camel_case, input_shape, rename_members
 
 _TYPE = "AWS::EMRServerless::Application"
-# A change of one of these properties creates a new application, as CloudFormation documents ("Update requires:
-# Replacement").
-_REPLACED_BY = ("Name", "Type", "Architecture")
+# The type's schema has these as `createOnlyProperties`: a change of one creates a new application ("Update requires:
+# Replacement"). All others change in place ("Some interruptions").
+_REPLACED_BY = ("Name", "Type")
 
 # The physical id, and the attributes for Fn::GetAtt.
 ProvisionedResource = tuple[str, dict[str, str]]
@@ -37,12 +37,14 @@ class ApplicationResource:
         return created["applicationId"], {"ApplicationId": created["applicationId"], "Arn": created["arn"]}
 
     def update(self, physical_id: str, old: dict[str, Any], new: dict[str, Any], stack: str) -> ProvisionedResource:
-        """Update an application, or replace it where a property cannot change. Raises `EmrError`."""
+        """Update an application that is not started, or create another one where a property cannot change.
+
+        CloudFormation deletes a replaced application after the update. Raises `EmrError`.
+        """
         if any(old.get(name) != new.get(name) for name in _REPLACED_BY):
-            # In this order, as CloudFormation does: if the new application is refused, the old one stays.
-            created = self.create("", new, stack)
-            self.delete(physical_id, old)
-            return created
+            return self.create("", new, stack)
+        # Also for tags only: CloudFormation sends all properties with every change (its coverage roadmap, issue 2370).
+        # Of these, AWS changes very few while an application is started, and refuses the call.
         request = _request("UpdateApplication", new) | {"applicationId": physical_id}
         arn = self._api.call("UpdateApplication", request)["application"]["arn"]
         old_tags, new_tags = _to_map(old.get("Tags", [])), _to_map(new.get("Tags", []))
@@ -53,9 +55,11 @@ class ApplicationResource:
         return physical_id, {"ApplicationId": physical_id, "Arn": arn}
 
     def delete(self, physical_id: str, properties: dict[str, Any]) -> None:
-        """Stop and delete an application. Raises `EmrError`."""
+        """Delete an application that is not started. Raises `EmrError`.
+
+        The type's delete handler calls DeleteApplication only, so the deletion of a started application fails.
+        """
         del properties
-        self._api.call("StopApplication", {"applicationId": physical_id})
         self._api.call("DeleteApplication", {"applicationId": physical_id})
 
 

@@ -10,14 +10,20 @@ from typing import Any, Protocol
 from slackwater.local.emr import billing
 from slackwater.local.emr.model import EmrConflict, EmrValidationError
 from slackwater.local.emr.runner import AttemptResult
-from slackwater.local.emr.store import EmrStore, JobRun, new_id
+from slackwater.local.emr.store import Application, EmrStore, JobRun, new_id
 from slackwater.local.emr.submit import Submission, read_submission
 from slackwater.local.emulator import Scope
 
 # States that count for maxConcurrentRuns.
 _OCCUPYING = ("PENDING", "SCHEDULED", "RUNNING", "CANCELLING")
-# The default of queueTimeoutMinutes.
-_QUEUE_MINUTES = 360
+# The defaults of the scheduler configuration, which every release since 7.3.0 has.
+_CONCURRENT_RUNS, _QUEUE_MINUTES = 15, 360
+# After this time without an executor, a driver gives up. Seen in drivers' logs; AWS does not document it.
+_EXECUTOR_MINUTES = 20
+# "Troubleshooting errors in EMR Serverless".
+_ACCOUNT_FULL = "Job failed as account has reached the service limit on the maximum vCPU it can use concurrently"
+_APPLICATION_FULL = "Job failed as application has exceeded maximumCapacity settings"
+_NO_EXECUTOR = "Worker could not be allocated as the application has exceeded maximumCapacity settings"
 
 
 class AttemptRunner(Protocol):
@@ -39,6 +45,8 @@ class JobRuns:
         self._store, self._runner, self._minute = store, runner, seconds_per_minute
         self._free_slots = slots or os.cpu_count() or 1
         self._stops: dict[str, threading.Event] = {}
+        # The workers of each job run that holds any, by its id.
+        self._held: dict[str, tuple[Application, list[billing.Worker]]] = {}
 
     def start(self, scope: Scope, request: dict[str, Any]) -> JobRun:
         """Submit a job run, or return the one that this client token submitted.
@@ -96,22 +104,18 @@ class JobRuns:
 
     def _execute(self, run: JobRun, submission: Submission, workers: billing.Workers) -> None:
         """Run a job run from SUBMITTED to its final state: queue, slot, attempts."""
-        if not self._wait_for_slot(run):
-            return
-        maximum = self._store.applications[run.application].settings.get("maximumCapacity")
-        if maximum and not billing.fits(workers.driver, maximum):
-            with self._store.changed:
-                self._free_slots += 1
-                self._change_state(run, "FAILED", "The driver is larger than the application's maximumCapacity")
-            return
-        while self._run_attempt(run, submission, workers):
-            pass
+        if self._wait_for_slot(run, workers.driver):
+            while self._run_attempt(run, submission, workers):
+                pass
 
-    def _wait_for_slot(self, run: JobRun) -> bool:
-        """Wait for the application's queue and for a free slot of this machine. Return whether the run has the slot."""
+    def _wait_for_slot(self, run: JobRun, driver: billing.Worker) -> bool:
+        """Wait for the application's queue and for a free slot of this machine. Return whether the run has the slot.
+
+        When the queue lets the run start, its driver takes its part of the capacity. The run fails if there is none.
+        """
         with self._store.changed:
             scheduler = self._store.applications[run.application].settings.get("schedulerConfiguration", {})
-            limit = scheduler.get("maxConcurrentRuns")
+            limit = scheduler.get("maxConcurrentRuns", _CONCURRENT_RUNS)
             deadline = time.monotonic() + scheduler.get("queueTimeoutMinutes", _QUEUE_MINUTES) * self._minute
             if self._may_occupy(run, limit):
                 self._change_state(run, "PENDING", "The job run is pending")
@@ -121,6 +125,9 @@ class JobRuns:
                 if self._may_occupy(run, limit):
                     # AWS starts it now. Here it may wait for a slot of this machine as well, in the same state.
                     if run.state != "SCHEDULED":
+                        if refusal := self._take(run, driver):
+                            self._change_state(run, "FAILED", refusal)
+                            return False
                         self._change_state(run, "SCHEDULED", "The job run is scheduled and waits for resources")
                     if self._free_slots:
                         self._free_slots -= 1
@@ -133,9 +140,37 @@ class JobRuns:
                 self._change_state(run, "CANCELLED", run.state_details)
             return False
 
-    def _may_occupy(self, run: JobRun, limit: int | None) -> bool:
+    def _take(self, run: JobRun, worker: billing.Worker) -> str:
+        """Give a run a worker, if the account and the application have capacity for it. Return why not, or nothing."""
+        application = self._store.applications[run.application]
+        in_application, in_account = [worker], [worker]
+        for other, held in self._held.values():
+            if (other.account, other.region) == (application.account, application.region):
+                in_account += held
+            if other.id == application.id:
+                in_application += held
+        maximum = application.settings.get("maximumCapacity")
+        if maximum and not billing.fits(in_application, maximum):
+            return _APPLICATION_FULL
+        if sum(item.cpu for item in in_account) > billing.ACCOUNT_VCPU:
+            return _ACCOUNT_FULL
+        self._held.setdefault(run.id, (application, []))[1].append(worker)
+        return ""
+
+    def _wait_for_executors(self, run: JobRun, workers: billing.Workers) -> int:
+        """Take the executors of a run, and wait until it has one, if it needs any. Return how many it has."""
+        deadline = time.monotonic() + _EXECUTOR_MINUTES * self._minute
+        while (executors := len(self._held[run.id][1]) - 1) < workers.executors:
+            if not self._take(run, workers.executor):
+                continue
+            if executors or self._stops[run.id].is_set() or time.monotonic() > deadline:
+                break
+            self._store.changed.wait(0.5)  # every change of state notifies; the limit is for the deadline
+        return executors
+
+    def _may_occupy(self, run: JobRun, limit: int) -> bool:
         """Return whether maxConcurrentRuns has room for a run and for those that were submitted before it."""
-        if limit is None or run.state in _OCCUPYING:
+        if run.state in _OCCUPYING:
             return True
         runs = self._store.application_runs(run.application)
         ahead = [other for other in runs[: runs.index(run)] if other.state in ("SUBMITTED", "QUEUED")]
@@ -144,14 +179,21 @@ class JobRuns:
     def _run_attempt(self, run: JobRun, submission: Submission, workers: billing.Workers) -> bool:
         """Run one attempt. Return whether the retry policy allows another one."""
         stop, started = self._stops[run.id], time.monotonic()
-        with self._store.changed:
-            self._change_state(run, "RUNNING", "The job run is running")
         timer = threading.Timer(run.timeout_minutes * self._minute, self._time_out, args=(run,))
         timer.daemon = True  # it must not keep the process alive
-        if run.timeout_minutes:
-            timer.start()
-        result = self._runner.run(run.id, submission, log_prefix=run.log_prefix, stop=stop)
+        with self._store.changed:
+            self._change_state(run, "RUNNING", "The job run is running")
+            if run.timeout_minutes:
+                timer.start()
+            executors = self._wait_for_executors(run, workers)
+        if stop.is_set():
+            result = AttemptResult(-1, "", stopped=True)
+        elif executors or not workers.executors:
+            result = self._runner.run(run.id, submission, log_prefix=run.log_prefix, stop=stop)
+        else:
+            result = AttemptResult(1, _NO_EXECUTOR)
         timer.cancel()
+        workers = workers._replace(executors=executors)
         with self._store.changed:
             run.run_seconds += time.monotonic() - started
             if result.exit_code and not stop.is_set() and run.attempt < run.max_attempts:
@@ -170,6 +212,8 @@ class JobRuns:
 
     def _change_state(self, run: JobRun, state: str, details: str) -> None:
         run.change_state(state, details)
+        if run.final:
+            self._held.pop(run.id, None)
         self._store.changed.notify_all()
 
 

@@ -29,6 +29,13 @@ class EmrValidationError(EmrError):
     code = "ValidationException"
 
 
+class EmrAccessDenied(EmrError):
+    """The caller lacks a permission."""
+
+    status = 403
+    code = "AccessDeniedException"
+
+
 class EmrResourceNotFound(EmrError):
     """The application or job run does not exist."""
 
@@ -41,6 +48,13 @@ class EmrConflict(EmrError):
 
     status = 409
     code = "ConflictException"
+
+
+class EmrThrottled(EmrError):
+    """The account makes too many requests."""
+
+    status = 400
+    code = "ThrottlingException"
 
 
 @functools.cache

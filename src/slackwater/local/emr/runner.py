@@ -13,18 +13,26 @@ import threading
 import urllib.error
 import urllib.request
 import zipfile
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 from urllib.parse import quote
 
-from slackwater.errors import CloudError, InputError, ObjectMissing, SlackwaterError
-from slackwater.local.emr import guard, spark
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing, SlackwaterError
+from slackwater.local import layout
+from slackwater.local.emr import guard, pythons, spark
 from slackwater.local.emr.submit import Submission
 from slackwater.storage import split_uri
 
 _S3_SECONDS = 60
-_NOT_FOUND = 404
+# What Spark unpacks; it decides by the name and only copies other files.
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".jar")
+_FORBIDDEN, _NOT_FOUND = 403, 404
 # The end of a log that is searched for the error.
 _TAIL_BYTES = 64 * 1024
 _TRACEBACK = "Traceback (most recent call last):"
@@ -48,41 +56,56 @@ class AttemptResult(NamedTuple):
 class SparkRunner:
     """Runs attempts as spark-submit processes of this machine."""
 
-    def __init__(self, *, endpoint: str, jars: Path, folder: Path) -> None:
+    def __init__(
+        self, *, endpoint: str, jars: Path, folder: Path, credentials: Callable[[str], Mapping[str, str]]
+    ) -> None:
+        """`credentials` returns the environment variables with the credentials of a job run, by its id."""
         self._endpoint, self._jars, self._folder = endpoint, jars.resolve(), folder
+        self._credentials = credentials
         self._unpacking = threading.Lock()
 
     def run(
         self, job_run: str, submission: Submission, *, log_prefix: str | None, stop: threading.Event
     ) -> AttemptResult:
         """Run one attempt until it ends or `stop` is set; copy its logs to S3 below the URI `log_prefix`, if given."""
+        try:
+            aws = {**layout.environment(self._endpoint), **self._credentials(job_run)}
+        except AccessDenied as error:
+            return AttemptResult(-1, str(error))
         folder = self._folder / job_run
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier attempt
         for scratch in (folder / "work", folder / "tmp", folder / "files"):
             scratch.mkdir(parents=True)
         try:
-            command = self._prepare(folder, submission)
+            submission = pythons.use_local_pythons(submission)
+            command = self._prepare(folder, submission, aws)
         except SlackwaterError as error:
             (folder / "stderr").write_text(f"{error}\n", encoding="utf-8")
             result = AttemptResult(-1, str(error))
         else:
-            result = self._submit(folder, command, submission, stop)
+            result = self._submit(folder, command, submission, aws, stop)
         for name in ("stdout", "stderr") if log_prefix else ():
             log = (folder / name).read_bytes() if (folder / name).exists() else b""
             # On EMR too, a job does not fail because its logs cannot be stored; they stay in the job's folder.
-            with suppress(CloudError, InputError):
-                request_object(self._endpoint, "PUT", f"{log_prefix}/SPARK_DRIVER/{name}.gz", gzip.compress(log))
+            with suppress(AccessDenied, CloudError, InputError):
+                request_object(aws, "PUT", f"{log_prefix}/SPARK_DRIVER/{name}.gz", gzip.compress(log))
         for scratch in (folder / "tmp", folder / "work"):
             shutil.rmtree(scratch, ignore_errors=True)
         return result
 
-    def _prepare(self, folder: Path, submission: Submission) -> list[str]:
+    def _prepare(self, folder: Path, submission: Submission, aws: Mapping[str, str]) -> list[str]:
         """Fetch the files of the submission. Return the command line."""
         if not any(self._jars.glob("*.jar")):
             raise CloudError(f"no jars in {self._jars}: run `python -m slackwater.local.jars`")
+        # What emr-spark-8.0.0 fails with for the path of Iceberg in "Using Apache Iceberg with EMR Serverless".
+        if jars := submission.image_jars:
+            raise InputError(
+                f"java.nio.file.NoSuchFileException: {jars[0]} (not in the image of the release, which has Iceberg on "
+                "its class path: remove it from spark.jars)"
+            )
         for name, uri in submission.archives.items():
-            (folder / "work" / name).symlink_to(self._unpack(uri))
-        python_files = [str(self._fetch(uri, folder / "files")) for uri in submission.python_files]
+            (folder / "work" / name).symlink_to(self._unpack(uri, aws))
+        python_files = [str(_fetch(uri, folder / "files", aws)) for uri in submission.python_files]
         properties = spark.write_configuration(folder / "conf", endpoint=self._endpoint, jars=self._jars)
         command = [str(spark.spark_home() / "bin" / "spark-submit"), "--properties-file", str(properties)]
         for key, value in ({"spark.app.name": folder.name} | submission.conf).items():
@@ -92,16 +115,18 @@ class SparkRunner:
             command += ["--py-files", ",".join(python_files)]
         if submission.main_class:
             command += ["--class", submission.main_class]
-        return [*command, str(self._fetch(submission.entry_point, folder / "files")), *submission.arguments]
+        return [*command, str(_fetch(submission.entry_point, folder / "files", aws)), *submission.arguments]
 
-    def _fetch(self, uri: str, folder: Path) -> Path:
-        path = folder / uri.rsplit("/", 1)[-1]
-        path.write_bytes(request_object(self._endpoint, "GET", uri))
-        return path
+    def _unpack(self, uri: str, aws: Mapping[str, str]) -> Path:
+        """Return the folder with the content of an archive; equal archives are unpacked once.
 
-    def _unpack(self, uri: str) -> Path:
-        """Return the folder with the content of an archive; equal archives are unpacked once."""
-        body = request_object(self._endpoint, "GET", uri)
+        Raises `InputError` for an archive that cannot be unpacked, or that Spark would only copy.
+        """
+        if not uri.endswith(_ARCHIVES):
+            raise InputError(
+                f"Cannot unpack {uri}: Spark unpacks files with names that end with {', '.join(_ARCHIVES)}"
+            )
+        body = request_object(aws, "GET", uri)
         target = self._folder / "archives" / hashlib.sha256(body).hexdigest()[:32]
         with self._unpacking:
             if target.exists():
@@ -125,15 +150,15 @@ class SparkRunner:
             partial.rename(target)
         return target
 
-    def _submit(self, folder: Path, command: list[str], submission: Submission, stop: threading.Event) -> AttemptResult:
+    def _submit(
+        self, folder: Path, command: list[str], submission: Submission, aws: Mapping[str, str], stop: threading.Event
+    ) -> AttemptResult:
         """Run spark-submit until it ends or `stop` is set."""
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
             process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", guard.__file__, *command],
                 cwd=folder / "work",
-                env=spark.job_environment(
-                    folder, endpoint=self._endpoint, jars=self._jars, driver=submission.driver_environment
-                ),
+                env=spark.job_environment(folder, aws=aws, jars=self._jars, driver=submission.driver_environment),
                 stdin=subprocess.PIPE,
                 stdout=stdout,
                 stderr=stderr,
@@ -149,14 +174,25 @@ class SparkRunner:
         return AttemptResult(code, "" if code == 0 else last_error(folder / "stdout", folder / "stderr"))
 
 
-def request_object(endpoint: str, method: str, uri: str, body: bytes | None = None) -> bytes:
-    """Send one request for the object `uri` to the S3 of `endpoint`. Return the body of the response.
+def _fetch(uri: str, folder: Path, aws: Mapping[str, str]) -> Path:
+    path = folder / uri.rsplit("/", 1)[-1]
+    path.write_bytes(request_object(aws, "GET", uri))
+    return path
 
-    Raises `InputError` for a URI that is not of S3, `ObjectMissing` for a missing object or bucket, `CloudError` for
-    any other failure.
+
+def request_object(aws: Mapping[str, str], method: str, uri: str, body: bytes | None = None) -> bytes:
+    """Send one request for the object `uri`. Return the body of the response.
+
+    `aws` holds the environment variables with endpoint, region and credentials. Raises `InputError` for a URI that is
+    not of S3, `ObjectMissing` for a missing object or bucket, `AccessDenied` when a permission is missing, `CloudError`
+    for any other failure.
     """
     bucket, key = split_uri(uri)
-    request = urllib.request.Request(f"{endpoint}/{bucket}/{quote(key)}", data=body, method=method)  # noqa: S310
+    unsigned = AWSRequest(method, f"{aws['AWS_ENDPOINT_URL']}/{bucket}/{quote(key)}", data=body)
+    credentials = Credentials(aws["AWS_ACCESS_KEY_ID"], aws["AWS_SECRET_ACCESS_KEY"], aws.get("AWS_SESSION_TOKEN"))
+    S3SigV4Auth(credentials, "s3", aws["AWS_REGION"]).add_auth(unsigned)  # adds headers
+    headers = dict(unsigned.headers.items())
+    request = urllib.request.Request(unsigned.url, data=body, headers=headers, method=method)  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=_S3_SECONDS) as response:  # noqa: S310
             content: bytes = response.read()
@@ -164,6 +200,8 @@ def request_object(endpoint: str, method: str, uri: str, body: bytes | None = No
     except urllib.error.HTTPError as error:
         if error.code == _NOT_FOUND:
             raise ObjectMissing(f"{uri} does not exist") from error
+        if error.code == _FORBIDDEN:
+            raise AccessDenied(f"the job's role lacks the permission for {method} {uri}") from error
         raise CloudError(f"{method} {uri}: HTTP {error.code}") from error
     except OSError as error:
         raise CloudError(f"{method} {uri}: {error}") from error

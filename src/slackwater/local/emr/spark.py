@@ -80,9 +80,10 @@ def java_options(configuration: Path) -> str:
     return f"{_JVM_OPTIONS} -Dlog4j2.configurationFile={configuration / _LOGGING_FILE}"
 
 
-def job_environment(folder: Path, *, endpoint: str, jars: Path, driver: Mapping[str, str]) -> dict[str, str]:
+def job_environment(folder: Path, *, aws: Mapping[str, str], jars: Path, driver: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of a job's driver: the image's variables, then those of the job in `driver`.
 
+    `aws` holds endpoint, region and the credentials of the job's role.
     A job gets no other variable of this process, so that a job that needs one fails here as it would on AWS.
     """
     archive = class_archive(jars)
@@ -91,7 +92,7 @@ def job_environment(folder: Path, *, endpoint: str, jars: Path, driver: Mapping[
     class_sharing = f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off" if archive.exists() else ""
     return {
         **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG", "TZ") if name in os.environ},
-        **layout.environment(endpoint),
+        **aws,
         "AWS_EC2_METADATA_DISABLED": "true",
         # MiniStack computes CRC64 in pure Python, at 14 MB/s.
         "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",

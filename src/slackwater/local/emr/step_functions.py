@@ -8,8 +8,10 @@ from typing import Any
 
 from slackwater.local import emulator, state_machines
 from slackwater.local.emr.api import EmrServerlessApi
+from slackwater.local.emr.authorization import authorize
 from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.model import (
+    EmrAccessDenied,
     EmrError,
     EmrValidationError,
     camel_case,
@@ -42,7 +44,10 @@ class StartJobRunIntegration:
         """
         try:
             request = rename_members(input_shape("StartJobRun"), arguments, camel_case)
+            authorize(task.role, "StartJobRun", request)
             started = self._api.call("StartJobRun", request)
+            if resource.endswith(".sync"):
+                authorize(task.role, "GetJobRun", started)
         except EmrError as error:
             state_machines.fail_state(f"EMRServerless.{error.code}", str(error))
         if not resource.endswith(".sync"):
@@ -50,7 +55,8 @@ class StartJobRunIntegration:
         run = self._store.job_run(emulator.request_scope(), started["applicationId"], started["jobRunId"])
         while not self._job_runs.wait(run, _POLL_SECONDS):
             if task.abandoned:
-                with suppress(EmrValidationError):  # the job run has ended in the meantime
+                with suppress(EmrAccessDenied, EmrValidationError):  # the job run has ended in the meantime
+                    authorize(task.role, "CancelJobRun", started)
                     self._job_runs.cancel(run)
                 raise state_machines.TaskAbandoned
         result: dict[str, Any] = rename_members(service_model().shape_for("JobRun"), run.show("JobRun"), pascal_case)

@@ -10,11 +10,15 @@ from typing import Any
 
 from slackwater.local.emr.model import EmrResourceNotFound, service_model
 from slackwater.local.emulator import Scope
+from slackwater.local.permissions import assume_role
 
 APPLICATION_IDLE = ("CREATED", "STOPPED")
+TERMINATED = "TERMINATED"
 JOB_FINAL = ("SUCCESS", "FAILED", "CANCELLED")
 # Characters, by the API's model.
 _STATE_DETAILS_LIMIT = 256
+# How many deleted applications are kept. AWS does not document how long it shows them.
+_TERMINATED_KEPT = 100
 
 
 def new_id() -> str:
@@ -194,12 +198,24 @@ class EmrStore:
         self.applications: dict[str, Application] = {}
         self.job_runs: dict[str, JobRun] = {}
 
-    def application(self, scope: Scope, application_id: str) -> Application:
-        """Return an application of `scope`. Raises `EmrResourceNotFound`."""
+    def application(self, scope: Scope, application_id: str, *, terminated: bool = False) -> Application:
+        """Return an application of `scope`; a deleted one only if `terminated` is set. Raises `EmrResourceNotFound`."""
         application = self.applications.get(application_id)
-        if application is None or (application.account, application.region) != scope:
+        if (
+            application is None
+            or (application.account, application.region) != scope
+            or (application.state == TERMINATED and not terminated)
+        ):
             raise EmrResourceNotFound(f"Application {application_id} does not exist")
         return application
+
+    def delete_application(self, application: Application) -> None:
+        """Delete the job runs of an application and mark it as deleted. The oldest deleted applications are dropped."""
+        self.job_runs = {id_: run for id_, run in self.job_runs.items() if run.application != application.id}
+        application.change_state(TERMINATED)
+        terminated = [item for item in self.applications.values() if item.state == TERMINATED]
+        for item in sorted(terminated, key=lambda item: item.updated_at)[:-_TERMINATED_KEPT]:
+            del self.applications[item.id]
 
     def job_run(self, scope: Scope, application_id: str, job_run_id: str) -> JobRun:
         """Return a job run of an application of `scope`. Raises `EmrResourceNotFound`."""
@@ -209,6 +225,13 @@ class EmrStore:
             raise EmrResourceNotFound(f"Job run {job_run_id} does not exist in application {application_id}")
         return run
 
+    def job_credentials(self, job_run_id: str) -> dict[str, str]:
+        """Return the variables with the credentials of a job run's role. Raises `AccessDenied`."""
+        run = self.job_runs[job_run_id]
+        service, source = "emr-serverless.amazonaws.com", run.application_arn
+        role = run.request["executionRoleArn"]
+        return assume_role(role, service=service, source=source, session=run.id).environment()
+
     def application_runs(self, application_id: str) -> list[JobRun]:
         """Return the job runs of an application, the oldest first."""
         return [run for run in self.job_runs.values() if run.application == application_id]
@@ -217,7 +240,7 @@ class EmrStore:
         """Return the tags of an application or job run; the caller may change them. Raises `EmrResourceNotFound`."""
         resources: list[Application | JobRun] = [*self.applications.values(), *self.job_runs.values()]
         for resource in resources:
-            if resource.arn == arn and resource.account == scope.account:
+            if resource.arn == arn and resource.account == scope.account and resource.state != TERMINATED:
                 return resource.tags
         raise EmrResourceNotFound(f"Resource {arn} does not exist")
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from slackwater.local.emr.model import EmrValidationError
 
@@ -62,11 +63,19 @@ class Submission:
         """The URIs of `--py-files`."""
         return _split(self.conf.get("spark.submit.pyFiles", ""))
 
+    @property
+    def image_jars(self) -> list[str]:
+        """The jars of `spark.jars` that are paths in the image of the release."""
+        jars = (urlsplit(jar) for jar in _split(self.conf.get("spark.jars", "")))
+        return [jar.path for jar in jars if jar.scheme in ("", "file", "local")]
+
 
 def read_submission(request: Mapping[str, Any], defaults: list[dict[str, Any]]) -> Submission:
     """Return what a StartJobRun request submits; `defaults` is the application's `runtimeConfiguration`.
 
-    Parameters win over overrides, and overrides over defaults. Raises `EmrValidationError` for options that cannot be
+    Parameters win over overrides, and overrides over defaults, as since emr-spark-8.1.0: in emr-spark-8.0.0, a job's
+    configuration replaces all of the application's (release notes of EMR Serverless, "Merged Spark configuration").
+    Raises `EmrValidationError` for options that cannot be
     read or that the service does not let a job set.
     """
     driver = request.get("jobDriver", {}).get("sparkSubmit")

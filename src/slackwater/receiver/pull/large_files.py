@@ -61,10 +61,11 @@ def failure_reason_uri(answer: str) -> str:
     return f"{answer}.failure.txt"
 
 
-def job_result(store: ObjectStore, answer: str) -> FetchResult:
+def job_result(store: ObjectStore, answer: str, *, job_error: str = "") -> FetchResult:
     """Return the result that a job has stored at `answer`.
 
-    Raises `PartnerError` with the reason of a failed job, and `CloudError` for a job that stored neither.
+    Raises `PartnerError` with the reason of a failed job, and `CloudError` for a job that stored neither: it may never
+    have started, and then `job_error` is the reason.
     """
     try:
         return FetchResult.model_validate_json(store.get(answer))
@@ -74,5 +75,7 @@ def job_result(store: ObjectStore, answer: str) -> FetchResult:
     try:
         reason = store.get(failure_reason_uri(answer)).decode()
     except ObjectMissing as error:
-        raise CloudError(f"the job left neither a result nor a reason at {answer}: read the job's logs") from error
+        reason = f"{job_error}; " if job_error else ""
+        message = f"{reason}the job left neither a result nor a reason at {answer}: read the job's logs"
+        raise CloudError(message) from error
     raise PartnerError(reason)

@@ -19,8 +19,8 @@ from slackwater.sources.pull_config import PullConfig
 from slackwater.storage import ObjectStore
 
 # Most files that one pull fetches. Step Functions allows 25,000 events in an execution's history, and a file that a job
-# fetches adds up to 64, with all retries.
-MAX_ITEMS = 380
+# fetches adds up to 68, with all retries.
+MAX_ITEMS = 360
 # Of these, the largest number of files that earlier attempts have not taken: they cannot keep newer files waiting.
 MAX_RETRIES = 76
 

@@ -1,0 +1,157 @@
+"""The alarms that exist once for each pipeline or source. Each description says what to do and where to look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+
+from slackwater.metrics import Metric, Subject
+from slackwater.project import Project
+from slackwater.sources.pull_config import PullConfig
+
+# Long enough for data points that reach CloudWatch late, short enough that two failures fire the alarm twice.
+COUNTER_PERIOD = Duration.minutes(5)
+# The highest value of a period counts. Short, so that the check that clears an alarm is in a period of its own.
+_GAUGE_PERIOD = Duration.minutes(1)
+
+
+class AlarmGroup(StrEnum):
+    """The rules whose alarms one stack creates, by the stack's name.
+
+    CloudFormation allows 500 resources in a stack. The stack of a rule never changes: an alarm that moves to another
+    stack would be created there before it is deleted here, and its name would still be taken.
+    """
+
+    RUNS = "run-alarms"
+    LATE_DATA = "late-alarms"
+    SOURCES = "source-alarms"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlarmRule:
+    """An alarm that exists once for each pipeline or for each source, depending on its metric's subject."""
+
+    name: str
+    group: AlarmGroup
+    metric: Metric
+    description: str
+    """What has happened, where to look and what to do. `{subject}` is the pipeline or source."""
+    statistic: str = cloudwatch.Stats.SUM
+    threshold: int = 1
+    """The alarm fires at this value and above, unless the source has a limit of its own (`silent_hours`)."""
+    pulls: int = 1
+    """Number of periods in a row, each with at least one pull."""
+
+    @property
+    def missing_data(self) -> cloudwatch.TreatMissingData:
+        """How missing data is treated.
+
+        A counter has no data when nothing happened. A check or a pull puts a gauge; until the next one, the last value
+        stays valid.
+        """
+        gauge = self.metric.gauge
+        return cloudwatch.TreatMissingData.IGNORE if gauge else cloudwatch.TreatMissingData.NOT_BREACHING
+
+    def period(self, project: Project, subject: str) -> Duration:
+        """Return the period over which the data points of a pipeline or source are aggregated."""
+        if self.pulls > 1:
+            return _pull_period(project.source(subject).require_pull())
+        return _GAUGE_PERIOD if self.metric.gauge else COUNTER_PERIOD
+
+    def thresholds(self, project: Project) -> list[tuple[str, int]]:
+        """Return each pipeline or source that has this alarm, with its threshold: the alarm fires at it and above."""
+        if self.metric.subject is Subject.PIPELINE:
+            return [(name, self.threshold) for name in sorted(project.pipelines)]
+        if self.metric is not Metric.HOURS_SINCE_ARRIVAL:
+            return [(name, self.threshold) for name, source in sorted(project.sources.items()) if source.pull]
+        # A source's age is known only from the check of a pipeline that reads it.
+        read = {name for pipeline in project.pipelines.values() for name in pipeline.sources}
+        return [(name, project.source(name).silent_hours) for name in sorted(read)]
+
+
+def _pull_period(pull: PullConfig) -> Duration:
+    """Return a period in which a source is pulled at least once."""
+    hour = pull.schedule.split()[1]
+    return Duration.hours(1) if hour == "*" else Duration.days(1)
+
+
+RULES = (
+    AlarmRule(
+        name="run-failed",
+        group=AlarmGroup.RUNS,
+        metric=Metric.RUNS_FAILED,
+        description="A run of {subject} has failed. The day that was published before is unchanged. Look: "
+        "`slackwater runs {subject}` shows which day and why, `slackwater logs {subject} --date DATE` shows Spark's "
+        "log. Fix the cause, then `slackwater run {subject} --date DATE`.",
+    ),
+    AlarmRule(
+        name="day-overdue",
+        group=AlarmGroup.RUNS,
+        metric=Metric.DAYS_OVERDUE,
+        description="Days of {subject} are past their deadline and not published. Look: the latest report under "
+        "checks/{subject}/ in the exchange bucket lists them (`overdue`), `slackwater runs {subject}` shows their "
+        "runs. Then `slackwater run {subject} --date DATE`. The next check clears the alarm.",
+        statistic=cloudwatch.Stats.MAXIMUM,
+    ),
+    AlarmRule(
+        name="day-on-hold",
+        group=AlarmGroup.LATE_DATA,
+        metric=Metric.DAYS_ON_HOLD,
+        description="Days of {subject} are on hold: inputs are missing or smaller than before, a day cannot be "
+        "checked, or its runs keep failing. Look: `slackwater monitor {subject}` lists days and reasons. Ask the "
+        "partner. If the current data is right, `slackwater run {subject} --date DATE --allow-fewer`. Do it before "
+        "the days leave the window for late data: then no check includes them, and the alarm clears with nothing done.",
+        statistic=cloudwatch.Stats.MAXIMUM,
+    ),
+    AlarmRule(
+        name="late-bytes-unprocessed",
+        group=AlarmGroup.LATE_DATA,
+        metric=Metric.LATE_BYTES_UNPROCESSED,
+        description="Late data of {subject} belongs to days on hold: a new run would publish fewer rows than before, "
+        "or inputs are missing. Look: `slackwater monitor {subject}` lists days and reasons. Ask the partner. If the "
+        "current data is right, `slackwater run {subject} --date DATE --allow-fewer`.",
+        statistic=cloudwatch.Stats.MAXIMUM,
+    ),
+    AlarmRule(
+        name="notification-outcome-unknown",
+        group=AlarmGroup.LATE_DATA,
+        metric=Metric.NOTIFICATION_OUTCOME_UNKNOWN,
+        description="A notification about a changed day of {subject} may or may not have been sent: its sender was "
+        "interrupted. It is not sent again. Look: the log of notify-change names the day, `slackwater diff {subject} "
+        "--date DATE` shows what changed. Ask one reader; if it did not arrive, notify the readers yourself.",
+    ),
+    AlarmRule(
+        name="partner-silent",
+        group=AlarmGroup.SOURCES,
+        metric=Metric.HOURS_SINCE_ARRIVAL,
+        description="{subject} has delivered nothing new for {threshold} hours or more. Look: the dashboard, and for "
+        "files the executions of pull-source. Ask the partner. The next check after new data clears the alarm.",
+        # Each pipeline that reads the source puts this metric; the check that saw the newest object is right.
+        statistic=cloudwatch.Stats.MINIMUM,
+    ),
+    AlarmRule(
+        name="file-not-taken",
+        group=AlarmGroup.SOURCES,
+        metric=Metric.HOURS_NOT_TAKEN,
+        description="A file of {subject} could not be fetched for {threshold} hours or more. It is tried again, at the "
+        "latest after a day. Look: `slackwater files {subject} --state failed` lists such files with the reasons. Fix "
+        "the cause, or ask the partner. If a file will never be readable, `slackwater files give-up {subject} PATH`. "
+        "The next pull clears the alarm.",
+        statistic=cloudwatch.Stats.MAXIMUM,
+        threshold=24,
+    ),
+    AlarmRule(
+        name="files-left",
+        group=AlarmGroup.SOURCES,
+        metric=Metric.FILES_LEFT,
+        description="The pulls of {subject} do not keep up: each one has left files to the next for {pulls} periods in "
+        "a row. Look: the dashboard shows how many. Run `slackwater pull {subject}` until none is left, and let "
+        "`schedule` pull more often.",
+        # The pull of the period that has left the fewest counts.
+        statistic=cloudwatch.Stats.MINIMUM,
+        pulls=3,
+    ),
+)

@@ -1,0 +1,40 @@
+"""The sizes of EMR Serverless' workers."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+# Memory of a worker in GB by its vCPU: minimum, maximum, step ("Supported worker configurations" in the user guide).
+_MEMORY_GB = {1: (2, 8, 1), 2: (4, 16, 1), 4: (8, 30, 1), 8: (16, 60, 4), 16: (32, 120, 8)}
+# What Spark adds to its heap: 10 %, at least 384 MB.
+_OVERHEAD, _LEAST_OVERHEAD_GB = 0.1, 0.375
+DISK_GB = 20
+"""The disk of a worker that asks for no other. EMR allows 20 to 200 GB."""
+
+
+class Worker(NamedTuple):
+    """What one driver or executor uses of an application's capacity."""
+
+    vcpu: int
+    memory_gb: int
+    disk_gb: int = DISK_GB
+
+
+def worker_for(cores: int, heap_gb: int) -> Worker:
+    """Return the smallest worker with these cores whose memory holds Spark's heap and its overhead.
+
+    Raises `ValueError` for a heap that no worker with these cores may have.
+    """
+    minimum, maximum, step = _MEMORY_GB[cores]
+    allowed = [heap for heap in range(1, maximum) if minimum <= _memory_gb(heap, step) <= maximum]
+    if heap_gb not in allowed:
+        raise ValueError(
+            f"a worker of {cores} vCPU has {minimum} to {maximum} GB, with Spark's overhead of 10 %: choose "
+            f"{allowed[0]} to {allowed[-1]}, not {heap_gb}"
+        )
+    return Worker(cores, _memory_gb(heap_gb, step))
+
+
+def _memory_gb(heap_gb: int, step: int) -> int:
+    return math.ceil((heap_gb + max(heap_gb * _OVERHEAD, _LEAST_OVERHEAD_GB)) / step) * step

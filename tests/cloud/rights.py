@@ -1,0 +1,201 @@
+"""Which role may make which call. All other roles must be denied it.
+
+The calls change nothing when they are allowed: they are reads, or fail after IAM has allowed them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+FUNCTIONS = (
+    *("receiveevents", "storeevents", "listfiles", "fetchfile"),
+    *("freezeinputs", "recordrun", "checkdays", "compareversions", "notifychange"),
+)
+STARTS_JOBS = ("Pipelines", "Compare")
+RAW_WRITERS = ("receiveevents", "storeevents", "fetchfile", "SparkPull")
+ROLES = {*FUNCTIONS, *STARTS_JOBS, "Pull", "Monitor", "SparkJob", "SparkPull"}
+"""Every role of the deployment, by its logical id without `Role` and hash."""
+
+# By bucket and prefix: which roles read, write, delete and list objects there.
+OBJECTS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
+    ("RawBucket", "raw/"): {
+        "read": ("freezeinputs", "checkdays", "SparkJob"),
+        "write": RAW_WRITERS,
+        "delete": ("fetchfile", "SparkPull"),
+        "list": ("freezeinputs", "checkdays", "SparkJob"),
+    },
+    ("RawBucket", "sideline/"): {
+        "write": ("receiveevents", "fetchfile", "SparkPull"),
+        "delete": ("fetchfile", "SparkPull"),
+    },
+    ("RawBucket", "landing/"): {"write": ("fetchfile", "SparkPull")},
+    ("RawBucket", "receipts/"): dict.fromkeys(("read", "write", "list"), ("receiveevents",)),
+    ("RawBucket", ""): {},
+    ("ExchangeBucket", "pulls/"): {
+        "read": ("fetchfile", "SparkPull"),
+        "write": ("listfiles", "SparkPull"),
+        "list": ("fetchfile",),
+    },
+    ("ExchangeBucket", "manifests/"): {
+        "read": ("freezeinputs", "checkdays", "SparkJob"),
+        "write": ("freezeinputs",),
+        "list": ("freezeinputs", "checkdays", "SparkJob"),
+    },
+    ("ExchangeBucket", "runs/"): {
+        "read": ("recordrun", "SparkJob"),
+        "write": ("SparkJob",),
+        "delete": ("SparkJob",),
+        "list": ("recordrun", "SparkJob"),
+    },
+    ("ExchangeBucket", "checks/"): {"write": ("checkdays",)},
+    ("ExchangeBucket", "comparisons/"): {
+        "read": ("compareversions", "notifychange", "SparkJob"),
+        "write": ("compareversions", "notifychange", "SparkJob"),
+        "delete": ("SparkJob",),
+        "list": ("compareversions", "notifychange", "SparkJob"),
+    },
+    ("ExchangeBucket", "logs/"): {"write": ("SparkJob", "SparkPull")},
+    ("ExchangeBucket", ""): {},
+    ("WarehouseBucket", "slackwater_warehouse/"): dict.fromkeys(("read", "write", "delete", "list"), ("SparkJob",)),
+    ("WarehouseBucket", ""): {},
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call, and the roles that may make it."""
+
+    service: str
+    operation: str
+    arguments: dict[str, Any]
+    roles: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.service}.{self.operation} {json.dumps(self.arguments, default=str)}"
+
+
+def object_calls(outputs: dict[str, str]) -> Iterator[Call]:
+    """Calls to S3. The keys end with `rights`, which no reader of these prefixes looks for."""
+    for (output, prefix), roles in OBJECTS.items():
+        bucket = outputs[output]
+        there = {"Bucket": bucket, "Key": f"{prefix}rights"}
+        yield Call("s3", "get_object", there, roles.get("read", ()))
+        yield Call("s3", "put_object", {**there, "Body": b""}, roles.get("write", ()))
+        if "delete" in roles or not prefix:
+            yield Call("s3", "delete_object", {"Bucket": bucket, "Key": f"{prefix}none"}, roles.get("delete", ()))
+        yield Call("s3", "list_objects_v2", {"Bucket": bucket, "Prefix": prefix, "MaxKeys": 1}, roles.get("list", ()))
+    for output in ("RawBucket", "ExchangeBucket", "WarehouseBucket"):
+        yield Call("s3", "delete_bucket", {"Bucket": outputs[output]})
+    raw = {"Bucket": outputs["RawBucket"]}
+    yield Call("s3", "delete_object", {**raw, "Key": "raw/rights", "VersionId": "null"})
+    yield Call("s3", "put_bucket_policy", {**raw, "Policy": "{}"})
+    yield Call("s3", "put_bucket_lifecycle_configuration", {**raw, "LifecycleConfiguration": {"Rules": []}})
+    yield Call("s3", "list_buckets", {})
+
+
+def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
+    """Calls to DynamoDB and Glue. The condition of each put is false."""
+    text, false = {"S": "rights"}, {"ConditionExpression": "attribute_exists(rights)"}
+    files, runs, tokens = (outputs[name] for name in ("FileTable", "RunTable", "TokenTable"))
+    file, run, token = {"source": text, "path": text}, {"pipeline": text, "item": text}, {"token_hash": text}
+
+    def query(table: str, key: str, index: str | None = None) -> dict[str, Any]:
+        condition = {"KeyConditionExpression": "#key = :value", "ExpressionAttributeNames": {"#key": key}}
+        values = {"ExpressionAttributeValues": {":value": text}}
+        return {"TableName": table, **condition, **values, **({"IndexName": index} if index else {})}
+
+    for table, key, readers, writers in (
+        (files, file, (), ("listfiles", "fetchfile", "SparkPull")),
+        (runs, run, FUNCTIONS[4:], ("freezeinputs", "recordrun", "notifychange")),
+        (tokens, token, ("receiveevents",), ()),
+    ):
+        yield Call("dynamodb", "get_item", {"TableName": table, "Key": key}, readers)
+        yield Call("dynamodb", "put_item", {"TableName": table, "Item": key, **false}, writers)
+        yield Call("dynamodb", "delete_item", {"TableName": table, "Key": key})
+        yield Call("dynamodb", "scan", {"TableName": table, "Limit": 1})
+    yield Call("dynamodb", "delete_table", {"TableName": runs})
+    batch = {"RequestItems": {files: {"Keys": [file]}}}
+    readers = ("listfiles", "fetchfile", "freezeinputs", "checkdays", "SparkPull")
+    yield Call("dynamodb", "batch_get_item", batch, readers)
+    yield Call("dynamodb", "query", query(files, "source"))
+    yield Call("dynamodb", "query", query(files, "open_source", "due"), ("listfiles",))
+    yield Call("dynamodb", "query", query(files, "dated", "dated"), ("listfiles", "freezeinputs"))
+    yield Call("dynamodb", "query", query(runs, "pipeline"), ("checkdays", "compareversions"))
+    yield Call("dynamodb", "query", query(runs, "published_pipeline", "published"), ("checkdays",))
+    raw, warehouse = {"DatabaseName": outputs["RawDatabase"]}, {"DatabaseName": outputs["WarehouseDatabase"]}
+    partitions = {**raw, "TableName": "rights", "PartitionInputList": []}
+    for database, roles in ((raw, RAW_WRITERS), (warehouse, ("SparkJob",))):
+        yield Call("glue", "get_table", {**database, "Name": "rights"}, roles)
+        yield Call("glue", "delete_table", {**database, "Name": "rights"})
+    yield Call("glue", "batch_create_partition", partitions, RAW_WRITERS)
+    yield Call("glue", "get_database", {"Name": outputs["WarehouseDatabase"]}, ("SparkJob",))
+    yield Call("glue", "get_database", {"Name": outputs["RawDatabase"]})
+    yield Call("glue", "update_table", {**warehouse, "TableInput": {"Name": "rights"}}, ("SparkJob",))
+    yield Call("glue", "get_tables", {"DatabaseName": "default"})
+
+
+def message_calls(outputs: dict[str, str], arn: Callable[[str, str], str]) -> Iterator[Call]:
+    """Calls to queues, topics, secrets and logs. Empty messages are refused after IAM has allowed them."""
+    queue, dead_letters = outputs["EventQueueUrl"], outputs["EventDeadLetterQueueUrl"]
+    receive = {"MaxNumberOfMessages": 1, "VisibilityTimeout": 0}
+    yield Call("sqs", "send_message", {"QueueUrl": queue, "MessageBody": ""}, ("receiveevents",))
+    yield Call("sqs", "receive_message", {"QueueUrl": queue, **receive}, ("storeevents",))
+    yield Call("sqs", "delete_message", {"QueueUrl": queue, "ReceiptHandle": "rights"}, ("storeevents",))
+    yield Call("sqs", "purge_queue", {"QueueUrl": queue})
+    yield Call("sqs", "receive_message", {"QueueUrl": dead_letters, **receive})
+    yield Call("sns", "publish", {"TopicArn": outputs["ChangeTopicArn"], "Message": ""}, ("notifychange",))
+    yield Call("sns", "publish", {"TopicArn": outputs["AlarmTopicArn"], "Message": ""})
+    for name, roles in (("ship", ("listfiles", "fetchfile", "SparkPull")), ("other", ())):
+        secret = {"SecretId": arn("secretsmanager", f"secret:partners/{name}-AbCdEf")}
+        yield Call("secretsmanager", "get_secret_value", secret, roles)
+    yield Call("secretsmanager", "list_secrets", {})
+    yield Call("ssm", "get_parameter", {"Name": "/partners/ship"})
+    group, line = "/aws/lambda/slackwater-receive-events", {"timestamp": 0, "message": "rights"}
+    stream = {"logGroupName": group, "logStreamName": "none"}
+    yield Call("logs", "put_log_events", {**stream, "logEvents": [line]}, ("receiveevents",))
+    yield Call("logs", "delete_log_group", {"logGroupName": group})
+    yield Call("cloudwatch", "delete_alarms", {"AlarmNames": ["slackwater-dead-letters"]})
+
+
+def machine_calls(
+    outputs: dict[str, str], arn: Callable[[str, str], str], job_role: str, pull_role: str
+) -> Iterator[Call]:
+    """Calls to functions, state machines, jobs and IAM. What is started has input that is refused."""
+    invokers = {"freeze-inputs": ("Pipelines",), "record-run": ("Pipelines",), "compare-versions": ("Compare",)}
+    invokers |= dict.fromkeys(("list-files", "fetch-file"), ("Pull",))
+    invokers |= dict.fromkeys(("check-days", "notify-change"), ("Monitor",))
+    for name in ("receive-events", "store-events", *invokers):
+        dry = {"FunctionName": f"slackwater-{name}", "InvocationType": "DryRun"}
+        yield Call("lambda", "invoke", dry, tuple(invokers.get(name, ())))
+    yield Call("lambda", "delete_function", {"FunctionName": "slackwater-receive-events"})
+    yield Call("lambda", "get_function", {"FunctionName": "slackwater-receive-events"})
+    for name, starters, readers in (
+        ("pipeline-daily_delays", ("Monitor",), ("Monitor", "freezeinputs", "checkdays")),
+        ("compare-day", ("Monitor",), ("Monitor",)),
+        ("monitor-days", (), ("notifychange",)),
+        ("pull", (), ()),
+    ):
+        machine = arn("states", f"stateMachine:slackwater-{name}")
+        execution = {"executionArn": arn("states", f"execution:slackwater-{name}:rights")}
+        yield Call("stepfunctions", "start_execution", {"stateMachineArn": machine, "input": "no JSON"}, starters)
+        yield Call("stepfunctions", "describe_execution", execution, readers)
+        yield Call("stepfunctions", "stop_execution", execution, starters)
+    yield Call("stepfunctions", "delete_state_machine", {"stateMachineArn": machine})
+    application = {"applicationId": outputs["ApplicationId"]}
+    # EMR Serverless refuses the option `--none`.
+    submit = {"sparkSubmit": {"entryPoint": "s3://b/k", "sparkSubmitParameters": "--none"}}
+    other = f"{job_role}-other"
+    for role, starters in ((job_role, STARTS_JOBS), (pull_role, ("Pull",)), (other, ())):
+        job = {**application, "executionRoleArn": role, "jobDriver": submit, "clientToken": "rights"}
+        yield Call("emr-serverless", "start_job_run", job, starters)
+    run = {**application, "jobRunId": "00none0000000000"}
+    yield Call("emr-serverless", "get_job_run", run, (*STARTS_JOBS, "Pull"))
+    yield Call("emr-serverless", "cancel_job_run", run, (*STARTS_JOBS, "Pull"))
+    yield Call("emr-serverless", "list_job_runs", application)
+    yield Call("emr-serverless", "delete_application", application)
+    yield Call("iam", "put_role_policy", {"RoleName": "other", "PolicyName": "p", "PolicyDocument": "{}"})
+    yield Call("iam", "list_roles", {})
+    yield Call("sts", "assume_role", {"RoleArn": job_role, "RoleSessionName": "rights"})

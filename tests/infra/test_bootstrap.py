@@ -1,0 +1,137 @@
+"""Stacks for a CDK bootstrap with names and a key of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from infra.app import add_stacks, create_app
+from infra.lint import context, placeholder_artefacts
+from infra.settings import load_settings
+from slackwater.aws.deployment import REQUIRED_BOOTSTRAP, bootstrap_version
+from slackwater.cli import cdk as cdk_module
+from slackwater.cli.cdk import Cdk
+from slackwater.cli.progress import ProgressBoard
+from slackwater.errors import AccessDenied, InputError
+
+pytestmark = pytest.mark.infra
+
+_KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The app for a bootstrap with a qualifier, a bucket and a key."""
+    scratch = tmp_path_factory.mktemp("bootstrap")
+    values = {
+        **context(),
+        "slackwater:airflow": True,
+        "slackwater:bootstrap_bucket": "acme-assets",
+        "slackwater:bootstrap_kms_key": _KEY,
+        "@aws-cdk/core:bootstrapQualifier": "acme",
+    }
+    settings = load_settings(values)
+    app = create_app(settings, context=values, folder=str(scratch / "cdk.out"))
+    add_stacks(app, settings=settings, artefacts=placeholder_artefacts(scratch))
+    return {stack.stack_name: stack.template for stack in app.synth().stacks}
+
+
+def test_the_templates_use_the_bootstrap_of_the_settings(templates: dict[str, Any]) -> None:
+    for name, template in templates.items():
+        assert template["Parameters"]["BootstrapVersion"]["Default"] == "/cdk-bootstrap/acme/version", name
+        assert "cdk-hnb659fds-" not in json.dumps(template), name
+    code = templates["slackwater-receiver"]["Resources"]
+    buckets = [resource["Properties"]["Content"]["S3Bucket"] for resource in code.values() if _is_layer(resource)]
+    assert buckets == ["acme-assets"]
+
+
+def test_every_role_that_reads_a_deployed_file_may_decrypt_with_the_key(templates: dict[str, Any]) -> None:
+    checked = 0
+    for template in templates.values():
+        for name, resource in template["Resources"].items():
+            if resource["Type"] != "AWS::IAM::Policy":
+                continue
+            statements = resource["Properties"]["PolicyDocument"]["Statement"]
+            if any("acme-assets" in json.dumps(statement.get("Resource")) for statement in statements):
+                decrypting = [statement for statement in statements if statement.get("Action") == "kms:Decrypt"]
+                assert [statement["Resource"] for statement in decrypting] == [_KEY], name
+                checked += 1
+    assert checked >= 8
+
+
+def _is_layer(resource: dict[str, Any]) -> bool:
+    return bool(resource["Type"] == "AWS::Lambda::LayerVersion")
+
+
+def test_the_required_version_of_the_bootstrap_is_that_of_the_stacks(assembly_manifest: str) -> None:
+    stacks = [
+        artifact["properties"]
+        for artifact in json.loads(assembly_manifest)["artifacts"].values()
+        if artifact["type"] == "aws:cloudformation:stack"
+    ]
+    assert {stack["requiresBootstrapStackVersion"] for stack in stacks} == {REQUIRED_BOOTSTRAP}
+
+
+class Parameters:
+    """The parameters of SSM; an exception is an error's code."""
+
+    meta = SimpleNamespace(region_name="eu-west-1")
+
+    def __init__(self, **values: str | Exception) -> None:
+        self._values = values
+
+    def get_parameter(self, *, Name: str) -> dict[str, Any]:  # noqa: N803 - boto3's name
+        value = self._values.get(Name.split("/")[2], Exception("ParameterNotFound"))
+        if isinstance(value, Exception):
+            raise ClientError({"Error": {"Code": str(value), "Message": "no"}}, "GetParameter")
+        return {"Parameter": {"Value": value}}
+
+    def get_caller_identity(self) -> dict[str, str]:
+        return {"Account": "123456789012"}
+
+
+def test_the_version_of_the_bootstrap_with_the_qualifier_is_read() -> None:
+    ssm = Parameters(hnb659fds="28", acme="6")
+    assert [bootstrap_version(ssm, qualifier=name) for name in ("hnb659fds", "acme", "other")] == [28, 6, 0]
+    with pytest.raises(AccessDenied, match="/cdk-bootstrap/acme/version"):
+        bootstrap_version(Parameters(acme=Exception("AccessDeniedException")), qualifier="acme")
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Bootstrap an account with these versions of bootstraps; return the CDK's arguments, or none."""
+
+    def bootstrap(qualifier: str, **versions: str) -> str:
+        program = tmp_path / ".slackwater" / "tools" / "node_modules" / ".bin" / "cdk"
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text('#!/bin/sh\necho "$@"\n')
+        program.chmod(0o755)
+        monkeypatch.setattr(cdk_module, "client", lambda _: Parameters(**versions))
+        log = io.StringIO()
+        Cdk(root=tmp_path, log=log, progress=ProgressBoard(stream=io.StringIO())).bootstrap(qualifier)
+        return log.getvalue()
+
+    return bootstrap
+
+
+def test_an_account_without_a_bootstrap_or_with_an_old_one_is_bootstrapped(bootstrap: Any) -> None:
+    assert "bootstrap aws://123456789012/eu-west-1" in bootstrap("hnb659fds")
+    assert "bootstrap aws://123456789012/eu-west-1" in bootstrap("hnb659fds", hnb659fds="5")
+
+
+def test_a_bootstrap_that_suffices_is_left_as_it_is(bootstrap: Any) -> None:
+    assert not bootstrap("hnb659fds", hnb659fds="6")
+    assert not bootstrap("acme", acme="21")
+
+
+def test_a_bootstrap_with_a_name_of_its_own_is_never_created_or_changed(bootstrap: Any) -> None:
+    with pytest.raises(InputError, match=r"'acme' .* has no version .* run `cdk bootstrap --qualifier acme`"):
+        bootstrap("acme", hnb659fds="28")
+    with pytest.raises(InputError, match=r"has version 5 .*version 6 is needed"):
+        bootstrap("acme", acme="5")

@@ -1,0 +1,116 @@
+"""Roles of the local cloud: who may assume them, and which resources a request needs permissions on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ministack.core import iam_evaluator
+from ministack.services import iam, sts
+
+from slackwater.errors import AccessDenied
+from slackwater.local import permissions
+from slackwater.local.permissions import assume_role
+
+pytestmark = pytest.mark.unit
+
+APPLICATION = "arn:aws:emr-serverless:us-east-1:000000000000:/applications/one"
+ROLE = "arn:aws:iam::000000000000:role/job"
+EMR = "emr-serverless.amazonaws.com"
+GLUE = "arn:aws:glue:us-east-1:000000000000:"
+
+
+@pytest.fixture
+def role():
+    """A role that EMR Serverless may assume for one application, and a function that sets its permissions."""
+    conditions = {"ArnLike": {"aws:SourceArn": APPLICATION}, "StringEquals": {"aws:SourceAccount": "000000000000"}}
+    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": EMR}, "Condition": conditions}
+    stored = {"RoleId": "AROA1", "AssumeRolePolicyDocument": json.dumps({"Statement": [trust]}), "InlinePolicies": {}}
+    iam._roles["job"] = stored
+
+    def allow(*statements):
+        stored["InlinePolicies"]["p"] = json.dumps({"Statement": [{"Effect": "Allow", **item} for item in statements]})
+
+    yield allow
+    del iam._roles["job"]
+    sts._sessions.clear()
+
+
+def assumed(**changes):
+    return assume_role(ROLE, **{"service": EMR, "source": APPLICATION, "session": "run", **changes})
+
+
+def test_a_session_may_do_what_its_role_allows_and_nothing_else(role):
+    role({"Action": "s3:GetObject", "Resource": "arn:aws:s3:::raw/raw/*"})
+    session = assumed()
+    session.require("s3:GetObject", "arn:aws:s3:::raw/raw/a")
+    who = "arn:aws:sts::000000000000:assumed-role/job/run is not authorized to perform: s3:PutObject on resource: "
+    with pytest.raises(AccessDenied, match=who + "arn:aws:s3:::raw/raw/a because no identity-based policy allows"):
+        session.require("s3:PutObject", "arn:aws:s3:::raw/raw/a")
+    assert session.environment()["AWS_SESSION_TOKEN"]
+
+
+def test_a_condition_is_compared_with_the_request(role):
+    job = {"StringEquals": {"iam:PassedToService": EMR}}
+    role({"Action": "iam:PassRole", "Resource": ROLE, "Condition": job})
+    assumed().require("iam:PassRole", ROLE, {"iam:PassedToService": EMR})
+    with pytest.raises(AccessDenied, match="iam:PassRole"):
+        assumed().require("iam:PassRole", ROLE, {"iam:PassedToService": "lambda.amazonaws.com"})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"service": "lambda.amazonaws.com"}, {"source": f"{APPLICATION}-else"}],
+    ids=["another service", "another application"],
+)
+def test_a_role_is_assumed_only_by_whom_it_trusts(role, changes):
+    with pytest.raises(AccessDenied, match="not authorized to perform: sts:AssumeRole on resource: " + ROLE):
+        assumed(**changes)
+
+
+def test_a_missing_role_cannot_be_assumed():
+    with pytest.raises(AccessDenied, match="role/none"):
+        assume_role("arn:aws:iam::000000000000:role/none", service=EMR, source=APPLICATION, session="run")
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_members", "resource"),
+    [
+        ("GetTable", {"DatabaseName": "d", "Name": "t"}, "table/d/t"),
+        ("BatchCreatePartition", {"DatabaseName": "d", "TableName": "t"}, "table/d/t"),
+        ("CreateTable", {"DatabaseName": "d", "TableInput": {"Name": "t"}}, "table/d/t"),
+        ("GetTables", {"DatabaseName": "d"}, "table/d/*"),
+        ("GetDatabase", {"Name": "d"}, "database/d"),
+        ("CreateDatabase", {"DatabaseInput": {"Name": "d"}}, "database/d"),
+        ("GetDatabases", {}, None),
+    ],
+)
+def test_a_request_to_glue_names_its_table_or_database(operation, request_members, resource):
+    named = permissions.glue_resource(operation, json.dumps(request_members).encode(), GLUE)
+    assert named == (resource and GLUE + resource)
+
+
+def test_a_glue_table_needs_the_permission_on_its_database_and_the_catalog_too():
+    assert permissions.glue_ancestors(f"{GLUE}table/d/t") == [f"{GLUE}catalog", f"{GLUE}database/d"]
+    assert permissions.glue_ancestors(f"{GLUE}database/d") == [f"{GLUE}catalog"]
+    assert permissions.glue_ancestors(f"{GLUE}catalog") == []
+
+
+def test_the_evaluator_follows_iams_rules():
+    """An explicit deny wins, a wildcard matches within a name, and an absent condition key does not match."""
+    allow = {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": "*"}
+    prefix = {**allow, "Condition": {"StringLike": {"s3:prefix": "raw/*"}}}
+
+    def decision(*statements, **context):
+        parsed = iam_evaluator.parse_policy_document({"Statement": list(statements)})
+        request = iam_evaluator.EvalContext(
+            "arn", "AssumedRole", "0", "s3:ListBucket", "arn:aws:s3:::b", "r", service_context=context
+        )
+        return iam_evaluator.evaluate(request, [parsed]).decision
+
+    assert decision(allow) == "Allow"
+    assert decision(allow, {**allow, "Effect": "Deny"}) == "Deny"
+    assert decision({**allow, "Action": "s3:List*"}) == "Allow"
+    assert decision(prefix) == "ImplicitDeny"
+    assert decision(prefix, **{"s3:prefix": "raw/x"}) == "Allow"
+    assert decision(prefix, **{"s3:prefix": "landing/x"}) == "ImplicitDeny"
