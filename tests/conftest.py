@@ -30,7 +30,7 @@ from slackwater.cli.main import run as run_command
 from slackwater.local import cloud as local_cloud
 from tests.sftp_server import SftpServer
 
-# Two processes share the cores, and tests read small files: more threads take a fifth of the processor's time.
+# Several processes share the cores, and tests read small files: more threads take a fifth of the processor's time.
 pyarrow.set_cpu_count(1)
 
 # No test depends on a duration: a busy machine would exceed the default of 200 ms for each example.
@@ -78,7 +78,7 @@ def group_of(file: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the slow groups first; the short files keep both processes busy until the end."""
+    """Start the slow groups first; the short files keep all processes busy until the end."""
 
     def order(item: pytest.Item) -> tuple[int, int]:
         file = item.nodeid.partition("::")[0]
