@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import App, DefaultStackSynthesizer, Environment, Tags
+from aws_cdk import App, DefaultStackSynthesizer, Environment, Stack, Tags
 
 from infra.artefacts import Artefacts, build_artefacts, write_project
 from infra.constructs.alarm_rules import AlarmGroup
+from infra.constructs.alarms import SubjectAlarms
 from infra.settings import Settings, load_settings
 from infra.stacks.late import COMPARE_MACHINE, LateStack
-from infra.stacks.monitoring import AlarmStack, MonitoringStack
+from infra.stacks.monitoring import MonitoringStack
 from infra.stacks.processing import ProcessingStack
 from infra.stacks.receiver import ReceiverStack
 from infra.stacks.schedule import ScheduleStack
@@ -106,15 +107,8 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         env=env,
     )
     for group in AlarmGroup:
-        AlarmStack(
-            app,
-            settings.named(group.value),
-            settings=settings,
-            project=project,
-            topic=monitoring.topic,
-            group=group,
-            env=env,
-        )
+        stack = Stack(app, settings.named(group.value), env=env, description=f"Slackwater: {group.value}")
+        SubjectAlarms(stack, "Alarms", settings=settings, project=project, topic=monitoring.topic, group=group)
     if settings.airflow:
         ScheduleStack(
             app,

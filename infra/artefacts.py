@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,8 +133,7 @@ class ArtefactBuilder:
 
     def layer(self) -> Path:
         """Build the Lambda layer. Raises `BuildFailed` as `build` does, and when it exceeds Lambda's limit."""
-        pack = functools.partial(pack_zip, under="python/")
-        path = self.build("layer.zip", _LAYER_LOCK, lambda_target(self.settings), pack)
+        path = self.build("layer.zip", _LAYER_LOCK, lambda_target(self.settings), under="python/")
         size = unpacked_size(path)
         if size > LAYER_LIMIT:
             raise BuildFailed(
@@ -148,12 +146,13 @@ class ArtefactBuilder:
         """Build the archive for Spark jobs. Raises `BuildFailed` as `build` does."""
         # Spark unpacks an archive by the end of its name, and the CDK's name for `environment.tar.gz` ends with `.gz`
         # only, which Spark would not unpack.
-        return self.build("environment.zip", _ARCHIVE_LOCK, spark_target(self.settings), pack_zip)
+        return self.build("environment.zip", _ARCHIVE_LOCK, spark_target(self.settings), under="")
 
-    def build(self, name: str, lock: str, target: Target, pack: Callable[[Path, Path], None]) -> Path:
+    def build(self, name: str, lock: str, target: Target, *, under: str) -> Path:
         """Return the cached artefact of the same inputs, or install the locked wheels and our own, and pack them.
 
-        `name` is the artefact's file name, `lock` the lock file below the root, and `pack` writes a folder to a file.
+        `name` is the artefact's file name, `lock` the lock file below the root, and `under` the folder of all files in
+        the zip.
         Raises `BuildFailed` when uv fails, or when `target` cannot load a shared object.
         """
         compiler = find_python(target.python)
@@ -186,7 +185,7 @@ class ArtefactBuilder:
             check_shared_objects(name, tree, target, lock=lock)
             if compiler:
                 add_bytecode(tree, compiler)
-            pack(tree, packed)
+            pack_zip(tree, packed, under=under)
             # Renamed last, within one file system: an interrupted build leaves no artefact that looks complete.
             packed.replace(path)
         return path
@@ -255,7 +254,7 @@ def add_bytecode(tree: Path, compiler: Path) -> None:
     subprocess.run([str(compiler), "-I", "-m", "compileall", *options, str(tree)], check=True)  # noqa: S603
 
 
-def pack_zip(tree: Path, out: Path, *, under: str = "") -> None:
+def pack_zip(tree: Path, out: Path, *, under: str) -> None:
     """Pack a folder as a zip, with all names below `under`. The same content gives the same bytes."""
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as packed:
         for path in sorted_files(tree):

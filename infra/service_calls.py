@@ -15,7 +15,6 @@ from botocore.loaders import Loader
 from botocore.model import ListShape, MapShape, OperationModel, ServiceModel, Shape, StringShape, StructureShape
 
 from slackwater import errors
-from slackwater.local.emr.model import pascal_case
 
 _RESOURCE = re.compile(r"arn:[\w-]+:states:::(?P<sdk>aws-sdk:)?(?P<service>[\w-]+):(?P<action>\w+)(\.\w+(:\d)?)?")
 
@@ -143,16 +142,20 @@ def _value_findings(shape: Shape, value: Any, place: str, unknown: str) -> Itera
 
 def _structure_findings(shape: StructureShape, value: Mapping[str, Any], place: str, unknown: str) -> Iterator[str]:
     # Step Functions writes `jobDriver` as `JobDriver`.
-    members = {pascal_case(name): member for name, member in shape.members.items()}
+    members = {_argument_name(name): member for name, member in shape.members.items()}
     for name, item in value.items():
         if name in members:
             yield from _value_findings(members[name], item, f"{place}.{name}", unknown)
         else:
             yield f"{place}.{name}: there is no such argument"
-    for name in sorted({pascal_case(name) for name in shape.required_members} - set(value)):
+    for name in sorted({_argument_name(name) for name in shape.required_members} - set(value)):
         yield f"{place}.{name}: this argument is required"
     if shape.is_tagged_union and len(value) != 1:
         yield f"{place}: exactly one of its members must be set"
+
+
+def _argument_name(name: str) -> str:
+    return name[:1].upper() + name[1:]
 
 
 def _has_type(shape: Shape, value: Any) -> bool:
@@ -205,7 +208,7 @@ def _model(name: str) -> ServiceModel:
 
 
 def _operation(service: _Integration, action: str) -> OperationModel | None:
-    model, name = _model(service.model), pascal_case(action)
+    model, name = _model(service.model), _argument_name(action)
     return model.operation_model(name) if name in model.operation_names else None
 
 

@@ -11,8 +11,7 @@ from aws_cdk import Environment, Stack
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.constructs.alarm_rules import AlarmGroup
-from infra.constructs.alarms import AlarmTopic, DeploymentAlarms, SubjectAlarms, alarm_names
+from infra.constructs.alarms import AlarmTopic, DeploymentAlarms, alarm_names
 from infra.constructs.cloudwatch_metrics import QueueNames
 from infra.constructs.common import outputs
 from infra.constructs.dashboard import Dashboard
@@ -74,21 +73,3 @@ class MonitoringStack(Stack):
                 "DeadLetterQueueUrl": self.dead_letters.queue.queue_url,
             },
         )
-
-
-class AlarmStack(Stack):
-    """The alarms of one group of rules."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        settings: Settings,
-        project: Project,
-        topic: sns.ITopic,
-        group: AlarmGroup,
-        env: Environment | None = None,
-    ) -> None:
-        super().__init__(scope, id_, env=env, description=f"Slackwater: {group.value}")
-        SubjectAlarms(self, "Alarms", settings=settings, project=project, topic=topic, group=group)

@@ -75,8 +75,7 @@ def read_submission(request: Mapping[str, Any], defaults: list[dict[str, Any]]) 
 
     Parameters win over overrides, and overrides over defaults, as since emr-spark-8.1.0: in emr-spark-8.0.0, a job's
     configuration replaces all of the application's (release notes of EMR Serverless, "Merged Spark configuration").
-    Raises `EmrValidationError` for options that cannot be
-    read or that the service does not let a job set.
+    Raises `EmrValidationError` for options that cannot be read or that the service does not let a job set.
     """
     driver = request.get("jobDriver", {}).get("sparkSubmit")
     if driver is None:
