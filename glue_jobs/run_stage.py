@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from slackwater.aws.objects import s3_store
+from slackwater.aws.partners.secrets import CloudSecrets
 from slackwater.runs.record import Run, failure_uri
 from slackwater.steps.spark.job import json_argument, run_job
 from slackwater.steps.spark.stage import StageJob, run_stage_job
@@ -34,6 +35,8 @@ def parse(arguments: Sequence[str] | None) -> StageJob:
         type=upstream_argument,
         help="a stage that this one reads, and the URI of its manifest; once for each of them",
     )
+    parser.add_argument("--files", help="URI prefix of the files that steps read and write")
+    parser.add_argument("--outbound-allow", default="", help="hosts and networks, separated by commas")
     options = parser.parse_args(arguments)
     return StageJob(
         run=options.run,
@@ -42,6 +45,8 @@ def parse(arguments: Sequence[str] | None) -> StageJob:
         catalog_table=options.catalog_table,
         upstream=dict(options.upstream),
         allow_fewer=options.fewer_rows == "allow",
+        files=options.files,
+        outbound_allow=tuple(filter(None, options.outbound_allow.split(","))),
     )
 
 
@@ -59,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = job.run
     return run_job(
         "run_stage",
-        lambda spark: run_stage_job(spark, job, stores=s3_store),
+        lambda spark: run_stage_job(spark, job, stores=s3_store, secrets=CloudSecrets()),
         context={
             "correlation_id": run.correlation_id,
             "pipeline": run.pipeline,

@@ -21,10 +21,10 @@ from infra.stacks.receiver import ReceiverStack
 from infra.stacks.schedule import ScheduleStack
 from infra.stacks.storage import StorageStack
 from infra.state_machines import read_machine
-from slackwater.errors import SlackwaterError
+from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.retries import with_retries
-from slackwater.project import load_project
+from slackwater.project import Project, load_project
 from slackwater.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 
 ROOT = Path(__file__).parent.parent
@@ -40,6 +40,7 @@ def create_app(settings: Settings, *, context: Mapping[str, Any] | None = None, 
 def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT) -> None:
     """Add all stacks to the app. Raises `DefinitionError` when the project or a state machine is malformed."""
     project = load_project(root / settings.project, code=artefacts.code)
+    check_steps(project, artefacts)
     project_file = write_project(root=root, project=project)
     frame = read_machine(root / "step_functions" / "pipeline.asl.json")
     lambdas = root / "lambdas"
@@ -119,6 +120,18 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
             env=env,
         )
     Tags.of(app).add("application", settings.prefix)
+
+
+def check_steps(project: Project, artefacts: Artefacts) -> None:
+    """Raise `DefinitionError` for a step that pipelines use and that the archive of Spark jobs lacks."""
+    for name, pipeline in project.pipelines.items():
+        for section, uses in (("steps", pipeline.steps), ("load", pipeline.load)):
+            for place, use in uses.items():
+                if use.step in artefacts.missing_steps:
+                    raise DefinitionError(
+                        f"pipeline {name}: {section}.{place}.step: Spark jobs do not get the package of {use.step}: "
+                        "add its wheel or its folder to the setting step_packages"
+                    )
 
 
 def main() -> int:

@@ -14,7 +14,9 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from uv import find_uv_bin
@@ -25,6 +27,7 @@ from infra.settings import Architecture, Settings
 from infra.shared_objects import Target, find_unloadable
 from slackwater.errors import SlackwaterError
 from slackwater.project import CodeDigests, Project
+from slackwater.steps.registry import ENTRY_POINTS, installed_steps
 
 # Bytes, unpacked. Lambda's limit for a function with its layers is 250 MB.
 LAYER_LIMIT = 250 * 1024 * 1024
@@ -81,6 +84,8 @@ class Artefacts:
     """A zip for Spark. Its root is a site-packages folder."""
     code: CodeDigests
     """Digests of the code that decides a run's output."""
+    missing_steps: frozenset[str] = frozenset()
+    """Steps of installed packages that the archive lacks."""
 
 
 class BuildFailed(SlackwaterError):
@@ -90,7 +95,15 @@ class BuildFailed(SlackwaterError):
 def build_artefacts(*, root: Path, settings: Settings) -> Artefacts:
     """Build all artefacts of the repository at `root`, or reuse cached ones. Raises `BuildFailed` when uv fails."""
     builder = ArtefactBuilder(root=root, settings=settings)
-    return Artefacts(layer=builder.layer(), archive=builder.archive(), code=code_digests(root))
+    archive = builder.archive()
+    missing = {name for name, _ in installed_steps()} - archived_steps(archive)
+    return Artefacts(layer=builder.layer(), archive=archive, code=code_digests(root), missing_steps=frozenset(missing))
+
+
+def archived_steps(archive: Path) -> set[str]:
+    """Return the names of the steps that packages in an archive add."""
+    packages = metadata.distributions(path=[str(archive)])
+    return {entry.name for package in packages for entry in package.entry_points if entry.group == ENTRY_POINTS}
 
 
 def write_project(*, root: Path, project: Project) -> Path:
@@ -146,19 +159,21 @@ class ArtefactBuilder:
         """Build the archive for Spark jobs. Raises `BuildFailed` as `build` does."""
         # Spark unpacks an archive by the end of its name, and the CDK's name for `environment.tar.gz` ends with `.gz`
         # only, which Spark would not unpack.
-        return self.build("environment.zip", _ARCHIVE_LOCK, spark_target(self.settings), under="")
+        packages = [self.root / package for package in self.settings.step_packages]
+        return self.build("environment.zip", _ARCHIVE_LOCK, spark_target(self.settings), under="", packages=packages)
 
-    def build(self, name: str, lock: str, target: Target, *, under: str) -> Path:
+    def build(self, name: str, lock: str, target: Target, *, under: str, packages: Sequence[Path] = ()) -> Path:
         """Return the cached artefact of the same inputs, or install the locked wheels and our own, and pack them.
 
-        `name` is the artefact's file name, `lock` the lock file below the root, and `under` the folder of all files in
-        the zip.
+        `name` is the artefact's file name, `lock` the lock file below the root, `under` the folder of all files in the
+        zip, and `packages` are wheels and folders of packages that are added.
         Raises `BuildFailed` when uv fails, or when `target` cannot load a shared object.
         """
         compiler = find_python(target.python)
         library = (path for path in sorted_files(self.root / _LIBRARY) if "__pycache__" not in path.parts)
         checks = [Path(__file__), Path(shared_objects.__file__)]
-        inputs = [*library, self.root / "pyproject.toml", self.root / lock, *checks]
+        added = [file for package in packages for file in package_files(package)]
+        inputs = [*library, self.root / "pyproject.toml", self.root / lock, *checks, *added]
         digest = hashlib.sha256(f"{target} {target.wheels} {compiler is not None} {_UNUSED}".encode())
         for file in inputs:
             relative = file.relative_to(self.root) if file.is_relative_to(self.root) else file.name
@@ -178,9 +193,11 @@ class ArtefactBuilder:
                 *("--python-platform", f"{target.machine}-{target.wheels}", "--python-version", target.python),
                 *("--only-binary", ":all:", "--no-deps", "--require-hashes", "--requirement", lock),
             )
-            self._run_uv("build", "--quiet", "--wheel", "--out-dir", str(wheels))
-            with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
-                wheel.extractall(tree)
+            for folder in (self.root, *(package for package in packages if package.is_dir())):
+                self._run_uv("build", "--quiet", "--wheel", "--out-dir", str(wheels), str(folder))
+            for file in (*sorted(wheels.glob("*.whl")), *(package for package in packages if package.is_file())):
+                with zipfile.ZipFile(file) as wheel:
+                    wheel.extractall(tree)
             remove_unused(tree)
             check_shared_objects(name, tree, target, lock=lock)
             if compiler:
@@ -201,6 +218,23 @@ class ArtefactBuilder:
 def sorted_files(folder: Path) -> list[Path]:
     """Return all files below a folder, sorted by path."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def package_files(package: Path) -> Iterator[Path]:
+    """Yield the files that decide the content of a package: its wheel, or the files in its folder.
+
+    Raises `BuildFailed` if it is neither a wheel nor a folder with a `pyproject.toml`.
+    """
+    if package.suffix == ".whl" and package.is_file():
+        yield package
+    elif (package / "pyproject.toml").is_file():
+        for file in sorted_files(package):
+            parts = file.relative_to(package).parts
+            # Not the files of an environment, of git, or of an earlier build.
+            if parts[0] not in {"build", "dist"} and not any(part[0] == "." or part == "__pycache__" for part in parts):
+                yield file
+    else:
+        raise BuildFailed(f"step_packages: {package} is neither a wheel nor a folder with a pyproject.toml")
 
 
 def remove_unused(tree: Path) -> None:

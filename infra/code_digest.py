@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib.util
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
+from slackwater.errors import DefinitionError
 from slackwater.project import CodeDigests
+from slackwater.steps.registry import ENTRY_POINTS, installed_steps
 
 LIBRARY = "src"
 ARCHIVE_LOCK = "requirements/archive.txt"
 JOB = "glue_jobs/run_stage.py"
-STEPS = "slackwater.steps"
+STEPS = ("slackwater.steps.extract", "slackwater.steps.transform", "slackwater.steps.load")
 
 # Modules, and packages with all of their modules, whose code decides the rows that a run publishes.
 #
@@ -28,22 +32,41 @@ FOLLOWED = (
     "slackwater.arrow",  # the exchange of frames between stages
     "slackwater.pipeline.graph",  # which steps run together, and in which order
     "slackwater.runs.day",  # which hours belong to a day
+    "slackwater.receiver.parsing",  # which values steps read from files
     "slackwater.sources.event_schema",  # which columns a stored event has
     "slackwater.sources.first_by_id",  # which of several events with one id counts
 )
+
+
+# A module of these packages that no run executes: `slackwater.steps` imports it for `slackwater.steps.run`.
+NOT_FOLLOWED = "slackwater.steps.standalone"
 
 
 def code_digests(root: Path) -> CodeDigests:
     """Return the digests of the repository at `root`: of the Spark job, and of each step by its module's name.
 
     The digest of the job covers its entry point, the modules of `FOLLOWED` that it imports, and its archive's lock.
-    The digest of a step covers the step's module and the modules of `FOLLOWED` that this module imports.
+    The digest of a step covers the step's module and the modules of `FOLLOWED` that this module imports; that of a
+    step of another package covers all modules of the package.
     """
-    modules = sorted(root.joinpath(LIBRARY, *STEPS.split(".")).glob("[!_]*.py"))
+    steps = {
+        path.stem: _digest(root, imported_files(root, [f"{package}.{path.stem}"]))
+        for package in STEPS
+        for path in sorted(root.joinpath(LIBRARY, *package.split(".")).glob("[!_]*.py"))
+    }
     return CodeDigests(
         job=_digest(root, [root / JOB, root / ARCHIVE_LOCK, *imported_files(root, imports_of(root / JOB))]),
-        steps={path.stem: _digest(root, imported_files(root, [f"{STEPS}.{path.stem}"])) for path in modules},
+        steps=steps | {name: _digest(*_package_files(module)) for name, module in installed_steps()},
     )
+
+
+def _package_files(module: str) -> tuple[Path, list[Path]]:
+    """Return the folder of the installed package that contains a module, and the package's Python files."""
+    package = importlib.util.find_spec(module.partition(".")[0])
+    if package is None or package.origin is None:
+        raise DefinitionError(f"{module} is an entry point of {ENTRY_POINTS}, but is not installed as Python files")
+    origin = Path(package.origin)
+    return origin.parent, sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
 
 
 def imported_files(root: Path, modules: Iterable[str]) -> set[Path]:
@@ -60,7 +83,7 @@ def imported_files(root: Path, modules: Iterable[str]) -> set[Path]:
 
 def is_followed(module: str) -> bool:
     """Whether the code of a module decides the rows of a run: whether it is in `FOLLOWED`."""
-    return any(module == name or module.startswith(f"{name}.") for name in FOLLOWED)
+    return module != NOT_FOLLOWED and any(module == name or module.startswith(f"{name}.") for name in FOLLOWED)
 
 
 def _files_of(root: Path, module: str) -> Iterator[Path]:
@@ -79,12 +102,19 @@ def _files_of(root: Path, module: str) -> Iterator[Path]:
 
 def imports_of(path: Path) -> Iterator[str]:
     """Yield the dotted names that a file imports, at its top or inside of functions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    yield from _imports_of(path.read_text(encoding="utf-8"))
+
+
+@cache  # many steps import the same modules
+def _imports_of(code: str) -> tuple[str, ...]:
+    names: list[str] = []
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             # `from package import name` imports the module `package.name` if there is one.
-            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+            names += (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+    return tuple(names)
 
 
 def _digest(root: Path, files: Iterable[Path]) -> str:

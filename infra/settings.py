@@ -20,6 +20,7 @@ from pydantic import (
 
 from infra.workers import DISK_GB, Worker, worker_for
 from slackwater.errors import DefinitionError
+from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project import describe_validation_error
 from slackwater.receiver.partners.outbound import Outbound
 
@@ -73,6 +74,9 @@ class Settings(BaseModel):
     """Prefix of the names of stacks, functions, state machines and databases."""
     project: Path = Path("examples/nyc_flights")
     """The project folder, relative to the root of the repository."""
+    step_packages: Annotated[tuple[Path, ...], BeforeValidator(_split_list)] = ()
+    """Your own packages of steps, which Spark jobs get: wheels, or folders with a `pyproject.toml`, relative to the
+    root of the repository. They are installed without their dependencies."""
     bootstrap_bucket: str | None = None
     """The bucket of the CDK bootstrap, if it was bootstrapped with `--bootstrap-bucket-name`. The context value
     `@aws-cdk/core:bootstrapQualifier` names a bootstrap with `--qualifier`."""
@@ -96,7 +100,9 @@ class Settings(BaseModel):
     log_retention_days: Annotated[Literal[1, 3, 5, 7, 14, 30, 90, 180, 365, 731, 1827], BeforeValidator(_read_int)] = 30
     """One of the retentions that CloudWatch Logs offers."""
     exchange_days: PositiveInt = 30
-    """Retention of Arrow files of runs, work lists of pulls, and logs of Spark jobs."""
+    """Retention of work lists of pulls, and of logs of Spark jobs."""
+    intermediate_days: Annotated[int, Field(ge=0)] = 30
+    """Retention of the Arrow files of stages. With 0, a run's files are removed as soon as it has published its day."""
     noncurrent_days: PositiveInt = 30
     """How long an overwritten or deleted raw object can be restored."""
 
@@ -132,8 +138,11 @@ class Settings(BaseModel):
     # The limits of idle minutes, concurrent runs and queue minutes are those of EMR Serverless' API.
     idle_minutes: Annotated[int, Field(gt=0, le=10_080)] = 15
     """After this time without a job, the application stops and costs nothing."""
+    pre_warmed_drivers: Annotated[int, Field(ge=0)] = 0
+    """Drivers that are kept ready while the application is started, so that jobs start in seconds. AWS bills them all
+    this time, also when they wait: a driver of 1 vCPU and 4 GB costs about 0.08 USD an hour."""
     pre_warmed_executors: Annotated[int, Field(ge=0)] = 0
-    """Executors that are kept ready and billed while the application is started, so that jobs start in seconds."""
+    """Executors that are kept ready in the same way. One of 2 vCPU and 7 GB costs about 0.15 USD an hour."""
     # A job fails if its driver gets no capacity. So the defaults fit even if each of the concurrent jobs has all of its
     # executors: 3 x (1 + 2 x 2) vCPU.
     maximum_vcpu: PositiveInt = 16
@@ -192,7 +201,8 @@ class Settings(BaseModel):
         return self
 
     def _capacity_problems(self) -> list[str]:
-        driver, executor, warm = self.driver, self.executor, self.pre_warmed_executors
+        driver, executor = self.driver, self.executor
+        drivers, executors = self.pre_warmed_drivers, self.pre_warmed_executors
         job = {
             "maximum_vcpu": driver.vcpu + executor.vcpu,
             "maximum_memory_gb": driver.memory_gb + executor.memory_gb,
@@ -200,9 +210,9 @@ class Settings(BaseModel):
         }
         jobs = {name: self.concurrent_runs * needed for name, needed in job.items()}
         warm_pool = {
-            "maximum_vcpu": driver.vcpu + warm * executor.vcpu,
-            "maximum_memory_gb": driver.memory_gb + warm * executor.memory_gb,
-            "maximum_disk_gb": (1 + warm) * DISK_GB,
+            "maximum_vcpu": drivers * driver.vcpu + executors * executor.vcpu,
+            "maximum_memory_gb": drivers * driver.memory_gb + executors * executor.memory_gb,
+            "maximum_disk_gb": (drivers + executors) * DISK_GB,
         }
         fitting = min(getattr(self, name) // needed for name, needed in job.items())
         problems = []
@@ -212,11 +222,32 @@ class Settings(BaseModel):
                 f"concurrent_runs: {self.concurrent_runs} jobs with a driver and an executor each need {missing}: "
                 f"raise these settings, or {remedy}"
             )
-        if warm and (missing := self._too_small(warm_pool)):
+        if missing := self._too_small(warm_pool):
             problems.append(
-                f"pre_warmed_executors: a driver and {warm} executors need {missing}: raise these settings, or lower "
-                "pre_warmed_executors"
+                f"pre_warmed_drivers, pre_warmed_executors: {drivers} drivers and {executors} executors need "
+                f"{missing}: raise these settings, or keep fewer ready"
             )
+        return problems
+
+    def problems_of(self, sizes: SparkSizes) -> list[str]:
+        """Return why the capacity does not suffice for the jobs of a pipeline with these workers, with the remedy."""
+        driver, executor = (
+            Worker(size.vcpu, size.memory_gb) if size else worker
+            for size, worker in ((sizes.driver, self.driver), (sizes.executor, self.executor))
+        )
+        executors, runs = sizes.max_executors or self.maximum_executors, self.concurrent_runs
+        problems = []
+        for jobs, count, what in (
+            (1, executors, f"a job with a driver and {executors} executors (max_executors)"),
+            (runs, 1, f"{runs} jobs (concurrent_runs) with a driver and an executor each"),
+        ):
+            needed = {
+                "maximum_vcpu": jobs * (driver.vcpu + count * executor.vcpu),
+                "maximum_memory_gb": jobs * (driver.memory_gb + count * executor.memory_gb),
+                "maximum_disk_gb": jobs * (1 + count) * DISK_GB,
+            }
+            if missing := self._too_small(needed):
+                problems.append(f"{what} needs {missing}: choose smaller workers, or raise these settings")
         return problems
 
     def _too_small(self, needed: Mapping[str, int]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-# Memory of a worker in GB by its vCPU: minimum, maximum, step ("Supported worker configurations" in the user guide).
-_MEMORY_GB = {1: (2, 8, 1), 2: (4, 16, 1), 4: (8, 30, 1), 8: (16, 60, 4), 16: (32, 120, 8)}
+from slackwater.pipeline.spark_workers import MEMORY_GB, WorkerSize
+
 # What Spark adds to its heap: 10 %, at least 384 MB.
 _OVERHEAD, _LEAST_OVERHEAD_GB = 0.1, 0.375
 DISK_GB = 20
@@ -26,7 +26,7 @@ def worker_for(cores: int, heap_gb: int) -> Worker:
 
     Raises `ValueError` for a heap that no worker with these cores may have.
     """
-    minimum, maximum, step = _MEMORY_GB[cores]
+    minimum, maximum, step = MEMORY_GB[cores]
     allowed = [heap for heap in range(1, maximum) if minimum <= _memory_gb(heap, step) <= maximum]
     if heap_gb not in allowed:
         raise ValueError(
@@ -34,6 +34,11 @@ def worker_for(cores: int, heap_gb: int) -> Worker:
             f"{allowed[0]} to {allowed[-1]}, not {heap_gb}"
         )
     return Worker(cores, _memory_gb(heap_gb, step))
+
+
+def heap_mb(size: WorkerSize) -> int:
+    """Return the largest heap in MB that a worker of this size holds with Spark's overhead."""
+    return math.floor(1024 * min(size.memory_gb / (1 + _OVERHEAD), size.memory_gb - _LEAST_OVERHEAD_GB))
 
 
 def _memory_gb(heap_gb: int, step: int) -> int:

@@ -49,6 +49,15 @@ LATE_FILES = (f"flights-{LATE}-04.csv", f"flights-{LATE}-20.csv")
 LATE_HOUR = (datetime(2013, 3, 10, 20, tzinfo=UTC), datetime(2013, 3, 10, 21, tzinfo=UTC))
 """Start and end of the hour whose weather arrives late."""
 
+EXCHANGE = ("    step: join\n", "    step: join\n    exchange: true\n")
+"""What makes the example's pipeline one of two stages."""
+LOAD = """
+load:
+  report:
+    step: write_csv
+    depends_on: [delays_by_carrier]
+    with: {path: "reports/delays-{date}.csv"}
+"""
 BROKEN = """
 pipeline: broken
 sources: [weather]
@@ -73,8 +82,8 @@ def group_of(file: str) -> str:
     """Return the group that a test file runs with: the folder's, the cloud's, or the file itself."""
     if file in LAST_ON_THE_CLOUD:
         return "cloud"
-    folder = Path(file).parent.name
-    return folder if folder in GROUPS and file not in OWN_CLOUDS else file
+    group = next((folder for folder in Path(file).parts if folder in GROUPS), None)
+    return group if group and file not in OWN_CLOUDS else file
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -225,13 +234,19 @@ def sftp(tmp_path_factory) -> Iterator[SftpServer]:
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory, partner, sftp) -> Path:
-    """The example's project with this partner's URL, more sources of all types, and one pipeline that fails."""
+    """The example's project with this partner's URL, and more sources and pipelines.
+
+    There are sources of all types, a pipeline of two stages, and a pipeline that fails.
+    """
     folder = tmp_path_factory.mktemp("project") / "nyc_flights"
     for name in ("sources", "pipelines"):
         shutil.copytree(ROOT / "examples" / "nyc_flights" / name, folder / name)
     flights = folder / "sources" / "flights.yaml"
     flights.write_text(flights.read_text().replace("http://127.0.0.1:8713/flights", partner.url))
     (folder / "pipelines" / "broken.yaml").write_text(BROKEN)
+    delays = (folder / "pipelines" / "daily_delays.yaml").read_text()
+    staged = delays.replace("pipeline: daily_delays", "pipeline: staged_delays").replace(*EXCHANGE) + LOAD
+    (folder / "pipelines" / "staged_delays.yaml").write_text(staged)
     values = {"PARTNER_URL": partner.url, "SFTP_URL": sftp.url, "HOST_KEY": sftp.host_key}
     for path in (ROOT / "tests" / "sources").glob("*.yaml"):
         (folder / "sources" / path.name).write_text(Template(path.read_text()).substitute(values))
@@ -249,6 +264,7 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
     environment = {**inherited, **started.environment()}
     # The source `large` needs jobs that reach its partner's server.
     environment["SLACKWATER_SET"] += " job_subnets=subnet-0123456789abcdef0 job_security_groups=sg-0123456789abcdef0"
+    environment["SLACKWATER_SET"] += " intermediate_days=0"
     deployed = Cloud(root=root, project=project, endpoint=started.endpoint, environment=environment)
     try:
         with (ROOT / ".slackwater" / "deploy.lock").open("w") as lock:

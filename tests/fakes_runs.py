@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import md5
 from typing import Any
 
+from slackwater.arrow.reference import (
+    ArrowFile,
+    ArrowManifest,
+    ArrowReference,
+    Producer,
+    StepRecord,
+    manifest_uri,
+    reference_uri,
+)
 from slackwater.errors import DayChanged, ObjectMissing
-from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.runs.record import DayRecord, Run, RunRecord
 from slackwater.storage import StoredObject
 
 
@@ -35,6 +44,8 @@ class DictStore:
         return self.objects[uri][0]
 
     def get_range(self, uri: str, start: int, length: int) -> bytes:
+        if uri not in self.objects:
+            raise ObjectMissing(uri)
         return self.objects[uri][0][start : start + length]
 
     def metadata(self, uri: str) -> Mapping[str, str]:
@@ -49,6 +60,49 @@ class DictStore:
     def delete(self, uris: Iterable[str]) -> None:
         for uri in uris:
             self.objects.pop(uri, None)
+
+
+_CHECKSUM = "0" * 16
+
+
+def store_stage(
+    store: DictStore,
+    run: Run,
+    stage: str,
+    *,
+    rows: int,
+    files: int,
+    steps: Sequence[StepRecord] = (),
+    parents: Sequence[str] = (),
+) -> str:
+    """Store what the job of a stage writes: Arrow files, manifest, reference. Return the URI of the manifest."""
+    uris = [f"{run.arrow_prefix}{stage}/{number:05d}.arrow" for number in range(files)]
+    for uri in uris:
+        store.put(uri, b"rows")
+    manifest = ArrowManifest(
+        producer=Producer(pipeline=run.pipeline, date=run.date, run_id=run.run_id, attempt=run.attempt, stage=stage),
+        created_at=datetime(2013, 3, 13, 18, tzinfo=UTC),
+        arrow_schema="",
+        files=tuple(
+            ArrowFile(
+                uri=uri,
+                rows=rows // files,
+                bytes=4,
+                checksum=_CHECKSUM,
+                batches=(),
+                metadata_checksum=_CHECKSUM,
+                column_checksums=(),
+            )
+            for uri in uris
+        ),
+        steps=tuple(steps),
+        parents=tuple(parents),
+    )
+    uri = manifest_uri(run.stage_prefix(stage))
+    store.put(uri, manifest.model_dump_json().encode())
+    reference = ArrowReference(manifest=uri, rows=rows, bytes=4 * files, files=files, seconds=1.25)
+    store.put(reference_uri(run.stage_prefix(stage)), reference.model_dump_json().encode())
+    return uri
 
 
 RUN_TABLE: dict[str, Any] = {

@@ -6,8 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from slackwater.arrow.reference import Producer
 from slackwater.errors import ObjectMissing
 from slackwater.storage import StoredObject, split_uri
+
+PRODUCER = Producer(pipeline="p", date="2013-03-10", run_id="r", attempt=1, stage="s")
+"""The origin of datasets for which it does not matter."""
 
 
 class FolderStore:
@@ -35,6 +39,14 @@ class FolderStore:
     def get(self, uri: str) -> bytes:
         try:
             return self.path(uri).read_bytes()
+        except FileNotFoundError as error:
+            raise ObjectMissing(f"could not read {uri}: NoSuchKey") from error
+
+    def get_range(self, uri: str, start: int, length: int) -> bytes:
+        try:
+            with self.path(uri).open("rb") as file:
+                file.seek(start)
+                return file.read(length)
         except FileNotFoundError as error:
             raise ObjectMissing(f"could not read {uri}: NoSuchKey") from error
 

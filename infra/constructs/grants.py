@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_dynamodb as dynamodb
@@ -93,10 +94,7 @@ def allow_partners(role: iam.IRole, project: Project) -> None:
     and region.
     """
     pulls = [source.pull for source in project.sources.values() if source.pull]
-    references = sorted({pull.credentials for pull in pulls if pull.credentials})
-    for store, action in (("secretsmanager", "GetSecretValue"), ("ssm", "GetParameter")):
-        if arns := [_credentials_arn(role, reference) for reference in references if reference.startswith(f"{store}:")]:
-            allow(role, [f"{store}:{action}"], arns)
+    _allow_credentials(role, {pull.credentials for pull in pulls if pull.credentials})
     if roles := sorted({pull.role for pull in pulls if pull.role}):
         allow(role, ["sts:AssumeRole"], roles)
     folders: dict[str, set[str]] = {}
@@ -106,6 +104,43 @@ def allow_partners(role: iam.IRole, project: Project) -> None:
         arn = Stack.of(role).format_arn(service="s3", region="", account="", resource=bucket)
         _allow_listing(role, arn, sorted(prefixes))
         _allow_keys(role, arn, sorted(prefixes), ["s3:GetObject"])
+
+
+def allow_steps(role: iam.IRole, project: Project) -> None:
+    """Let `role` read the credentials that the steps of all pipelines name."""
+    _allow_credentials(role, {reference for _, _, reference in step_values(project, "credentials")})
+
+
+def step_values(project: Project, key: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the pipeline, the place and the string of each parameter of a step that has the name `key`.
+
+    It may be part of another parameter. The place is such as `steps.rates.with.url`.
+    """
+
+    def values(place: str, value: Any) -> Iterator[tuple[str, str]]:
+        match value:
+            case dict():
+                for name, inner in value.items():
+                    if name == key and isinstance(inner, str):
+                        yield f"{place}.{name}", inner
+                    yield from values(f"{place}.{name}", inner)
+            case list() | tuple():
+                for index, inner in enumerate(value):
+                    yield from values(f"{place}.{index}", inner)
+
+    for name, pipeline in sorted(project.pipelines.items()):
+        for section, uses in (("steps", pipeline.steps), ("load", pipeline.load)):
+            for step, use in uses.items():
+                for place, value in values(f"{section}.{step}.with", use.parameters):
+                    yield name, place, value
+
+
+def _allow_credentials(role: iam.IRole, references: set[str]) -> None:
+    """Let `role` read the secrets and parameters of these references."""
+    for store, action in (("secretsmanager", "GetSecretValue"), ("ssm", "GetParameter")):
+        arns = [_credentials_arn(role, name) for name in sorted(references) if name.startswith(f"{store}:")]
+        if arns:
+            allow(role, [f"{store}:{action}"], arns)
 
 
 def _credentials_arn(role: iam.IRole, reference: str) -> str:

@@ -8,7 +8,8 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.settings import Architecture, Settings
-from infra.workers import Worker
+from infra.workers import Worker, heap_mb
+from slackwater.pipeline.spark_workers import SparkSizes
 
 _ARCHITECTURES = {Architecture.X86_64: "X86_64", Architecture.ARM64: "ARM64"}
 _ICEBERG = "org.apache.iceberg"
@@ -40,11 +41,14 @@ class SparkApplication(Construct):
                 max_concurrent_runs=settings.concurrent_runs, queue_timeout_minutes=settings.queue_minutes
             ),
             initial_capacity=[
-                _workers("Driver", 1, settings.driver),
-                _workers("Executor", settings.pre_warmed_executors, settings.executor),
+                _workers(worker_type, count, size)
+                for worker_type, count, size in (
+                    ("Driver", settings.pre_warmed_drivers, settings.driver),
+                    ("Executor", settings.pre_warmed_executors, settings.executor),
+                )
+                if count
             ]
-            if settings.pre_warmed_executors
-            else None,
+            or None,
             network_configuration=emr.CfnApplication.NetworkConfigurationProperty(
                 subnet_ids=list(settings.job_subnets), security_group_ids=list(settings.job_security_groups)
             )
@@ -71,19 +75,24 @@ class SparkApplication(Construct):
             ),
         )
 
-    def submit_parameters(self, *, archive: str, warehouse: str) -> str:
-        """Return the `sparkSubmitParameters` of every job: sizes, the library, the Iceberg catalog `warehouse`."""
+    def submit_parameters(self, *, archive: str, warehouse: str, sizes: SparkSizes | None = None) -> str:
+        """Return the `sparkSubmitParameters` of a job: the library, the Iceberg catalog `warehouse`, the worker sizes.
+
+        Sizes that are not in `sizes` are those of the settings.
+        """
         settings, python = self._settings, f"python{self._settings.spark_python}"
+        sizes = sizes or SparkSizes()
+        driver, executor = sizes.driver, sizes.executor
         conf = {
-            "spark.driver.cores": str(settings.driver_cores),
-            "spark.driver.memory": f"{settings.driver_memory_gb}g",
-            "spark.executor.cores": str(settings.executor_cores),
-            "spark.executor.memory": f"{settings.executor_memory_gb}g",
+            "spark.driver.cores": str(driver.vcpu if driver else settings.driver_cores),
+            "spark.driver.memory": f"{heap_mb(driver)}m" if driver else f"{settings.driver_memory_gb}g",
+            "spark.executor.cores": str(executor.vcpu if executor else settings.executor_cores),
+            "spark.executor.memory": f"{heap_mb(executor)}m" if executor else f"{settings.executor_memory_gb}g",
             # A day is small, so a job starts with one executor. Spark starts the larger of these two numbers, and EMR's
             # default is three for both.
             "spark.executor.instances": "1",
             "spark.dynamicAllocation.initialExecutors": "1",
-            "spark.dynamicAllocation.maxExecutors": str(settings.maximum_executors),
+            "spark.dynamicAllocation.maxExecutors": str(sizes.max_executors or settings.maximum_executors),
             "spark.archives": f"{archive}#environment",
             "spark.emr-serverless.driverEnv.PYTHONPATH": "./environment",
             "spark.executorEnv.PYTHONPATH": "./environment",
@@ -111,10 +120,7 @@ class SparkApplication(Construct):
 def _workers(
     worker_type: str, count: int, size: Worker
 ) -> emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty:
-    """Return pre-initialised workers.
-
-    A job does not use a pre-initialised worker that is smaller than its own parameters ask for.
-    """
+    """Return pre-initialised workers. A job does not use one that is smaller than its own parameters ask for."""
     return emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty(
         key=worker_type,
         value=emr.CfnApplication.InitialCapacityConfigProperty(

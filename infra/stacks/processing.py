@@ -16,11 +16,14 @@ from infra.constructs.spark_application import SparkApplication
 from infra.constructs.state_machine import MachineRole, StateMachine
 from infra.settings import Settings
 from infra.stacks.receiver import ReceiverStack
-from infra.stacks.storage import StorageStack
+from infra.stacks.storage import FILES, StorageStack
 from slackwater import __version__
 from slackwater.errors import DefinitionError
+from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.retries import Machine
+from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project import Project
+from slackwater.runs.record import ARROW_FILES
 from slackwater.schedule import PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 
 
@@ -45,9 +48,11 @@ class ProcessingStack(Stack):
         pipelines: dict[str, Machine],
         env: Environment | None = None,
     ) -> None:
-        """Raises `DefinitionError` for a source whose large files no job can reach."""
+        """Raises `DefinitionError` for a source or a step whose server no job can reach."""
         super().__init__(scope, id_, env=env, description="Slackwater: Spark and the state machines")
         check_large_files(project, settings)
+        check_workers(project, settings)
+        check_steps(project, settings)
         self._settings, self._storage = settings, storage
         self._library = Library(self, "Library", settings=settings, artefact=layer, lambdas=lambdas)
         self._project = assets.Asset(self, "Project", path=str(project_file))
@@ -64,7 +69,9 @@ class ProcessingStack(Stack):
         # One role: the state machines of all pipelines do the same work with the same resources.
         role = MachineRole(self, "Pipelines", functions=[self.freeze_inputs, self.record_run])
         role.allow_jobs(self.spark, self.spark.job_role)
-        self.pipelines = {name: self._pipeline(name, machine, role) for name, machine in pipelines.items()}
+        self.pipelines = {
+            name: self._pipeline(project.pipeline(name), machine, role) for name, machine in pipelines.items()
+        }
         outputs(
             self,
             {
@@ -115,10 +122,17 @@ class ProcessingStack(Stack):
         function = self._library.function(
             "record_run",
             description="Records the stages, the publication or the failure of a run",
-            environment={"RUN_TABLE": self._storage.run_table.table_name},
+            environment={
+                "RUN_TABLE": self._storage.run_table.table_name,
+                "INTERMEDIATE_DAYS": str(self._settings.intermediate_days),
+            },
             timeout=Duration.minutes(1),
         )
-        grants.list_objects(function.role, self._storage.exchange, "runs/")
+        listed = ["runs/"]
+        if self._settings.intermediate_days == 0:
+            listed.append(ARROW_FILES)
+            grants.delete_objects(function.role, self._storage.exchange, ARROW_FILES)
+        grants.list_objects(function.role, self._storage.exchange, *listed)
         grants.read_objects(function.role, self._storage.exchange, "runs/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem")
         return function
@@ -134,10 +148,12 @@ class ProcessingStack(Stack):
         grants.list_objects(role, storage.raw, "raw/")
         grants.read_objects(role, storage.exchange, "manifests/")
         grants.replace_objects(role, storage.exchange, "runs/", "comparisons/")
-        grants.list_objects(role, storage.exchange, "manifests/", "runs/", "comparisons/")
-        grants.write_objects(role, storage.exchange, "logs/")
-        grants.replace_objects(role, storage.warehouse, f"{storage.warehouse_database}/")
-        grants.list_objects(role, storage.warehouse, f"{storage.warehouse_database}/")
+        grants.read_objects(role, storage.exchange, ARROW_FILES)
+        grants.list_objects(role, storage.exchange, "manifests/", "runs/", ARROW_FILES, "comparisons/")
+        grants.write_objects(role, storage.exchange, ARROW_FILES, "logs/")
+        grants.replace_objects(role, storage.warehouse, f"{storage.warehouse_database}/", FILES)
+        grants.list_objects(role, storage.warehouse, f"{storage.warehouse_database}/", FILES)
+        grants.allow_steps(role, project)
         grants.use_tables(
             role, storage.warehouse_database, "GetDatabase", "GetTable", "GetTables", "CreateTable", "UpdateTable"
         )
@@ -162,7 +178,6 @@ class ProcessingStack(Stack):
             "RawBucket": self._storage.raw.bucket_name,
             "RawDatabase": self._storage.raw_database,
             "FileTable": self._storage.file_table.table_name,
-            "OutboundAllow": ",".join(self._settings.outbound_allow),
             **self.job_values,
             "JobRoleArn": self.spark.pull_role.role_arn,
         }
@@ -178,17 +193,18 @@ class ProcessingStack(Stack):
             role=role,
         )
 
-    def _pipeline(self, pipeline: str, definition: Machine, role: MachineRole) -> StateMachine:
+    def _pipeline(self, pipeline: Pipeline, definition: Machine, role: MachineRole) -> StateMachine:
         values = {
             "FreezeInputsFunction": self.freeze_inputs.function.function_arn,
             "RecordRunFunction": self.record_run.function.function_arn,
             **self.job_values,
+            "SparkSubmitParameters": self._submit_parameters(pipeline.spark),
         }
         return StateMachine(
             self,
-            f"Pipeline-{pipeline}",
+            f"Pipeline-{pipeline.pipeline}",
             settings=self._settings,
-            name=f"{PIPELINE_MACHINE_PREFIX}{pipeline}",
+            name=f"{PIPELINE_MACHINE_PREFIX}{pipeline.pipeline}",
             definition=definition,
             values=values,
             role=role,
@@ -205,14 +221,18 @@ class ProcessingStack(Stack):
             "CompareDayUri": self._compare_day.s3_object_url,
             "ArchiveUri": self._archive.s3_object_url,
             "ProjectUri": self._project.s3_object_url,
-            "SparkSubmitParameters": self.spark.submit_parameters(
-                archive=self._archive.s3_object_url, warehouse=f"s3://{storage.warehouse.bucket_name}/"
-            ),
+            "SparkSubmitParameters": self._submit_parameters(),
             "ExchangeBucket": storage.exchange.bucket_name,
             "WarehouseBucket": storage.warehouse.bucket_name,
             "WarehouseDatabase": storage.warehouse_database,
+            "FilesPrefix": storage.files_uri,
+            "OutboundAllow": ",".join(self._settings.outbound_allow),
             "LogUri": self.log_uri,
         }
+
+    def _submit_parameters(self, sizes: SparkSizes | None = None) -> str:
+        warehouse = f"s3://{self._storage.warehouse.bucket_name}/"
+        return self.spark.submit_parameters(archive=self._archive.s3_object_url, warehouse=warehouse, sizes=sizes)
 
     @property
     def log_uri(self) -> str:
@@ -236,6 +256,38 @@ def check_large_files(project: Project, settings: Settings) -> None:
         "set job_subnets to private subnets with a NAT gateway, and job_security_groups"
         for name, source in sorted(project.sources.items())
         if source.pull and source.pull.needs_jobs and source.pull.scheme != "s3"
+    ]
+    if problems:
+        raise DefinitionError("\n".join(problems))
+
+
+def check_steps(project: Project, settings: Settings) -> None:
+    """Check that jobs can reach the servers of all steps, as `check_large_files` does for sources.
+
+    Raises `DefinitionError` that names each step with a `url`, if there are no subnets.
+    """
+    if settings.job_subnets:
+        return
+    problems = [
+        f"pipelines/{pipeline}.yaml: {place}: without the setting job_subnets, jobs reach no server outside of AWS and "
+        "no database in a network: set job_subnets to private subnets, with a NAT gateway for servers outside, and "
+        "job_security_groups"
+        for pipeline, place, _ in grants.step_values(project, "url")
+    ]
+    if problems:
+        raise DefinitionError("\n".join(problems))
+
+
+def check_workers(project: Project, settings: Settings) -> None:
+    """Check that the application has the capacity for the workers of each pipeline's `spark`.
+
+    Raises `DefinitionError` that names each pipeline which needs more.
+    """
+    problems = [
+        f"pipelines/{name}.yaml: spark: {problem}"
+        for name, pipeline in sorted(project.pipelines.items())
+        if pipeline.spark != SparkSizes()
+        for problem in settings.problems_of(pipeline.spark)
     ]
     if problems:
         raise DefinitionError("\n".join(problems))

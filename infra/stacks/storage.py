@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from aws_cdk import Duration, Environment, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_glue as glue
@@ -12,7 +14,16 @@ from infra.constructs.common import accept, outputs, removal
 from infra.constructs.event_buffer import EventBuffer
 from infra.constructs.raw_tables import RawTables
 from infra.settings import Settings
+from slackwater.pipeline.graph import stages
 from slackwater.project import Project
+from slackwater.runs.record import ARROW_FILES
+
+JOB_MINUTES = 150
+"""How long a stage of a run takes at most after its job has left the queue: the time limit of the job, and the pauses
+of all retries."""
+
+FILES = "files/"
+"""The prefix of the warehouse bucket below which steps read and write the project's files."""
 
 
 class StorageStack(Stack):
@@ -23,7 +34,13 @@ class StorageStack(Stack):
     ) -> None:
         super().__init__(scope, id_, env=env, description="Slackwater: buckets, tables, Glue databases and queues")
         self._settings = settings
-        expiry = Duration.days(settings.exchange_days)
+        # S3 removes an object asynchronously, from the first midnight UTC after the days since it was written
+        # (https://repost.aws/knowledge-center/s3-lifecycle-rule-delay). The least is one day.
+        expirations = {
+            ARROW_FILES: max(settings.intermediate_days, longest_run_days(project, settings)),
+            "pulls/": settings.exchange_days,
+            "logs/": settings.exchange_days,
+        }
         self.raw = self._bucket(
             "Raw",
             # A partner may not be able to send events again, so deleted and overwritten objects can be restored.
@@ -32,12 +49,16 @@ class StorageStack(Stack):
             # receipt the events could be stored twice, or stored and rejected.
             rules=[s3.LifecycleRule(noncurrent_version_expiration=Duration.days(settings.noncurrent_days))],
         )
-        # Manifests, comparisons and checks do not expire: a late check reads the manifest of a day of any age.
+        # Manifests, comparisons and checks do not expire: a late check reads the manifest of a day of any age. Neither
+        # do the manifests and results of runs: they are small, and tell what a version was made from.
         self.exchange = self._bucket(
             "Exchange",
-            rules=[s3.LifecycleRule(prefix=prefix, expiration=expiry) for prefix in ("runs/", "pulls/", "logs/")],
+            rules=[
+                s3.LifecycleRule(prefix=prefix, expiration=Duration.days(days)) for prefix, days in expirations.items()
+            ],
         )
         self.warehouse = self._bucket("Warehouse")
+        self.files_uri = f"s3://{self.warehouse.bucket_name}/{FILES}"
         self.file_table = self._file_table()
         self.run_table = self._run_table()
         self.token_table = self._table("TokenTable", partition_key="token_hash")
@@ -61,6 +82,7 @@ class StorageStack(Stack):
                 "RawBucket": self.raw.bucket_name,
                 "ExchangeBucket": self.exchange.bucket_name,
                 "WarehouseBucket": self.warehouse.bucket_name,
+                "FilesPrefix": self.files_uri,
                 "FileTable": self.file_table.table_name,
                 "RunTable": self.run_table.table_name,
                 "TokenTable": self.token_table.table_name,
@@ -137,6 +159,15 @@ class StorageStack(Stack):
             ),
             removal_policy=removal(self._settings),
         )
+
+
+def longest_run_days(project: Project, settings: Settings) -> int:
+    """Return after how many days any run has ended, so that no Arrow file expires that a run may still read.
+
+    Each of its jobs waits in the queue, and then runs.
+    """
+    jobs = max((len(stages(pipeline)) for pipeline in project.pipelines.values()), default=1)
+    return math.ceil(jobs * (settings.queue_minutes + JOB_MINUTES) / (24 * 60))
 
 
 def _string(name: str) -> dynamodb.Attribute:

@@ -14,6 +14,7 @@ from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
 from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
+from slackwater.errors import SlackwaterError
 from slackwater.metrics import Metric
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Run, RunState
@@ -25,6 +26,7 @@ class RecordRunEnvironment(FunctionEnvironment):
     """Settings of this function."""
 
     run_table: str
+    intermediate_days: int
 
 
 class StageSucceededRequest(BaseModel):
@@ -90,7 +92,19 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     if metric:
         put_metric(metric, 1, pipeline=request.run.pipeline)
     logger.info(f"run: {request.event}", extra={"run": request.run.model_dump(), "response": response})
+    if request.event == "published" and RecordRunEnvironment.read().intermediate_days == 0:
+        remove_arrow_files(recorder, request.run)
     return response
+
+
+def remove_arrow_files(recorder: RunRecorder, run: Run) -> None:
+    """Remove the Arrow files of a published run. An error is only logged: the bucket's lifecycle rule removes them."""
+    try:
+        removed = recorder.remove_arrow_files(run)
+    except SlackwaterError as error:
+        logger.warning("the Arrow files of the run were not removed", extra={"reason": str(error)})
+    else:
+        logger.info("the Arrow files of the run were removed", extra={"files": removed})
 
 
 def metric_of(request: RecordRunRequest, recorder: RunRecorder) -> Metric | None:

@@ -18,7 +18,7 @@ from slackwater.sources.definition import Source
 _Definition = TypeVar("_Definition", Source, Pipeline)
 
 # Keys of a pipeline that do not change its output, so that a changed schedule does not run every day again.
-_OPERATIONAL_KEYS = {"description", "schedule", "late", "deadline_hours"}
+_OPERATIONAL_KEYS = {"description", "spark", "schedule", "late", "deadline_hours"}
 # Keys of a source that change how its partitions are read.
 _SHAPE_KEYS = {"timestamp", "event_id", "fields", "enrich"}
 
@@ -66,7 +66,7 @@ class Project(Model):
             shape = source.model_dump_json(include=_SHAPE_KEYS)
             digest.update(f"\n{name}={shape} columns {columns} by {source.id_column}".encode())
         digest.update(f"\njob={self.code.job}".encode())
-        for step in sorted({use.step for use in definition.steps.values()}):
+        for step in sorted({use.step for use in (*definition.steps.values(), *definition.load.values())}):
             digest.update(f"\nstep {step}={self.code.steps.get(step, '')}".encode())
         return digest.hexdigest()
 

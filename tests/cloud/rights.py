@@ -50,6 +50,12 @@ OBJECTS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
         "delete": ("SparkJob",),
         "list": ("recordrun", "SparkJob"),
     },
+    ("ExchangeBucket", "arrow/"): {
+        "read": ("SparkJob",),
+        "write": ("SparkJob",),
+        "delete": ("recordrun",),
+        "list": ("recordrun", "SparkJob"),
+    },
     ("ExchangeBucket", "checks/"): {"write": ("checkdays",)},
     ("ExchangeBucket", "comparisons/"): {
         "read": ("compareversions", "notifychange", "SparkJob"),
@@ -60,6 +66,7 @@ OBJECTS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("ExchangeBucket", "logs/"): {"write": ("SparkJob", "SparkPull")},
     ("ExchangeBucket", ""): {},
     ("WarehouseBucket", "slackwater_warehouse/"): dict.fromkeys(("read", "write", "delete", "list"), ("SparkJob",)),
+    ("WarehouseBucket", "files/"): dict.fromkeys(("read", "write", "delete", "list"), ("SparkJob",)),
     ("WarehouseBucket", ""): {},
 }
 

@@ -64,6 +64,19 @@ def test_a_run_is_recorded_with_what_it_read(cloud, monitored, scratch):
     assert record["input"]["bytes"] > 0
 
 
+def test_the_steps_of_a_day_are_shown_and_its_arrow_files_are_removed_after_it_is_published(cloud, published):
+    day = PAST[0]
+    run = cloud.json("runs", "daily_delays", "--date", day)["runs"][-1]
+    assert {step["stage"] for step in run["steps"]} == {stage["stage"] for stage in run["stages"]}
+    assert run["steps"][-1]["rows_out"] == run["publication"]["rows"]
+    assert all(step["seconds"] > 0 for step in run["steps"])
+    # The deployment of these tests has the setting `intermediate_days=0`.
+    first, *stages, last = cloud.json("refs", "daily_delays", "--date", day)["versions"]
+    assert (first["type"], first["state"], first["rows"]) == ("input", "present", run["input"]["rows"])
+    assert {(version["type"], version["state"]) for version in stages} == {("stage", "removed")}
+    assert (last["type"], last["snapshot_id"]) == ("published", run["publication"]["snapshot_id"])
+
+
 def test_sending_pulling_and_running_again_changes_nothing(cloud, published, monitored, weather):
     before, jobs = cloud.query(TABLE.format(date="2013-03-09")), len(cloud.jobs())
     counts = cloud.query("SELECT (SELECT count(*) FROM raw.flights), (SELECT count(*) FROM raw.weather)")

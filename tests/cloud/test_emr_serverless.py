@@ -42,6 +42,7 @@ import json, os, sys
 import marker
 from pyspark.sql import SparkSession
 session = SparkSession.builder.getOrCreate()
+jvm = session._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
 files, table = sys.argv[1:]
 session.range(10).write.mode("overwrite").parquet(files)
 session.sql("CREATE NAMESPACE IF NOT EXISTS warehouse.days")
@@ -49,7 +50,8 @@ session.read.parquet(files).writeTo(table).createOrReplace()
 workers = session.sparkContext.parallelize([1], 1).map(lambda _: __import__("marker").VALUE).collect()
 print(json.dumps({
     "rows": session.table(table).count(), "marker": marker.VALUE, "workers": workers,
-    "inherited": os.environ.get("SLACKWATER_LEAK"), "python": sys.executable,
+    "inherited": os.environ.get("SLACKWATER_LEAK"), "python": sys.executable, "name": session.sparkContext.appName,
+    "home": os.listdir(os.path.expanduser("~")), "folder": os.listdir(), "started": jvm.getStartTime() / 1000,
 }))
 """
 AUDIT = """
@@ -128,7 +130,10 @@ def submitted(application: str, entry_point: str, **more):
     return {"ApplicationId": application, "ExecutionRoleArn": ROLE, "JobDriver": driver, **more}
 
 
-def test_spark_writes_s3_and_iceberg_with_an_archive_of_its_own(bare, application, monkeypatch):
+def test_a_started_driver_writes_s3_and_iceberg_with_an_archive_of_its_own(bare):
+    size = {"cpu": "1 vCPU", "memory": "2 GB"}
+    application = bare.application(initialCapacity={"Driver": {"workerCount": 1, "workerConfiguration": size}})
+    bare.emr.start_application(applicationId=application)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         content = b"VALUE = 'from the archive'\n"
@@ -146,19 +151,25 @@ def test_spark_writes_s3_and_iceberg_with_an_archive_of_its_own(bare, applicatio
     logs = {"monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": f"s3://{BUCKET}/logs/"}}}
     arguments = (f"s3://{BUCKET}/files/", "warehouse.days.tests")
     entry_point = bare.code("spark.py", SPARK_JOB)
+    wait_for(lambda: list(bare.files.jobs.glob("driver-*/job")), bool)
     job_run = bare.start(
         application, entry_point, *arguments, parameters=parameters, configurationOverrides=logs, tags={"run": "r1"}
     )
     job = bare.until(application, job_run)
+    bare.emr.stop_application(applicationId=application)  # so that no driver is started again
     assert job["state"] == "SUCCESS", bare.log(job_run) + bare.log(job_run, "stderr")
 
-    printed = json.loads(bare.log(job_run).splitlines()[-1])
+    [printed] = map(json.loads, bare.log(job_run).splitlines())
+    assert printed.pop("started") < job["createdAt"].timestamp()
+    assert {"stdout", "stderr", ".aws"} < set(printed.pop("home"))
     assert printed == {
         "rows": 10,
         "marker": "from the archive",
         "workers": ["from the archive"],
         "inherited": None,
         "python": sys.executable,
+        "name": job_run,
+        "folder": ["environment"],
     }
     table = bare.client("glue").get_table(DatabaseName="days", Name="tests")["Table"]
     assert table["Parameters"]["table_type"].lower() == "iceberg"

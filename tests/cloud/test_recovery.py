@@ -13,6 +13,7 @@ from examples.nyc_flights.feed import flights_files
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.local import cloud as local_cloud
 from slackwater.runs.record import RunState
+from slackwater.storage import split_uri
 from tests.cloud.conftest import AS_OF, EMPTY_DAY, start_monitor
 from tests.independent import COLUMNS, assert_same_table, daily_delays
 
@@ -22,19 +23,24 @@ TWO_DAYS_LATER = "2013-05-03"
 
 
 def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud, received, tmp_path):
-    running = cloud.process("run", "daily_delays", "--date", AS_OF, "--force")
-    second_stage = f"daily_delays {AS_OF} delays_by_carrier"
+    running = cloud.process("run", "staged_delays", "--date", AS_OF)
+    second_stage = f"staged_delays {AS_OF} delays_by_carrier"
     wait_for(lambda: any((job["name"], job["state"]) == (second_stage, "RUNNING") for job in cloud.jobs()))
     kill(cloud)
     running.communicate(timeout=300)
     assert running.returncode != 0
     start_again(cloud)
-    result = cloud.json("run", "daily_delays", "--date", AS_OF, "--force")
+    result = cloud.json("run", "staged_delays", "--date", AS_OF)
     assert result["outcome"] == "published"
-    rows = cloud.query(f"SELECT {', '.join(COLUMNS)} FROM daily_delays WHERE date = '{AS_OF}' ORDER BY origin, carrier")
+    rows = cloud.query(
+        f"SELECT {', '.join(COLUMNS)} FROM staged_delays WHERE date = '{AS_OF}' ORDER BY origin, carrier"
+    )
     assert_same_table(rows, daily_delays(tmp_path, AS_OF))
-    states = [run["state"] for run in cloud.json("runs", "daily_delays")["runs"] if run["date"] == AS_OF]
-    assert states[-2:] == ["failed", "published"]
+    states = [run["state"] for run in cloud.json("runs", "staged_delays")["runs"]]
+    assert states == ["failed", "published"]
+    bucket, key = split_uri(f"{cloud.outputs()['FilesPrefix']}reports/delays-{AS_OF}.csv")
+    report = cloud.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read().decode()
+    assert len(report.splitlines()) == 1 + len(rows)
 
 
 def test_one_notification_is_sent_although_the_cloud_was_killed_between_publishing_and_notifying(

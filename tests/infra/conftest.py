@@ -21,9 +21,10 @@ def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
 
 @pytest.fixture(scope="session")
 def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The app with Airflow's stack."""
+    """The app with Airflow's stack, which removes Arrow files as soon as a day is published."""
     scratch = tmp_path_factory.mktemp("scheduled")
-    folder, settings = scratch / "cdk.out", load_settings({**context(), "slackwater:airflow": True})
+    folder = scratch / "cdk.out"
+    settings = load_settings({**context(), "slackwater:airflow": True, "slackwater:intermediate_days": 0})
     return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
 
 

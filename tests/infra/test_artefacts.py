@@ -15,12 +15,14 @@ import pytest
 from packaging.requirements import Requirement
 from uv import find_uv_bin
 
-from infra.app import ROOT
+from infra.app import ROOT, check_steps
 from infra.artefacts import (
     LAYER_LIMIT,
+    ArtefactBuilder,
     Artefacts,
     BuildFailed,
     add_bytecode,
+    archived_steps,
     build_artefacts,
     find_python,
     pack_zip,
@@ -28,9 +30,11 @@ from infra.artefacts import (
     write_project,
 )
 from infra.settings import Settings
+from slackwater.errors import DefinitionError
 from slackwater.local.layout import PYTHON
 from slackwater.project import CodeDigests, Project, load_project
 from tests.infra.assembly import THIS_MACHINE
+from tests.step_package import PYPROJECT, write_package
 
 pytestmark = pytest.mark.infra
 
@@ -219,7 +223,53 @@ def test_a_lock_without_hashes_is_refused(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "requirements").mkdir()
-    (tmp_path / "requirements" / "layer.txt").write_text("tenacity==9.2.1\n")
+    for lock in ("layer.txt", "archive.txt"):
+        (tmp_path / "requirements" / lock).write_text("tenacity==9.2.1\n")
     with pytest.raises(BuildFailed, match="hash"):
         build_artefacts(root=tmp_path, settings=Settings())
     assert not list(tmp_path.glob(".slackwater/build/*/*")), "a build that failed leaves nothing behind"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A repository whose library is empty, and a package of steps next to it."""
+    root = tmp_path / "repository"
+    (root / "src" / "slackwater").mkdir(parents=True)
+    (root / "src" / "slackwater" / "__init__.py").touch()
+    (root / "requirements").mkdir()
+    (root / "requirements" / "archive.txt").touch()
+    system, _, _ = PYPROJECT.partition("[project]")
+    packages = '[tool.hatch.build.targets.wheel]\npackages = ["src/slackwater"]\n'
+    (root / "pyproject.toml").write_text(f'{system}[project]\nname = "slackwater"\nversion = "1"\n{packages}')
+    write_package(tmp_path / "acme")
+    return root
+
+
+def test_packages_of_steps_are_added_to_the_archive(small: Path) -> None:
+    def archive(*packages: str) -> Path:
+        settings = Settings.model_validate({**THIS_MACHINE.model_dump(), "step_packages": ",".join(packages)})
+        return ArtefactBuilder(root=small, settings=settings).archive()
+
+    package = small.parent / "acme"
+    from_folder = archive("../acme")
+    assert archived_steps(from_folder) == {"in_celsius"}
+    (package / ".venv").mkdir()
+    (package / ".venv" / "file").touch()
+    assert archive("../acme") == from_folder
+    command = [find_uv_bin(), "build", "--quiet", "--wheel", "--out-dir", str(small.parent), str(package)]
+    subprocess.run(command, check=True)
+    from_wheel = archive("../acme_steps-1.0-py3-none-any.whl")
+    assert from_wheel != from_folder
+    assert zipfile.ZipFile(from_wheel).namelist() == zipfile.ZipFile(from_folder).namelist()
+    with pytest.raises(BuildFailed, match=r"step_packages: .*nothing is neither a wheel nor a folder with a pyproject"):
+        archive("nothing")
+
+
+def test_a_step_that_jobs_do_not_get_is_an_error_that_names_the_setting(tmp_path: Path) -> None:
+    project = load_project(ROOT / "examples" / "nyc_flights")
+    artefacts = Artefacts(layer=tmp_path, archive=tmp_path, code=CodeDigests(), missing_steps=frozenset({"join"}))
+    with pytest.raises(
+        DefinitionError, match=r"steps\.\w+\.step: Spark jobs do not get the package of join: .*step_pack"
+    ):
+        check_steps(project, artefacts)
+    check_steps(project, Artefacts(layer=tmp_path, archive=tmp_path, code=CodeDigests()))

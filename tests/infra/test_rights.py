@@ -15,6 +15,10 @@ from cdk_nag import AwsSolutionsChecks
 
 from infra.constructs import grants
 from infra.lint import nag_findings
+from infra.settings import Settings
+from infra.stacks.processing import check_steps
+from slackwater.errors import DefinitionError
+from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from tests.fakes_receiver import a_source
 from tests.infra.assembly import Assembly
@@ -83,22 +87,30 @@ def test_freeze_inputs_has_exactly_these_permissions(assembly: Assembly) -> None
     }
 
 
-def test_record_run_has_exactly_these_permissions(assembly: Assembly) -> None:
-    assert without_logs(granted(assembly, "recordrun")) == {
+def test_record_run_has_exactly_these_permissions(assembly: Assembly, scheduled: Assembly) -> None:
+    permissions = {
         "s3:GetObject": {"Exchange/runs/*"},
         "s3:ListBucket": {"Exchange"},
         "dynamodb:GetItem": {"RunTable"},
         "dynamodb:PutItem": {"RunTable"},
     }
+    assert without_logs(granted(assembly, "recordrun")) == permissions
+    # Only a deployment with `intermediate_days: 0` removes files.
+    removes = permissions | {"s3:DeleteObject": {"Exchange/arrow/*"}}
+    assert without_logs(granted(scheduled, "recordrun")) == removes
+    for synthesised, listed in ((assembly, ["runs/*"]), (scheduled, ["runs/*", "arrow/*"])):
+        statements = synthesised.one("AWS::IAM::Policy", "recordrun")["PolicyDocument"]["Statement"]
+        conditions = [statement["Condition"] for statement in statements if "Condition" in statement]
+        assert conditions == [{"StringLike": {"s3:prefix": listed}}]
 
 
 def test_spark_jobs_has_exactly_these_permissions(assembly: Assembly) -> None:
     tables = {"catalog", "database/slackwater_warehouse", "table/slackwater_warehouse/*"}
-    replaced = {"Exchange/runs/*", "Exchange/comparisons/*", "Warehouse/slackwater_warehouse/*"}
+    replaced = {"Exchange/runs/*", "Exchange/comparisons/*", "Warehouse/slackwater_warehouse/*", "Warehouse/files/*"}
     assets = {"asset.json", "asset.zip", "asset.py"}
     assert granted(assembly, "SparkJobRole") == {
-        "s3:GetObject": {*assets, "Raw/raw/*", "Exchange/manifests/*", *replaced},
-        "s3:PutObject": {"Exchange/logs/*", *replaced},
+        "s3:GetObject": {*assets, "Raw/raw/*", "Exchange/manifests/*", "Exchange/arrow/*", *replaced},
+        "s3:PutObject": {"Exchange/arrow/*", "Exchange/logs/*", *replaced},
         "s3:DeleteObject": replaced,
         "s3:AbortMultipartUpload": replaced,
         "s3:ListBucket": {"Raw", "Exchange", "Warehouse"},
@@ -250,6 +262,41 @@ def reaching(tmp_path: Path) -> Callable[..., Assembly]:
         return Assembly(tmp_path, {"Stack": json.loads((tmp_path / "Stack.template.json").read_text())})
 
     return reaching
+
+
+def test_jobs_read_the_credentials_that_steps_name_at_any_depth(tmp_path: Path) -> None:
+    app = App(outdir=str(tmp_path))
+    role = iam.Role(Stack(app, "Stack"), "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    database = {"url": "postgresql://db.example/x", "credentials": "secretsmanager:acme/db"}
+    pipeline = Pipeline.model_validate(
+        {
+            "pipeline": "p",
+            "sources": ["s"],
+            "steps": {
+                "a": {"step": "read_sql", "with": {"query": "SELECT 1", "postgres": database}},
+                "b": {"step": "read_api", "with": {"url": "https://api.example", "credentials": "ssm:/acme/api"}},
+                "c": {"step": "sql", "depends_on": ["a", "b", "s"], "with": {"query": "SELECT 1"}},
+            },
+            "publish": {"step": "c", "key": ["date"]},
+            "load": {"d": {"step": "write_table", "depends_on": ["c"], "with": {**database, "table": "t"}}},
+        }
+    )
+    project = Project(sources={}, pipelines={"p": pipeline})
+    grants.allow_steps(role, project)
+    app.synth()
+    synthesised = Assembly(tmp_path, {"Stack": json.loads((tmp_path / "Stack.template.json").read_text())})
+    assert granted(synthesised, "Role") == {
+        "secretsmanager:GetSecretValue": {"secret:acme/db-??????"},
+        "ssm:GetParameter": {"parameter/acme/api"},
+    }
+    assert [(place, url) for _, place, url in grants.step_values(project, "url")] == [
+        ("steps.a.with.postgres.url", "postgresql://db.example/x"),
+        ("steps.b.with.url", "https://api.example"),
+        ("load.d.with.url", "postgresql://db.example/x"),
+    ]
+    check_steps(project, Settings(job_subnets=["subnet-1"], job_security_groups=["sg-1"]))
+    with pytest.raises(DefinitionError, match=r"pipelines/p.yaml: steps.b.with.url: without the setting job_subnets"):
+        check_steps(project, Settings())
 
 
 def test_only_the_named_credentials_of_partners_can_be_read(reaching: Any) -> None:

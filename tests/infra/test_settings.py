@@ -8,19 +8,25 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
+import yaml
 from aws_cdk import Token
 from pydantic import ValidationError
 
 from infra.app import ROOT
 from infra.lint import context, placeholder_artefacts, synthesise
 from infra.settings import LARGE_FILE_DISK_GB, Settings, load_settings
+from infra.stacks.processing import check_workers
 from infra.state_machines import fill_placeholders, read_machine
+from infra.workers import Worker, heap_mb
 from slackwater.errors import DefinitionError
 from slackwater.local.emr.billing import read_workers
 from slackwater.local.emr.pythons import IMAGE_PYTHONS
+from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.spark_workers import MEMORY_GB, WorkerSize
+from slackwater.project import Project
 from tests.infra.assembly import Assembly
 
 pytestmark = pytest.mark.infra
@@ -37,6 +43,7 @@ sources: [tides]
 steps:
   highest: {step: sql, depends_on: [tides], with: {query: "SELECT port, max(metres) AS m FROM tides GROUP BY port"}}
 publish: {step: highest, key: [date, port]}
+spark: {executor: {vcpu: 4, memory_gb: 16}, max_executors: 1}
 """
 
 
@@ -115,8 +122,8 @@ class TestCapacity:
             ({"maximum_memory_gb": 32}, "need maximum_memory_gb = 33: raise"),
             ({"maximum_disk_gb": 219}, "need maximum_disk_gb = 660: raise these settings, or choose smaller workers"),
             (
-                {"pre_warmed_executors": 8},
-                "pre_warmed_executors: a driver and 8 executors need maximum_vcpu = 17: raise these settings, or lower",
+                {"pre_warmed_drivers": 1, "pre_warmed_executors": 8},
+                "pre_warmed_drivers, pre_warmed_executors: 1 drivers and 8 executors need maximum_vcpu = 17: raise",
             ),
         ],
     )
@@ -150,6 +157,37 @@ class TestCapacity:
             with pytest.raises(ValidationError, match=refused):
                 settings(memory_gb)
 
+    @pytest.mark.parametrize(("vcpu", "limits"), MEMORY_GB.items())
+    def test_a_worker_of_a_pipeline_is_the_one_that_its_job_gets(self, vcpu: int, limits: tuple[int, int, int]) -> None:
+        minimum, maximum, step = limits
+        for memory_gb in range(minimum, maximum + 1, step):
+            size = WorkerSize(vcpu=vcpu, memory_gb=memory_gb)
+            conf = {"spark.driver.cores": str(vcpu), "spark.driver.memory": f"{heap_mb(size)}m"}
+            assert read_workers(conf).driver == Worker(vcpu, memory_gb)
+
+    @pytest.mark.parametrize(
+        ("sizes", "message"),
+        [
+            (
+                {"max_executors": 8},
+                "a job with a driver and 8 executors (max_executors) needs maximum_vcpu = 17: choose smaller workers, "
+                "or raise these settings",
+            ),
+            (
+                {"driver": {"vcpu": 2, "memory_gb": 16}, "executor": {"vcpu": 4, "memory_gb": 16}, "max_executors": 1},
+                "3 jobs (concurrent_runs) with a driver and an executor each needs maximum_vcpu = 18, "
+                "maximum_memory_gb = 96: choose smaller workers, or raise these settings",
+            ),
+        ],
+    )
+    def test_workers_of_a_pipeline_that_exceed_the_application_are_refused(
+        self, sizes: dict[str, Any], message: str
+    ) -> None:
+        pipeline = Pipeline.model_validate({**yaml.safe_load(_PIPELINE), "spark": sizes})
+        with pytest.raises(DefinitionError) as error:
+            check_workers(Project(sources={}, pipelines={"heights": pipeline}), Settings())
+        assert str(error.value) == f"pipelines/heights.yaml: spark: {message}"
+
     def test_the_disk_of_a_job_that_fetches_a_large_file_is_the_one_that_is_counted(self) -> None:
         machine = (ROOT / "step_functions" / "pull_source.asl.json").read_text()
         assert f"spark.emr-serverless.driver.disk={LARGE_FILE_DISK_GB}g" in machine
@@ -169,6 +207,7 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
         prefix="sea-two",
         project=project,
         removal_policy="destroy",
+        pre_warmed_drivers=1,
         pre_warmed_executors=2,
         lambda_python="3.12",
         spark_python="3.13",
@@ -202,8 +241,17 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
     ]
     assert application["Architecture"] == "ARM64"
     capacity = {entry["Key"]: entry["Value"] for entry in application["InitialCapacity"]}
-    assert capacity["Executor"]["WorkerCount"] == 2
+    assert (capacity["Driver"]["WorkerCount"], capacity["Executor"]["WorkerCount"]) == (1, 2)
     assert capacity["Executor"]["WorkerConfiguration"]["Memory"] == "7 GB"
+    # The pipeline has an executor of its own; its driver is that of the settings.
+    [machine] = [
+        resource["Properties"]["DefinitionSubstitutions"]
+        for resource in processing["Resources"].values()
+        if resource.get("Properties", {}).get("StateMachineName") == "sea-two-pipeline-heights"
+    ]
+    conf = dict(re.findall(r"--conf (\S+?)=(\S+)", json.dumps(machine["SparkSubmitParameters"])))
+    assert read_workers(conf) == (settings.driver, Worker(4, 16), 1)
+    assert conf["spark.dynamicAllocation.maxExecutors"] == "1"
     [environment] = [
         resource["Properties"]["Environment"]["Variables"]
         for resource in templates["sea-two-receiver"]["Resources"].values()

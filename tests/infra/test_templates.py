@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,11 +16,14 @@ from infra.constructs.spark_application import SparkApplication
 from infra.lint import definition
 from infra.settings import Settings, load_settings
 from infra.stacks.processing import check_large_files
+from infra.stacks.storage import JOB_MINUTES, longest_run_days
 from lambdas.receive_events.handler import RESPONSE_SECONDS
 from slackwater.aws.clients import SHORT_CONFIG
 from slackwater.aws.deployment import OPTIONAL_STACKS, STACKS, Deployment
 from slackwater.errors import DefinitionError
 from slackwater.local.emr.billing import read_workers
+from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.retries import LAMBDA, RETRIES, SPARK_JOB
 from slackwater.project import Project
 from tests.fakes_receiver import FILE_TABLE, a_source
 from tests.fakes_runs import RUN_TABLE
@@ -59,7 +63,7 @@ def test_no_function_has_more_environment_variables_than_it_needs(assembly: Asse
         "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
         "fetch-file": {"RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
         "freeze-inputs": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"},
-        "record-run": {"RUN_TABLE"},
+        "record-run": {"RUN_TABLE", "INTERMEDIATE_DAYS"},
         "check-days": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"},
         "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
         "notify-change": {"EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC"},
@@ -212,18 +216,44 @@ def test_the_api_does_not_end_a_request_before_its_function_answers(assembly: As
     assert assembly.one("AWS::Lambda::Function", "receiveevents")["Timeout"] + 5 <= 30
 
 
-def test_raw_objects_keep_their_versions_and_exchanged_files_expire(assembly: Assembly) -> None:
+def test_raw_objects_keep_their_versions_and_exchanged_files_expire(assembly: Assembly, scheduled: Assembly) -> None:
     raw, exchange = assembly.one("AWS::S3::Bucket", "Raw"), assembly.one("AWS::S3::Bucket", "Exchange")
     assert raw["VersioningConfiguration"] == {"Status": "Enabled"}
     # Without its receipt, a batch that is sent again could be stored twice.
     assert not [rule for rule in raw["LifecycleConfiguration"]["Rules"] if "ExpirationInDays" in rule]
-    rules = exchange["LifecycleConfiguration"]["Rules"]
-    assert {rule["Prefix"]: rule["ExpirationInDays"] for rule in rules if "Prefix" in rule} == {
-        "runs/": 30,
-        "pulls/": 30,
-        "logs/": 30,
+    assert expirations(exchange) == {"arrow/": 30, "pulls/": 30, "logs/": 30}
+    # With `intermediate_days: 0`, files of failed runs expire as early as S3 can remove them.
+    assert expirations(scheduled.one("AWS::S3::Bucket", "Exchange")) == {"arrow/": 1, "pulls/": 30, "logs/": 30}
+    assert [rule for rule in exchange["LifecycleConfiguration"]["Rules"] if "AbortIncompleteMultipartUpload" in rule]
+
+
+def expirations(bucket: dict[str, Any]) -> dict[str, int]:
+    rules = bucket["LifecycleConfiguration"]["Rules"]
+    return {rule["Prefix"]: rule["ExpirationInDays"] for rule in rules if "Prefix" in rule}
+
+
+def test_no_arrow_file_expires_while_its_run_may_read_it() -> None:
+    steps = {
+        name: {"step": "sql", "depends_on": [read], "with": {"query": "SELECT 1"}, "exchange": True}
+        for read, name in pairwise(("s", "a", "b", "c"))
     }
-    assert [rule for rule in rules if "AbortIncompleteMultipartUpload" in rule]
+    pipeline = Pipeline.model_validate(
+        {"pipeline": "p", "sources": ["s"], "steps": steps, "publish": {"step": "c", "key": ["date"]}}
+    )
+    project = Project(sources={}, pipelines={"p": pipeline})
+    days = {minutes: longest_run_days(project, Settings(queue_minutes=minutes)) for minutes in (15, 330, 331, 720)}
+    assert days == {15: 1, 330: 1, 331: 2, 720: 2}
+
+
+def test_the_longest_stage_includes_its_time_limit_and_all_retries() -> None:
+    frame = json.loads((ROOT / "step_functions" / "pipeline.asl.json").read_text(encoding="utf-8"))
+    limit = frame["States"]["Run <stage>"]["Arguments"]["ExecutionTimeoutMinutes"]
+    pauses = 0.0
+    for retry in (RETRIES[SPARK_JOB], RETRIES[LAMBDA]):
+        delays = [retry["IntervalSeconds"] * retry["BackoffRate"] ** attempt for attempt in range(retry["MaxAttempts"])]
+        pauses += sum(min(delay, retry.get("MaxDelaySeconds", delay)) for delay in delays)
+    calls = 60 * (1 + RETRIES[LAMBDA]["MaxAttempts"])
+    assert limit + (pauses + calls) / 60 <= JOB_MINUTES
 
 
 @pytest.mark.parametrize(
@@ -324,7 +354,7 @@ def test_every_job_is_submitted_with_the_archive_and_the_catalog(assembly: Assem
         assert setting in parameters
     # Spark unpacks an archive by its name.
     assert re.search(r"spark\.archives=\S+ \S+/[0-9a-f]{64}\.zip'\}#environment ", parameters)
-    assert definition(machine, folder=assembly.folder).count("${SparkSubmitParameters}") == 2
+    assert definition(machine, folder=assembly.folder).count("${SparkSubmitParameters}") == 1
     workers = read_workers(dict(re.findall(r"--conf (\S+?)=(\S+)", parameters)))
     assert workers == (Settings().driver, Settings().executor, 1)
 

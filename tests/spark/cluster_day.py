@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from slackwater.arrow import exchange
 from slackwater.arrow.exchange import load_manifest, read_frame
-from slackwater.project import load_project
 from tests.fakes_spark import FolderStore
-from tests.spark.nyc import PROJECT, Day
+from tests.spark.nyc import Day
+from tests.two_stages import two_stage_project
 
 
 class SigningStore(FolderStore):
@@ -42,7 +42,7 @@ def main() -> None:
         .getOrCreate()
     )
     stores = partial(SigningStore, root)
-    references = Day(store=stores(), project=load_project(PROJECT), date=date).run(spark, stores)
+    references = Day(store=stores(), project=two_stage_project(), date=date).run(spark, stores)
     manifest = load_manifest(references["delays_by_carrier"].manifest, store=stores())
     rows = read_frame(spark, manifest, stores=stores).orderBy("origin", "carrier").collect()
     writers = [int(path.name) for path in (root / "writers").iterdir()]

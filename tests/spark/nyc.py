@@ -14,16 +14,17 @@ from pyspark.sql import SparkSession
 from slackwater.arrow.exchange import StoreFactory
 from slackwater.arrow.reference import ArrowReference
 from slackwater.pipeline.graph import stages
-from slackwater.project import Project, load_project
+from slackwater.project import Project
 from slackwater.runs.day import day_of
 from slackwater.runs.manifest import InputManifest, InputObject
 from slackwater.runs.record import Run
 from slackwater.sources.fields import FieldType
 from slackwater.steps.spark.stage import StageJob, run_stage
+from slackwater.steps.step import StepContext
 from tests.fakes_spark import FolderStore
 from tests.independent import database
+from tests.two_stages import two_stage_project
 
-PROJECT = Path(__file__).resolve().parents[2] / "examples" / "nyc_flights"
 PROJECT_URI = "s3://assets/project.json"
 MANIFEST_URI = "s3://exchange/manifests/m.json"
 TYPES = {
@@ -131,15 +132,16 @@ class Day:
     def run(self, spark: SparkSession, stores: StoreFactory) -> dict[str, ArrowReference]:
         """Run every stage in order, without publishing; return their references by name."""
         references: dict[str, ArrowReference] = {}
+        context = StepContext(spark=spark)
         for stage in stages(self.project.pipeline("daily_delays")):
             upstream = {name: references[name].manifest for name in stage.reads_stages}
-            references[stage.name] = run_stage(spark, self.job(stage.name, **upstream), self.project, stores=stores)
+            references[stage.name] = run_stage(self.job(stage.name, **upstream), self.project, context, stores=stores)
         return references
 
 
 def nyc_day(store: FolderStore, day: str, scratch: Path) -> Day:
     """Return a day of the example with all of its events, frozen."""
-    project = load_project(PROJECT)
+    project = two_stage_project()
     nyc = Day(store=store, project=project, date=day)
     for source in ("flights", "weather"):
         nyc = nyc.with_events(source, events_of(source, day, scratch, project))

@@ -38,7 +38,8 @@ from slackwater.steps.spark.comparison import ComparisonJob, compare_versions
 from slackwater.steps.spark.publish import with_date
 from slackwater.steps.spark.table import create_tag, current_snapshot, find_commit, overwrite_day, prepare_table
 from tests.fakes_spark import FolderStore
-from tests.spark.nyc import PROJECT, PROJECT_URI
+from tests.spark.nyc import PROJECT_URI
+from tests.two_stages import PROJECT
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 

@@ -11,13 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from slackwater.arrow.exchange import load_manifest, read_frame
-from slackwater.arrow.reference import StepCount
 from slackwater.errors import DataError, InputError, ObjectMissing, UnknownName
-from slackwater.project import load_project
+from slackwater.pipeline.definition import Pipeline
+from slackwater.steps import registry
 from slackwater.steps.spark.job import explain
 from slackwater.steps.spark.stage import run_stage
+from slackwater.steps.step import Parameters, StepContext, Transform
 from tests.independent import assert_same_table, daily_delays
-from tests.spark.nyc import MANIFEST_URI, PROJECT, Day, nyc_day
+from tests.spark.nyc import MANIFEST_URI, Day, nyc_day
+from tests.two_stages import two_stage_project
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -33,7 +35,7 @@ def scratch(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def day(store) -> Day:
-    return Day(store=store, project=load_project(PROJECT), date="2013-03-08")
+    return Day(store=store, project=two_stage_project(), date="2013-03-08")
 
 
 def table(spark, stores, reference) -> list[dict[str, Any]]:
@@ -55,10 +57,23 @@ def test_a_real_day_agrees_with_an_independent_computation(spark, store, stores,
     flights = sum(row[3] for row in expected)
     joined, aggregated = (load_manifest(done[name].manifest, store=store) for name in done)
     assert joined.rows == flights
-    assert joined.steps == (StepCount(step="flights_with_weather", rows_out=flights),)
-    assert aggregated.steps == (StepCount(step="delays_by_carrier", rows_out=len(expected)),)
-    assert aggregated.earlier == (done["flights_with_weather"].manifest,)
-    assert joined.producer == f"daily_delays/{date}/run/1/flights_with_weather"
+    assert [(step.name, step.step, step.rows_out) for step in (*joined.steps, *aggregated.steps)] == [
+        ("checked_flights", "data_quality", flights),
+        ("hourly_weather", "select", joined.steps[1].rows_in["weather"]),
+        ("flights_with_weather", "join", flights),
+        ("delays_by_carrier", "sql", len(expected)),
+    ]
+    assert aggregated.steps[0].rows_in == {"flights_with_weather": flights}
+    assert joined.steps[0].rows_in == {"flights": flights}
+    assert [result["checked"] for result in joined.steps[0].effect["results"][:2]] == [flights, flights]
+    assert aggregated.parents == (done["flights_with_weather"].manifest,)
+    assert joined.producer.model_dump() == {
+        "pipeline": "daily_delays",
+        "date": date,
+        "run_id": "run",
+        "attempt": 1,
+        "stage": "flights_with_weather",
+    }
 
 
 def test_a_day_without_any_object_gives_an_empty_table(spark, stores, day):
@@ -109,7 +124,7 @@ def test_a_carrier_in_any_script_is_unchanged(spark, stores, day):
 
 def test_weather_sent_twice_fails_and_names_the_hour(spark, stores, day):
     full = day.with_events("flights", [FLIGHT]).with_events("weather", [WEATHER, {**WEATHER, "precip": 0.75}]).freeze()
-    with pytest.raises(Exception, match="join: weather has 2 rows for one key") as failure:
+    with pytest.raises(Exception, match="join: hourly_weather has 2 rows for one key") as failure:
         full.run(spark, stores)
     error_type, message = explain(failure.value)
     assert error_type == DataError.__name__
@@ -174,9 +189,40 @@ def test_a_repeated_job_returns_the_reference_of_its_attempt_and_writes_nothing(
 def test_wrong_arguments_are_named(spark, stores, day):
     full = day.with_events("flights", [FLIGHT]).freeze()
     with pytest.raises(UnknownName, match=r"no stage 'joined'.*flights_with_weather, delays_by_carrier"):
-        run_stage(spark, full.job("joined"), full.project, stores=stores)
+        run_stage(full.job("joined"), full.project, StepContext(spark=spark), stores=stores)
     with pytest.raises(InputError, match="flights_with_weather; --upstream names: none"):
-        run_stage(spark, full.job("delays_by_carrier"), full.project, stores=stores)
+        run_stage(full.job("delays_by_carrier"), full.project, StepContext(spark=spark), stores=stores)
     other = replace(full, date="2013-03-09").job("flights_with_weather")
     with pytest.raises(InputError, match=f"{MANIFEST_URI} is the input manifest of daily_delays 2013-03-08"):
-        run_stage(spark, other, full.project, stores=stores)
+        run_stage(other, full.project, StepContext(spark=spark), stores=stores)
+
+
+def test_a_step_reads_the_results_of_earlier_stages_of_its_run(spark, store, stores, day, monkeypatch):
+    looked_up = []
+
+    def count_version(frames, _parameters, context):
+        looked_up.append((list(context.earlier_versions), "second" in context.earlier_versions))
+        with pytest.raises(KeyError):
+            context.earlier_versions["second"]
+        return context.earlier_versions["first"].selectExpr("count(*) AS n", "max(carrier) AS carrier")
+
+    step = Transform(name="count_version", parameters=Parameters, apply=count_version)
+    known = {**registry.registry(), "count_version": step}
+    monkeypatch.setattr(registry, "registry", lambda: known)
+    query = {"step": "sql", "depends_on": ["flights"], "with": {"query": "SELECT carrier FROM flights"}}
+    steps = {
+        "first": {**query, "exchange": True},
+        "second": {"step": "count_version", "depends_on": ["flights"], "exchange": True},
+        "third": {"step": "sql", "depends_on": ["first", "second"], "with": {"query": "SELECT * FROM second"}},
+    }
+    definition = {"sources": ["flights"], "steps": steps, "publish": {"step": "third", "key": ["date"]}}
+    pipeline = Pipeline.model_validate({"pipeline": "daily_delays", **definition})
+    project = day.project.model_copy(update={"pipelines": {"daily_delays": pipeline}})
+    full = replace(day, project=project).with_events("flights", [FLIGHT, FLIGHT]).freeze()
+    context = StepContext(spark=spark)
+    first, second = (run_stage(full.job(name), project, context, stores=stores) for name in ("first", "second"))
+    assert looked_up == [(["first"], False)]
+    manifest = load_manifest(second.manifest, store=store)
+    assert read_frame(spark, manifest, stores=stores).collect() == [(2, "UA")]
+    assert manifest.parents == (first.manifest,)
+    assert {file.uri.rpartition("/")[0] for file in manifest.files} == {f"{full.identity.arrow_prefix}second"}

@@ -12,15 +12,19 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from pyspark.errors import PythonException
+from pyspark.errors import PythonException, SparkRuntimeException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from slackwater.arrow import exchange
-from slackwater.arrow.exchange import load_manifest, observe_rows, read_frame, store_dataset, write_frame
-from slackwater.arrow.reference import REFERENCE_LIMIT, ArrowManifest, ArrowReference, StepCount
+from slackwater.arrow.columns import columns_read
+from slackwater.arrow.exchange import ancestors, load_manifest, read_frame, store_dataset, write_frame
+from slackwater.arrow.messages import buffer_counts, column_bounds
+from slackwater.arrow.reference import REFERENCE_LIMIT, ArrowManifest, ArrowReference
 from slackwater.arrow.schema import decode_schema
-from slackwater.errors import CloudError, DefinitionError, ObjectMissing
+from slackwater.arrow.session import temporary_settings
+from slackwater.errors import CloudError, DefinitionError, ObjectInvalid, ObjectMissing
+from tests.fakes_spark import PRODUCER
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -33,7 +37,8 @@ EVERY_TYPE = """
     string string, whole bigint, small int, tiny tinyint, short smallint, real double, single float, yes boolean,
     day date, instant timestamp, local timestamp_ntz, price decimal(38, 9), raw binary, pause interval day to second,
     list array<int>,
-    nested struct<a: int, instants: array<timestamp>, local: timestamp_ntz>, pairs map<string, decimal(10, 2)>
+    nested struct<a: int, instants: array<timestamp>, local: timestamp_ntz>, pairs map<string, decimal(10, 2)>,
+    structs array<struct<key: string, pairs: map<string, array<date>>>>, nothing void
 """
 INSTANT = datetime(2013, 3, 10, 7, 59, 59, 999999, tzinfo=UTC)
 LOCAL = datetime(2013, 3, 10, 2, 30)
@@ -42,6 +47,7 @@ FULL = (
     "Zürich ✈ \u0000", -(2**63), 2**31 - 1, -128, 32767, 1e-308, 0.5, True, date(1, 1, 1), INSTANT, LOCAL,
     Decimal("-12345678901234567890123456789.123456789"), b"\x00\xff", INSTANT - datetime(2013, 3, 9, tzinfo=UTC),
     [1, None], (1, [INSTANT, None], LOCAL), {"a": Decimal("0.10"), "b": None},
+    [("k", {"days": [date(2013, 3, 10), None]}), None], None,
 )  # fmt: skip
 ROWS = [FULL, tuple(None for _ in FULL)]
 
@@ -51,13 +57,13 @@ def every_type(spark) -> DataFrame:
 
 
 def write(frame, stores, size, **more: Any) -> ArrowManifest:
-    return write_frame(frame, PREFIX, producer="p/2013-03-10/r/1/s", stores=stores, input_bytes=size, **more)
+    return write_frame(frame, PREFIX, producer=PRODUCER, stores=stores, input_bytes=size, **more).manifest
 
 
-def read_by(way: int, spark, manifest, stores, monkeypatch, *, columns=None) -> DataFrame:
+def read_by(way: int, spark, manifest, stores, monkeypatch) -> DataFrame:
     """Read a small dataset by either way."""
     monkeypatch.setattr(exchange, "DRIVER_BYTES", LARGE if way == SMALL else -1)
-    return read_frame(spark, manifest, stores=stores, columns=columns)
+    return read_frame(spark, manifest, stores=stores)
 
 
 @SIZES
@@ -128,32 +134,96 @@ def test_files_are_rolled_at_their_limit(spark, stores, store, size):
 
 def test_a_small_input_that_grows_is_written_by_the_executors(spark, stores, monkeypatch):
     monkeypatch.setattr(exchange, "DRIVER_ROWS", 10)
-    grown = observe_rows(spark.range(0, 100, 1, 4), "grow")
-    manifest = write(grown, stores, SMALL)
+    manifest = write(spark.range(0, 100, 1, 4), stores, SMALL)
     assert manifest.rows == 100
     assert len(manifest.files) == 4
-    assert manifest.steps == (StepCount(step="grow", rows_out=100),)
     exact = write(spark.range(0, 10, 1, 4), stores, SMALL)
     assert (exact.rows, len(exact.files)) == (10, 1)
 
 
 @SIZES
-def test_each_step_counts_its_rows_without_another_action(spark, stores, size):
-    first = observe_rows(spark.range(0, 100, 1, 4), "first")
-    second = observe_rows(first.where("id % 3 = 0"), "second")
-    third = observe_rows(second.groupBy((sf.col("id") % 5).alias("k")).count(), "third")
-    manifest = write(third, stores, size)
-    assert {count.step: count.rows_out for count in manifest.steps} == {"first": 100, "second": 34, "third": 5}
+def test_what_spark_observes_is_returned(spark, stores, size):
+    rows = sf.count(sf.lit(1)).alias("rows")
+    first = spark.range(0, 100, 1, 4).observe("first", rows)
+    second = first.where("id % 3 = 0").observe("second", rows, sf.max("id").alias("largest"))
+    written = write_frame(second, PREFIX, producer=PRODUCER, stores=stores, input_bytes=size)
+    assert written.observed == {"first": {"rows": 100}, "second": {"rows": 34, "largest": 99}}
 
 
-@pytest.mark.parametrize("way", [SMALL, LARGE], ids=["driver", "executors"])
-def test_only_the_named_columns_are_read_in_that_order(spark, stores, way, monkeypatch):
-    manifest = write(every_type(spark), stores, SMALL)
-    back = read_by(way, spark, manifest, stores, monkeypatch, columns=["real", "string"])
-    assert back.columns == ["real", "string"]
-    assert {row["string"] for row in back.collect()} == {FULL[0], None}
+@pytest.mark.parametrize("codec", [None, "lz4"])
+def test_only_the_bytes_of_the_named_columns_are_read(spark, stores, store, monkeypatch, codec):
+    monkeypatch.setattr(exchange, "DRIVER_BYTES", -1)
+    monkeypatch.setattr(exchange, "WHOLE_FILE_BYTES", -1)
+    frame = spark.range(0, 2000, 1, 2).selectExpr(
+        "id", "uuid() AS noise", "if(id % 3 = 0, null, cast(id AS string)) AS text", "array(id, null) AS list"
+    )
+    with_small_batches = {"spark.sql.execution.arrow.maxRecordsPerBatch": "300"}
+    with temporary_settings(spark, with_small_batches):
+        manifest = write(frame, stores, LARGE, codec=codec)
+    assert manifest.codec == codec
+    assert [len(file.batches) for file in manifest.files] == [4, 4]
+    for file in manifest.files:
+        # Whoever reads a byte of the column `noise` gets another one.
+        _garble(store, file, decode_schema(manifest.arrow_schema), column=1)
+    back = read_frame(spark, manifest, stores=stores, columns=["text", "id", "list"])
+    assert back.columns == ["id", "noise", "text", "list"]
+    expected = [(n, None if n % 3 == 0 else str(n), [n, None]) for n in range(2000)]
+    assert sorted(tuple(row) for row in back.select("id", "text", "list").collect()) == expected
+    assert read_frame(spark, manifest, stores=stores, columns=[]).count() == 2000
+    with pytest.raises(SparkRuntimeException, match="needs a column that was not read; these were: text, id, list"):
+        back.select(sf.max("noise")).collect()
+    with pytest.raises(PythonException, match=r"CloudError: .*\.arrow differs from its manifest: column 'noise'"):
+        read_frame(spark, manifest, stores=stores, columns=["noise"]).select("noise").collect()
     with pytest.raises(KeyError):
-        read_by(way, spark, manifest, stores, monkeypatch, columns=["nothing"])
+        read_frame(spark, manifest, stores=stores, columns=["nothing"])
+
+
+def _garble(store, file, schema, *, column: int) -> None:
+    content = bytearray(store.get(file.uri))
+    for batch in file.batches:
+        start = batch.offset + batch.metadata_bytes
+        bounds = column_bounds(content[batch.offset : start], buffer_counts(schema))
+        content[start + bounds[column] : start + bounds[column + 1]] = b"?" * (bounds[column + 1] - bounds[column])
+    store.put(file.uri, bytes(content))
+
+
+COLUMNS = {
+    "a": pa.schema(
+        [("id", pa.int64()), ("k", pa.string()), ("v", pa.float64()), ("n", pa.struct([("x", pa.int32())]))]
+    ),
+    "b": pa.schema([("k", pa.string()), ("name", pa.string()), ("other", pa.int64())]),
+}
+"""The columns of the inputs of the queries below."""
+
+
+@pytest.mark.parametrize(
+    ("query", "a", "b"),
+    [
+        ("SELECT * FROM a", "id k v n", ""),
+        ("SELECT count(*) FROM a", "", ""),
+        ("SELECT id FROM a LIMIT 5", "id", ""),
+        ("SELECT k, sum(v) FROM a WHERE id > 1 GROUP BY k", "id k v", ""),
+        ("SELECT n.x FROM a", "n", ""),
+        ("SELECT a.id, b.name FROM a LEFT JOIN b ON a.k = b.k", "id k", "k name"),
+        ("SELECT id FROM a WHERE k IN (SELECT k FROM b WHERE other > 1)", "id k", "k other"),
+        ("SELECT id FROM a WHERE v > (SELECT max(other) FROM b)", "id v", "other"),
+        ("SELECT x.id FROM a x JOIN a y ON x.k = y.k AND y.v > 1", "id k v", ""),
+        ("SELECT id FROM a UNION ALL SELECT other FROM b", "id", "other"),
+        ("SELECT id FROM a EXCEPT SELECT other FROM b", "id", "other"),
+        ("WITH t AS (SELECT k, rand() AS r FROM a) SELECT l.k FROM t l JOIN t r ON l.r = r.r", "k", ""),
+        ("SELECT row_number() OVER (PARTITION BY k ORDER BY other) FROM b", "", "k other"),
+        ("SELECT explode(split(k, ',')) FROM b", "", "k"),
+    ],
+)
+def test_the_columns_that_a_query_needs_are_known_before_it_reads(spark, query, a, b):
+    def build(frames):
+        for name, frame in frames.items():
+            frame.createOrReplaceTempView(name)
+        result = spark.sql(query)
+        # Counting rows in the same pass, as each step does, needs no column.
+        return [result.observe("rows", sf.count(sf.lit(1)).alias("rows"))]
+
+    assert columns_read(spark, build, COLUMNS) == {"a": tuple(a.split()), "b": tuple(b.split())}
 
 
 def test_a_changed_file_is_refused(spark, stores, store, monkeypatch):
@@ -176,7 +246,7 @@ def test_a_missing_file_is_named(spark, stores, store, monkeypatch):
     store.delete([uri])
     with pytest.raises(ObjectMissing, match=uri):
         read_by(SMALL, spark, manifest, stores, monkeypatch)
-    with pytest.raises(PythonException, match=f"ObjectMissing: could not read {uri}"):
+    with pytest.raises(PythonException, match=f"ObjectMissing: {uri} does not exist"):
         read_by(LARGE, spark, manifest, stores, monkeypatch).collect()
 
 
@@ -189,7 +259,7 @@ def test_stray_files_are_not_read(spark, stores, store):
 
 
 def test_the_reference_is_small_and_names_the_manifest(spark, stores, store):
-    manifest = write(spark.range(5).toDF("id"), stores, SMALL, earlier=["s3://exchange/before/manifest.json"])
+    manifest = write(spark.range(5).toDF("id"), stores, SMALL, parents=["s3://exchange/before/manifest.json"])
     reference = store_dataset(manifest, PREFIX, store=store, seconds=1.23456)
     body = store.get(f"{PREFIX}reference.json")
     assert len(body) < REFERENCE_LIMIT
@@ -220,3 +290,59 @@ def test_a_column_of_nulls_and_odd_names_pass(spark, stores, size, monkeypatch):
         back = read_by(way, spark, manifest, stores, monkeypatch)
         assert back.schema == frame.schema
         assert [tuple(row) for row in back.collect()] == [(None, 1, 2, "x")]
+
+
+@SIZES
+def test_variants_and_null_structs_pass(spark, stores, store, size, monkeypatch):
+    frame = spark.sql("""
+        SELECT id, if(id = 0, parse_json('{"a": [1, 2.5, "x"]}'), null) AS variant,
+          if(id = 0, named_struct('a', 1, 'l', array(1)), null) AS struct, array(parse_json('1')) AS list
+        FROM range(2)
+    """)
+    manifest = write(frame, stores, size)
+    texts = ["id", "to_json(variant)", "struct", "to_json(list[0])"]
+    for way in (SMALL, LARGE):
+        back = read_by(way, spark, manifest, stores, monkeypatch)
+        assert back.schema == frame.schema
+        assert sorted(map(str, back.selectExpr(*texts).collect())) == sorted(
+            map(str, frame.selectExpr(*texts).collect())
+        )
+    for file in manifest.files:
+        table = pa.ipc.open_file(store.get(file.uri)).read_all()  # a struct of two binary fields for other readers
+        assert table.schema.field("variant").type.field(0).name == "value"
+
+
+def test_a_thousand_columns_pass(spark, stores, monkeypatch):
+    frame = spark.range(3).selectExpr(*(f"id + {n} AS c{n}" for n in range(1000)))
+    manifest = write(frame, stores, SMALL)
+    monkeypatch.setattr(exchange, "WHOLE_FILE_BYTES", -1)
+    monkeypatch.setattr(exchange, "DRIVER_BYTES", -1)
+    back = read_frame(spark, manifest, stores=stores, columns=["c999", "c0"])
+    assert sorted(map(tuple, back.select("c0", "c999").collect())) == [(0, 999), (1, 1000), (2, 1001)]
+
+
+def test_the_ancestors_of_a_dataset_are_known_oldest_first(store):
+    def put(name: str, *parents: str) -> str:
+        manifest = ArrowManifest(
+            producer=PRODUCER.model_copy(update={"stage": name}),
+            created_at=INSTANT,
+            arrow_schema="",
+            files=(),
+            parents=parents,
+        )
+        store_dataset(manifest, f"s3://exchange/{name}/", store=store, seconds=0)
+        return f"s3://exchange/{name}/manifest.json"
+
+    first = put("first")
+    left, right = put("left", first), put("right", first)
+    last = put("last", right, left, first)
+    assert [manifest.producer.stage for manifest in ancestors(last, store=store)] == ["first", "right", "left"]
+    assert ancestors(first, store=store) == []
+
+
+def test_a_manifest_of_another_format_is_an_error_that_names_it(store):
+    uri = "s3://exchange/manifest.json"
+    for content in (b'{"version": 2}', b"{", b""):
+        store.put(uri, content)
+        with pytest.raises(ObjectInvalid, match=f"{uri} is not a manifest that this version can read"):
+            load_manifest(uri, store=store)

@@ -14,12 +14,13 @@ import pytest
 from slackwater.arrow.exchange import store_dataset, write_frame
 from slackwater.arrow.reference import reference_uri
 from slackwater.errors import AuditFailed, ObjectMissing
-from slackwater.project import load_project
 from slackwater.runs.record import Publication, Run, publication_uri
 from slackwater.steps.spark import publish as publishing
 from slackwater.steps.spark import table as warehouse
 from slackwater.steps.spark.stage import run_stage_job
-from tests.spark.nyc import MANIFEST_URI, PROJECT, Day
+from tests.fakes_spark import PRODUCER
+from tests.spark.nyc import MANIFEST_URI, Day
+from tests.two_stages import two_stage_project
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -51,7 +52,9 @@ def publish(spark, store, stores, table):
         """Stage the rows, and return the arguments with which they are published."""
         identity = a_run(day, run_id=run_id, attempt=attempt)
         frame = spark.createDataFrame(rows, schema)
-        manifest = write_frame(frame, f"{identity.prefix}last/", producer="p", stores=stores, input_bytes=0)
+        manifest = write_frame(
+            frame, f"{identity.prefix}last/", producer=PRODUCER, stores=stores, input_bytes=0
+        ).manifest
         reference = store_dataset(manifest, f"{identity.prefix}last/", store=store, seconds=0)
         return {
             "run": identity, "rows": reference.manifest, "key": ("date", "origin", "carrier"),
@@ -399,7 +402,7 @@ def run_jobs(spark, stores, table):
 
 
 def a_day(store, *flights: dict[str, Any], attempt: int = 1) -> Day:
-    day = Day(store=store, project=load_project(PROJECT), date="2013-03-08", attempt=attempt)
+    day = Day(store=store, project=two_stage_project(), date="2013-03-08", attempt=attempt)
     return day.with_events("flights", list(flights), name=str(attempt)).freeze()
 
 

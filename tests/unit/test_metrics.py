@@ -174,6 +174,8 @@ RUN = Run(
 def test_an_ended_run_is_counted_once_even_if_its_end_is_recorded_repeatedly(capsys, monkeypatch, event, counted):
     recorder = Ended(RunState.RUNNING)
     monkeypatch.setattr(record_run, "build_recorder", lambda: recorder)
+    for name, value in (("RUN_TABLE", "runs"), ("INTERMEDIATE_DAYS", "30")):
+        monkeypatch.setenv(name, value)
     for _ in range(2):
         record_run.handler({**event, "run": RUN.model_dump()}, None)
     assert read_put_metrics(capsys) == [(counted, {"pipeline": "daily_delays"}, (1.0,))]

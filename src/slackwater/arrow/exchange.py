@@ -7,11 +7,16 @@ the driver. Both ways write the same type of files and manifest (docs/decisions/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
+from zipimport import zipimporter
 
 import pyarrow as pa
+from pydantic import ValidationError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
@@ -24,12 +29,14 @@ from slackwater.arrow.reference import (
     ArrowFile,
     ArrowManifest,
     ArrowReference,
-    StepCount,
+    Codec,
+    Producer,
     manifest_uri,
     reference_uri,
 )
-from slackwater.arrow.schema import arrow_schema_of, decode_schema, encode_schema, spark_schema_of
+from slackwater.arrow.schema import arrow_schema_of, decode_schema, encode_schema, has_nullable_struct, spark_schema_of
 from slackwater.arrow.session import temporary_settings
+from slackwater.errors import ObjectInvalid
 from slackwater.storage import ObjectStore
 
 # Creates the store in the process that needs it: open connections cannot be sent to Spark's workers, a factory can.
@@ -41,71 +48,98 @@ DRIVER_BYTES = 32 * 1024 * 1024
 # The driver writes results of at most this many rows, because a small input may still grow in a join.
 DRIVER_ROWS = 50_000
 
-_FILE_COLUMNS = "uri string not null, rows long not null, bytes long not null, sha256 string not null"
-_ROW_COUNT = "rows"
-_BATCH_SETTINGS = {
-    # With any smaller number Spark computes a batch's size after each row: 4 to 13 times slower (docs/decisions/0002).
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-}
+_FILE_COLUMNS = "file string not null"
+
+# The executors read a file of at most this size whole, also for a few of its columns: more requests would take longer
+# than more bytes.
+WHOLE_FILE_BYTES = 4 * 1024 * 1024
+
+# Rows of a batch, if each value has a fixed size. Spark's default, 10,000, bounds the size of a batch of long strings.
+_FIXED_SIZE_BATCH_ROWS = 65_536
+_NARROW = 16
 
 
-def observe_rows(frame: DataFrame, step: str) -> DataFrame:
-    """Return the frame such that Spark counts its rows under the name `step` whenever it computes the frame."""
-    return frame.observe(step, sf.count(sf.lit(1)).alias(_ROW_COUNT))
+class WrittenFrame(NamedTuple):
+    """A frame that was written, and what Spark observed while it computed the frame."""
+
+    manifest: ArrowManifest
+    observed: Mapping[str, Mapping[str, Any]]
+    """By the name of each `DataFrame.observe`, the values by theirs. What Spark did not have to compute is missing."""
 
 
 def write_frame(
     frame: DataFrame,
     prefix: str,
     *,
-    producer: str,
+    producer: Producer,
     stores: StoreFactory,
     input_bytes: int,
-    earlier: Sequence[str] = (),
+    parents: Sequence[str] = (),
+    codec: Codec | None = None,
     file_bytes: int = FILE_BYTES,
-) -> ArrowManifest:
+) -> WrittenFrame:
     """Write `frame` as Arrow IPC files under `prefix`, and return the manifest, which is not stored yet.
 
-    `producer` and `earlier` are fields of the manifest. `input_bytes` is the size of everything that the frame is
-    computed from; it decides whether the driver or the executors write. The manifest's `steps` are the numbers of rows
-    that `observe_rows` counted. Tasks that failed or ran twice may leave files that the manifest does not name.
-    Raises `DefinitionError` for a column that `arrow_schema_of` refuses.
+    `producer`, `parents` and `codec` are fields of the manifest. `input_bytes` is the size of everything that the frame
+    is computed from; it decides whether the driver or the executors write. Tasks that failed or ran twice may leave
+    files that the manifest does not name. Raises `DefinitionError` for a column that `arrow_schema_of` refuses.
     """
     schema = arrow_schema_of(frame.schema)
     written = None
-    if input_bytes <= DRIVER_BYTES:
-        written = _write_by_driver(frame, prefix, schema=schema, stores=stores, file_bytes=file_bytes)
+    if input_bytes <= DRIVER_BYTES and not has_nullable_struct(schema):
+        written = _write_by_driver(frame, prefix, schema=schema, stores=stores, file_bytes=file_bytes, codec=codec)
     if written is None:
-        written = _write_by_executors(frame, prefix, schema=schema, stores=stores, file_bytes=file_bytes)
+        written = _write_by_executors(frame, prefix, schema=schema, stores=stores, file_bytes=file_bytes, codec=codec)
     files, executed = written
     if not files:
         files = [write_empty(prefix=prefix, schema=schema, store=stores())]
-    return ArrowManifest(
+    manifest = ArrowManifest(
         producer=producer,
+        created_at=datetime.now(UTC),
+        codec=codec,
         arrow_schema=encode_schema(schema),
         files=tuple(files),
-        steps=_observed_counts(executed),
-        earlier=tuple(earlier),
+        parents=tuple(parents),
     )
+    return WrittenFrame(manifest, observed_values(executed))
 
 
 def read_frame(
     spark: SparkSession, manifest: ArrowManifest, *, stores: StoreFactory, columns: Sequence[str] | None = None
 ) -> DataFrame:
-    """Return the rows of exactly the manifest's files; with `columns`, only these columns, in this order.
+    """Return the rows of exactly the manifest's files. With `columns`, read only these columns.
+
+    The frame has all columns of the manifest, so that a query that names one does not fail. A query that needs the
+    values of a column that is not read fails when Spark computes it: `columns_read` returns the columns that it needs.
 
     Raises `KeyError` for an unknown column, `ObjectMissing` for a missing file, and `CloudError` for a file that
     differs from the manifest. The files of a large dataset are read later, when Spark computes the frame: then Spark
     raises an error of its own, whose message contains the error.
     """
     schema = decode_schema(manifest.arrow_schema)
-    if columns is not None:
-        schema = pa.schema([schema.field(name) for name in columns])
-    if manifest.bytes <= DRIVER_BYTES:
+    if not is_large(manifest) and not has_nullable_struct(schema):
         store = stores()
-        batches = [batch for file in manifest.files for batch in read_batches(file, store=store, columns=columns)]
+        batches = [batch for file in manifest.files for batch in read_batches(file, schema=schema, store=store)]
         return _frame_of(spark, batches, schema)
-    return _read_by_executors(spark, manifest.files, schema=schema, stores=stores, columns=columns)
+    if columns is None:
+        return _read_by_executors(spark, manifest.files, schema=schema, stores=stores)
+    # Without a column, a frame has no rows to count.
+    read = [schema.field(name).name for name in columns] or schema.names[:1]
+    frame = _read_by_executors(spark, manifest.files, schema=schema, stores=stores, columns=read)
+    # One cast for each type: a call of the JVM for each of 1,000 columns takes longer than the read.
+    error = sf.raise_error(sf.lit(f"the query needs a column that was not read; these were: {', '.join(read)}"))
+    unread = {field.dataType: error.cast(field.dataType) for field in spark_schema_of(schema).fields}
+    return frame.select(
+        *(
+            frame[quoted(field.name)] if field.name in read else unread[field.dataType].alias(field.name)
+            for field in spark_schema_of(schema).fields
+        )
+    )
+
+
+def is_large(manifest: ArrowManifest) -> bool:
+    """Return whether the dataset is too large for the driver. Then reading fewer columns saves time."""
+    return manifest.bytes > DRIVER_BYTES
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
@@ -129,12 +163,35 @@ def store_dataset(manifest: ArrowManifest, prefix: str, *, store: ObjectStore, s
 
 
 def load_manifest(uri: str, *, store: ObjectStore) -> ArrowManifest:
-    """Read the manifest at `uri`. Raises `ObjectMissing`."""
-    return ArrowManifest.model_validate_json(store.get(uri))
+    """Read the manifest at `uri`. Raises `ObjectMissing`, and `ObjectInvalid` for another format or version."""
+    try:
+        return ArrowManifest.model_validate_json(store.get(uri))
+    except ValidationError as error:
+        raise ObjectInvalid(
+            f"{uri} is not a manifest that this version can read: run the day again: {error}"
+        ) from error
+
+
+def ancestors(uri: str, *, store: ObjectStore) -> list[ArrowManifest]:
+    """Return the manifests of everything that the dataset of the manifest at `uri` is derived from, oldest first.
+
+    Raises what `load_manifest` raises.
+    """
+    known: dict[str, ArrowManifest] = {}
+
+    def collect(parents: Sequence[str]) -> None:
+        for parent in parents:
+            if parent not in known:
+                manifest = load_manifest(parent, store=store)
+                collect(manifest.parents)
+                known[parent] = manifest
+
+    collect(load_manifest(uri, store=store).parents)
+    return list(known.values())
 
 
 def _write_by_driver(
-    frame: DataFrame, prefix: str, *, schema: pa.Schema, stores: StoreFactory, file_bytes: int
+    frame: DataFrame, prefix: str, *, schema: pa.Schema, stores: StoreFactory, file_bytes: int, codec: Codec | None
 ) -> tuple[list[ArrowFile], DataFrame] | None:
     """Write with the driver, and return the files and the executed frame; None if there are too many rows for it."""
     # One row more than the driver writes shows that there are too many, without a Spark action that counts them.
@@ -142,30 +199,41 @@ def _write_by_driver(
     table = bounded.toArrow()
     if table.num_rows > DRIVER_ROWS:
         return None
-    files = write_files(table.to_batches(), prefix=prefix, schema=schema, store=stores(), limit=file_bytes)
+    files = write_files(table.to_batches(), prefix=prefix, schema=schema, store=stores(), limit=file_bytes, codec=codec)
     return list(files), bounded
 
 
 def _write_by_executors(
-    frame: DataFrame, prefix: str, *, schema: pa.Schema, stores: StoreFactory, file_bytes: int
+    frame: DataFrame, prefix: str, *, schema: pa.Schema, stores: StoreFactory, file_bytes: int, codec: Codec | None
 ) -> tuple[list[ArrowFile], DataFrame]:
     """Write with the executors, and return the files and the executed frame."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = _cached_store(stores)
-        for file in write_files(batches, prefix=prefix, schema=schema, store=store, limit=file_bytes):
-            yield pa.RecordBatch.from_pylist([file.model_dump()])
+        for file in write_files(batches, prefix=prefix, schema=schema, store=store, limit=file_bytes, codec=codec):
+            yield pa.RecordBatch.from_pydict({"file": [file.model_dump_json()]})
 
-    written = _map_in_arrow(frame, write, _FILE_COLUMNS)
-    with temporary_settings(frame.sparkSession, _BATCH_SETTINGS):
-        files = [ArrowFile(**row.asDict()) for row in written.collect()]
+    written = map_in_arrow(frame, write, _FILE_COLUMNS)
+    with temporary_settings(frame.sparkSession, batch_settings(schema)):
+        files = [ArrowFile.model_validate_json(row.file) for row in written.collect()]
     # Tasks end in any order; the order in the manifest does not depend on it.
     return sorted(files, key=lambda file: file.uri), written
 
 
+def batch_settings(schema: pa.Schema) -> dict[str, str]:
+    """Return Spark's settings with which the executors write columns of this schema."""
+    # With any smaller number Spark computes a batch's size after each row: 4 to 13 times slower (docs/decisions/0002).
+    settings = {"spark.sql.execution.arrow.maxBytesPerBatch": "2147483647"}
+    if len(schema) <= _NARROW and all(pa.types.is_primitive(field.type) for field in schema):
+        settings["spark.sql.execution.arrow.maxRecordsPerBatch"] = str(_FIXED_SIZE_BATCH_ROWS)
+    return settings
+
+
 def _frame_of(spark: SparkSession, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> DataFrame:
     """Return the batches as a frame on the driver."""
-    table = pa.Table.from_batches(batches) if batches else schema.empty_table()
+    # PySpark 4.1.1 drops the rows after an empty batch that is not the first one.
+    with_rows = [batch for batch in batches if batch.num_rows]
+    table = pa.Table.from_batches(with_rows) if with_rows else schema.empty_table()
     return spark.createDataFrame(table, schema=spark_schema_of(schema))
 
 
@@ -175,28 +243,49 @@ def _read_by_executors(
     *,
     schema: pa.Schema,
     stores: StoreFactory,
-    columns: Sequence[str] | None,
+    columns: Sequence[str] | None = None,
 ) -> DataFrame:
-    """Return a frame for which each task reads one file."""
+    """Return a frame with these columns, in the order of the schema, for which each task reads one file."""
+    # The largest first, so that no task begins a large file when the others have finished.
+    entries = [file.model_dump_json() for file in sorted(files, key=lambda file: (-file.bytes, file.uri))]
+    whole_bytes = WHOLE_FILE_BYTES
 
     def read(indexes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = _cached_store(stores)
         for batch in indexes:
             for index in batch.column(0).to_pylist():
-                yield from read_batches(files[index], store=store, columns=columns)
+                file = ArrowFile.model_validate_json(entries[index])
+                yield from read_batches(file, schema=schema, store=store, columns=columns, whole_bytes=whole_bytes)
 
-    return _map_in_arrow(spark.range(0, len(files), 1, len(files)), read, spark_schema_of(schema))
+    selected = schema if columns is None else pa.schema([field for field in schema if field.name in columns])
+    return map_in_arrow(spark.range(0, len(files), 1, len(files)), read, spark_schema_of(selected))
 
 
-def _map_in_arrow(
+def map_in_arrow(
     frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType | str
 ) -> DataFrame:
     """Apply a Python function to the frame's Arrow batches in the executors; `schema` is that of the result."""
     # `DataFrame.mapInArrow` does the same, but requires pandas, which it does not use: 105 MB of the job's archive.
-    mapped = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from function(batches)
+        _forget_archives()
+
+    mapped = UserDefinedFunction(task, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     inner: Any = frame
     column: Any = mapped(*(frame[quoted(name)] for name in frame.columns))
     return DataFrame(inner._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+
+
+def _forget_archives() -> None:
+    """Remove the finders of zip archives, such as Spark's own, from this worker process. Imports add them again.
+
+    Before each task, Spark's worker invalidates the caches of all finders, and that of an archive then reads the names
+    of all its files again: 0.1 s for each task.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
 
 
 @lru_cache(maxsize=1)
@@ -205,16 +294,13 @@ def _cached_store(stores: StoreFactory) -> ObjectStore:
     return stores()
 
 
-def _observed_counts(executed: DataFrame) -> tuple[StepCount, ...]:
-    """Return the numbers of rows that `observe_rows` counted, after Spark has computed the frame.
-
-    A step that Spark did not have to compute is missing.
-    """
+def observed_values(executed: DataFrame) -> dict[str, dict[str, Any]]:
+    """Return the values that Spark observed when it computed the frame, by the name of each observation."""
     inner: Any = executed
     metrics = inner._jdf.queryExecution().observedMetrics()
     names = metrics.keysIterator()
-    counts = []
+    values = {}
     while names.hasNext():
         name = names.next()
-        counts.append(StepCount(step=name, rows_out=metrics.apply(name).getLong(0)))
-    return tuple(counts)
+        values[name] = json.loads(metrics.apply(name).json())
+    return values

@@ -6,7 +6,8 @@ Only the reference passes through Step Functions: a URI and totals, under 1 KB w
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,42 +15,91 @@ REFERENCE_LIMIT = 1024
 """The largest size of a reference as JSON, in bytes. Names and URIs are limited, so no reference exceeds it."""
 
 
+Checksum = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+
+Codec = Literal["lz4", "zstd"]
+"""How the buffers of the files are compressed."""
+
+
 class _Record(BaseModel):
     """Base of the stored models: immutable, and unknown fields are an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ArrowBatch(NamedTuple):
+    """Where a record batch lies in its file: its metadata, then its body. In JSON an array of these numbers."""
+
+    offset: int
+    """Bytes before the metadata."""
+    metadata_bytes: int
+    """With the prefix of 8 bytes."""
+    body_bytes: int
 
 
 class ArrowFile(_Record):
-    """One Arrow IPC file of a dataset."""
+    """One Arrow IPC file of a dataset. Checksums are XXH3 of 64 bits, as 16 hexadecimal digits."""
 
     uri: str
     rows: Annotated[int, Field(ge=0)]
     bytes: Annotated[int, Field(ge=0)]
-    sha256: str
-    """Of its content, in hexadecimal."""
+    checksum: Checksum
+    """Of the whole file."""
+    batches: tuple[ArrowBatch, ...]
+    metadata_checksum: Checksum
+    """Of the metadata of all batches, one after the other."""
+    column_checksums: tuple[Checksum, ...]
+    """Of the buffers of each column of the schema, in all batches one after the other."""
 
 
-class StepCount(_Record):
-    """The number of rows that one step of the stage returned."""
+class StepRecord(_Record):
+    """What one step of the stage did."""
 
-    step: str
+    name: str
     """The name of the step in the pipeline."""
-    rows_out: Annotated[int, Field(ge=0)]
+    step: str
+    """The step's own name, such as `join`."""
+    parameters: dict[str, Any]
+    """As the pipeline states them under `with`."""
+    rows_in: dict[str, int | None]
+    """Rows of each input. None if Spark did not have to compute them."""
+    rows_out: int | None
+    """Rows that the step returned. None if Spark did not have to compute them."""
+    effect: dict[str, Any] = {}
+    """What the step did to the rows, by the names that the step's page lists."""
+    seconds: Annotated[float, Field(ge=0)]
+    """How long the stage read, computed and wrote: Spark computes the steps of one job together. For a load step, how
+    long it wrote."""
+
+
+class Producer(_Record):
+    """Which stage of which run wrote a dataset."""
+
+    pipeline: str
+    date: str
+    """`YYYY-MM-DD`."""
+    run_id: str
+    attempt: Annotated[int, Field(ge=1)]
+    stage: str
 
 
 class ArrowManifest(_Record):
     """A dataset: its schema, its files, and its origin."""
 
-    producer: str
-    """`pipeline/date/run_id/attempt/stage`."""
+    version: Literal[1] = 1
+    """Of this format. This library reads no other one."""
+    producer: Producer
+    created_at: datetime
+    """UTC."""
+    codec: Codec | None = None
+    """None if the files are not compressed."""
     arrow_schema: str
     """The serialised Arrow schema message, in base64."""
     files: tuple[ArrowFile, ...]
-    steps: tuple[StepCount, ...] = ()
+    steps: tuple[StepRecord, ...] = ()
     """The steps of the stage, in order."""
-    earlier: tuple[str, ...] = ()
-    """URIs of the manifests that this dataset is derived from, oldest first."""
+    parents: tuple[str, ...] = ()
+    """URIs of the manifests of the datasets that the stage has read."""
 
     @property
     def rows(self) -> int:

@@ -35,6 +35,14 @@ def spark_schema_of(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
+def has_nullable_struct(schema: pa.Schema) -> bool:
+    """Return whether a struct that may be null has a field that is never null, such as the two of each variant.
+
+    PySpark's conversions in the driver refuse a null struct of such a type; those of the executors do not.
+    """
+    return any(_has_nullable_struct(field) for field in schema)
+
+
 def encode_schema(schema: pa.Schema) -> str:
     """Return the serialised schema message in base64, as `ArrowManifest.arrow_schema` stores it."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
@@ -43,6 +51,13 @@ def encode_schema(schema: pa.Schema) -> str:
 def decode_schema(encoded: str) -> pa.Schema:
     """Return the schema that `encode_schema` has encoded."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded)))
+
+
+def _has_nullable_struct(field: pa.Field) -> bool:
+    children = [field.type.field(index) for index in range(field.type.num_fields)]
+    if pa.types.is_struct(field.type) and field.nullable and not all(child.nullable for child in children):
+        return True
+    return any(_has_nullable_struct(child) for child in children)
 
 
 def _arrow_field(field: StructField) -> pa.Field:

@@ -73,6 +73,11 @@ class Session:
         return Machines(client("stepfunctions"))
 
     @cached_property
+    def store(self) -> S3ObjectStore:
+        """The objects in S3."""
+        return S3ObjectStore(client("s3"))
+
+    @cached_property
     def table(self) -> DynamoRunTable:
         """The run table."""
         return DynamoRunTable(client("dynamodb"), self.deployment.run_table)

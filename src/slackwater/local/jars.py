@@ -54,7 +54,6 @@ _IN_THE_BUNDLE = (
     *("annotations", "arns", "auth", "aws-core", "bundle", "http-auth-aws", "http-client-spi", "json-utils"),
     *("metrics-spi", "protocol-core", "regions", "s3", "sdk-core", "utils"),
 )
-_TRAINING_JOB = Path(__file__).parent / "emr" / "training_job.py"
 
 
 def fetch(folder: Path) -> list[Path]:
@@ -111,7 +110,7 @@ def archive_classes(folder: Path) -> Path:
         try:
             aws = training.environment()
             request_object(aws, "PUT", "s3://training/", b"")
-            request_object(aws, "PUT", "s3://training/job.py", _TRAINING_JOB.read_bytes())
+            request_object(aws, "PUT", "s3://training/job.py", spark.TRAINING_JOB.read_bytes())
             partial = scratch / archive.name
             options = f"{spark.java_options(scratch / 'jobs' / 'training' / 'conf')} -XX:ArchiveClassesAtExit={partial}"
             options += " -Xlog:cds=off -Xlog:cds+dynamic=off"

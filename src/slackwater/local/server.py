@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from slackwater.local import emulator, layout, permissions, queues, state_machin
 from slackwater.local.checkpoint import Checkpointer
 from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.cloudformation import ApplicationResource
+from slackwater.local.emr.drivers import StartedDrivers
 from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.step_functions import StartJobRunIntegration
@@ -58,7 +60,10 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     state_machines.complete_states()
     state_machines.require_permissions()
     store = EmrStore()
-    runner = SparkRunner(endpoint=endpoint, jars=files.jars, folder=files.jobs, credentials=store.job_credentials)
+    drivers = StartedDrivers(store, endpoint=endpoint, jars=files.jars, folder=files.jobs)
+    runner = SparkRunner(
+        endpoint=endpoint, jars=files.jars, folder=files.jobs, credentials=store.job_credentials, drivers=drivers
+    )
     job_runs = JobRuns(store, runner)
     api = EmrServerlessApi(store, job_runs)
     emulator.register_service("emr-serverless", api)
@@ -82,6 +87,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signal_number, stop.set)
     tasks = [asyncio.create_task(checkpointer.run()), asyncio.create_task(monitoring.run())]
+    threading.Thread(target=drivers.run, name="drivers", daemon=True).start()
     try:
         app = _with_status(emulator.application(), status, touch=checkpointer.touch)
         await serve(app, config, shutdown_trigger=stop.wait)
@@ -89,6 +95,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
         for task in tasks:
             task.cancel()
         job_runs.stop_all()
+        drivers.close()
 
 
 def _with_status(app: Asgi, status: dict[str, Any], *, touch: Callable[[], None]) -> Asgi:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from slackwater.model import Cron, Model, Name, TimeZone
+from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.sources.definition import Source
 from slackwater.sources.late_thresholds import LateThresholds
 
@@ -15,13 +16,13 @@ class StepUse(Model):
     """One step of the graph: its module, its inputs and its parameters."""
 
     step: Name
-    """The name of a module in `slackwater.steps`."""
-    depends_on: Annotated[tuple[Name, ...], Field(min_length=1)]
-    """Names of sources or of other steps, in the order that the step expects."""
+    """The name of the step's module, such as `join`; `slackwater step list` prints all names."""
+    depends_on: tuple[Name, ...] = ()
+    """Names of sources or of other steps, in the order that the step expects. A step that reads its rows from outside
+    of the pipeline depends on nothing."""
     parameters: Annotated[dict[str, Any], Field(alias="with")] = {}
     exchange: bool = False
-    """Whether to end the Spark job after this step and store its rows as Arrow files, even if the next step could run
-    in the same job."""
+    """Whether to end the Spark job after this step and store its rows as Arrow files, which the next job reads."""
 
 
 class Publish(Model):
@@ -62,6 +63,10 @@ class Pipeline(Model):
     sources: Annotated[tuple[Name, ...], Field(min_length=1)]
     steps: Annotated[dict[Name, StepUse], Field(min_length=1)]
     publish: Publish
+    load: dict[Name, StepUse] = {}
+    """Steps that write rows elsewhere, after the day is published. Each depends on `publish.step`, or on a step with
+    `exchange`."""
+    spark: SparkSizes = SparkSizes()
     schedule: Schedule = Schedule()
     late: Late = Late()
     deadline_hours: Annotated[int, Field(gt=0)] = 12
@@ -77,6 +82,18 @@ class Pipeline(Model):
             raise ValueError(
                 f"publish.step: no step {self.publish.step!r} in this pipeline (its steps: {', '.join(self.steps)})"
             )
+        used = {*self.sources, *self.steps}
+        for name, use in self.load.items():
+            if name in used:
+                raise ValueError(f"load.{name}: a source or a step has this name already")
+            if use.exchange:
+                raise ValueError(f"load.{name}.exchange: no step reads what a load step writes: remove it")
+            for read in use.depends_on:
+                # Other steps leave no files, so their rows would be computed a second time, and might differ.
+                if read != self.publish.step and not (read in self.steps and self.steps[read].exchange):
+                    raise ValueError(
+                        f"load.{name}.depends_on: {read} is neither publish.step nor a step with `exchange: true`"
+                    )
         # Publishing adds the column `date`: a row of the table is identified by its day and the rest of the key.
         if "date" not in self.publish.key:
             raise ValueError("publish.key must contain `date`, the column by which the table is partitioned")

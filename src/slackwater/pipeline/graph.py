@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from slackwater.errors import DefinitionError
@@ -44,48 +45,47 @@ def order(pipeline: Pipeline) -> tuple[str, ...]:
 def stages(pipeline: Pipeline) -> tuple[Stage, ...]:
     """Group the steps into stages, in the order in which the stages run. The last stage ends with `publish.step`.
 
-    A stage ends after a step with `exchange`, a step that several steps read (a fork), and a step whose reader reads
-    several steps (a join). Every other step runs in the Spark job of its reader. Raises `DefinitionError` as `order`
-    does, and for a step that no step reads and that is not published.
+    A stage ends after a step with `exchange`. Every other step runs in the Spark job of the steps that read it; a step
+    that several jobs would have to compute ends a stage of its own. Raises `DefinitionError` as `order` does, and for a
+    step that no step reads and that is not published.
     """
     ordered = order(pipeline)
     readers: dict[str, list[str]] = {name: [] for name in pipeline.steps}
     for name in pipeline.steps:
         for dependency in _steps_read_by(pipeline, name):
             readers[dependency].append(name)
-    # After this check only `publish.step` has no reader. Every other step leads to it, so it is the last one.
-    unused = sorted(name for name, names in readers.items() if not names and name != pipeline.publish.step)
+    ends = {pipeline.publish.step, *(read for use in pipeline.load.values() for read in use.depends_on)}
+    unused = sorted(name for name, names in readers.items() if not names and name not in ends)
     if unused:
         raise DefinitionError(
             f"pipeline {pipeline.pipeline}: steps: no step reads {', '.join(unused)}: remove it or publish it"
         )
+    # The stage in which each step runs, by the name of its last step.
+    stage_of: dict[str, str] = {}
+    for name in reversed(ordered):
+        stages_of_readers = {stage_of[reader] for reader in readers[name]}
+        ends_stage = pipeline.steps[name].exchange or len(stages_of_readers) != 1
+        stage_of[name] = name if ends_stage else stages_of_readers.pop()
+    # The stage that publishes is the last one, also after a stage that only a load step reads.
+    lasts = [name for name in ordered if stage_of[name] == name and name != pipeline.publish.step]
+    return tuple(
+        _stage(pipeline, last, [name for name in ordered if stage_of[name] == last])
+        for last in (*lasts, pipeline.publish.step)
+    )
 
-    def ends_stage(name: str) -> bool:
-        # A fork stores its rows, because each of its readers would compute them again. `publish.step` has no reader.
-        if pipeline.steps[name].exchange or len(readers[name]) != 1:
-            return True
-        # A join needs all of its inputs: each of them is the result of a job of its own.
-        (reader,) = readers[name]
-        return len(_steps_read_by(pipeline, reader)) > 1
 
-    # The steps that run in the same job up to each step, and the step itself.
-    members: dict[str, tuple[str, ...]] = {}
-    result: list[Stage] = []
-    for name in ordered:
-        inside = [step for read in _steps_read_by(pipeline, name) if not ends_stage(read) for step in members[read]]
-        members[name] = (*inside, name)
-        if ends_stage(name):
-            # `dict.fromkeys` drops repeated names and keeps their order.
-            inputs = dict.fromkeys(read for step in members[name] for read in pipeline.steps[step].depends_on)
-            result.append(
-                Stage(
-                    name=name,
-                    steps=members[name],
-                    reads_sources=tuple(read for read in inputs if read in pipeline.sources),
-                    reads_stages=tuple(read for read in inputs if read in pipeline.steps and read not in members[name]),
-                )
-            )
-    return tuple(result)
+def _stage(pipeline: Pipeline, name: str, steps: Sequence[str]) -> Stage:
+    """Return the stage of the steps, which are in the order in which they run."""
+    # `dict.fromkeys` drops repeated names and keeps their order.
+    inputs = dict.fromkeys(read for step in steps for read in pipeline.steps[step].depends_on)
+    if name == pipeline.publish.step:
+        inputs |= dict.fromkeys(read for use in pipeline.load.values() for read in use.depends_on)
+    return Stage(
+        name=name,
+        steps=tuple(steps),
+        reads_sources=tuple(read for read in inputs if read in pipeline.sources),
+        reads_stages=tuple(read for read in inputs if read in pipeline.steps and read not in steps),
+    )
 
 
 def _steps_read_by(pipeline: Pipeline, name: str) -> list[str]:

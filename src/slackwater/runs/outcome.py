@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from slackwater.arrow.reference import ArrowReference, reference_uri
 from slackwater.errors import AccessDenied, CloudError, ObjectMissing
@@ -22,6 +23,9 @@ from slackwater.runs.record import (
 )
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
+
+REMOVED_AT_ONCE = 5000
+"""Arrow files that one call of `remove_arrow_files` removes: five pages of a listing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +84,18 @@ class RunRecorder:
             # The last stage's job may have committed before it failed, so the table may hold the rows of this run.
             self.table.save(run=ended, day=released(day, run).model_copy(update={"outcome_unknown": True}))
         return message
+
+    def remove_arrow_files(self, run: Run) -> int:
+        """Remove the Arrow files of the run's stages if the run has published its day; return how many were removed.
+
+        Only this attempt's jobs read them, and all of these have ended. One call removes at most `REMOVED_AT_ONCE`
+        files: the bucket's lifecycle rule removes the rest, and the files of failed runs.
+        """
+        if self._record(run).state is not RunState.PUBLISHED:
+            return 0
+        uris = [item.uri for item in islice(self.store.list(run.arrow_prefix), REMOVED_AT_ONCE)]
+        self.store.delete(uris)
+        return len(uris)
 
     def _record(self, run: Run) -> RunRecord:
         """Return the record of the run. Raises `CloudError` if the run table does not contain it."""

@@ -9,9 +9,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from slackwater.arrow.reference import ArrowReference
+from slackwater.arrow.reference import ArrowReference, StepRecord
 from slackwater.runs.day import parse_date
 from slackwater.runs.manifest import Record
+from slackwater.storage import split_uri
 
 
 class RunState(StrEnum):
@@ -44,6 +45,10 @@ RUN_LIMIT = 1024
 one argument."""
 
 
+ARROW_FILES = "arrow/"
+"""Prefix of the keys of the Arrow files of all stages in the exchange bucket."""
+
+
 class Run(Record):
     """A run as Step Functions and Spark jobs receive it: identifiers, URIs and counts."""
 
@@ -55,7 +60,8 @@ class Run(Record):
     manifest: str
     """URI of the input manifest."""
     prefix: str
-    """URI prefix of everything that this attempt writes: `s3://exchange/runs/<pipeline>/<date>/<run_id>/<attempt>/`."""
+    """URI prefix of everything that this attempt writes, except its Arrow files:
+    `s3://exchange/runs/<pipeline>/<date>/<run_id>/<attempt>/`."""
     files: int
     """Objects in the input manifest."""
     rows: int
@@ -64,8 +70,15 @@ class Run(Record):
     """Size of all objects."""
 
     def stage_prefix(self, stage: str) -> str:
-        """Return the URI prefix of the dataset that this attempt writes for a stage."""
+        """Return the URI prefix of the manifest and the reference that this attempt writes for a stage."""
         return f"{self.prefix}{stage}/"
+
+    @property
+    def arrow_prefix(self) -> str:
+        """URI prefix of the Arrow files of all stages of this attempt, each in the folder of its stage's name."""
+        # A prefix of their own: a lifecycle rule of S3 removes them, and the manifests that describe them stay.
+        bucket, key = split_uri(self.prefix)
+        return f"s3://{bucket}/{ARROW_FILES}{key.removeprefix('runs/')}"
 
     @property
     def tag(self) -> str:
@@ -88,6 +101,17 @@ def publication_uri(prefix: str) -> str:
     """Return the URI at which the last stage's job of an attempt writes its `Publication`. `prefix` is `Run.prefix`."""
     # Outside of every `stage_prefix`, so that a stage may have any name.
     return f"{prefix}publication.json"
+
+
+def loads_uri(prefix: str) -> str:
+    """Return the URI at which the last stage's job of an attempt writes its `Loads`. `prefix` is `Run.prefix`."""
+    return f"{prefix}loads.json"
+
+
+class Loads(Record):
+    """What the load steps of a run wrote, in order."""
+
+    steps: tuple[StepRecord, ...]
 
 
 class Publication(Record):

@@ -30,7 +30,8 @@ _LONGEST_DATE = date(2013, 9, 30)  # September, with %B
 _CREDENTIALS_REFERENCE = re.compile(r"(secretsmanager|ssm):[A-Za-z0-9/_+=.@:-]+")
 
 
-def _check_url(value: str) -> str:
+def check_url(value: str) -> str:
+    """Return the URL unchanged. Raises `ValueError` for one that is malformed, or that contains credentials."""
     parts = urlsplit(value)
     try:
         has_valid_port = parts.port is None or parts.port > 0
@@ -56,6 +57,10 @@ def _check_credentials_reference(value: str) -> str:
     return value
 
 
+CredentialsReference = Annotated[str, AfterValidator(_check_credentials_reference)]
+"""`secretsmanager:<name>` or `ssm:<name>`."""
+
+
 def _check_host_key(value: str) -> str:
     HostKey.parse(value)
     return value
@@ -71,7 +76,7 @@ def _check_pattern(value: str) -> str:
 class PullConfig(Model):
     """Files are fetched from a partner, over a rolling look-back window."""
 
-    url: Annotated[str, AfterValidator(_check_url)]
+    url: Annotated[str, AfterValidator(check_url)]
     """The folder with the files: `https://host/path`, `s3://bucket/prefix` or `sftp://host/folder`. The names of files
     are relative to it."""
     files: Annotated[str, AfterValidator(_check_pattern)]
@@ -81,7 +86,7 @@ class PullConfig(Model):
     """What an HTTP server returns at `url`: a JSON listing, an HTML index, or nothing. With `none`, each possible name
     is requested."""
     format: FileFormat = Csv()
-    credentials: Annotated[str, AfterValidator(_check_credentials_reference)] | None = None
+    credentials: CredentialsReference | None = None
     """`secretsmanager:<name>` or `ssm:<name>`: a JSON object with a `token`, or with a `username` and a `password` or a
     `private_key`."""
     role: (

@@ -1,88 +1,142 @@
-"""The registry of steps: every module of this package that defines a `STEP`."""
+"""The registry of steps: the modules of this package that define a `STEP`, and the steps of installed packages.
+
+A package adds steps through the entry point group `slackwater.steps`: each entry names a module with a `STEP`, and the
+name of the entry is the name of the step.
+"""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
+from importlib import metadata
 from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from slackwater import steps
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Pipeline, StepUse
-from slackwater.steps.step import Parameters, Step
+from slackwater.steps import extract, load, transform
+from slackwater.steps.step import Load, Parameters, Step
+
+ENTRY_POINTS = "slackwater.steps"
+"""The entry point group."""
 
 
 @cache
 def registry() -> Mapping[str, Step]:
-    """Return every step by name."""
+    """Return every step by name.
+
+    Raises `DefinitionError` naming the module for an entry point that cannot be imported, that defines no step of its
+    name, or that takes the name of another step.
+    """
     by_name: dict[str, Step] = {}
-    for module in pkgutil.iter_modules(steps.__path__):
-        # Packages such as `spark` contain no steps.
-        if module.ispkg:
-            continue
-        step = getattr(importlib.import_module(f"{steps.__name__}.{module.name}"), "STEP", None)
-        if isinstance(step, Step):
-            by_name[module.name] = step
+    for name, module in step_modules():
+        try:
+            step = getattr(importlib.import_module(module), "STEP", None)
+        except ImportError as error:
+            raise DefinitionError(f"step {name}: the module {module} cannot be imported: {error}") from error
+        if not isinstance(step, Step) or step.name != name:
+            raise DefinitionError(f"step {name}: the module {module} has no variable STEP with a step of this name")
+        if name in by_name:
+            raise DefinitionError(f"step {name}: there are two steps of this name; one of them is in {module}")
+        by_name[name] = step
     return MappingProxyType(dict(sorted(by_name.items())))
+
+
+def step_modules() -> Iterator[tuple[str, str]]:
+    """Yield the name and the module of each step, without importing the modules."""
+    for package in (extract, transform, load):
+        for module in pkgutil.iter_modules(package.__path__):
+            yield module.name, f"{package.__name__}.{module.name}"
+    yield from installed_steps()
+
+
+def installed_steps() -> Iterator[tuple[str, str]]:
+    """Yield the name and the module of each step that an installed package adds."""
+    for entry in metadata.entry_points(group=ENTRY_POINTS):
+        yield entry.name, entry.value
 
 
 def check(pipeline: Pipeline) -> None:
     """Check every step of a pipeline against the registry.
 
     Raises `DefinitionError` with all faults, one per line, each naming step and parameter: an unknown step, missing or
-    wrong parameters, a wrong number of inputs.
+    wrong parameters, a wrong number of inputs, a step in the wrong section.
     """
     faults = []
-    for name, use in pipeline.steps.items():
-        try:
-            parameters_of(name, use)
-        except DefinitionError as error:
-            faults.append(str(error))
+    for section, uses in (("steps", pipeline.steps), ("load", pipeline.load)):
+        for name, use in uses.items():
+            place = f"{section}.{name}"
+            try:
+                step = step_of(place, use)
+                if isinstance(step, Load) != (section == "load"):
+                    rule = "writes rows: move it to `load`" if isinstance(step, Load) else "does not write rows"
+                    raise DefinitionError(f"{place}.step: {step.name} {rule}")
+                parameters_of(place, use)
+            except DefinitionError as error:
+                faults.append(str(error))
     if faults:
         raise DefinitionError("\n".join(f"pipeline {pipeline.pipeline}: {fault}" for fault in faults))
 
 
-def parameters_of(name: str, use: StepUse) -> Parameters:
+def parameters_of(place: str, use: StepUse) -> Parameters:
     """Return the checked parameters of a step.
 
-    `name` is the name of the step in the pipeline. Raises `DefinitionError` naming each faulty parameter or input.
+    `place` is where the pipeline uses the step, such as `steps.joined`. Raises `DefinitionError` naming each faulty
+    parameter or input.
     """
-    step = step_of(name, use)
-    try:
-        parameters = step.parameters.model_validate(use.parameters)
-    except ValidationError as error:
-        fields = [".".join([f"steps.{name}.with", *map(str, fault["loc"])]) for fault in error.errors()]
-        faults = [f"{field}: {fault['msg']}" for field, fault in zip(fields, error.errors(), strict=True)]
-        raise DefinitionError("\n  ".join(faults)) from error
-    if len(use.depends_on) not in step.inputs:
-        least, most = step.inputs[0], step.inputs[-1]  # `inputs` is a range
-        count = f"{least} to {most} inputs" if least < most else "one input" if most == 1 else f"{most} inputs"
-        raise DefinitionError(
-            f"steps.{name}.depends_on: {step.name} accepts {count}, not {len(use.depends_on)} "
-            f"({', '.join(use.depends_on)})"
-        )
-    if len(set(use.depends_on)) < len(use.depends_on):
-        raise DefinitionError(f"steps.{name}.depends_on: an input is named twice ({', '.join(use.depends_on)})")
+    step = step_of(place, use)
+    _check_inputs(place, step, use.depends_on)
+    parameters = validated(step, use.parameters, place=f"{place}.with")
     try:
         step.check(use.depends_on, parameters)
     except DefinitionError as error:
-        raise DefinitionError(f"steps.{name}.with.{error}") from error
+        raise DefinitionError(f"{place}.with.{error}") from error
     return parameters
 
 
-def step_of(name: str, use: StepUse) -> Step:
-    """Return the `Step` that a step of the pipeline uses; `name` is its name in the pipeline.
+def validated(step: Step, parameters: Mapping[str, object], *, place: str) -> Parameters:
+    """Return the parameters as the step's model. Raises `DefinitionError` naming each faulty one, below `place`."""
+    try:
+        return step.parameters.model_validate(dict(parameters))
+    except ValidationError as error:
+        faults = [
+            f"{'.'.join([place, *map(str, fault['loc'])])}: {fault['msg'].removeprefix('Value error, ')}"
+            for fault in error.errors()
+        ]
+        raise DefinitionError("\n  ".join(faults)) from error
+
+
+def step_of(place: str, use: StepUse) -> Step:
+    """Return the `Step` that a pipeline uses at `place`.
 
     Raises `DefinitionError` that suggests similar names if there is no such step.
     """
     known = registry()
     if use.step in known:
         return known[use.step]
-    similar = difflib.get_close_matches(use.step, known, n=3)
+    raise DefinitionError(f"{place}.step: {unknown_step(use.step, known)}")
+
+
+def unknown_step(name: str, known: Collection[str]) -> str:
+    """Return the message for a name that no step has."""
+    similar = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(similar)}?" if similar else f"known steps: {', '.join(known)}"
-    raise DefinitionError(f"steps.{name}.step: no step {use.step!r} ({hint})")
+    return f"no step {name!r} ({hint})"
+
+
+def _check_inputs(place: str, step: Step, names: Collection[str]) -> None:
+    """Raise `DefinitionError` if the step does not accept inputs of this number, or if one is named twice."""
+    least, most = len(step.inputs), len(step.inputs) + len(step.optional_inputs)
+    if not (least <= len(names) and (len(names) <= most or step.many_inputs)):
+        count = f"{least} or more" if step.many_inputs else str(least) if least == most else f"{least} to {most}"
+        roles = ", ".join([*step.inputs, *(f"{name} (optional)" for name in step.optional_inputs)])
+        raise DefinitionError(
+            f"{place}.depends_on: {step.name} reads {count} input{'' if most == 1 else 's'} ({roles or 'none'}), "
+            f"not {len(names)} ({', '.join(names) or 'none'})"
+        )
+    if len(set(names)) < len(names):
+        raise DefinitionError(f"{place}.depends_on: an input is named twice ({', '.join(names)})")

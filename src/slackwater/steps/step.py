@@ -1,45 +1,133 @@
-"""A step: its name, its parameters, and a function from DataFrames to a DataFrame.
+"""What a step is: a name, a model of its parameters, and a function that describes its result as a DataFrame.
 
-The command line checks pipelines without Spark. So a step's module imports pyspark only inside of functions, or for
-type checking.
+An `Extract` reads rows from outside, a `Transform` turns frames into a frame, a `Load` writes a frame to the outside.
+No step knows another one. The command line checks pipelines without Spark, so a step's module imports pyspark only
+inside of functions, or for type checking.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
+from slackwater.errors import InputError
+from slackwater.receiver.partners.credentials import Secrets
+from slackwater.runs.day import Day
+from slackwater.steps.files import ProjectFiles
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from slackwater.receiver.partners.outbound import Outbound
+
+Effect = dict[str, Any]
+"""What a step did to the rows, as JSON values by name, such as `{"filled.age": 3}`."""
 
 
 class Parameters(BaseModel):
     """Base of the parameters of all steps. A pipeline states them under `with`; an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def no_counts(frame: DataFrame, _counts: Mapping[str, Column]) -> DataFrame:
+    """Return the frame unchanged: nothing collects the counts."""
+    return frame
+
+
+def no_source(name: str) -> DataFrame:
+    """Raise `InputError`: the step does not run in a pipeline."""
+    raise InputError(f"source {name} can be read in a run of a pipeline only: the run reads the events that it froze")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepContext:
+    """What a step may use besides its inputs and parameters. Outside of a run, only `spark` is always there."""
+
+    spark: SparkSession
+    observe: Callable[[DataFrame, Mapping[str, Column]], DataFrame] = no_counts
+    """Return the frame such that Spark computes the aggregates, given by name, in the pass that computes the frame.
+
+    Their values become the step's effect. An aggregate may not be distinct, nested in another one, or a window.
+    """
+    day: Day | None = None
+    """The day of the run."""
+    files: ProjectFiles | None = None
+    """The project's own files."""
+    read_source: Callable[[str], DataFrame] = no_source
+    """Return the events of a source that the run has frozen, by its name."""
+    earlier_versions: Mapping[str, DataFrame] = field(default_factory=dict)
+    """The results of all earlier stages of the run, by the stage's name. A result is read when it is looked up."""
+    secrets: Secrets | None = None
+    """Credentials of other systems, by reference, as sources name them."""
+    outbound: Outbound | None = None
+    """The guard of connections to other systems. Without it, only public addresses are allowed."""
 
 
 def check_nothing(inputs: Sequence[str], parameters: Any) -> None:
     """Accept all inputs and parameters: the model of the parameters has checked them."""
 
 
+def report_observed(_parameters: Any, observed: Mapping[str, Any]) -> Effect:
+    """Return the observed values as they are."""
+    return dict(observed)
+
+
+def verify_nothing(parameters: Any, effect: Effect) -> None:
+    """Accept every effect."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One transform. The registry finds it in the variable `STEP` of a module of `slackwater.steps`."""
+    """Base of all steps. The registry finds a step in the variable `STEP` of a module."""
 
     name: str
     """The name of the module."""
     parameters: type[Parameters]
-    apply: Callable[[Mapping[str, DataFrame], Any], DataFrame]
+    inputs: tuple[str, ...] = ("rows",)
+    """What each input is, in the order of `depends_on`."""
+    optional_inputs: tuple[str, ...] = ()
+    """Inputs that may follow `inputs`."""
+    many_inputs: bool = False
+    """Whether the step accepts any number of inputs, at least one."""
+    check: Callable[[Sequence[str], Any], None] = check_nothing
+    """Called with the names of the inputs and the parameters before anything runs. Raises `DefinitionError`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extract(Step):
+    """A step without inputs, which reads rows from outside of the pipeline."""
+
+    read: Callable[[Any, StepContext], DataFrame]
+    """Called with an instance of `parameters`. Raises `InputError` naming the place, the fault and the remedy."""
+    inputs: tuple[str, ...] = field(default=(), init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform(Step):
+    """A step that turns one or more frames into one."""
+
+    apply: Callable[[Mapping[str, DataFrame], Any, StepContext], DataFrame]
     """Called with the input frames by name, in the order of `depends_on`, and an instance of `parameters`.
 
     It only describes the result: it triggers no Spark action and does no I/O. Raises `DefinitionError` if the
     parameters do not fit the frames.
     """
-    inputs: range = range(1, 2)
-    """The numbers of inputs that the step accepts."""
-    check: Callable[[Sequence[str], Any], None] = check_nothing
-    """Called with the names of the inputs and the parameters before anything runs. Raises `DefinitionError`."""
+    report: Callable[[Any, Mapping[str, Any]], Effect] = report_observed
+    """Called with the parameters and the observed values, after Spark has computed the rows. Returns the effect."""
+    verify: Callable[[Any, Effect], None] = verify_nothing
+    """Called with the parameters and the effect, before any row is published. Raises `DataError` to fail the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(Step):
+    """A step that writes rows to the outside, after the day is published. No other step reads it."""
+
+    write: Callable[[DataFrame, Any, StepContext], Effect]
+    """Called with the rows and an instance of `parameters`. Returns what was written.
+
+    A repeated call replaces what the first one has written. Raises `InputError` or `CloudError`.
+    """

@@ -61,6 +61,7 @@ def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeou
     monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: configs.append(config))
     for name in ("RUN_TABLE", "EXCHANGE_BUCKET", "CHANGE_TOPIC"):
         monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("INTERMEDIATE_DAYS", "30")
     build.__wrapped__()
     assert configs
     assert all(config is SHORT_CONFIG for config in configs)

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 from botocore.exceptions import ClientError
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from slackwater.aws.partners.secrets import CloudSecrets
 from slackwater.errors import AccessDenied, DefinitionError, ObjectMissing
@@ -165,3 +166,11 @@ def test_binary_secrets_are_refused():
 def test_credentials_are_masked_in_every_representation():
     credentials = CloudSecrets(connect=FakeStores(acme__sftp=json.dumps(LOGIN)).connect).read("ssm:acme/sftp")
     assert "hunter2" not in f"{credentials} {credentials!r} {credentials.model_dump_json()}"
+
+
+def test_cached_credentials_are_not_sent_to_sparks_executors() -> None:
+    secrets = CloudSecrets()
+    secrets._cache["ssm:x"] = (1e12, Credentials(token=SecretStr("a-secret-token")))
+    sent = pickle.dumps(secrets)
+    assert b"a-secret-token" not in sent
+    assert pickle.loads(sent)._cache == {}  # noqa: S301 - of this test

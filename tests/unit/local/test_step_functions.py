@@ -18,12 +18,12 @@ from slackwater.local.emr.runner import AttemptResult
 from slackwater.local.emr.step_functions import StartJobRunIntegration
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.retries import RETRIES, SPARK_JOB
-from slackwater.project import load_project
 from tests.fakes_local import SCOPE, Emr, FakeAttemptRunner, role_with_all_permissions, workers
+from tests.two_stages import two_stage_project
 
 pytestmark = pytest.mark.unit
 
-PIPELINE = load_project(Path("examples/nyc_flights")).pipeline("daily_delays")
+PIPELINE = two_stage_project().pipeline("daily_delays")
 FRAME = json.loads(Path("step_functions/pipeline.asl.json").read_text())
 STAGE = "Run flights_with_weather"
 RUN = {"run_id": "0" * 32, "attempt": 1, "date": "2013-03-10"}

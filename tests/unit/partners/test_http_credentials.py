@@ -3,14 +3,10 @@ from __future__ import annotations
 import logging
 import re
 import ssl
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from pydantic import SecretStr
 
 from slackwater.errors import DefinitionError, OutboundRefused, PartnerError
@@ -19,7 +15,7 @@ from slackwater.receiver.partners.http_partner import HttpPartner
 from slackwater.receiver.partners.outbound import GuardedTransport, Outbound
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
-from tests.fakes_web import Reply, Web, fetched, partner_of, rest
+from tests.fakes_web import Reply, Web, fetched, partner_of, rest, tls_contexts
 
 pytestmark = pytest.mark.unit
 
@@ -135,28 +131,6 @@ class TestCredentials:
         assert refused.value.__suppress_context__
         assert not re.search("h[uü]sh", f"{refused.value} {caplog.text}")
         assert (waits, web.requests) == ([], [])
-
-
-def tls_contexts(folder, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The TLS contexts of a server of that name and of a client that trusts it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = certificate.public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / "server.pem").write_bytes(private + pem)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(folder / "server.pem")
-    return server, ssl.create_default_context(cadata=pem.decode())
 
 
 class TestTls:

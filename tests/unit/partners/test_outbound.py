@@ -197,7 +197,7 @@ class TestAllowed:
         [
             ("https://user@files.example/", "it contains credentials"),
             ("https://files.example/a b", "it contains a space"),
-            ("ftp://files.example/", "its scheme has to be one of http, https, sftp"),
+            ("ftp://files.example/", "its scheme has to be one of http, https, sftp, postgresql"),
             ("https://files.example:70000/", "70000 is not a port"),
             ("https://127.1/", "Expected 4 octets"),
             ("https://files..example/", r"files\.\.example is not a host name"),

@@ -8,7 +8,7 @@ import pytest
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
-from slackwater.project import load_project
+from tests.two_stages import two_stage_project
 
 pytestmark = pytest.mark.unit
 
@@ -35,11 +35,22 @@ def pipeline(steps, publish):
         ({"one": ["a"]}, "one", [("one",)]),
         ({"one": ["a"], "two": ["one"]}, "two", [("one", "two")]),
         ({"one_x": ["a"], "two": ["one_x"]}, "two", [("one_x",), ("two",)]),
-        ({"one": ["a"], "two": ["b"], "three": ["one", "two"]}, "three", [("one",), ("two",), ("three",)]),
+        ({"one": ["a"], "two": ["b"], "three": ["one", "two"]}, "three", [("one", "two", "three")]),
         (
             {"one": ["a"], "left": ["one"], "right": ["one"], "end": ["left", "right"]},
             "end",
-            [("one",), ("left",), ("right",), ("end",)],
+            [("one", "left", "right", "end")],
+        ),
+        # Both jobs would compute `one`, so it is stored.
+        (
+            {"one": ["a"], "left_x": ["one"], "right": ["one"], "end": ["left_x", "right"]},
+            "end",
+            [("one",), ("left_x",), ("right", "end")],
+        ),
+        (
+            {"left_x": ["a"], "right_x": ["b"], "end": ["left_x", "right_x"]},
+            "end",
+            [("left_x",), ("right_x",), ("end",)],
         ),
         ({"one": ["a", "b"], "two": ["one", "a"]}, "two", [("one", "two")]),
     ],
@@ -55,7 +66,7 @@ def test_a_stage_reads_the_sources_and_stages_of_all_its_steps():
 
 
 def compiled():
-    return compile_machine(load_project(Path("examples/nyc_flights")).pipeline("daily_delays"), FRAME)
+    return compile_machine(two_stage_project().pipeline("daily_delays"), FRAME)
 
 
 def states_of_a_run(machine):
@@ -111,6 +122,8 @@ def test_every_job_gets_the_whole_run_as_one_argument():
             *("--project", "${ProjectUri}", "--run", "{% $string($run) %}", "--stage", stage),
             *("--catalog-table", "warehouse.${WarehouseDatabase}.daily_delays"),
         ]
+        files = arguments.index("--files")
+        assert arguments[files : files + 3] == ["--files", "${FilesPrefix}", "--outbound-allow=${OutboundAllow}"]
 
 
 def test_a_pipeline_without_an_exchange_is_one_spark_job():

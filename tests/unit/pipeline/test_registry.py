@@ -61,7 +61,7 @@ def test_checking_needs_no_spark():
 
 def test_an_unknown_step_is_reported_with_similar_ones():
     assert fault(x={**JOIN, "step": "jion"}) == "pipeline p: steps.x.step: no step 'jion' (did you mean join?)"
-    assert "known steps: join, sql" in fault(x={**JOIN, "step": "zzz"})
+    assert "known steps: aggregate, clean_nan, " in fault(x={**JOIN, "step": "zzz"})
 
 
 def test_helper_modules_are_no_steps():
@@ -74,7 +74,7 @@ def test_helper_modules_are_no_steps():
     [
         ({"keys": None}, "steps.x.with.keys: Input should be a valid tuple"),
         ({"keys": []}, "steps.x.with.keys: Tuple should have at least 1 item"),
-        ({"how": "outer"}, "steps.x.with.how: Input should be 'inner' or 'left'"),
+        ({"how": "outer"}, "steps.x.with.how: Input should be 'inner', 'left', 'right', 'full', 'semi' or 'anti'"),
         ({"taek": ["v"]}, "steps.x.with.taek: Extra inputs are not permitted"),
         ({"take": ["k", "v"]}, "steps.x.with.take: k is a key"),
         ({"take": ["v", "v"]}, "steps.x.with.take: a column is named twice"),
@@ -94,7 +94,9 @@ def test_all_faults_are_reported_at_once():
 
 @pytest.mark.parametrize("inputs", [["a"], ["a", "b", "c"]])
 def test_a_wrong_number_of_inputs_is_reported(inputs):
-    assert f"steps.x.depends_on: join accepts 2 inputs, not {len(inputs)}" in fault(x={**JOIN, "depends_on": inputs})
+    assert f"steps.x.depends_on: join reads 2 inputs (left, right), not {len(inputs)} ({', '.join(inputs)})" in fault(
+        x={**JOIN, "depends_on": inputs}
+    )
 
 
 def test_an_input_named_twice_is_reported():

@@ -31,6 +31,10 @@ class CloudSecrets:
         self._clock = clock
         self._cache: dict[str, tuple[float, Credentials]] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the cached credentials out when Spark sends the object to its executors."""
+        return {**self.__dict__, "_cache": {}}
+
     def read(self, reference: str) -> Credentials:
         """Return the credentials in `secretsmanager:<name>` or `ssm:<name>`.
 

@@ -19,10 +19,12 @@ from slackwater.cli.commands import (
     pull,
     push,
     query,
+    refs,
     run,
     runs,
     sideline,
     source,
+    step,
     token,
 )
 
@@ -34,6 +36,7 @@ def register(app: typer.Typer) -> None:
         deploy,
         doctor,
         source,
+        step,
         token,
         push,
         pull,
@@ -42,6 +45,7 @@ def register(app: typer.Typer) -> None:
         buffer,
         run,
         runs,
+        refs,
         monitor,
         diff,
         logs,

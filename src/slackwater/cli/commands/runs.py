@@ -1,24 +1,27 @@
-"""`slackwater runs`: list runs and their outcomes."""
+"""`slackwater runs`: list runs and their outcomes, and what each step of a day's run did."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples
-from slackwater.cli.output import print_json, print_table, print_text
+from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
+from slackwater.cli.output import print_json, print_table, print_text, to_json_value
 from slackwater.cli.workspace import find_workspace
 
 if TYPE_CHECKING:
+    from slackwater.runs.outputs import RunSteps
     from slackwater.runs.record import RunRecord
 
 _COLUMNS = ("pipeline", "date", "attempt", "state", "rows in", "rows out", "seconds", "started (UTC)")
+_STEP_COLUMNS = ("stage", "name", "step", "rows in", "rows out", "seconds")
 
 
 def register(app: typer.Typer) -> None:
     """Add `runs`."""
-    app.command(epilog=examples("slackwater runs", "slackwater runs daily_delays --json"))(runs)
+    app.command(epilog=examples("slackwater runs", "slackwater runs daily_delays --date 2013-03-08 --json"))(runs)
 
 
 def runs(
@@ -26,23 +29,37 @@ def runs(
         str | None,
         typer.Argument(metavar="PIPELINE", help="A pipeline of the project. Default: all.", show_default=False),
     ] = None,
+    date: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="One day, with what each step of its last run did.", show_default=False),
+    ] = None,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """List runs in the order of date and attempt."""
+    """List runs in the order of date and attempt.
+
+    With --date, also list the steps of the day's last run (with --json, of all its runs): rows in and out, parameters,
+    and effect. Spark computes the steps of a stage together, so they have the same seconds.
+    """
+    day = read_date(date, option="--date") if date else None
     workspace = find_workspace(project)
     definitions = workspace.load_project()
     names = [definitions.pipeline(pipeline).pipeline] if pipeline else sorted(definitions.pipelines)
     from slackwater.cli.session import Session
+    from slackwater.runs.outputs import run_steps
     from slackwater.runs.untaken_files import describe_untaken
 
     session = Session.open(workspace, definitions)
-    records = [record for name in names for record in session.table.runs(name)]
+    by_pipeline = [session.table.runs(name, day) for name in names]
+    records = [record for of_pipeline in by_pipeline for record in of_pipeline]
     if as_json:
-        print_json({"runs": [run_record_document(record) for record in records]})
+        steps = [steps_document(run_steps(record, store=session.store)) if day else {} for record in records]
+        documents = [run_record_document(record) | more for record, more in zip(records, steps, strict=True)]
+        print_json({"runs": documents})
         return
     if not records:
-        print_text(f"no runs yet (slackwater run {names[0] if names else 'PIPELINE'} --date DATE)")
+        of_day = f" for {day}" if day else ""
+        print_text(f"no runs{of_day} yet (slackwater run {names[0] if names else 'PIPELINE'} --date {day or 'DATE'})")
         return
     rows = [
         (
@@ -64,6 +81,55 @@ def runs(
             print_text(f"{attempt}: {record.error}", style="red")
         for note in describe_untaken(record.files_not_taken):
             print_text(f"{attempt}: {note}", style="yellow")
+    for last in [of_pipeline[-1] for of_pipeline in by_pipeline if day and of_pipeline]:
+        print_text("")
+        show_steps(last, run_steps(last, store=session.store))
+
+
+def show_steps(record: RunRecord, run: RunSteps) -> None:
+    """Print a table of the run's steps, then the parameters and the effect of each."""
+    title = f"{record.run.pipeline} {record.run.date}, attempt {record.run.attempt}"
+    if not (run.steps or run.missing):
+        print_text(f"{title}: no stage has finished")
+        return
+    rows = [
+        (
+            outcome.stage or "load",
+            step.name,
+            step.step,
+            ", ".join(f"{name} {'not counted' if rows is None else rows}" for name, rows in step.rows_in.items()),
+            step.rows_out,
+            step.seconds,
+        )
+        for outcome in run.steps
+        for step in [outcome.record]
+    ]
+    print_table(_STEP_COLUMNS, rows, title=title)
+    for _, step in run.steps:
+        for label, values in (("with", step.parameters), ("effect", step.effect)):
+            lines = [line for name, value in values.items() for line in _setting_lines(name, value)]
+            if lines:
+                print_text("\n".join((f"{step.name}, {label}:", *lines)))
+    for uri in run.missing:
+        print_text(f"{uri} does not exist any more: what the steps of this stage did is unknown", style="yellow")
+
+
+def steps_document(run: RunSteps) -> dict[str, Any]:
+    """Return the steps of a run as JSON values; `stage` is null for a load step."""
+    steps = [{"stage": outcome.stage, **outcome.record.model_dump(mode="json")} for outcome in run.steps]
+    return {"steps": steps, "missing": list(run.missing)}
+
+
+def _setting_lines(name: str, value: Any) -> list[str]:
+    """Return a parameter or an effect as lines: one, or one for each item of a list of mappings."""
+    if isinstance(value, list | tuple) and value and all(isinstance(item, dict) for item in value):
+        return [f"  {name}: " + " ".join(f"{key}={_one_line(part)}" for key, part in item.items()) for item in value]
+    return [f"  {name}: {_one_line(value)}"]
+
+
+def _one_line(value: Any) -> str:
+    """Return a string without line breaks, and any other value as JSON."""
+    return " ".join(value.split()) if isinstance(value, str) else json.dumps(to_json_value(value), ensure_ascii=False)
 
 
 def run_record_document(record: RunRecord) -> dict[str, Any]:

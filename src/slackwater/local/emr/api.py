@@ -123,7 +123,7 @@ class EmrServerlessApi:
     def get_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
         """Return an application, also a deleted one: its state is `TERMINATED`."""
         application = self._store.application(scope, request["applicationId"], terminated=True)
-        self._stop_if_idle(application)
+        self._store.stop_if_idle(application)
         return {"application": application.show("Application")}
 
     def list_applications(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class EmrServerlessApi:
         states, applications = request.get("states"), []
         for application in self._store.applications.values():
             if (application.account, application.region) == scope:
-                self._stop_if_idle(application)
+                self._store.stop_if_idle(application)
                 if application.state in states if states else application.state != TERMINATED:
                     applications.append(application.show("ApplicationSummary"))
         return _page("applications", applications, request)
@@ -162,7 +162,7 @@ class EmrServerlessApi:
     def stop_application(self, scope: Scope, request: dict[str, Any]) -> dict[str, Any]:
         """Stop an application whose job runs have all ended."""
         application = self._application(scope, request)
-        if self._active(application):
+        if self._store.active(application):
             raise EmrValidationError(f"Application {application.id} has active job runs: cancel them, or wait")
         if application.state == "STARTED":
             application.change_state("STOPPED")
@@ -231,7 +231,7 @@ class EmrServerlessApi:
         Raises `EmrResourceNotFound`, or `EmrValidationError` when it is in none of the `required_states`.
         """
         application = self._store.application(scope, request["applicationId"])
-        self._stop_if_idle(application)
+        self._store.stop_if_idle(application)
         if required_states and application.state not in required_states:
             allowed = " or ".join(required_states)
             raise EmrValidationError(f"Application {application.id} is in state {application.state}, not {allowed}")
@@ -239,17 +239,6 @@ class EmrServerlessApi:
 
     def _job_run(self, scope: Scope, request: dict[str, Any]) -> JobRun:
         return self._store.job_run(scope, request["applicationId"], request["jobRunId"])
-
-    def _stop_if_idle(self, application: Application) -> None:
-        # Checked whenever somebody asks for the application, so no timer is needed.
-        settings = application.settings["autoStopConfiguration"]
-        if application.state != "STARTED" or not settings.get("enabled", True) or self._active(application):
-            return
-        if time.time() - application.idle_since >= settings.get("idleTimeoutMinutes", 15) * 60:
-            application.change_state("STOPPED", "Idle for as long as autoStopConfiguration allows")
-
-    def _active(self, application: Application) -> bool:
-        return any(not run.final for run in self._store.application_runs(application.id))
 
 
 def _page(member: str, items: list[dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:

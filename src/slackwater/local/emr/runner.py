@@ -1,4 +1,4 @@
-"""Runs one attempt of a job run: fetches its files from S3, runs spark-submit, stores the logs, finds the error."""
+"""Runs one attempt of a job run: fetches its files from S3, runs its driver, stores the logs, finds the error."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import gzip
 import hashlib
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 import threading
 import urllib.error
@@ -25,7 +23,8 @@ from botocore.credentials import Credentials
 
 from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing, SlackwaterError
 from slackwater.local import layout
-from slackwater.local.emr import guard, pythons, spark
+from slackwater.local.emr import pythons, spark
+from slackwater.local.emr.drivers import StartedDriver, StartedDrivers
 from slackwater.local.emr.submit import Submission
 from slackwater.storage import split_uri
 
@@ -53,15 +52,32 @@ class AttemptResult(NamedTuple):
     """Whether the attempt was stopped."""
 
 
+class Program(NamedTuple):
+    """The program of a job, on this machine."""
+
+    command: list[str]
+    """The path of the entry point, and its arguments."""
+    python_files: list[str]
+
+
 class SparkRunner:
     """Runs attempts as spark-submit processes of this machine."""
 
     def __init__(
-        self, *, endpoint: str, jars: Path, folder: Path, credentials: Callable[[str], Mapping[str, str]]
+        self,
+        *,
+        endpoint: str,
+        jars: Path,
+        folder: Path,
+        credentials: Callable[[str], Mapping[str, str]],
+        drivers: StartedDrivers | None = None,
     ) -> None:
-        """`credentials` returns the environment variables with the credentials of a job run, by its id."""
+        """`credentials` returns the environment variables with the credentials of a job run, by its id.
+
+        An attempt runs in one of the started `drivers` that fits, else in a process of its own.
+        """
         self._endpoint, self._jars, self._folder = endpoint, jars.resolve(), folder
-        self._credentials = credentials
+        self._credentials, self._drivers = credentials, drivers
         self._unpacking = threading.Lock()
 
     def run(
@@ -74,27 +90,35 @@ class SparkRunner:
             return AttemptResult(-1, str(error))
         folder = self._folder / job_run
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier attempt
-        for scratch in (folder / "work", folder / "tmp", folder / "files"):
-            scratch.mkdir(parents=True)
+        driver = None
         try:
             submission = pythons.use_local_pythons(submission)
-            command = self._prepare(folder, submission, aws)
+            if self._drivers and (driver := self._drivers.take(job_run, submission)):
+                driver.move(folder)
+            for name in ("work", "tmp", "files"):
+                (folder / name).mkdir(parents=True, exist_ok=True)
+            program = self._prepare(folder, submission, aws)
         except SlackwaterError as error:
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / "stderr").write_text(f"{error}\n", encoding="utf-8")
             result = AttemptResult(-1, str(error))
         else:
-            result = self._submit(folder, command, submission, aws, stop)
+            spark.write_credentials(folder, aws)
+            result = self._submit(folder, program, submission, driver, stop)
+        if driver:
+            driver.close()
         for name in ("stdout", "stderr") if log_prefix else ():
             log = (folder / name).read_bytes() if (folder / name).exists() else b""
             # On EMR too, a job does not fail because its logs cannot be stored; they stay in the job's folder.
             with suppress(AccessDenied, CloudError, InputError):
                 request_object(aws, "PUT", f"{log_prefix}/SPARK_DRIVER/{name}.gz", gzip.compress(log))
-        for scratch in (folder / "tmp", folder / "work"):
-            shutil.rmtree(scratch, ignore_errors=True)
+        for scratch in ("tmp", "work"):
+            shutil.rmtree(folder / scratch, ignore_errors=True)
+        spark.credentials_file(folder).unlink(missing_ok=True)
         return result
 
-    def _prepare(self, folder: Path, submission: Submission, aws: Mapping[str, str]) -> list[str]:
-        """Fetch the files of the submission. Return the command line."""
+    def _prepare(self, folder: Path, submission: Submission, aws: Mapping[str, str]) -> Program:
+        """Fetch the files of the submission."""
         if not any(self._jars.glob("*.jar")):
             raise CloudError(f"no jars in {self._jars}: run `python -m slackwater.local.jars`")
         # What emr-spark-8.0.0 fails with for the path of Iceberg in "Using Apache Iceberg with EMR Serverless".
@@ -106,16 +130,8 @@ class SparkRunner:
         for name, uri in submission.archives.items():
             (folder / "work" / name).symlink_to(self._unpack(uri, aws))
         python_files = [str(_fetch(uri, folder / "files", aws)) for uri in submission.python_files]
-        properties = spark.write_configuration(folder / "conf", endpoint=self._endpoint, jars=self._jars)
-        command = [str(spark.spark_home() / "bin" / "spark-submit"), "--properties-file", str(properties)]
-        for key, value in ({"spark.app.name": folder.name} | submission.conf).items():
-            if key not in {"spark.archives", "spark.submit.pyFiles"}:
-                command += ["--conf", f"{key}={value}"]
-        if python_files:
-            command += ["--py-files", ",".join(python_files)]
-        if submission.main_class:
-            command += ["--class", submission.main_class]
-        return [*command, str(_fetch(submission.entry_point, folder / "files", aws)), *submission.arguments]
+        entry_point = _fetch(submission.entry_point, folder / "files", aws)
+        return Program([str(entry_point), *submission.arguments], python_files)
 
     def _unpack(self, uri: str, aws: Mapping[str, str]) -> Path:
         """Return the folder with the content of an archive; equal archives are unpacked once.
@@ -151,24 +167,37 @@ class SparkRunner:
         return target
 
     def _submit(
-        self, folder: Path, command: list[str], submission: Submission, aws: Mapping[str, str], stop: threading.Event
+        self,
+        folder: Path,
+        program: Program,
+        submission: Submission,
+        driver: StartedDriver | None,
+        stop: threading.Event,
     ) -> AttemptResult:
-        """Run spark-submit until it ends or `stop` is set."""
-        with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
-            process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", guard.__file__, *command],
-                cwd=folder / "work",
-                env=spark.job_environment(folder, aws=aws, jars=self._jars, driver=submission.driver_environment),
-                stdin=subprocess.PIPE,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
+        """Run the program until it ends or `stop` is set, in the started driver if there is one."""
+        conf = {"spark.app.name": folder.name} | submission.conf
+        for key in ("spark.archives", "spark.submit.pyFiles"):
+            conf.pop(key, None)
+        if driver and driver.run(program.command, conf=conf, environment=submission.driver_environment):
+            process = driver.process
+        else:
+            arguments = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+            if program.python_files:
+                arguments += ["--py-files", ",".join(program.python_files)]
+            if submission.main_class:
+                arguments += ["--class", submission.main_class]
+            process = spark.start_driver(
+                folder,
+                [*arguments, *program.command],
+                endpoint=self._endpoint,
+                jars=self._jars,
+                environment=submission.driver_environment,
             )
-            # The open pipe is the sign for the guard that the job may run; it closes even if this process is killed.
-            with cast("IO[bytes]", process.stdin):
-                while process.poll() is None and not stop.wait(0.05):
-                    pass
-            code = process.wait()  # its input is closed now, so the guard kills what still runs
+        # The open pipe is the sign for the guard that the job may run; it closes even if this process is killed.
+        with cast("IO[bytes]", process.stdin):
+            while process.poll() is None and not stop.wait(0.05):
+                pass
+        code = process.wait()  # its input is closed now, so the guard kills what still runs
         if stop.is_set():
             return AttemptResult(code, "", stopped=True)
         return AttemptResult(code, "" if code == 0 else last_error(folder / "stdout", folder / "stderr"))

@@ -1,15 +1,19 @@
-"""What EMR's image gives a job: jars, file systems, endpoint, credentials, logging."""
+"""What EMR's image gives a job: jars, file systems, endpoint, credentials, logging; and the start of its driver."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slackwater.errors import CloudError
 from slackwater.local import layout
+from slackwater.local.emr import guard
+
+TRAINING_JOB = Path(__file__).with_name("training_job.py")
 
 # The last three loggers get the level `error`: their warnings are about this machine or about every Parquet file, not
 # about the job.
@@ -60,7 +64,7 @@ def write_configuration(folder: Path, *, endpoint: str, jars: Path) -> Path:
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
         "spark.hadoop.fs.s3a.aws.credentials.provider": (
-            "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider"
+            "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
         ),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,10 +84,49 @@ def java_options(configuration: Path) -> str:
     return f"{_JVM_OPTIONS} -Dlog4j2.configurationFile={configuration / _LOGGING_FILE}"
 
 
-def job_environment(folder: Path, *, aws: Mapping[str, str], jars: Path, driver: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of a job's driver: the image's variables, then those of the job in `driver`.
+def write_credentials(folder: Path, aws: Mapping[str, str]) -> None:
+    """Write the credentials of a job's role to the file in its home folder from which every AWS SDK reads them."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    lines = [f"{name.lower()} = {aws[name]}\n" for name in names if name in aws]
+    file = credentials_file(folder)
+    file.parent.mkdir(exist_ok=True)
+    file.touch(mode=0o600)
+    file.write_text("".join(["[default]\n", *lines]), encoding="utf-8")
 
-    `aws` holds endpoint, region and the credentials of the job's role.
+
+def credentials_file(folder: Path) -> Path:
+    """Return the path of a job's credentials; `folder` is its home folder."""
+    return folder / ".aws" / "credentials"
+
+
+def start_driver(
+    folder: Path, arguments: Sequence[str], *, endpoint: str, jars: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start `spark-submit` with these arguments in `folder`, with the variables of a job in `environment`.
+
+    It runs until it ends or its standard input is closed, also because this process ends. Its output is in the files
+    `stdout` and `stderr` of the folder.
+    """
+    for name in ("work", "tmp"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    properties = write_configuration(folder / "conf", endpoint=endpoint, jars=jars)
+    command = [str(spark_home() / "bin" / "spark-submit"), "--properties-file", str(properties), *arguments]
+    # For appending, so that what a started driver has logged before its job can be removed.
+    with (folder / "stdout").open("ab") as stdout, (folder / "stderr").open("ab") as stderr:
+        return subprocess.Popen(  # noqa: S603
+            [sys.executable, "-I", guard.__file__, *command],
+            cwd=folder / "work",
+            env={**_environment(folder, endpoint=endpoint, jars=jars), **environment},
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+
+
+def _environment(folder: Path, *, endpoint: str, jars: Path) -> dict[str, str]:
+    """Return the image's environment variables.
+
     A job gets no other variable of this process, so that a job that needs one fails here as it would on AWS.
     """
     archive = class_archive(jars)
@@ -92,7 +135,7 @@ def job_environment(folder: Path, *, aws: Mapping[str, str], jars: Path, driver:
     class_sharing = f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off" if archive.exists() else ""
     return {
         **{name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG", "TZ") if name in os.environ},
-        **aws,
+        **{name: value for name, value in layout.environment(endpoint).items() if name not in layout.ROOT_CREDENTIALS},
         "AWS_EC2_METADATA_DISABLED": "true",
         # MiniStack computes CRC64 in pure Python, at 14 MB/s.
         "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
@@ -108,5 +151,4 @@ def job_environment(folder: Path, *, aws: Mapping[str, str], jars: Path, driver:
         "SPARK_LOCAL_IP": layout.HOST,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        **driver,
     }

@@ -236,6 +236,18 @@ class EmrStore:
         """Return the job runs of an application, the oldest first."""
         return [run for run in self.job_runs.values() if run.application == application_id]
 
+    def active(self, application: Application) -> bool:
+        """Return whether a job run of the application has not ended."""
+        return any(not run.final for run in self.application_runs(application.id))
+
+    def stop_if_idle(self, application: Application) -> None:
+        """Stop a started application if it has been idle for as long as its settings allow."""
+        settings = application.settings["autoStopConfiguration"]
+        if application.state != "STARTED" or not settings.get("enabled", True) or self.active(application):
+            return
+        if time.time() - application.idle_since >= settings.get("idleTimeoutMinutes", 15) * 60:
+            application.change_state("STOPPED", "Idle for as long as autoStopConfiguration allows")
+
     def tags(self, scope: Scope, arn: str) -> dict[str, str]:
         """Return the tags of an application or job run; the caller may change them. Raises `EmrResourceNotFound`."""
         resources: list[Application | JobRun] = [*self.applications.values(), *self.job_runs.values()]

@@ -1,52 +1,116 @@
-"""A small job that uses what jobs use; `slackwater.local.jars` archives the classes that it loads."""
+"""A small job that uses what jobs use.
+
+- `slackwater.local.jars` runs it on a local cloud and archives the classes that it loads.
+- `training_job.py PIPE` is the program of a started driver (`drivers.py`): it works on local files, so that the JVM has
+  loaded and compiled Spark's classes, stops its Spark session, creates the named pipe, and waits there for a job.
+
+It imports only PySpark: a job brings its own versions of all other packages.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-ROOT = "s3://training"
+_ICEBERG = "org.apache.iceberg"
 
 
-def main() -> None:
-    """Write and read each file format, aggregate, join, use Arrow, write an Iceberg table."""
-    catalog = "spark.sql.catalog.training"
-    session = (
-        SparkSession.builder.config(
-            "spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-        )
-        .config(catalog, "org.apache.iceberg.spark.SparkCatalog")
-        .config(f"{catalog}.type", "glue")
-        .config(f"{catalog}.warehouse", f"{ROOT}/warehouse")
-        .config(f"{catalog}.io-impl", "org.apache.iceberg.aws.s3.S3FileIO")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+def train(root: str, catalog: dict[str, str], *, whole: bool) -> None:
+    """Write and read files, aggregate, join, and write an Iceberg table; all files are below the URI `root`.
+
+    If `whole` is set, use each file format and Arrow, too.
+    """
+    builder = SparkSession.builder.appName("training").config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.sql.extensions", f"{_ICEBERG}.spark.extensions.IcebergSparkSessionExtensions")
+    builder = builder.config("spark.sql.catalog.training", f"{_ICEBERG}.spark.SparkCatalog")
+    for name, value in {"warehouse": f"{root}/warehouse", **catalog}.items():
+        builder = builder.config(f"spark.sql.catalog.training.{name}", value)
+    session = builder.getOrCreate()
     rows = session.range(100).select(
         F.lit("2013-03-08").cast("date").alias("date"),
         (F.col("id") % 7).cast("string").alias("key"),
         F.col("id").cast("double").alias("value"),
         F.current_timestamp().alias("at"),
     )
-    for file_format in ("parquet", "json", "csv"):
-        rows.write.mode("overwrite").format(file_format).save(f"{ROOT}/{file_format}")
-        session.read.format(file_format).load(f"{ROOT}/{file_format}").count()
+    for file_format in ("parquet", "json", "csv") if whole else ("parquet",):
+        rows.write.mode("overwrite").format(file_format).save(f"{root}/{file_format}")
+        session.read.format(file_format).load(f"{root}/{file_format}").count()
     observation = Observation("rows")
+    observed = session.read.parquet(f"{root}/parquet").observe(observation, F.count(F.lit(1)).alias("rows"))
+    if whole:
+        observed = observed.mapInArrow(lambda batches: batches, rows.schema)
     means = (
-        session.read.parquet(f"{ROOT}/parquet")
-        .observe(observation, F.count(F.lit(1)).alias("rows"))
-        .mapInArrow(lambda batches: batches, rows.schema)
-        .join(rows.select("key", F.lit(1).alias("one")).distinct(), on="key", how="left")
+        observed.join(rows.select("key", F.lit(1).alias("one")).distinct(), on="key", how="left")
         .groupBy("date", "key")
         .agg(F.mean("value").alias("mean"), F.expr("percentile(value, 0.9)").alias("p90"), F.max("at").alias("at"))
     )
     means.collect()
-    means.toArrow()
+    if whole:
+        means.toArrow()
     session.sql("CREATE NAMESPACE IF NOT EXISTS training.training")
     means.writeTo("training.training.means").using("iceberg").partitionedBy("date").createOrReplace()
     means.writeTo("training.training.means").overwrite(F.col("date") == F.lit("2013-03-08").cast("date"))
     session.table("training.training.means").orderBy("key").collect()
+    create_clients(session)
     session.stop()
+
+
+def create_clients(session: SparkSession) -> None:
+    """Create the clients of S3 and Glue, and send no request: a started driver has no credentials yet."""
+    jvm: Any = session._jvm
+    context: Any = session._jsc
+    hadoop = jvm.org.apache.hadoop
+    hadoop.fs.FileSystem.newInstance(jvm.java.net.URI("s3://training/"), context.hadoopConfiguration()).close()
+    jvm.software.amazon.awssdk.services.glue.GlueClient.create().close()
+
+
+def wait_for_job(pipe: Path) -> dict[str, Any]:
+    """Create the named pipe, and return the job that is written to it: command, Spark properties, environment."""
+    os.mkfifo(pipe, mode=0o600)
+    job: dict[str, Any] = json.loads(pipe.read_bytes())
+    return job
+
+
+def run_job(job: dict[str, Any], module_paths: list[str]) -> None:
+    """Run a job's program as `spark-submit` does, with its Spark properties, environment variables and arguments.
+
+    `module_paths` is `sys.path` as it was before the training.
+    """
+    jvm: Any = SparkContext._jvm
+    system = jvm.java.lang.System
+    for key, value in job["conf"].items():
+        system.setProperty(key, value)
+    program, *arguments = job["command"]
+    sparks = os.environ["PYTHONPATH"]
+    jobs = job["environment"].get("PYTHONPATH", "")
+    os.environ.update(job["environment"], PYTHONPATH=f"{sparks}{os.pathsep}{jobs}")
+    sys.argv = [program, *arguments]
+    after_sparks = 1 + len(sparks.split(os.pathsep))
+    sys.path[:] = [
+        str(Path(program).parent),
+        *module_paths[1:after_sparks],
+        *(str(Path.cwd() / path) for path in jobs.split(os.pathsep) if path),
+        *module_paths[after_sparks:],
+    ]
+    runpy.run_path(program, run_name="__main__")
+
+
+def main() -> None:
+    """Train; with the path of a pipe as the argument, then wait for a job and run it."""
+    if len(sys.argv) == 1:
+        train("s3://training", {"type": "glue", "io-impl": f"{_ICEBERG}.aws.s3.S3FileIO"}, whole=True)
+        return
+    module_paths = list(sys.path)
+    train(f"file://{os.environ['TMPDIR']}/training", {"type": "hadoop"}, whole=False)
+    run_job(wait_for_job(Path(sys.argv[1])), module_paths)
 
 
 if __name__ == "__main__":

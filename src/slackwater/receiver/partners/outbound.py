@@ -1,4 +1,4 @@
-"""Guards all connections to partners: resolves a host once, checks its addresses, and connects to a checked address.
+"""Guards connections to partners and databases: resolves a host once, checks its addresses, connects to a checked one.
 
 By default, only public addresses and the default port of the scheme are allowed. The setting `outbound_allow` lists
 exceptions. An entry with a port allows that port only, an entry without a port allows all ports:
@@ -27,7 +27,7 @@ import httpx
 from slackwater.errors import DefinitionError, OutboundRefused
 from slackwater.receiver.partners.ip_addresses import LOOPBACK, PRIVATE, Address, Network, special_purpose
 
-PORTS = {"http": 80, "https": 443, "sftp": 22}
+PORTS = {"http": 80, "https": 443, "sftp": 22, "postgresql": 5432}
 # Limits the connection to one address: a host with several addresses may take several times as long.
 _CONNECT_SECONDS = 5.0
 # The expressions match a whole string, and `ipaddress` parses the result. They accept ASCII only, so a host name in

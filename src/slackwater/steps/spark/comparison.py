@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from slackwater.arrow.exchange import StoreFactory, store_dataset, write_frame
-from slackwater.arrow.reference import ArrowReference
+from slackwater.arrow.reference import ArrowReference, Producer
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, ObjectMissing
 from slackwater.late.comparison import (
     MAX_MOVERS,
@@ -209,10 +209,12 @@ def store_differing_rows(
 ) -> ArrowReference:
     """Store all rows that differ as Arrow files, and return their reference."""
     began, prefix = time.monotonic(), f"{job.prefix}rows/"
-    producer = f"{job.pipeline}/{job.date}/{pair.before.attempt}-{pair.after.attempt}/{job.job}/compare"
+    producer = Producer(
+        pipeline=job.pipeline, date=job.date, run_id=job.job, attempt=pair.after.attempt, stage="compare"
+    )
     size = _bytes_of_day(spark, table, pair)
-    manifest = write_frame(differing_rows(differing), prefix, producer=producer, stores=stores, input_bytes=size)
-    return store_dataset(manifest, prefix, store=stores(), seconds=time.monotonic() - began)
+    written = write_frame(differing_rows(differing), prefix, producer=producer, stores=stores, input_bytes=size)
+    return store_dataset(written.manifest, prefix, store=stores(), seconds=time.monotonic() - began)
 
 
 def _bytes_of_day(spark: SparkSession, table: str, pair: VersionPair) -> int:

@@ -17,6 +17,9 @@ from pyspark.sql import SparkSession
 
 from slackwater import errors
 
+RESULT_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+"""The settings of a session that change results."""
+
 _LOG = logging.getLogger("slackwater.job")
 _Argument = TypeVar("_Argument", bound=BaseModel)
 
@@ -37,12 +40,7 @@ def run_job(
     try:
         # Only settings that change results are made here. All others, such as memory and catalogs, are made where the
         # job is submitted.
-        spark = (
-            SparkSession.builder.appName(f"slackwater {name}")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.ansi.enabled", "true")
-            .getOrCreate()
-        )
+        spark = SparkSession.builder.appName(f"slackwater {name}").config(map={**RESULT_SETTINGS}).getOrCreate()
         try:
             log("spark started", start_seconds=_seconds_since_start(spark))
             began = time.monotonic()

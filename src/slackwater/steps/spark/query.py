@@ -41,21 +41,27 @@ _INDIRECT_NODES = frozenset(
 
 
 def run_query(
-    frames: Mapping[str, DataFrame], query: str, *, functions: Collection[str], forbidden: Collection[str]
+    frames: Mapping[str, DataFrame],
+    query: str,
+    *,
+    functions: Collection[str],
+    forbidden: Collection[str],
+    field: str = "query",
 ) -> DataFrame:
     """Return the result of `query` over `frames`, which it reads by their names.
 
-    `functions` are the table functions that it may read from, `forbidden` the functions that it may not call. Temporary
-    views with the names of the frames exist only during the call. Raises `DefinitionError` for anything but a query
-    over the frames, and for a query that Spark cannot resolve.
+    `functions` are the table functions that it may read from, `forbidden` the functions that it may not call, `field`
+    is the parameter that the query comes from. Temporary views with the names of the frames exist only during the call.
+    Raises `DefinitionError` for anything but a query over the frames, and for a query that Spark cannot resolve.
     """
     spark = next(iter(frames.values())).sparkSession
     with temporary_settings(spark, _CONFINED), _temporary_views(frames):
         try:
-            _check(spark, query, tables=frames.keys(), functions=functions, forbidden=forbidden)
+            _check(spark, query, tables=frames.keys(), functions=functions, forbidden=forbidden, field=field)
             return spark.sql(query)
         except (ParseException, AnalysisException) as error:
-            raise DefinitionError(f"query: {str(error).partition('== SQL')[0].strip()}") from error
+            # The lines after the first are the query or its plan.
+            raise DefinitionError(f"{field}: {str(error).strip().splitlines()[0].rstrip(';')}") from error
 
 
 @contextmanager
@@ -67,11 +73,19 @@ def _temporary_views(frames: Mapping[str, DataFrame]) -> Iterator[None]:
         yield
     finally:
         for name, frame in frames.items():
-            frame.sparkSession.catalog.dropTempView(name)
+            session: Any = frame.sparkSession
+            # `Catalog.dropTempView` would also remove the frame from Spark's cache.
+            session._jsparkSession.sessionState().catalog().dropTempView(name)
 
 
 def _check(
-    spark: SparkSession, query: str, *, tables: Collection[str], functions: Collection[str], forbidden: Collection[str]
+    spark: SparkSession,
+    query: str,
+    *,
+    tables: Collection[str],
+    functions: Collection[str],
+    forbidden: Collection[str],
+    field: str,
 ) -> None:
     """Raise `DefinitionError` if the query is anything but a query over `tables`.
 
@@ -89,13 +103,13 @@ def _check(
         package, _, name = class_name.rpartition(".")
         if name == "UnresolvedRelation" and _dotted(node["multipartIdentifier"]) not in known:
             table = _dotted(node["multipartIdentifier"])
-            raise DefinitionError(f"query: {table} is not an input of the step (the inputs are: {', '.join(tables)})")
+            raise DefinitionError(f"{field}: {table} is not an input of the step (the inputs are: {', '.join(tables)})")
         if name == "UnresolvedTableValuedFunction" and _dotted(node["name"]) not in functions:
-            raise DefinitionError(f"query: the table function {_dotted(node['name'])} is not allowed")
+            raise DefinitionError(f"{field}: the table function {_dotted(node['name'])} is not allowed")
         if name == "UnresolvedFunction" and _dotted(node["nameParts"]) in forbidden:
-            raise DefinitionError(f"query: the function {_dotted(node['nameParts'])} is not allowed")
+            raise DefinitionError(f"{field}: the function {_dotted(node['nameParts'])} is not allowed")
         if name in _INDIRECT_NODES or (package.startswith(_PLAN_PACKAGES) and name not in _ALLOWED_NODES):
-            raise DefinitionError(f"query: only a SELECT or WITH statement is allowed; this query contains {name}")
+            raise DefinitionError(f"{field}: only a SELECT or WITH statement is allowed; this query contains {name}")
 
 
 def _plan_nodes(plan: Any) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,27 +1,44 @@
-"""Run one stage of a pipeline for one day, and publish the day if it is the last stage."""
+"""Run one stage of a pipeline for one day. The job of the last stage also publishes the day and runs the load steps."""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater.arrow.exchange import StoreFactory, load_manifest, observe_rows, read_frame, store_dataset, write_frame
-from slackwater.arrow.reference import ArrowReference, StepCount, reference_uri
+from slackwater.arrow.columns import columns_read
+from slackwater.arrow.exchange import (
+    StoreFactory,
+    is_large,
+    load_manifest,
+    read_frame,
+    store_dataset,
+    write_frame,
+)
+from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer, manifest_uri, reference_uri
+from slackwater.arrow.schema import decode_schema
 from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import Stage, stages
 from slackwater.project import Project
+from slackwater.receiver.partners.credentials import Secrets
+from slackwater.receiver.partners.outbound import Outbound
 from slackwater.runs.day import day_of
 from slackwater.runs.manifest import InputManifest
 from slackwater.runs.record import Run
-from slackwater.steps.registry import parameters_of, step_of
+from slackwater.steps.files import ProjectFiles
+from slackwater.steps.registry import step_of
+from slackwater.steps.spark.apply import AppliedSteps
 from slackwater.steps.spark.job import log
+from slackwater.steps.spark.loads import run_loads
 from slackwater.steps.spark.publish import publish_day
 from slackwater.steps.spark.sources import read_source
+from slackwater.steps.step import Extract, StepContext
 from slackwater.storage import ObjectStore
 
 
@@ -40,37 +57,52 @@ class StageJob:
     """URIs of the manifests of the stages that this one reads, by stage."""
     allow_fewer: bool = False
     """Whether the last stage may publish fewer rows than the day has now."""
+    files: str | None = None
+    """URI prefix of the files that steps may read and write, such as `s3://bucket/files/`."""
+    outbound_allow: Sequence[str] = ()
+    """Hosts and networks to which steps may connect although they are private, such as `10.0.0.0/16`."""
 
 
-def run_stage_job(spark: SparkSession, job: StageJob, *, stores: StoreFactory) -> ArrowReference:
-    """Run the job's stage, publish the day after the last stage, and return the stage's reference.
+def run_stage_job(
+    spark: SparkSession, job: StageJob, *, stores: StoreFactory, secrets: Secrets | None = None
+) -> ArrowReference:
+    """Run the job's stage, publish the day after the last stage, run the load steps, and return the stage's reference.
 
-    Raises what `run_stage` and `publish_day` raise.
+    `secrets` are the credentials that steps may read. Raises what `run_stage`, `publish_day` and `run_loads` raise.
     """
     project = Project.model_validate_json(stores().get(job.project))
-    reference = run_stage(spark, job, project, stores=stores)
-    publish = project.pipeline(job.run.pipeline).publish
-    if job.stage == publish.step:
+    pipeline = project.pipeline(job.run.pipeline)
+    context = StepContext(
+        spark=spark,
+        day=day_of(date.fromisoformat(job.run.date), pipeline.timezone),
+        files=ProjectFiles(job.files, stores) if job.files else None,
+        secrets=secrets,
+        outbound=Outbound.of(job.outbound_allow),
+    )
+    reference = run_stage(job, project, context, stores=stores)
+    if job.stage == pipeline.publish.step:
         # Reads the files of the stage back: the rows that are audited and committed are those that the reference names.
         publish_day(
             spark,
             job.run,
             rows=reference.manifest,
-            key=publish.key,
+            key=pipeline.publish.key,
             catalog_table=job.catalog_table,
             allow_fewer=job.allow_fewer,
             stores=stores,
         )
+        manifests = {**job.upstream, job.stage: reference.manifest}
+        run_loads(pipeline, manifests, context, prefix=job.run.prefix, stores=stores)
     return reference
 
 
-def run_stage(spark: SparkSession, job: StageJob, project: Project, *, stores: StoreFactory) -> ArrowReference:
+def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: StoreFactory) -> ArrowReference:
     """Run the stage, and return its reference, which is written last, after the manifest that it names.
 
     If an earlier job of this attempt has finished the stage, its reference is returned. Raises `UnknownName` for a
     stage that the pipeline does not have, `InputError` for an input manifest of another day or for wrong upstream
-    stages, `DefinitionError` for a step that does not fit its inputs, and `ObjectMissing` for an input that no longer
-    exists.
+    stages, `DefinitionError` for a step that does not fit its inputs, `DataError` for a step that refuses its rows, and
+    `ObjectMissing` for an input that no longer exists.
     """
     began, store, run = time.monotonic(), stores(), job.run
     pipeline = project.pipeline(run.pipeline)
@@ -87,30 +119,94 @@ def run_stage(spark: SparkSession, job: StageJob, project: Project, *, stores: S
         raise InputError(f"stage {stage.name} reads these stages: {expected}; --upstream names: {received}")
     upstream = {name: load_manifest(uri, store=store) for name, uri in job.upstream.items()}
     day = day_of(date.fromisoformat(run.date), pipeline.timezone)
-    frames = {
-        name: read_source(
-            spark, project.source(name), [item.uri for item in inputs.of_source(name)], start=day.start, end=day.end
-        )
-        for name in stage.reads_sources
-    }
-    frames |= {name: read_frame(spark, upstream[name], stores=stores) for name in stage.reads_stages}
-    results = apply_stage(pipeline, stage, frames)
-    # The lineage: what the stages before have read comes before their own results.
-    earlier = [uri for name, last in job.upstream.items() for uri in (*upstream[name].earlier, last)]
+
+    def read_frozen(name: str) -> DataFrame:
+        if name not in pipeline.sources:
+            raise DefinitionError(f"source: {name} is not one of the pipeline's sources: add it to `sources`")
+        uris = [item.uri for item in inputs.of_source(name)]
+        return read_source(context.spark, project.source(name), uris, start=day.start, end=day.end)
+
+    frames = {name: read_frozen(name) for name in stage.reads_sources}
+    versions = EarlierVersions(run, pipeline, stage.name, context.spark, stores=stores)
+    context = dataclasses.replace(context, read_source=read_frozen, earlier_versions=versions)
+    frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, stores=stores)
+    steps = apply_stage(pipeline, stage, frames, context, upstream=upstream)
+    steps.compute_forks()
     input_bytes = sum(item.bytes for name in stage.reads_sources for item in inputs.of_source(name))
     written = write_frame(
-        results[stage.name],
-        prefix,
-        producer=f"{run.pipeline}/{run.date}/{run.run_id}/{run.attempt}/{stage.name}",
+        steps[stage.name],
+        f"{run.arrow_prefix}{stage.name}/",
+        producer=Producer(
+            pipeline=run.pipeline, date=run.date, run_id=run.run_id, attempt=run.attempt, stage=stage.name
+        ),
         stores=stores,
         input_bytes=input_bytes + sum(manifest.bytes for manifest in upstream.values()),
-        earlier=list(dict.fromkeys(earlier)),
+        parents=list(dict.fromkeys([*job.upstream.values(), *versions.read])),
     )
-    counts = step_counts(results, written.steps, rows=written.rows)
-    manifest = written.model_copy(update={"steps": counts})
-    reference = store_dataset(manifest, prefix, store=store, seconds=time.monotonic() - began)
-    log("stage written", steps={count.step: count.rows_out for count in counts}, **reference.model_dump())
+    seconds = time.monotonic() - began
+    records = steps.records(written.observed, rows={stage.name: written.manifest.rows}, seconds=seconds)
+    steps.release()
+    manifest = written.manifest.model_copy(update={"steps": records})
+    reference = store_dataset(manifest, prefix, store=store, seconds=seconds)
+    log("stage written", steps=[record.model_dump() for record in records], **reference.model_dump())
     return reference
+
+
+def read_upstream(
+    pipeline: Pipeline,
+    stage: Stage,
+    sources: Mapping[str, DataFrame],
+    context: StepContext,
+    *,
+    upstream: Mapping[str, ArrowManifest],
+    stores: StoreFactory,
+) -> dict[str, DataFrame]:
+    """Return the rows of the stages that the stage reads. Of large ones, only the columns that its steps need are read.
+
+    `sources` are the frames of its sources, and `upstream` describes the stages. Raises what `apply_stage` raises.
+    """
+    columns: dict[str, tuple[str, ...]] = {}
+    # Planning the steps, to see which columns they need, would make an extract step read its rows.
+    if any(map(is_large, upstream.values())) and not any(
+        isinstance(step_of(name, pipeline.steps[name]), Extract) for name in stage.steps
+    ):
+        columns = columns_read(
+            context.spark,
+            lambda empty: apply_stage(pipeline, stage, {**sources, **empty}, context, upstream=upstream).needed_frames(
+                stage.name
+            ),
+            {name: decode_schema(manifest.arrow_schema) for name, manifest in upstream.items()},
+        )
+    return {
+        name: read_frame(context.spark, manifest, stores=stores, columns=columns.get(name))
+        for name, manifest in upstream.items()
+    }
+
+
+class EarlierVersions(Mapping[str, DataFrame]):
+    """The results of the stages of a run before one of its stages, by name. Each is read when it is looked up."""
+
+    def __init__(self, run: Run, pipeline: Pipeline, stage: str, spark: SparkSession, *, stores: StoreFactory) -> None:
+        # Stages run one after the other, so all earlier ones have finished.
+        before = itertools.takewhile(lambda name: name != stage, (item.name for item in stages(pipeline)))
+        self._manifests = {name: manifest_uri(run.stage_prefix(name)) for name in before}
+        self._spark, self._stores = spark, stores
+        self.read: list[str] = []
+        """URIs of the manifests of those that were looked up."""
+
+    def __getitem__(self, name: str) -> DataFrame:
+        """Return the result of the stage. Raises `KeyError`."""
+        uri = self._manifests[name]
+        self.read.append(uri)
+        return read_frame(self._spark, load_manifest(uri, store=self._stores()), stores=self._stores)
+
+    def __iter__(self) -> Iterator[str]:
+        """Generate the names of the stages, in the order in which they ran."""
+        return iter(self._manifests)
+
+    def __len__(self) -> int:
+        """Return the number of earlier stages."""
+        return len(self._manifests)
 
 
 def stage_of(pipeline: Pipeline, name: str) -> Stage:
@@ -121,38 +217,25 @@ def stage_of(pipeline: Pipeline, name: str) -> Stage:
     return by_name[name]
 
 
-def apply_stage(pipeline: Pipeline, stage: Stage, inputs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-    """Apply the steps of the stage, and return their results by name, in order. The last one is the stage's result.
+def apply_stage(
+    pipeline: Pipeline,
+    stage: Stage,
+    inputs: Mapping[str, DataFrame],
+    context: StepContext,
+    *,
+    upstream: Mapping[str, ArrowManifest],
+) -> AppliedSteps:
+    """Apply the steps of the stage to the sources and stages that it reads; `upstream` describes the stages.
 
-    `inputs` are the sources and stages that the stage reads, by name. Spark computes nothing yet; it counts the rows of
-    each step when it computes them. Raises `DefinitionError` naming the step.
+    Raises `DefinitionError` naming the step.
     """
-    frames: dict[str, DataFrame] = dict(inputs)
-    results: dict[str, DataFrame] = {}
-    for name in stage.steps:
-        use = pipeline.steps[name]
-        parameters = parameters_of(name, use)
-        try:
-            result = step_of(name, use).apply({read: frames[read] for read in use.depends_on}, parameters)
-        except DefinitionError as error:
-            raise DefinitionError(f"pipeline {pipeline.pipeline}: steps.{name}: {error}") from error
-        frames[name] = results[name] = observe_rows(result, name)
-    return results
-
-
-def step_counts(results: Mapping[str, DataFrame], observed: Iterable[StepCount], *, rows: int) -> tuple[StepCount, ...]:
-    """Return the number of rows of every step, in order. `rows` is the number of rows of the last step.
-
-    Spark does not compute a step whose rows no later step needs. Such a step is missing from `observed`, and its rows
-    are counted now, by a Spark action.
-    """
-    known = {count.step: count.rows_out for count in observed}
-    *earlier, last = results
-    counts = [
-        StepCount(step=name, rows_out=known[name] if name in known else results[name].count()) for name in earlier
-    ]
-    # The number of rows in the files is known, so the last step needs no observation.
-    return (*counts, StepCount(step=last, rows_out=rows))
+    uses = {name: pipeline.steps[name] for name in stage.steps}
+    try:
+        return AppliedSteps(
+            uses, inputs, context, known_rows={name: manifest.rows for name, manifest in upstream.items()}
+        )
+    except DefinitionError as error:
+        raise DefinitionError(f"pipeline {pipeline.pipeline}: {error}") from error
 
 
 def finished_stage(prefix: str, *, store: ObjectStore) -> ArrowReference | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -137,10 +138,10 @@ def refuse_if_overtaken(spark: SparkSession, table: str, identity: Mapping[str, 
     """
     # This happens when a job outlives its execution: the next execution takes over the day with a later attempt.
     snapshots = _snapshots_of(spark, table, identity, ("slackwater.pipeline", "slackwater.date"))
-    latest = snapshots.select(sf.max(sf.col("summary")["slackwater.attempt"].cast("int"))).first()
-    if latest is not None and latest[0] is not None and latest[0] > int(identity["slackwater.attempt"]):
+    latest = max((int(snapshot["summary"]["slackwater.attempt"]) for snapshot in snapshots), default=0)
+    if latest > int(identity["slackwater.attempt"]):
         raise AuditFailed(
-            f"attempt {latest[0]} has published {identity['slackwater.date']} already; "
+            f"attempt {latest} has published {identity['slackwater.date']} already; "
             f"this is attempt {identity['slackwater.attempt']}, with older inputs"
         )
 
@@ -156,20 +157,33 @@ def refuse_if_fewer(spark: SparkSession, table: str, day: date, *, rows: int) ->
         )
 
 
-def _snapshots_of(spark: SparkSession, table: str, identity: Mapping[str, str], names: Sequence[str]) -> DataFrame:
-    """Return the table's snapshots whose properties `names` have the values of `identity`."""
-    spark.catalog.refreshTable(table)
-    snapshots = spark.table(f"{table}.snapshots")
-    for name in names:
-        snapshots = snapshots.where(sf.col("summary")[name] == identity[name])
-    return snapshots
+def _metadata(spark: SparkSession, table: str) -> dict[str, Any]:
+    """Return the metadata of the table after the latest commit of any job, as Iceberg's specification defines it."""
+    jvm: Any = spark._jvm
+    iceberg = jvm.org.apache.iceberg
+    loaded = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
+    loaded.refresh()
+    # The metadata tables, such as `snapshots`, show the same, but each query of one is a Spark job.
+    metadata: dict[str, Any] = json.loads(iceberg.TableMetadataParser.toJson(loaded.operations().current()))
+    return metadata
+
+
+def _snapshots_of(
+    spark: SparkSession, table: str, identity: Mapping[str, str], names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the table's snapshots whose properties `names` have the values of `identity`, the oldest first."""
+    snapshots = [
+        snapshot
+        for snapshot in _metadata(spark, table).get("snapshots", [])
+        if all(snapshot["summary"].get(name) == identity[name] for name in names)
+    ]
+    return sorted(snapshots, key=lambda snapshot: snapshot["timestamp-ms"])
 
 
 def current_snapshot(spark: SparkSession, table: str) -> str | None:
     """Return the id of the table's current snapshot; None if nothing was ever committed."""
-    spark.catalog.refreshTable(table)
-    row = spark.table(f"{table}.refs").where("name = 'main'").first()
-    return None if row is None else str(row["snapshot_id"])
+    main = _metadata(spark, table).get("refs", {}).get("main")
+    return None if main is None else str(main["snapshot-id"])
 
 
 def overwrite_day(
@@ -215,14 +229,13 @@ def find_commit(spark: SparkSession, table: str, identity: Mapping[str, str]) ->
     if not spark.catalog.tableExists(table):
         return None
     names = ("slackwater.pipeline", "slackwater.date", "slackwater.run-id", "slackwater.attempt")
-    row = _snapshots_of(spark, table, identity, names).orderBy("committed_at").first()
-    if row is None:
+    snapshot = next(iter(_snapshots_of(spark, table, identity, names)), None)
+    if snapshot is None:
         return None
-    summary: dict[str, Any] = row["summary"]
     return Commit(
-        snapshot_id=str(row["snapshot_id"]),
-        rows=int(summary.get("added-records", 0)),
-        replaced=int(summary.get("deleted-records", 0)),
+        snapshot_id=str(snapshot["snapshot-id"]),
+        rows=int(snapshot["summary"].get("added-records", 0)),
+        replaced=int(snapshot["summary"].get("deleted-records", 0)),
     )
 
 

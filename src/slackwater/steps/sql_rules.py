@@ -1,25 +1,13 @@
-"""`sql`: one SELECT over the step's inputs, which it reads by their names.
+"""What SQL in parameters may contain: a query reads nothing but its inputs, a condition nothing but its row.
 
-A query is checked twice. A parser in Python checks it together with the pipeline, so that errors are reported before
-deployment. Spark's own parser checks it again before it runs (`slackwater.steps.spark.query`), because the two parsers
-may read a query differently.
+A parser in Python checks it together with the pipeline. Spark's own parser checks it again before it runs
+(`slackwater.steps.spark.query`), because the two parsers may read SQL differently.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
-
 import sqlglot
-from pydantic import AfterValidator
 from sqlglot import exp
-
-from slackwater.errors import DefinitionError
-from slackwater.steps.step import Parameters, Step
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 # Table functions that a query may read from: they turn values into rows, and read no other data. All others are
 # refused, also those of later Spark versions.
@@ -46,13 +34,7 @@ def check_query(query: str) -> str:
 
     The names of the inputs are not known yet: `check` compares them. Raises `ValueError` that names the fault.
     """
-    try:
-        statements = [statement for statement in sqlglot.parse(query, dialect="spark") if statement is not None]
-    except sqlglot.errors.SqlglotError as error:
-        raise ValueError(f"not readable as SQL: {_first_fault(error)}") from error
-    if len(statements) != 1:
-        raise ValueError(f"one statement is expected, not {len(statements)}")
-    statement = statements[0]
+    statement = _only_statement(query)
     if not isinstance(statement, (exp.Select, exp.SetOperation, exp.Subquery)):
         raise ValueError(  # noqa: TRY004 - pydantic reports a ValueError as the parameter's fault
             f"a SELECT or WITH statement is expected, not {statement.key.upper()}"
@@ -62,6 +44,38 @@ def check_query(query: str) -> str:
         if fault:
             raise ValueError(fault)
     return query
+
+
+def check_condition(condition: str) -> str:
+    """Return the condition unchanged if it is one expression over the columns of a row.
+
+    Raises `ValueError` that names the fault, such as a subquery, an aggregate or a window function.
+    """
+    expression = _only_statement(condition)
+    for node in expression.walk():
+        fault = _fault(node)
+        if isinstance(node, (exp.Query, exp.Table)):
+            fault = "a subquery is not allowed in a condition: use an sql step"
+        elif isinstance(node, (exp.AggFunc, exp.Window, exp.UDTF)):
+            fault = f"{node.sql('spark')}: a condition calls only functions of one row's values: use an sql step"
+        if fault:
+            raise ValueError(fault)
+    if not isinstance(expression, exp.Condition):
+        raise ValueError(  # noqa: TRY004 - pydantic reports a ValueError as the parameter's fault
+            f"a condition such as `distance > 0` is expected, not {expression.key.upper()}"
+        )
+    return condition
+
+
+def _only_statement(sql: str) -> exp.Expr:
+    """Return the only statement or expression of the SQL. Raises `ValueError` if there is not exactly one."""
+    try:
+        statements = [statement for statement in sqlglot.parse(sql, dialect="spark") if statement is not None]
+    except sqlglot.errors.SqlglotError as error:
+        raise ValueError(f"not readable as SQL: {_first_fault(error)}") from error
+    if len(statements) != 1:
+        raise ValueError(f"one statement is expected, not {len(statements)}")
+    return statements[0]
 
 
 def _fault(node: exp.Expr) -> str | None:
@@ -93,32 +107,3 @@ def _first_fault(error: sqlglot.errors.SqlglotError) -> str:
     if not faults:
         return str(error)
     return f"{faults[0]['description']} (line {faults[0]['line']}, column {faults[0]['col']})"
-
-
-class Sql(Parameters):
-    """Parameters of `sql`."""
-
-    query: Annotated[str, AfterValidator(check_query)]
-    """One SELECT or WITH statement in Spark SQL."""
-
-
-def check(inputs: Sequence[str], parameters: Sql) -> None:
-    """Raise `DefinitionError` for a table that is not an input of the step."""
-    statement = sqlglot.parse_one(parameters.query, dialect="spark")
-    known = {*(name.lower() for name in inputs), *(cte.alias.lower() for cte in statement.find_all(exp.CTE))}
-    tables = {table.name for table in statement.find_all(exp.Table) if not isinstance(table.this, exp.Func)}
-    for name in sorted(tables):
-        if name.lower() not in known:
-            similar = difflib.get_close_matches(name, inputs, n=1)
-            hint = f"did you mean {similar[0]}?" if similar else f"its inputs are: {', '.join(inputs)}"
-            raise DefinitionError(f"query: {name} is not an input of the step ({hint})")
-
-
-def apply(frames: Mapping[str, DataFrame], parameters: Sql) -> DataFrame:
-    """Return the result of the query over the inputs. Raises `DefinitionError` if Spark refuses the query."""
-    from slackwater.steps.spark.query import run_query  # noqa: PLC0415 - pipelines are checked without Spark
-
-    return run_query(frames, parameters.query, functions=ROW_FUNCTIONS, forbidden=FORBIDDEN_FUNCTIONS)
-
-
-STEP = Step(name="sql", parameters=Sql, apply=apply, inputs=range(1, 17), check=check)

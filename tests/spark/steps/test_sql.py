@@ -1,4 +1,4 @@
-"""The steps on Spark: what they return, what they refuse, what they leave behind."""
+"""`sql`: what it returns, what it refuses, what it leaves behind."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ from typing import Any
 
 import pytest
 
-from slackwater.arrow.exchange import write_frame
-from slackwater.arrow.reference import StepCount
-from slackwater.errors import DataError, DefinitionError
-from slackwater.pipeline.definition import Pipeline
-from slackwater.pipeline.graph import stages
+from slackwater.errors import DefinitionError
 from slackwater.steps.registry import registry
-from slackwater.steps.spark.job import explain
 from slackwater.steps.spark.query import run_query
-from slackwater.steps.spark.stage import apply_stage, step_counts
+from slackwater.steps.step import StepContext
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 
 def apply(name: str, frames, **parameters: Any):
     step = registry()[name]
-    return step.apply(frames, step.parameters.model_validate(parameters))
+    spark = next(iter(frames.values())).sparkSession
+    return step.apply(frames, step.parameters.model_validate(parameters), StepContext(spark=spark))
 
 
 @pytest.fixture
@@ -33,61 +29,6 @@ def sides(spark):
 
 def rows(frame) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in frame.collect()), key=str)
-
-
-@pytest.mark.parametrize("many", [True, False])
-def test_a_left_join_keeps_rows_without_a_match(sides, many):
-    joined = apply("join", sides, keys=["k"], how="left", many=many)
-    assert joined.columns == ["k", "l", "v", "w"]
-    assert rows(joined) == [(1, "a", 10.0, "x"), (2, "b", None, None), (None, "c", None, None)]
-
-
-@pytest.mark.parametrize("many", [True, False])
-def test_an_inner_join_drops_rows_without_a_match(sides, many):
-    assert rows(apply("join", sides, keys=["k"], how="inner", take=["w"], many=many)) == [(1, "a", "x")]
-
-
-def test_a_join_may_add_no_column(sides):
-    assert rows(apply("join", sides, keys=["k"], how="inner", take=[])) == [(1, "a")]
-
-
-def test_a_column_of_both_sides_is_reported(spark, sides):
-    sides["left"] = sides["left"].selectExpr("k", "l AS W")
-    with pytest.raises(DefinitionError, match="both left and right have a column W: list the columns of right"):
-        apply("join", sides, keys=["k"], how="left")
-    assert apply("join", sides, keys=["k"], how="left", take=["v"]).columns == ["k", "W", "v"]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"keys": ["l"]}, "keys: right has no column l .it has: k, v, w"),
-        ({"keys": ["w"]}, "keys: left has no column w"),
-        ({"keys": ["k"], "take": ["u"]}, "take: right has no column u"),
-    ],
-)
-def test_missing_columns_are_reported(sides, parameters, message):
-    with pytest.raises(DefinitionError, match=message):
-        apply("join", sides, how="left", **parameters)
-
-
-def test_keys_of_different_types_are_refused(spark, sides):
-    sides["right"] = sides["right"].selectExpr("CAST(k AS string) AS k", "v")
-    with pytest.raises(DefinitionError, match="keys: k is int in left and string in right"):
-        apply("join", sides, keys=["k"], how="left")
-
-
-@pytest.mark.parametrize("how", ["left", "inner"])
-def test_a_right_key_that_occurs_twice_fails_unless_many_is_set(spark, sides, how):
-    sides["right"] = sides["right"].union(sides["right"].where("k = 1"))
-    with pytest.raises(Exception, match="right has 2 rows for one key") as failure:
-        apply("join", sides, keys=["k"], how=how).collect()
-    assert explain(failure.value) == (
-        DataError.__name__,
-        'join: right has 2 rows for one key, such as {"k":1}; '
-        "aggregate them in a step before the join, or set `many: true` if a row may become several",
-    )
-    assert apply("join", sides, keys=["k"], how=how, many=True).where("k = 1").count() == 2
 
 
 def test_a_query_reads_its_inputs_by_name_and_leaves_no_view(spark, sides):
@@ -168,44 +109,3 @@ def test_sparks_own_parser_refuses_what_the_other_parser_accepts(spark, sides, q
 )
 def test_every_type_of_query_runs(sides, query):
     apply("sql", sides, query=query).collect()
-
-
-def pipeline(**steps: Any) -> Pipeline:
-    last = list(steps)[-1]
-    return Pipeline.model_validate(
-        {"pipeline": "p", "sources": ["left", "right"], "steps": steps, "publish": {"step": last, "key": ["date"]}}
-    )
-
-
-def sql(query: str, *inputs: str) -> dict[str, Any]:
-    return {"step": "sql", "depends_on": list(inputs), "with": {"query": query}}
-
-
-def test_steps_of_one_stage_are_counted_each(spark, stores, sides):
-    definition = pipeline(
-        joined={"step": "join", "depends_on": ["left", "right"], "with": {"keys": ["k"], "how": "left"}},
-        some=sql("SELECT * FROM joined WHERE k IS NOT NULL", "joined"),
-        total=sql("SELECT count(*) AS n FROM some", "some"),
-    )
-    (stage,) = stages(definition)
-    results = apply_stage(definition, stage, sides)
-    written = write_frame(results["total"], "s3://x/", producer="p", stores=stores, input_bytes=0)
-    counts = step_counts(results, written.steps, rows=written.rows)
-    assert counts == tuple(StepCount(step=s, rows_out=n) for s, n in (("joined", 3), ("some", 2), ("total", 1)))
-
-
-def test_a_step_that_spark_optimizes_away_is_counted(spark, stores, sides):
-    definition = pipeline(all=sql("SELECT * FROM left", "left"), none=sql("SELECT * FROM all WHERE false", "all"))
-    (stage,) = stages(definition)
-    results = apply_stage(definition, stage, sides)
-    written = write_frame(results["none"], "s3://x/", producer="p", stores=stores, input_bytes=0)
-    assert written.steps == (StepCount(step="none", rows_out=0),)
-    counts = step_counts(results, written.steps, rows=written.rows)
-    assert counts == (StepCount(step="all", rows_out=3), StepCount(step="none", rows_out=0))
-
-
-def test_a_fault_names_pipeline_and_step(sides):
-    definition = pipeline(wrong=sql("SELECT nothing FROM left", "left"))
-    (stage,) = stages(definition)
-    with pytest.raises(DefinitionError, match=r"pipeline p: steps\.wrong: query: \[UNRESOLVED_COLUMN"):
-        apply_stage(definition, stage, sides)

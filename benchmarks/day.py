@@ -1,0 +1,168 @@
+"""Day: one day of the example on the local cloud, compared with a plain PySpark script.
+
+- `plain` is `day_script.py`, from the start of its driver to its end: it joins, aggregates and writes the same day into
+  an Iceberg table, in one Spark session. It freezes no inputs, stores no Arrow files, audits and records nothing.
+- `cold` is `slackwater run --force` from its start to its end, when no driver waits.
+- `warm` is the same when a pre-initialised driver waits (`pre_warmed_drivers=1`).
+
+All use both cores. Their rounds are interleaved. The first round is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest.mock import patch
+
+from rich.console import Console
+from rich.table import Table
+
+from examples.nyc_flights import feed
+from examples.nyc_flights.partner import PartnerServer
+from slackwater.aws.clients import client
+from slackwater.cli.cdk import deploy
+from slackwater.cli.events import read_events
+from slackwater.cli.session import Session
+from slackwater.cli.workspace import Workspace
+from slackwater.local import cloud, layout
+from slackwater.local.emr.runner import SparkRunner
+from slackwater.local.emr.submit import Submission
+
+ROOT = Path(__file__).parents[1]
+PIPELINE, DAY = "daily_delays", "2013-03-08"
+_SCRIPT = Path(__file__).with_name("day_script.py")
+# `sources/flights.yaml` has the same port.
+_PORT = 8713
+_WAIT_SECONDS = 120
+_TARGETS = {"warm": 8.0, "cold": 12.0, "orchestration": 0.5, "cold / plain": 1.3}
+
+
+def run(rounds: int) -> dict[str, Any]:
+    """Return the seconds of each candidate, by round and as a median, and the ratios to the plain script."""
+    seconds: dict[str, list[float]] = {"plain": [], "cold": [], "warm": [], "orchestration": []}
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, _deployed(Path(folder)) as session:
+        plain = _plain_script(session, Path(folder))
+        # The first round compiles Python modules and creates both tables.
+        for _ in range(rounds + 1):
+            seconds["plain"].append(_timed(plain))
+            cold, orchestration = _run_day()
+            _wait_for_driver(Path(folder))
+            warm, _ = _run_day()
+            _stop_drivers(session)
+            for name, value in (("cold", cold), ("warm", warm), ("orchestration", orchestration)):
+                seconds[name].append(value)
+    counted = {name: times[1:] for name, times in seconds.items()}
+    medians = {name: median(times) for name, times in counted.items()}
+    ratios = {f"{name} / plain": medians[name] / medians["plain"] for name in ("cold", "warm")}
+    return {"rounds": counted, "seconds": medians, "ratios": ratios}
+
+
+def show(result: Mapping[str, Any], console: Console) -> None:
+    """Print what `run` returned."""
+    table = Table(title=f"A day of {PIPELINE}, seconds")
+    for column in ("", "median", "fastest", "slowest", "target"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, seconds in result["seconds"].items():
+        rounds, target = result["rounds"][name], _TARGETS.get(name)
+        row = (f"{value:.1f}" for value in (seconds, min(rounds), max(rounds)))
+        table.add_row(name, *row, f"at most {target}" if target else "")
+    console.print(table)
+    for name, ratio in result["ratios"].items():
+        target = f" (target: at most {_TARGETS[name]})" if name in _TARGETS else ""
+        console.print(f"{name}: {ratio:.2f}{target}")
+
+
+@contextmanager
+def _deployed(folder: Path) -> Iterator[Session]:
+    """Deploy the example to a local cloud of its own, and receive the day's data."""
+    state = layout.Layout(folder)
+    state.base.mkdir()
+    state.jars.symlink_to(ROOT / ".slackwater" / "jars")
+    running = cloud.up(folder)
+    # The commands read the name of the cloud from the environment, not from a folder.
+    workspace = Workspace(root=ROOT, project=ROOT / "examples" / "nyc_flights")
+    try:
+        with patch.dict(os.environ, running.environment()):
+            deploy(workspace, {"pre_warmed_drivers": "1"})
+            session = Session.open(workspace)
+            data = feed.make_feed(folder / "feed", [DAY])
+            with PartnerServer(data.flights, port=_PORT):
+                session.pull("flights", as_of=DAY)
+            session.push("weather", read_events(str(data.weather)))
+            yield session
+    finally:
+        cloud.down(folder)
+
+
+def _plain_script(session: Session, folder: Path) -> Callable[[], None]:
+    """Return a function that runs the script with the objects, the catalog and the sizes of the pipeline's job."""
+    deployment = session.deployment
+    conf = dict(re.findall(r"--conf (\S+?)=(\S+)", deployment.spark_submit_parameters))
+    # The script imports nothing but PySpark.
+    conf = {key: value for key, value in conf.items() if key != "spark.archives" and "PYTHONPATH" not in key}
+    entry_point = f"s3://{deployment.exchange_bucket}/benchmark/{_SCRIPT.name}"
+    session.store.put(entry_point, _SCRIPT.read_bytes())
+    # The UTC hours of a local day are of two dates.
+    uris = {
+        source: ",".join(item.uri for item in session.store.list(f"s3://{deployment.raw_bucket}/raw/source={source}/"))
+        for source in ("flights", "weather")
+    }
+    table = f"warehouse.{deployment.warehouse_database}.plain"
+    submission = Submission(entry_point, [DAY, table, uris["flights"], uris["weather"]], conf)
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    runner = SparkRunner(
+        endpoint=endpoint,
+        jars=layout.Layout(folder).jars,
+        folder=folder / "plain",
+        credentials=lambda _: layout.ROOT_CREDENTIALS,
+    )
+
+    def run_script() -> None:
+        result = runner.run("script", submission, log_prefix=None, stop=threading.Event())
+        if result.exit_code:
+            raise RuntimeError(f"the plain script failed: {result.error}")
+
+    return run_script
+
+
+def _run_day() -> tuple[float, float]:
+    """Run the day. Return the seconds of the whole command, and those of its orchestration."""
+    command = [sys.executable, "-m", "slackwater.cli", "run", PIPELINE, "--date", DAY, "--force", "--json"]
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    seconds = time.monotonic() - began
+    if done.returncode:
+        raise RuntimeError(f"the day failed: {done.stderr}")
+    return seconds, json.loads(done.stdout)["seconds"]["orchestration"]
+
+
+def _timed(call: Callable[[], object]) -> float:
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
+def _stop_drivers(session: Session) -> None:
+    """Stop the application: its drivers end, and the next job starts cold."""
+    client("emr-serverless").stop_application(applicationId=session.deployment.application_id)
+    time.sleep(3)
+
+
+def _wait_for_driver(folder: Path) -> None:
+    """Wait until a started driver has created the pipe on which it waits for its job."""
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while not any(layout.Layout(folder).jobs.glob("driver-*/job")):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no driver was ready within {_WAIT_SECONDS} s")
+        time.sleep(0.1)

@@ -1,0 +1,176 @@
+"""What a run has written: the versions of its day's data, from the inputs to the table, and what each step did."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from slackwater.arrow.reference import ArrowManifest, ArrowReference, StepRecord
+from slackwater.errors import ObjectInvalid, ObjectMissing
+from slackwater.runs.manifest import Record
+from slackwater.runs.record import Loads, RunRecord, StageRecord, loads_uri
+from slackwater.storage import ObjectStore
+
+
+class VersionType(StrEnum):
+    """What a version of a day's data is."""
+
+    INPUT = "input"
+    """The raw objects that the input manifest lists."""
+    STAGE = "stage"
+    """The Arrow files of a stage."""
+    PUBLISHED = "published"
+    """The rows of the day in the warehouse table, under the tag of the attempt."""
+
+
+class VersionState(StrEnum):
+    """Whether a version can still be read."""
+
+    PRESENT = "present"
+    REMOVED = "removed"
+    """Retention has removed the Arrow files."""
+    INCOMPLETE = "incomplete"
+    """Some of the Arrow files are missing."""
+    MISSING = "missing"
+    """The manifest is missing, and with it the list of the files."""
+
+
+class Version(Record):
+    """One version of a day's data."""
+
+    attempt: int
+    type: VersionType
+    name: str
+    """`input`, the name of the stage, or `published`."""
+    rows: int
+    bytes: int | None = None
+    files: int | None = None
+    parents: tuple[str, ...] = ()
+    """URIs of the manifests that it was made from."""
+    created: datetime | None
+    state: VersionState | None = None
+    """None for a published version: its tag keeps it."""
+    uri: str
+    """Of the manifest. For a published version, the warehouse table and the tag: `VERSION AS OF '<tag>'` reads it."""
+    reference: ArrowReference | None = None
+    """The Arrow reference of a stage."""
+    snapshot_id: str | None = None
+    """The Iceberg snapshot of a published version."""
+
+
+class StepOutcome(NamedTuple):
+    """What one step of a run did."""
+
+    stage: str | None
+    """None for a load step."""
+    record: StepRecord
+
+
+class RunSteps(NamedTuple):
+    """What all steps of a run did, in order, as far as it is stored."""
+
+    steps: tuple[StepOutcome, ...]
+    missing: tuple[str, ...]
+    """URIs of the manifests of finished stages that do not exist any more."""
+
+
+def versions(record: RunRecord, *, store: ObjectStore) -> Iterator[Version]:
+    """Generate the versions of the attempt: its inputs, the result of each finished stage, what it published.
+
+    The manifest of each stage is read once, and the Arrow files of the attempt are listed once. Raises `CloudError`.
+    """
+    run = record.run
+    listed = next(store.list(run.manifest), None)
+    yield Version(
+        attempt=run.attempt,
+        type=VersionType.INPUT,
+        name="input",
+        rows=run.rows,
+        bytes=run.bytes,
+        files=run.files,
+        created=listed.modified if listed else None,
+        state=VersionState.PRESENT if listed else VersionState.MISSING,
+        uri=run.manifest,
+    )
+    stored = {item.uri for item in store.list(run.arrow_prefix)} if record.stages else set()
+    for stage in record.stages:
+        yield _stage_version(record, stage, stored, store=store)
+    if record.publication:
+        yield Version(
+            attempt=run.attempt,
+            type=VersionType.PUBLISHED,
+            name="published",
+            rows=record.publication.rows,
+            # The job of the last stage publishes the rows of its manifest.
+            parents=tuple(stage.reference.manifest for stage in record.stages[-1:]),
+            created=record.ended_at,
+            uri=f"{record.publication.table} VERSION AS OF '{run.tag}'",
+            snapshot_id=record.publication.snapshot_id,
+        )
+
+
+def run_steps(record: RunRecord, *, store: ObjectStore) -> RunSteps:
+    """Return what the steps of the attempt's finished stages, and its load steps, did. Raises `CloudError`."""
+    steps, missing = [], []
+    for stage in record.stages:
+        manifest = _manifest(stage, store=store)
+        if manifest is None:
+            missing.append(stage.reference.manifest)
+        else:
+            steps += [StepOutcome(stage.stage, step) for step in manifest.steps]
+    try:
+        loads = Loads.model_validate_json(store.get(loads_uri(record.run.prefix)))
+    except ObjectMissing:  # the pipeline has no load steps, or they have not ended
+        loads = Loads(steps=())
+    return RunSteps((*steps, *(StepOutcome(None, step) for step in loads.steps)), tuple(missing))
+
+
+def _stage_version(record: RunRecord, stage: StageRecord, stored: Collection[str], *, store: ObjectStore) -> Version:
+    """Return the version that a stage has written; `stored` are the URIs of the Arrow files that still exist."""
+    reference, manifest = stage.reference, _manifest(stage, store=store)
+    parents = manifest.parents if manifest else ()
+    if manifest and _reads_input(record, manifest):
+        parents = (record.run.manifest, *parents)
+    return Version(
+        attempt=record.run.attempt,
+        type=VersionType.STAGE,
+        name=stage.stage,
+        rows=reference.rows,
+        bytes=reference.bytes,
+        files=reference.files,
+        parents=parents,
+        created=manifest.created_at if manifest else None,
+        state=_state(manifest, stored),
+        uri=reference.manifest,
+        reference=reference,
+    )
+
+
+def _reads_input(record: RunRecord, manifest: ArrowManifest) -> bool:
+    """Return whether the stage reads frozen inputs: in a step of it, or as a name that is no step and no stage."""
+    results = {step.name for step in manifest.steps} | {stage.stage for stage in record.stages}
+    return any(step.step == "read_partition" or not set(step.rows_in) <= results for step in manifest.steps)
+
+
+def _state(manifest: ArrowManifest | None, stored: Collection[str]) -> VersionState:
+    if manifest is None:
+        return VersionState.MISSING
+    present = sum(file.uri in stored for file in manifest.files)
+    if present == len(manifest.files):
+        return VersionState.PRESENT
+    return VersionState.INCOMPLETE if present else VersionState.REMOVED
+
+
+def _manifest(stage: StageRecord, *, store: ObjectStore) -> ArrowManifest | None:
+    """Return the manifest of a finished stage, or None if it does not exist. Raises `ObjectInvalid`."""
+    uri = stage.reference.manifest
+    try:
+        return ArrowManifest.model_validate_json(store.get(uri))
+    except ObjectMissing:
+        return None
+    except ValidationError as error:
+        raise ObjectInvalid(f"{uri} is not a manifest that this version can read: {error}") from error

@@ -1,0 +1,239 @@
+"""What steps share about columns: names in parameters, values that fit a type, missing values, unique keys, examples.
+
+The functions that need Spark import it when they are called, as steps do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from slackwater.arrow.names import quoted
+from slackwater.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+
+def _check_scalar(value: object) -> object:
+    """Return the value unchanged. Raises `ValueError` unless it is a string, a finite number or a boolean."""
+    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError("a string, a finite number or a boolean is expected")
+    return value
+
+
+Scalar = Annotated[bool | int | float | str, BeforeValidator(_check_scalar)]
+"""A value in parameters: dates and timestamps are strings in ISO 8601."""
+
+ColumnNames = Annotated[tuple[str, ...], Field(min_length=1)]
+"""At least one column."""
+
+_BIGINT = 2**63
+_EXAMPLE_LENGTH = 100
+_EXAMPLES = ("smallest", "largest", "other")
+_ROWS_PER_KEY = "__rows_per_key"
+
+
+def all_quoted(names: Iterable[str]) -> list[str]:
+    """Return the names of columns, quoted for Spark."""
+    return [quoted(name) for name in names]
+
+
+def require_columns(frame: DataFrame, names: Iterable[str], *, field: str, of: str) -> None:
+    """Raise `DefinitionError` if the input `of` lacks one of the columns that the parameter `field` names."""
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        by_lower_case = {name.lower(): name for name in frame.columns}
+        similar = difflib.get_close_matches(missing[0].lower(), by_lower_case, n=1)
+        hint = f"did you mean {by_lower_case[similar[0]]}? " if similar else ""
+        raise DefinitionError(
+            f"{field}: {of} has no column {', '.join(missing)} ({hint}it has: {', '.join(frame.columns)})"
+        )
+
+
+def require_type(frame: DataFrame, name: str, types: tuple[type[DataType], ...], *, field: str, needs: str) -> None:
+    """Raise `DefinitionError` unless the column has one of the types, which `needs` describes, such as `numbers`."""
+    data_type = frame.schema[name].dataType
+    if not isinstance(data_type, types):
+        raise DefinitionError(
+            f"{field}: {needs} are needed, and {name} is {data_type.simpleString()}: "
+            "name another column, or cast it in a select step before"
+        )
+
+
+def require_distinct(names: Iterable[str], *, field: str) -> None:
+    """Raise `DefinitionError` if a column is named twice. Spark matches names without regard to case."""
+    counts = Counter(name.lower() for name in names)
+    repeated = [name for name, count in counts.items() if count > 1]
+    if repeated:
+        raise DefinitionError(f"{field}: a column is named twice ({', '.join(repeated)})")
+
+
+def require_new(frame: DataFrame, names: Iterable[str], *, field: str, of: str) -> None:
+    """Raise `DefinitionError` if the input `of` has a column of one of the names already, regardless of case."""
+    new = {name.lower() for name in names}
+    existing = [name for name in frame.columns if name.lower() in new]
+    if existing:
+        raise DefinitionError(
+            f"{field}: {of} has a column {', '.join(existing)} already: rename or delete it in a step before"
+        )
+
+
+def require_same_types(
+    first: DataFrame, second: DataFrame, pairs: Iterable[tuple[str, str]], *, field: str, of: tuple[str, str]
+) -> None:
+    """Raise `DefinitionError` unless the columns of each pair, one of each input, have the same type.
+
+    `of` are the names of the inputs. Spark would cast one of the columns, and values that differ would become equal.
+    """
+    for name, other in pairs:
+        one, two = (frame.schema[n].dataType.simpleString() for frame, n in ((first, name), (second, other)))
+        if one != two:
+            raise DefinitionError(
+                f"{field}: {name} is {one} in {of[0]}, and {other} is {two} in {of[1]}: "
+                "cast one of them in a select step before"
+            )
+
+
+def missing(frame: DataFrame, name: str) -> Column:
+    """Return whether a value is null, or NaN."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import DoubleType, FloatType
+
+    column = sf.col(quoted(name))
+    is_float = isinstance(frame.schema[name].dataType, FloatType | DoubleType)
+    return column.isNull() | sf.isnan(column) if is_float else column.isNull()
+
+
+def is_sortable(data_type: DataType) -> bool:
+    """Return whether Spark can sort and group by values of a type: not by maps and variants, also inside of others."""
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    match data_type:
+        case ArrayType():
+            return is_sortable(data_type.elementType)
+        case StructType():
+            return all(is_sortable(field.dataType) for field in data_type.fields)
+        case _:
+            return not isinstance(data_type, MapType | VariantType)
+
+
+def require_sortable(frame: DataFrame, names: Iterable[str], *, field: str) -> None:
+    """Raise `DefinitionError` for a column that Spark cannot sort or group by."""
+    for name in names:
+        data_type = frame.schema[name].dataType
+        if not is_sortable(data_type):
+            raise DefinitionError(f"{field}: {name} is {data_type.simpleString()}, by which rows cannot be compared")
+
+
+def sortable_columns(frame: DataFrame, *, besides: Iterable[str]) -> list[str]:
+    """Return the columns by which rows can be sorted, except some, to decide between rows that are equal in those."""
+    others = [field for field in frame.schema.fields if field.name not in set(besides)]
+    return [field.name for field in others if is_sortable(field.dataType)]
+
+
+def literal(value: Scalar, data_type: DataType) -> Column:
+    """Return a parameter's value for comparison with a column of a type.
+
+    A number fits any type of numbers, but a fraction no integer. Raises `ValueError` for a value of another type.
+    """
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as t
+
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    match data_type:
+        case t.StringType() if isinstance(value, str):
+            return sf.lit(value)
+        case t.BooleanType() if isinstance(value, bool):
+            return sf.lit(value)
+        case t.IntegralType() if is_number and isinstance(value, int) and -_BIGINT <= value < _BIGINT:
+            return sf.lit(value)
+        case t.DecimalType() if is_number:
+            return sf.lit(Decimal(str(value)))
+        case t.FloatType() | t.DoubleType() if is_number:
+            return sf.lit(float(value)).cast(data_type)
+        case t.DateType() | t.TimestampType() | t.TimestampNTZType() if isinstance(value, str):
+            with suppress(ValueError):
+                return sf.lit(_iso(value, data_type)).cast(data_type)
+    raise ValueError(f"{value!r} is not a value of type {data_type.simpleString()}")
+
+
+def _iso(value: str, data_type: DataType) -> str:
+    """Return a date or a timestamp as Spark reads it; a timestamp without offset is UTC. Raises `ValueError`."""
+    from pyspark.sql.types import DateType, TimestampNTZType
+
+    if isinstance(data_type, DateType):
+        return date.fromisoformat(value).isoformat()
+    parsed = datetime.fromisoformat(value)
+    if isinstance(data_type, TimestampNTZType):
+        if parsed.tzinfo is not None:
+            raise ValueError("the type has no offset")
+        return parsed.isoformat()
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).isoformat()
+
+
+def require_unique_keys(frame: DataFrame, keys: Sequence[str], *, message: str) -> DataFrame:
+    """Return the frame unchanged. Spark fails when it computes the frame, if two rows have one key.
+
+    A key with a null is no key. The error reads `message`, with `{rows}` and `{key}` in it replaced.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    # A join by the keys needs the same shuffle and sort as this window.
+    counted = frame.withColumn(_ROWS_PER_KEY, sf.count(sf.lit(1)).over(Window.partitionBy(*all_quoted(keys))))
+    before, _, rest = message.partition("{rows}")
+    between, _, after = rest.partition("{key}")
+    # The error is raised in the query, because a step may not trigger a Spark action of its own.
+    error = sf.concat(
+        sf.lit(before),
+        sf.col(_ROWS_PER_KEY),
+        sf.lit(between),
+        sf.to_json(sf.struct(*all_quoted(keys))),
+        sf.lit(after),
+    )
+    unique = sf.col(_ROWS_PER_KEY) == 1
+    for key in keys:
+        unique = unique | sf.col(quoted(key)).isNull()
+    return counted.where(sf.when(unique, sf.lit(True)).otherwise(sf.raise_error(error).cast("boolean"))).drop(
+        _ROWS_PER_KEY
+    )
+
+
+def example(frame: DataFrame, names: Sequence[str]) -> Column:
+    """Return the values of some columns of a row as a JSON object, with long values cut off."""
+    from pyspark.sql import functions as sf
+
+    from slackwater.steps.spark.values import readable
+
+    values = [
+        readable(sf.col(quoted(name)), frame.schema[name].dataType, _EXAMPLE_LENGTH).alias(name) for name in names
+    ]
+    return sf.to_json(sf.struct(*values), {"ignoreNullFields": "false"})
+
+
+def example_counts(prefix: str, examples: Column) -> dict[str, Column]:
+    """Return the aggregates that find at most three examples; `examples` is null in rows that are none.
+
+    They need the memory of three strings, and the same rows give the same examples.
+    """
+    from pyspark.sql import functions as sf
+
+    found = (sf.min(examples), sf.max(examples), sf.min_by(examples, sf.xxhash64(examples)))
+    return {f"{prefix}.{name}": column for name, column in zip(_EXAMPLES, found, strict=True)}
+
+
+def found_examples(prefix: str, observed: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the examples that the aggregates of `example_counts` have found."""
+    found = [observed[f"{prefix}.{name}"] for name in _EXAMPLES]
+    return [json.loads(value) for value in dict.fromkeys(found) if value is not None]

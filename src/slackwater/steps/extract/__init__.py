@@ -1,0 +1,1 @@
+"""Steps that read rows from outside of a pipeline."""

@@ -1,0 +1,106 @@
+"""The files that steps read and write: they are below one prefix of the project, and a step names them by their path.
+
+A path is relative, such as `exports/delays/{date}.csv`. An absolute path, another scheme and `..` are refused, also
+percent-encoded and in other Unicode characters, which other programs may decode.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from itertools import takewhile
+from typing import Annotated
+from unicodedata import normalize
+
+from pydantic import AfterValidator
+
+from slackwater.errors import InputError
+from slackwater.storage import ObjectStore, StoredObject
+
+_DATE = "{date}"
+# A colon separates a scheme from a path, and a tilde is a home folder. The others are patterns to Spark, or quotes.
+_FORBIDDEN = re.compile(r"[:\\?\[\]{}^%#\"'<>|]|^~")
+# Bytes in UTF-8: a key in S3 has at most 1,024, with the prefix and the name of a part.
+_MAX_BYTES = 640
+
+
+def check_path(path: str) -> str:
+    """Return the path unchanged. Raises `ValueError` unless it is a path below the project's prefix, without `*`."""
+    if "*" in path:
+        raise ValueError(f"{path!r} has a *, which only steps that read files accept")
+    return check_pattern(path)
+
+
+def check_pattern(path: str) -> str:
+    """Return the path unchanged. Raises `ValueError` unless it is a path below the project's prefix.
+
+    It may contain `*`, which is any string without a slash.
+    """
+    plain = path.replace(_DATE, "2013-03-10")
+    # Also as a program reads it that takes characters such as a full-width dot for the plain ones.
+    compatible = normalize("NFKC", plain)
+    *folders, name = compatible.split("/")
+    is_relative = path and not {"", ".", ".."} & set(folders) and name not in {".", ".."}
+    if not is_relative or _FORBIDDEN.search(compatible) or not plain.isprintable():
+        raise ValueError(
+            f"{path!r} is not a path below the project's files: use a relative one such as exports/{_DATE}.csv, "
+            f"without `..`, a scheme, or characters of patterns; {_DATE} is the only placeholder"
+        )
+    if len(path.encode()) > _MAX_BYTES:
+        raise ValueError(f"the path {path[:60]!r}... has more than {_MAX_BYTES} bytes in UTF-8")
+    return path
+
+
+ProjectPath = Annotated[str, AfterValidator(check_path)]
+"""A path below the project's files. `{date}` in it is the day of the run."""
+
+ProjectPattern = Annotated[str, AfterValidator(check_pattern)]
+"""As `ProjectPath`. With `*`, or with a slash at the end, it is the path of several files."""
+
+
+@dataclass(frozen=True)
+class ProjectFiles:
+    """The files of a project: objects below `prefix`."""
+
+    prefix: str
+    """URI that ends with a slash, such as `s3://bucket/files/`."""
+    stores: Callable[[], ObjectStore]
+    """Creates the store in the process that needs it."""
+
+    def uri(self, path: str, day: date | None) -> str:
+        """Return the URI of a `ProjectPath`, with `{date}` replaced by `day`.
+
+        Raises `InputError` for a path with `{date}` outside of a run, which has no day.
+        """
+        if _DATE in path and day is None:
+            raise InputError(f"path: {path} contains {_DATE}, which only a run of a pipeline has")
+        return self.prefix + (path.replace(_DATE, day.isoformat()) if day else path)
+
+    def name(self, uri: str) -> str:
+        """Return the path of the object at `uri` below the prefix, for messages."""
+        return uri.removeprefix(self.prefix)
+
+    def find(self, path: str, day: date | None) -> list[StoredObject]:
+        """Return the objects of a `ProjectPattern`, in order of URI.
+
+        A path that ends with a slash means all files directly in the folder. Names that begin with `_` or `.` are left
+        out, as Spark does. Raises `InputError` if there is no file.
+        """
+        pattern = self.uri(f"{path}*" if path.endswith("/") else path, day)
+        wanted = re.compile(re.escape(pattern).replace(r"\*", "[^/]*"))
+        found = [
+            item
+            for item in takewhile(lambda item: "*" in pattern or item.uri <= pattern, self._below(pattern))
+            if wanted.fullmatch(item.uri) and item.uri.rpartition("/")[2][:1] not in {"", "_", "."}
+        ]
+        if not found:
+            raise InputError(
+                f"path: no file {self.name(pattern)} below {self.prefix}: correct the path, or add the file"
+            )
+        return found
+
+    def _below(self, pattern: str) -> Iterator[StoredObject]:
+        """List the objects whose URIs start with the part of the pattern before the first `*`."""
+        return self.stores().list(pattern.partition("*")[0])

@@ -1,0 +1,77 @@
+"""Read files of the project with the receiver's readers of file formats."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from slackwater.errors import InputError
+from slackwater.receiver.parsing.formats.read import read_file
+from slackwater.sources.file_format import FileFormat
+from slackwater.steps.files import ProjectFiles, ProjectPattern
+from slackwater.steps.io.frames import frame_of_parts
+from slackwater.steps.io.typed_rows import TypedRows, accepted
+from slackwater.steps.step import StepContext
+from slackwater.storage import ObjectStore, StoredObject
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Bytes that are fetched at a time.
+_CHUNK = 16 * 2**20
+
+
+class TypedFiles(TypedRows):
+    """Parameters of steps that read files whose columns have no types of their own."""
+
+    path: ProjectPattern
+    """Path of a file below the project's files. With `*` for any string without a slash, or with a slash at the end, it
+    means several files; those whose names begin with `_` or `.` are left out. `{date}` is the day of the run."""
+
+
+def files_of(context: StepContext) -> ProjectFiles:
+    """Return the project's files. Raises `InputError` outside of a deployment, where there are none."""
+    if context.files is None:
+        raise InputError("path: there are no project files here: run the step in a pipeline, or name their prefix")
+    return context.files
+
+
+def read_files(parameters: TypedFiles, file_format: FileFormat, context: StepContext) -> DataFrame:
+    """Return the rows of all files that `path` means, in order of their names.
+
+    Raises `InputError` if there is no file, and `DataError` for one that cannot be read or has a row that does not fit.
+    For many or large files, the second is raised when Spark computes the frame.
+    """
+    files = files_of(context)
+    found = files.find(parameters.path, context.day.date if context.day else None)
+    read = partial(_read_object, files=files, parameters=parameters, file_format=file_format)
+    return frame_of_parts(context.spark, found, read, size=sum(item.size for item in found))
+
+
+def _read_object(
+    item: StoredObject, *, files: ProjectFiles, parameters: TypedFiles, file_format: FileFormat
+) -> Iterator[pa.Table]:
+    """Yield an empty table, and then the rows of one file, block by block. The file is on disk meanwhile."""
+    yield parameters.schema.empty_table()
+    name, source = files.name(item.uri), parameters.definition(file_format)
+    with local_copy(item, store=files.stores()) as path:
+        for checked in read_file(path, source, name=name, received_at=datetime.now(UTC)):
+            yield accepted(checked, parameters, name=name)
+
+
+@contextmanager
+def local_copy(item: StoredObject, *, store: ObjectStore) -> Iterator[Path]:
+    """Yield a file with the content of an object; it is deleted afterwards. Raises `ObjectMissing`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "file")
+        with path.open("wb") as file:
+            for start in range(0, item.size, _CHUNK):
+                file.write(store.get_range(item.uri, start, min(_CHUNK, item.size - start)))
+        yield path

@@ -1,0 +1,144 @@
+"""Write a frame below the project's files: as one object, or as a folder of parts.
+
+One object is written by one PUT, which replaces an earlier one at once. A folder is replaced in this order: the object
+`_SUCCESS` is deleted, the new parts are written, the other parts are deleted, `_SUCCESS` is written with the names of
+the new parts. So whoever reads a folder with `_SUCCESS`, or exactly the parts that it names, never mixes two calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import pyarrow as pa
+
+from slackwater.errors import DefinitionError, InputError
+from slackwater.steps.files import ProjectFiles, ProjectPath
+from slackwater.steps.io.file_writers import FileWriter
+from slackwater.steps.io.frames import map_batches, nullable_schema
+from slackwater.steps.io.typed_files import files_of
+from slackwater.steps.step import Effect, Parameters, StepContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Bytes of an object. It is in memory while it is written, together with its rows.
+MAX_OBJECT_BYTES = 128 * 2**20
+_SUCCESS = "_SUCCESS"
+_COLUMNS = "uri string not null, rows long not null, bytes long not null"
+
+
+class WrittenFiles(Parameters):
+    """Parameters of steps that write files."""
+
+    path: ProjectPath
+    """Path below the project's files: of the file, or of the folder with `parts`. `{date}` is the day of the run;
+    without it, each day's run replaces the file."""
+    parts: bool = False
+    """Whether to write a folder of files, each of at most about 128 MB, in parallel. Otherwise all rows are one file,
+    and more than 128 MB are an error."""
+
+
+class _Written(NamedTuple):
+    uri: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """A format of written files."""
+
+    extension: str
+    open: Callable[[pa.Schema], FileWriter]
+
+
+def write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext, file_format: FileFormat) -> Effect:
+    """Write the frame, replace what an earlier call has written to the path, and return rows, bytes and files.
+
+    Raises `DefinitionError` for columns that cannot be written, `InputError` for rows that do not fit into one object,
+    and `DataError` for a value that the format cannot hold. For a large frame, Spark wraps the last two into its own.
+    """
+    files, day = files_of(context), context.day.date if context.day else None
+    if not parameters.parts and parameters.path.endswith("/"):
+        raise DefinitionError("path: a file is expected, and not a folder: set `parts: true`, or name the file")
+    uri = files.uri(parameters.path, day)
+    if parameters.parts:
+        written = _write_parts(frame, f"{uri.rstrip('/')}/", files, file_format)
+    else:
+        written = _write(frame, files, file_format, lambda _task, _number: uri, rotate=False)
+    return {
+        "path": files.name(uri),
+        "rows": sum(file.rows for file in written),
+        "bytes": sum(file.bytes for file in written),
+        "files": len(written),
+    }
+
+
+def _write_parts(frame: DataFrame, folder: str, files: ProjectFiles, file_format: FileFormat) -> list[_Written]:
+    """Replace the parts in a folder."""
+    store, prefix = files.stores(), f"{folder}part-"
+    # Unique for each call, so that its parts replace no part of an earlier one before all of them are written.
+    call = uuid4().hex[:12]
+    store.delete([f"{folder}{_SUCCESS}"])
+
+    def part_uri(task: int, number: int) -> str:
+        return f"{prefix}{call}-{task:05}-{number:03}.{file_format.extension}"
+
+    written = _write(frame, files, file_format, part_uri, rotate=True)
+    kept = {file.uri for file in written}
+    store.delete(
+        [item.uri for item in store.list(prefix) if item.uri not in kept and "/" not in item.uri[len(prefix) :]]
+    )
+    names = [file.uri.removeprefix(folder) for file in written]
+    store.put(f"{folder}{_SUCCESS}", json.dumps({"parts": names}).encode())
+    return written
+
+
+def _write(
+    frame: DataFrame, files: ProjectFiles, file_format: FileFormat, uri_of: Callable[[int, int], str], *, rotate: bool
+) -> list[_Written]:
+    """Write each partition of the frame that has rows, and return the files by URI; one empty file if none has.
+
+    `uri_of` returns the URI of a file from the number of its partition and its number within the partition. `rotate`
+    starts a new file where one is full. Otherwise there is one partition, and a full file is an error.
+    """
+    schema = nullable_schema(frame)
+
+    def store_file(writer: FileWriter, uri: str, rows: int) -> _Written:
+        body = writer.finish()
+        if not rotate and len(body) > MAX_OBJECT_BYTES:
+            raise too_large(uri)
+        files.stores().put(uri, body)
+        return _Written(uri, rows, len(body))
+
+    def too_large(uri: str) -> InputError:
+        return InputError(
+            f"path: {files.name(uri)}: more than {MAX_OBJECT_BYTES:,} bytes in one file: set `parts: true`"
+        )
+
+    def write_partition(partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Mapping[str, Any]]:
+        number, rows = 0, 0
+        writer: FileWriter | None = None
+        try:
+            for batch in batches:
+                if writer and rotate and (not writer.has_room(batch.num_rows) or writer.size() > MAX_OBJECT_BYTES):
+                    yield store_file(writer, uri_of(partition, number), rows)._asdict()
+                    number, rows, writer = number + 1, 0, None
+                writer = writer or file_format.open(schema)
+                writer.write(batch)
+                rows += batch.num_rows
+                if not rotate and writer.size() > MAX_OBJECT_BYTES:
+                    raise too_large(uri_of(partition, number))
+            if writer:
+                yield store_file(writer, uri_of(partition, number), rows)._asdict()
+        finally:
+            if writer:
+                writer.close()
+
+    rows = map_batches(frame, write_partition, _COLUMNS, one_task=not rotate)
+    written = sorted(_Written(*row) for row in rows)
+    return written or [store_file(file_format.open(schema), uri_of(0, 0), 0)]

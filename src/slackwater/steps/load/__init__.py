@@ -1,0 +1,1 @@
+"""Steps that write rows to the outside, after a day is published."""

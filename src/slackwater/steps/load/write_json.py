@@ -1,0 +1,44 @@
+"""`write_json`: write NDJSON files below the project's files: each line is a row as a JSON object.
+
+A null is `null`, a timestamp a string in UTC with microseconds, a decimal a number, binary data base64. NaN and
+infinities, which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity".
+
+A day without rows gives an empty file. The folder of `parts` gets an object `_SUCCESS` last, which names the parts.
+
+Effect: `path`, and the numbers of `rows`, `bytes` and `files`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slackwater.arrow.names import quoted
+from slackwater.steps.io.file_writers import LineWriter
+from slackwater.steps.io.written_files import FileFormat, WrittenFiles, write_files
+from slackwater.steps.step import Effect, Load, StepContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_OPTIONS = {
+    "ignoreNullFields": "false",
+    # The default drops microseconds.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+class WriteJson(WrittenFiles, json_schema_extra={"examples": [{"path": "exports/delays/{date}", "parts": True}]}):
+    """Parameters of `write_json`."""
+
+
+def write(frame: DataFrame, parameters: WriteJson, context: StepContext) -> Effect:
+    """Write the rows. Raises as `write_files` does."""
+    from pyspark.sql import functions as sf
+
+    row = sf.struct(*(sf.col(quoted(name)) for name in frame.columns))
+    lines = frame.select(sf.to_json(row, _OPTIONS).alias("line"))
+    return write_files(lines, parameters, context, FileFormat("ndjson", LineWriter))
+
+
+STEP = Load(name="write_json", parameters=WriteJson, write=write)

@@ -1,0 +1,156 @@
+"""`write_table`: replace the day in a table of a PostgreSQL database.
+
+The rows of the day are deleted and the new ones inserted in one transaction: a reader sees the old day or the new one.
+The table exists already, with all columns of the rows; columns that it has besides get their defaults. A day without
+rows deletes the day. Runs of the same day wait for each other.
+
+Columns are matched by their names. The day is in the column `day`, which the step adds with the run's date; if the rows
+have this column, it has to be the run's date in all of them. A timestamp with a timezone belongs into a `timestamptz`,
+one without into a `timestamp`. Binary data becomes `bytea`; structs, arrays and maps become `json`.
+
+The pipeline's own table is not written by this step, but by its `publish` section.
+
+Effect: `table`, `rows_deleted` and `rows_inserted`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+from pydantic import AfterValidator
+
+from slackwater.arrow.names import quoted
+from slackwater.errors import DataError, DefinitionError, InputError
+from slackwater.steps.io.frames import map_batches, nullable_schema
+from slackwater.steps.io.postgres import Access, DatabaseParameters, connected
+from slackwater.steps.step import Effect, Load, StepContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Bytes in UTF-8. PostgreSQL would cut off the rest of a name.
+_MAX_NAME = 63
+_COUNTS = "deleted long not null, inserted long not null"
+
+
+def _check_name(name: str) -> str:
+    if not 0 < len(name.encode()) <= _MAX_NAME or "\x00" in name:
+        raise ValueError(f"{name[:60]!r} is not a name of PostgreSQL, which has 1 to {_MAX_NAME} bytes")
+    return name
+
+
+def _check_table(table: str) -> str:
+    parts = table.split(".")
+    if len(parts) > 2:  # noqa: PLR2004 - schema and table
+        raise ValueError(f"{table!r} is not a table such as delays or reports.delays")
+    for part in parts:
+        _check_name(part)
+    return table
+
+
+_EXAMPLE = {
+    "url": "postgresql://db.example:5432/reports",
+    "credentials": "secretsmanager:reports/writer",
+    "table": "public.delays",
+}
+
+
+class WriteTable(DatabaseParameters, json_schema_extra={"examples": [_EXAMPLE]}):
+    """Parameters of `write_table`."""
+
+    table: Annotated[str, AfterValidator(_check_table)]
+    """The table, as `schema.table` or `table`."""
+    day: Annotated[str, AfterValidator(_check_name)] = "date"
+    """The table's column with the day, a `date`."""
+
+
+def write(frame: DataFrame, parameters: WriteTable, context: StepContext) -> Effect:
+    """Replace the day. Returns how many rows were deleted and inserted.
+
+    Raises `InputError` outside of a run and for what the database refuses, `DefinitionError` for columns that cannot be
+    written, `DataError` for rows of another day, and `Unavailable`. For a large frame, Spark wraps them into its own.
+    """
+    if context.day is None:
+        raise InputError("write_table replaces the day of a run: use it in a pipeline")
+    access, day = Access.of(context), context.day.date
+    rows = _as_postgres_reads(frame, parameters.day, day)
+    schema = nullable_schema(rows)
+
+    def replace(_partition: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Mapping[str, Any]]:
+        deleted, inserted = replace_day(batches, schema, parameters, access, day)
+        yield {"deleted": deleted, "inserted": inserted}
+
+    # One task, because one transaction needs one connection.
+    counts = map_batches(rows, replace, _COUNTS, one_task=True)
+    deleted, inserted = counts[0] if counts else replace_day(iter(()), schema, parameters, access, day)
+    return {"table": parameters.table, "rows_deleted": deleted, "rows_inserted": inserted}
+
+
+def replace_day(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, parameters: WriteTable, access: Access, day: date
+) -> tuple[int, int]:
+    """Delete the day and insert the rows in one transaction; return how many rows were deleted and inserted."""
+    from psycopg import IsolationLevel, sql
+
+    table, column = sql.Identifier(*parameters.table.split(".")), sql.Identifier(parameters.day)
+    columns = sql.SQL(", ").join(map(sql.Identifier, schema.names))
+    with connected(parameters, access) as connection:
+        # Each statement sees what was committed before it: the deletion also the rows of a run that it waited for.
+        connection.isolation_level = IsolationLevel.READ_COMMITTED
+        connection.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"slackwater {parameters.table} {day}"]
+        )
+        deleted = connection.execute(sql.SQL("DELETE FROM {} WHERE {} = %s").format(table, column), [day]).rowcount
+        inserted = 0
+        # As CSV, PostgreSQL itself converts the values, exactly for all types.
+        with connection.cursor().copy(sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, columns)) as copy:
+            for batch in batches:
+                _expect_day(batch, parameters.day, day)
+                sink = io.BytesIO()
+                arrow_csv.write_csv(batch, sink, arrow_csv.WriteOptions(include_header=False))
+                copy.write(sink.getbuffer())
+                inserted += batch.num_rows
+    return deleted, inserted
+
+
+def _as_postgres_reads(frame: DataFrame, day_column: str, day: date) -> DataFrame:
+    """Return the rows with the column of the day, binary data as PostgreSQL writes it, and nested columns as JSON."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import ArrayType, BinaryType, DateType, MapType, StructType
+
+    columns = []
+    for field in frame.schema:
+        column = sf.col(quoted(field.name))
+        if isinstance(field.dataType, BinaryType):
+            column = sf.concat(sf.lit("\\x"), sf.hex(column))
+        elif isinstance(field.dataType, (ArrayType, MapType, StructType)):
+            column = sf.to_json(column)
+        columns.append(column.alias(field.name))
+    if day_column not in frame.columns:
+        if day_column.lower() in {name.lower() for name in frame.columns}:
+            raise DefinitionError(f"day: the rows have {day_column} in other letters: rename the column, or set `day`")
+        columns.insert(0, sf.lit(day).alias(day_column))
+    elif not isinstance(frame.schema[day_column].dataType, DateType):
+        raise DefinitionError(
+            f"day: the column {day_column} of the rows is {frame.schema[day_column].dataType.simpleString()}: cast it "
+            "to date, or leave it out"
+        )
+    return frame.select(*columns)
+
+
+def _expect_day(batch: pa.RecordBatch, day_column: str, day: date) -> None:
+    """Raise `DataError` for a row of another day, which a later run of this day would not replace."""
+    column = batch.column(batch.schema.get_field_index(day_column))
+    is_other = pc.invert(pc.fill_null(pc.equal(column, pa.scalar(day)), False))
+    if pc.any(is_other).as_py():
+        other = column.filter(is_other)[0].as_py()
+        raise DataError(f"day: a row has {other} in the column {day_column}, and the run's day is {day}")
+
+
+STEP = Load(name="write_table", parameters=WriteTable, write=write)

@@ -1,0 +1,36 @@
+"""`write_xlsx`: write Excel workbooks below the project's files, each with one sheet whose first row is the header.
+
+A string that begins with `=` stays a string: Excel does not execute it. Timestamps are in UTC, to the millisecond.
+Excel's limits are errors that name them: 1,048,576 rows with the header, 16,384 columns, 32,767 characters of a cell,
+15 digits of an integer or a decimal, days since 1900-03-01; and Excel has neither NaN nor infinities.
+
+A day without rows gives a workbook with the header only. The folder of `parts` gets an object `_SUCCESS` last, which
+names the parts.
+
+Effect: `path`, and the numbers of `rows`, `bytes` and `files`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slackwater.steps.io.file_writers import XlsxWriter
+from slackwater.steps.io.flat_columns import expect_flat
+from slackwater.steps.io.written_files import FileFormat, WrittenFiles, write_files
+from slackwater.steps.step import Effect, Load, StepContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class WriteXlsx(WrittenFiles, json_schema_extra={"examples": [{"path": "exports/delays.xlsx"}]}):
+    """Parameters of `write_xlsx`."""
+
+
+def write(frame: DataFrame, parameters: WriteXlsx, context: StepContext) -> Effect:
+    """Write the rows. Raises `DefinitionError` for nested and binary columns, and as `write_files` does."""
+    expect_flat(frame, "xlsx")
+    return write_files(frame, parameters, context, FileFormat("xlsx", XlsxWriter))
+
+
+STEP = Load(name="write_xlsx", parameters=WriteXlsx, write=write)

@@ -1,0 +1,124 @@
+"""The rules of `data_quality`, as a pipeline states them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from slackwater.steps.columns import ColumnNames, Scalar
+from slackwater.steps.step import Parameters
+
+
+class RowRule(Parameters):
+    """Base of the rules of rows."""
+
+    severity: Literal["warn", "reject", "fail"] = "fail"
+    """`fail` fails the run, `reject` leaves failed rows out of the result, `warn` reports them."""
+
+
+class FrameRule(Parameters):
+    """Base of the rules of the whole frame."""
+
+    severity: Literal["warn", "fail"] = "fail"
+    """`fail` fails the run, `warn` reports it. There is no row to reject."""
+
+
+class NotNull(RowRule):
+    """Rule: a column has a value in each row."""
+
+    rule: Literal["not_null"]
+    """The name of the rule."""
+    column: str
+    """The column."""
+
+
+class Unique(RowRule):
+    """Rule: no two rows have equal values in some columns."""
+
+    rule: Literal["unique"]
+    """The name of the rule."""
+    columns: ColumnNames
+    """The columns, which are compared together."""
+
+
+class Range(RowRule):
+    """Rule: the values of a column are between two limits."""
+
+    rule: Literal["range"]
+    """The name of the rule."""
+    column: str
+    """A column of numbers, dates, timestamps or strings."""
+    min: Scalar | None = None
+    """The smallest allowed value."""
+    max: Scalar | None = None
+    """The largest allowed value."""
+
+
+class Regex(RowRule):
+    """Rule: the strings of a column match a regular expression."""
+
+    rule: Literal["regex"]
+    """The name of the rule."""
+    column: str
+    """A column of strings."""
+    pattern: str
+    """The regular expression in Java's syntax. It matches whole strings."""
+
+
+class Allowed(RowRule):
+    """Rule: the values of a column are among some values."""
+
+    rule: Literal["allowed"]
+    """The name of the rule."""
+    column: str
+    """The column."""
+    values: Annotated[tuple[Scalar, ...], Field(min_length=1)]
+    """The allowed values."""
+
+
+class Referential(RowRule):
+    """Rule: the values of some columns exist in the second input."""
+
+    rule: Literal["referential"]
+    """The name of the rule."""
+    columns: ColumnNames
+    """The columns of the first input."""
+    reference_columns: ColumnNames | None = None
+    """The columns of the second input, in the same order. Without it, those of the same names."""
+
+
+class RowCount(FrameRule):
+    """Rule: the number of rows is between two limits."""
+
+    rule: Literal["row_count"]
+    """The name of the rule."""
+    min: Annotated[int, Field(ge=0)] | None = None
+    """The smallest allowed number."""
+    max: Annotated[int, Field(ge=0)] | None = None
+    """The largest allowed number."""
+
+
+class Freshness(FrameRule):
+    """Rule: the newest timestamp of a column is close to the end of the day."""
+
+    rule: Literal["freshness"]
+    """The name of the rule."""
+    column: str
+    """A column of timestamps; those without a timezone are UTC."""
+    hours: Annotated[float, Field(ge=0, le=87_600)]
+    """How many hours before the end of the day the newest value may be."""
+
+
+Rule = NotNull | Unique | Range | Regex | Allowed | Referential | RowCount | Freshness
+
+
+def columns_of(rule: Rule) -> tuple[str, ...]:
+    """Return the columns of the first input that a rule checks."""
+    match rule:
+        case RowCount():
+            return ()
+        case Unique() | Referential():
+            return rule.columns
+        case _:
+            return (rule.column,)

@@ -1,0 +1,155 @@
+"""Apply the steps of a pipeline to frames, and describe what they did after Spark has computed the result.
+
+Spark counts the rows of each frame, and what a step did to them, in the pass that computes the frame.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from slackwater.arrow.exchange import observed_values
+from slackwater.arrow.reference import StepRecord
+from slackwater.errors import DataError, DefinitionError
+from slackwater.pipeline.definition import StepUse
+from slackwater.steps.registry import parameters_of, step_of
+from slackwater.steps.step import Extract, StepContext, Transform
+
+_ROWS = "rows"
+
+
+class AppliedSteps:
+    """Steps that were applied to frames. Spark computes nothing before the rows of a frame are needed."""
+
+    def __init__(
+        self,
+        uses: Mapping[str, StepUse],
+        inputs: Mapping[str, DataFrame],
+        context: StepContext,
+        *,
+        known_rows: Mapping[str, int] | None = None,
+    ) -> None:
+        """Apply the steps, which are given in the order in which they run.
+
+        `inputs` are the frames that they read, by name, and `known_rows` the numbers of rows of those that need no
+        counting. Raises `DefinitionError` naming the step and its parameter.
+        """
+        self._uses, self._context, self._known_rows = uses, context, dict(known_rows or {})
+        # The names of the observations that a step itself has asked for.
+        self._observations: dict[str, list[str]] = {name: [] for name in uses}
+        self._frames = {
+            name: frame if name in self._known_rows else _counted(frame, name) for name, frame in inputs.items()
+        }
+        self._observed: dict[str, dict[str, Any]] = {}
+        for name, use in uses.items():
+            self._frames[name] = _counted(self._apply(name, use), name)
+
+    def __getitem__(self, name: str) -> DataFrame:
+        """Return the frame of an input or a step."""
+        return self._frames[name]
+
+    def needed_frames(self, last: str) -> list[DataFrame]:
+        """Return all frames that Spark may have to compute: the result of the step `last`, and totals of steps."""
+        return [self._frames[last], *(self._total(name) for name, names in self._observations.items() if names)]
+
+    def compute_forks(self) -> None:
+        """Compute and persist each frame that several steps read. Spark would compute it again for each of them."""
+        readers = Counter(read for use in self._uses.values() for read in use.depends_on)
+        for name in self._uses:
+            if readers[name] > 1:
+                # Now and not with its first reader: several readers at once may compute a persisted frame twice, and
+                # then Spark counts its rows twice.
+                self._frames[name].persist()
+                self._compute(name)
+
+    def release(self) -> None:
+        """Free the memory of the frames that several steps read."""
+        for name in self._uses:
+            if self._frames[name].is_cached:
+                self._frames[name].unpersist()
+
+    def records(
+        self, observed: Mapping[str, Mapping[str, Any]], *, seconds: float, rows: Mapping[str, int]
+    ) -> tuple[StepRecord, ...]:
+        """Return what each step did, in order, after Spark has computed the result.
+
+        `observed` are the values of all observations by name, `seconds` is how long Spark computed, and `rows` are the
+        rows of steps that are known without an observation. Raises `DataError` for a step that refuses its rows.
+        """
+        known = {**self._known_rows, **rows}
+        observed = {**observed, **self._observed}
+        counts = {name: known.get(name, observed.get(name, {}).get(_ROWS)) for name in self._frames}
+        return tuple(
+            StepRecord(
+                name=name,
+                step=use.step,
+                parameters=use.parameters,
+                rows_in={read: counts[read] for read in use.depends_on},
+                rows_out=counts[name],
+                effect=self._effect(name, use, observed),
+                seconds=round(seconds, 3),
+            )
+            for name, use in self._uses.items()
+        )
+
+    def _compute(self, name: str) -> None:
+        """Compute the frame of a step, and keep what Spark observed."""
+        total = self._total(name)
+        total.collect()
+        self._observed = {**observed_values(total), **self._observed}
+
+    def _total(self, name: str) -> DataFrame:
+        return self._frames[name].agg(sf.count(sf.lit(1)))
+
+    def _apply(self, name: str, use: StepUse) -> DataFrame:
+        place = f"steps.{name}"
+        step, parameters = step_of(place, use), parameters_of(place, use)
+        context = dataclasses.replace(self._context, observe=self._observer(name))
+        try:
+            if isinstance(step, Extract):
+                return step.read(parameters, context)
+            if isinstance(step, Transform):
+                return step.apply({read: self._frames[read] for read in use.depends_on}, parameters, context)
+        except DefinitionError as error:
+            raise DefinitionError(f"{place}.with.{error}") from error
+        raise DefinitionError(f"{place}.step: {step.name} writes rows: move it to `load`")
+
+    def _observer(self, name: str) -> Any:
+        """Return the function `observe` of the context of a step."""
+
+        def observe(frame: DataFrame, aggregates: Mapping[str, Column]) -> DataFrame:
+            names = self._observations[name]
+            names.append(f"{name}/{len(names)}")
+            return frame.observe(names[-1], *(column.alias(field) for field, column in aggregates.items()))
+
+        return observe
+
+    def _effect(self, name: str, use: StepUse, observed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        place = f"steps.{name}"
+        step = step_of(place, use)
+        if not isinstance(step, Transform):
+            return {}
+        names = self._observations[name]
+        if not set(names) <= set(observed):
+            # Spark has not computed the step, because no later step needs its rows: they are joined with an empty
+            # frame, for example. Its checks count nevertheless.
+            self._compute(name)
+            observed = self._observed
+        values = {field: value for key in names for field, value in observed[key].items()}
+        parameters = parameters_of(place, use)
+        effect = step.report(parameters, values)
+        try:
+            step.verify(parameters, effect)
+        except DataError as error:
+            raise DataError(f"{place}: {error}") from error
+        return effect
+
+
+def _counted(frame: DataFrame, name: str) -> DataFrame:
+    """Return the frame such that Spark counts its rows when it computes the frame."""
+    return frame.observe(name, sf.count(sf.lit(1)).alias(_ROWS))

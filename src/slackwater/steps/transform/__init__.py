@@ -1,0 +1,1 @@
+"""Steps that turn frames into a frame."""

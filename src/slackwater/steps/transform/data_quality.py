@@ -1,0 +1,317 @@
+"""`data_quality`: check rules, and report what they found as data.
+
+| Rule | A row fails if | Not checked |
+|---|---|---|
+| `not_null` | the value is null or NaN | |
+| `unique` | another row has the same values in `columns` | rows with a null in `columns` |
+| `range` | the value is less than `min` or more than `max`, or NaN | null |
+| `regex` | the whole string does not match `pattern`, in Java's syntax | null |
+| `allowed` | the value is none of `values` | null |
+| `referential` | no row of the second input has the values of `columns` | rows with a null in `columns` |
+
+Two rules check the frame as a whole: `row_count` fails if the number of rows is less than `min` or more than `max`;
+`freshness` fails if the newest value of a timestamp column is more than `hours` before the end of the day, or if there
+is no value.
+
+What happens if a rule fails is its `severity`: `fail` (the default) fails the run before anything is published,
+`reject` leaves the failed rows out of the result, and `warn` only reports them. Each rule sees all rows of the input,
+also those that another rule rejects. `reject` with `unique` leaves out all rows of a repeated key: a `deduplicate` step
+keeps one of them. Without rows, the rules of rows have nothing to check, and do not fail.
+
+`unique` shuffles the rows by its columns, and `referential` joins the second input.
+
+Effect: `rows_rejected`, and `results`: for each rule `rule`, `columns`, `severity`, the number of rows `checked` and
+`failed`, and up to three `examples`: values of `columns` and `key` of failed rows. A rule of the whole frame counts
+itself as 1 in `failed`; its example is the number of rows or the newest value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from slackwater.arrow.names import quoted
+from slackwater.errors import DataError, DefinitionError
+from slackwater.steps.columns import (
+    Scalar,
+    all_quoted,
+    example,
+    example_counts,
+    found_examples,
+    literal,
+    missing,
+    require_columns,
+    require_distinct,
+    require_same_types,
+    require_sortable,
+    require_type,
+)
+from slackwater.steps.quality_rules import (
+    Allowed,
+    Freshness,
+    NotNull,
+    Range,
+    Referential,
+    Regex,
+    RowCount,
+    RowRule,
+    Rule,
+    Unique,
+    columns_of,
+)
+from slackwater.steps.step import Effect, Parameters, StepContext, Transform
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+_LONGEST_TIMESTAMP = 40
+
+
+class DataQuality(
+    Parameters,
+    json_schema_extra={
+        "examples": [
+            {
+                "rules": [
+                    {"rule": "not_null", "column": "carrier"},
+                    {"rule": "range", "column": "distance", "min": 1, "max": 6000, "severity": "reject"},
+                    {"rule": "row_count", "min": 100, "severity": "warn"},
+                ],
+                "key": ["carrier", "flight"],
+            }
+        ]
+    },
+):
+    """Parameters of `data_quality`."""
+
+    rules: Annotated[tuple[Annotated[Rule, Field(discriminator="rule")], ...], Field(min_length=1)]
+    """The rules; the name of each is in `rule`."""
+    key: tuple[str, ...] = ()
+    """Columns that identify a row. Examples of failed rows include them."""
+
+
+def check(inputs: Sequence[str], parameters: DataQuality) -> None:
+    """Raise `DefinitionError` for a rule without limits, and for a second input that is missing or not needed."""
+    for index, rule in enumerate(parameters.rules):
+        field = f"rules.{index}"
+        if isinstance(rule, Range | RowCount) and rule.min is None and rule.max is None:
+            raise DefinitionError(f"{field}.min: {rule.rule} needs min, max or both")
+        if isinstance(rule, RowCount) and rule.min is not None and rule.max is not None and rule.min > rule.max:
+            raise DefinitionError(f"{field}.max: {rule.max} is less than min, {rule.min}")
+        if isinstance(rule, Unique | Referential):
+            require_distinct(rule.columns, field=f"{field}.columns")
+        if isinstance(rule, Referential):
+            if len(inputs) == 1:
+                raise DefinitionError(f"{field}.rule: referential needs a second input in `depends_on`, the reference")
+            if len(rule.reference_columns or rule.columns) != len(rule.columns):
+                raise DefinitionError(
+                    f"{field}.reference_columns: {len(rule.columns)} columns are needed, one for each of `columns`"
+                )
+    if len(inputs) > 1 and not any(isinstance(rule, Referential) for rule in parameters.rules):
+        raise DefinitionError(f"rules: the second input {inputs[1]} is not needed, because no rule is referential")
+
+
+def apply(frames: Mapping[str, DataFrame], parameters: DataQuality, context: StepContext) -> DataFrame:
+    """Return the rows that no rule rejects.
+
+    Raises `DefinitionError` for a column that is missing or has a wrong type, a pattern that Java does not accept, and
+    a freshness rule outside of a run.
+    """
+    from pyspark.sql import functions as sf
+
+    (input_name, frame), *_ = frames.items()
+    require_columns(frame, parameters.key, field="key", of=input_name)
+    counts: dict[str, Column] = {}
+    checked, rejected = frame, []
+    for index, rule in enumerate(parameters.rules):
+        field = f"rules.{index}"
+        column_field = "column" if hasattr(rule, "column") else "columns"
+        require_columns(frame, columns_of(rule), field=f"{field}.{column_field}", of=input_name)
+        if isinstance(rule, RowCount):
+            counts[f"{index}.checked"] = sf.count(sf.lit(1))
+        elif isinstance(rule, Freshness):
+            counts |= _freshness_counts(frame, rule, field, context)
+        else:
+            checked, applies, passes = _row_check(checked, rule, frames, field)
+            # An example is null unless the row has failed.
+            failed = f"__failed_{index}"
+            shown = example(frame, [*parameters.key, *(n for n in columns_of(rule) if n not in parameters.key)])
+            checked = checked.withColumn(failed, sf.when(applies & ~sf.coalesce(passes, sf.lit(False)), shown))
+            counts[f"{index}.checked"] = sf.count(sf.when(applies, 1))
+            counts[f"{index}.failed"] = sf.count(failed)
+            counts |= example_counts(str(index), sf.col(failed))
+            if rule.severity == "reject":
+                rejected.append(sf.col(failed).isNotNull())
+    is_rejected = reduce(or_, rejected) if rejected else sf.lit(False)
+    counts["rejected"] = sf.count(sf.when(is_rejected, 1))
+    checked = context.observe(checked, counts)
+    return (checked.where(~is_rejected) if rejected else checked).select(*all_quoted(frame.columns))
+
+
+def _row_check(
+    frame: DataFrame, rule: RowRule, frames: Mapping[str, DataFrame], field: str
+) -> tuple[DataFrame, Column, Column]:
+    """Return the frame with the columns that a rule needs, whether the rule applies to a row, and whether it passes."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as t
+
+    match rule:
+        case NotNull():
+            return frame, sf.lit(True), ~missing(frame, rule.column)
+        case Range():
+            column = sf.col(quoted(rule.column))
+            passes = [~missing(frame, rule.column)]
+            if rule.min is not None:
+                passes.append(column >= _limit(frame, rule.column, rule.min, f"{field}.min"))
+            if rule.max is not None:
+                passes.append(column <= _limit(frame, rule.column, rule.max, f"{field}.max"))
+            return frame, column.isNotNull(), reduce(and_, passes)
+        case Regex():
+            require_type(frame, rule.column, (t.StringType,), field=f"{field}.column", needs="strings")
+            _check_pattern(frame, rule.pattern, f"{field}.pattern")
+            column = sf.col(quoted(rule.column))
+            return frame, column.isNotNull(), column.rlike(rf"\A(?:{rule.pattern})\z")
+        case Allowed():
+            column = sf.col(quoted(rule.column))
+            values = [_limit(frame, rule.column, value, f"{field}.values") for value in rule.values]
+            return frame, column.isNotNull(), column.isin(*values)
+        case Unique():
+            return _unique(frame, rule, field)
+        case Referential():
+            return _referential(frame, rule, frames, field)
+    raise TypeError(f"no such rule: {rule!r}")
+
+
+def _limit(frame: DataFrame, name: str, value: Scalar, field: str) -> Column:
+    """Return a parameter's value for comparison with a column. Raises `DefinitionError` if it has another type."""
+    try:
+        return literal(value, frame.schema[name].dataType)
+    except ValueError as error:
+        raise DefinitionError(f"{field}: {error}, which {name} is") from error
+
+
+def _check_pattern(frame: DataFrame, pattern: str, field: str) -> None:
+    """Raise `DefinitionError` unless Java accepts the regular expression. Python accepts other ones."""
+    jvm: Any = frame.sparkSession._jvm
+    try:
+        jvm.java.util.regex.Pattern.compile(pattern)
+    except Exception as error:
+        fault = str(error).partition("PatternSyntaxException: ")[2].partition("\n")[0]
+        raise DefinitionError(f"{field}: {pattern!r} is not a regular expression: {fault or error}") from error
+
+
+def _unique(frame: DataFrame, rule: Unique, field: str) -> tuple[DataFrame, Column, Column]:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    require_sortable(frame, rule.columns, field=f"{field}.columns")
+    copies = f"__copies_{field}"
+    complete = reduce(and_, (sf.col(quoted(name)).isNotNull() for name in rule.columns))
+    # Rows that are not checked are spread over all tasks: otherwise one task would sort all rows without a key.
+    spread = sf.when(~complete, sf.monotonically_increasing_id())
+    window = Window.partitionBy(*all_quoted(rule.columns), spread)
+    return frame.withColumn(copies, sf.count(sf.lit(1)).over(window)), complete, sf.col(quoted(copies)) == 1
+
+
+def _referential(
+    frame: DataFrame, rule: Referential, frames: Mapping[str, DataFrame], field: str
+) -> tuple[DataFrame, Column, Column]:
+    from pyspark.sql import functions as sf
+
+    (input_name, checked), (reference_name, reference) = frames.items()
+    names = rule.reference_columns or rule.columns
+    require_columns(reference, names, field=f"{field}.reference_columns", of=reference_name)
+    pairs = list(zip(rule.columns, names, strict=True))
+    require_same_types(checked, reference, pairs, field=f"{field}.columns", of=(input_name, reference_name))
+    exists = f"__exists_{field}"
+    keys = [f"__{name}_{field}" for name in names]
+    known = reference.select(*(sf.col(quoted(name)).alias(key) for name, key in zip(names, keys, strict=True)))
+    known = known.distinct().withColumn(exists, sf.lit(True))
+    same = [sf.col(quoted(name)) == sf.col(quoted(key)) for name, key in zip(rule.columns, keys, strict=True)]
+    joined = frame.join(known, on=reduce(and_, same), how="left")
+    complete = reduce(and_, (sf.col(quoted(name)).isNotNull() for name in rule.columns))
+    return joined, complete, sf.col(quoted(exists)).isNotNull()
+
+
+def _freshness_counts(frame: DataFrame, rule: Freshness, field: str, context: StepContext) -> dict[str, Column]:
+    """Return the aggregates of a freshness rule: the number of values, the newest one, and whether it is too old."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as t
+
+    from slackwater.steps.spark.values import readable
+
+    needed = (t.TimestampType, t.TimestampNTZType)
+    require_type(frame, rule.column, needed, field=f"{field}.column", needs="timestamps")
+    if context.day is None:
+        raise DefinitionError(f"{field}.rule: freshness compares with the end of a run's day, and this is no run")
+    data_type, newest = frame.schema[rule.column].dataType, sf.max(quoted(rule.column))
+    limit = (context.day.end - timedelta(hours=rule.hours)).replace(tzinfo=None)
+    index = field.rpartition(".")[2]
+    return {
+        f"{index}.checked": sf.count(quoted(rule.column)),
+        f"{index}.newest": readable(newest, data_type, _LONGEST_TIMESTAMP),
+        f"{index}.failed": sf.when(newest >= literal(limit.isoformat(), data_type), 0).otherwise(1),
+    }
+
+
+def report(parameters: DataQuality, observed: Mapping[str, Any]) -> Effect:
+    """Return the results of the rules, in order."""
+    results = []
+    for index, rule in enumerate(parameters.rules):
+        checked = observed[f"{index}.checked"]
+        examples: list[dict[str, Any]]
+        match rule:
+            case RowCount():
+                failed = int(checked < (rule.min or 0) or (rule.max is not None and checked > rule.max))
+                examples = [{"rows": checked}] if failed else []
+            case Freshness():
+                failed = observed[f"{index}.failed"]
+                examples = [{rule.column: observed[f"{index}.newest"]}] if failed else []
+            case _:
+                failed = observed[f"{index}.failed"]
+                examples = found_examples(str(index), observed)
+        results.append(
+            {
+                "rule": rule.rule,
+                "columns": list(columns_of(rule)),
+                "severity": rule.severity,
+                "checked": checked,
+                "failed": failed,
+                "examples": examples,
+            }
+        )
+    return {"results": results, "rows_rejected": observed["rejected"]}
+
+
+def verify(_parameters: DataQuality, effect: Effect) -> None:
+    """Raise `DataError` with counts and examples if a rule of severity `fail` has failed."""
+    faults = []
+    for result in effect["results"]:
+        if result["severity"] == "fail" and result["failed"]:
+            columns = f" of {', '.join(result['columns'])}" if result["columns"] else ""
+            shown = ", ".join(json.dumps(example, ensure_ascii=False) for example in result["examples"])
+            whole = result["rule"] in ("row_count", "freshness")
+            counts = "" if whole else f" in {result['failed']} of {result['checked']} checked rows"
+            faults.append(f"{result['rule']}{columns} failed{counts}{': ' if whole else ', such as '}{shown}")
+    if faults:
+        raise DataError(
+            f"{'; '.join(faults)}. Correct the source's data, or set the severity of the rule to warn or reject"
+        )
+
+
+STEP = Transform(
+    name="data_quality",
+    parameters=DataQuality,
+    apply=apply,
+    optional_inputs=("reference",),
+    check=check,
+    report=report,
+    verify=verify,
+)

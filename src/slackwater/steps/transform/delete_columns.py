@@ -1,0 +1,46 @@
+"""`delete_columns`: remove columns.
+
+A column that the input lacks is an error: it may be misspelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from slackwater.errors import DefinitionError
+from slackwater.steps.columns import ColumnNames, all_quoted, require_columns, require_distinct
+from slackwater.steps.step import Effect, Parameters, StepContext, Transform
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class DeleteColumns(Parameters, json_schema_extra={"examples": [{"columns": ["year", "month", "day"]}]}):
+    """Parameters of `delete_columns`."""
+
+    columns: ColumnNames
+    """Columns to remove."""
+
+
+def check(_inputs: Sequence[str], parameters: DeleteColumns) -> None:
+    """Raise `DefinitionError` for a column that is named twice."""
+    require_distinct(parameters.columns, field="columns")
+
+
+def apply(frames: Mapping[str, DataFrame], parameters: DeleteColumns, _context: StepContext) -> DataFrame:
+    """Return the other columns. Raises `DefinitionError` for a column that is missing, and if none remains."""
+    ((input_name, frame),) = frames.items()
+    require_columns(frame, parameters.columns, field="columns", of=input_name)
+    others = [name for name in frame.columns if name not in parameters.columns]
+    if not others:
+        raise DefinitionError(f"columns: {input_name} has no other columns, so none would remain")
+    return frame.select(*all_quoted(others))
+
+
+def report(parameters: DeleteColumns, _observed: Mapping[str, Any]) -> Effect:
+    """Return the names of the removed columns."""
+    return {"deleted": list(parameters.columns)}
+
+
+STEP = Transform(name="delete_columns", parameters=DeleteColumns, apply=apply, report=report, check=check)

@@ -1,0 +1,55 @@
+"""`sql`: one SELECT over the step's inputs, which it reads by their names.
+
+A query is checked twice. A parser in Python checks it together with the pipeline, so that errors are reported before
+deployment. Spark's own parser checks it again before it runs (`slackwater.steps.spark.query`), because the two parsers
+may read a query differently.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import sqlglot
+from pydantic import AfterValidator
+from sqlglot import exp
+
+from slackwater.errors import DefinitionError
+from slackwater.steps.sql_rules import FORBIDDEN_FUNCTIONS, ROW_FUNCTIONS, check_query
+from slackwater.steps.step import Parameters, StepContext, Transform
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Sql(
+    Parameters,
+    json_schema_extra={"examples": [{"query": "SELECT origin, avg(dep_delay) AS delay FROM input GROUP BY origin"}]},
+):
+    """Parameters of `sql`."""
+
+    query: Annotated[str, AfterValidator(check_query)]
+    """One SELECT or WITH statement in Spark SQL."""
+
+
+def check(inputs: Sequence[str], parameters: Sql) -> None:
+    """Raise `DefinitionError` for a table that is not an input of the step."""
+    statement = sqlglot.parse_one(parameters.query, dialect="spark")
+    known = {*(name.lower() for name in inputs), *(cte.alias.lower() for cte in statement.find_all(exp.CTE))}
+    tables = {table.name for table in statement.find_all(exp.Table) if not isinstance(table.this, exp.Func)}
+    for name in sorted(tables):
+        if name.lower() not in known:
+            similar = difflib.get_close_matches(name, inputs, n=1)
+            hint = f"did you mean {similar[0]}?" if similar else f"its inputs are: {', '.join(inputs)}"
+            raise DefinitionError(f"query: {name} is not an input of the step ({hint})")
+
+
+def apply(frames: Mapping[str, DataFrame], parameters: Sql, _context: StepContext) -> DataFrame:
+    """Return the result of the query over the inputs. Raises `DefinitionError` if Spark refuses the query."""
+    from slackwater.steps.spark.query import run_query
+
+    return run_query(frames, parameters.query, functions=ROW_FUNCTIONS, forbidden=FORBIDDEN_FUNCTIONS)
+
+
+STEP = Transform(name="sql", parameters=Sql, apply=apply, inputs=("input",), many_inputs=True, check=check)

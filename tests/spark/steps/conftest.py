@@ -1,0 +1,34 @@
+"""What tests of steps use: a context with the project's files in a folder, and a PostgreSQL that starts when needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import date
+
+import pytest
+from pyspark.sql import SparkSession
+
+from slackwater.runs.day import day_of
+from slackwater.steps.files import ProjectFiles
+from slackwater.steps.step import StepContext
+from tests.fakes_spark import FolderStore
+from tests.postgres import SECRETS, PostgresServer, running_postgres
+
+PREFIX = "s3://bucket/files/"
+DAY = date(2013, 3, 10)
+
+
+@pytest.fixture
+def files(store: FolderStore, stores: Callable[[], FolderStore]) -> ProjectFiles:
+    return ProjectFiles(PREFIX, stores)
+
+
+@pytest.fixture
+def context(spark: SparkSession, files: ProjectFiles) -> StepContext:
+    return StepContext(spark=spark, files=files, day=day_of(DAY, "UTC"), secrets=SECRETS)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with running_postgres() as server:
+        yield server

@@ -1,0 +1,167 @@
+"""`aggregate` and `deduplicate`, compared with pandas and the standard library."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import datetime
+from decimal import Decimal
+
+import pandas as pd
+import pytest
+
+from slackwater.errors import DefinitionError
+from tests.spark.steps.applied import applied, described
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+MEASURES = {
+    "rows": {"function": "count"},
+    "values ü": {"function": "count", "column": "x"},
+    "different": {"function": "count_distinct", "column": "x"},
+    "total": {"function": "sum", "column": "x"},
+    "least": {"function": "min", "column": "x"},
+    "most": {"function": "max", "column": "x"},
+    "mean": {"function": "mean", "column": "x"},
+    "spread": {"function": "stddev", "column": "x"},
+    "middle": {"function": "median", "column": "x"},
+    "p.90": {"function": "quantile", "column": "x", "q": 0.9},
+    "opened": {"function": "first", "column": "x", "order_by": "at"},
+    "closed": {"function": "last", "column": "x", "order_by": "at"},
+}
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[tuple[str | None, int | None, float | None, int]]:
+    """Keys, times and values with gaps, repeated times, and one key with most of the rows."""
+    chance = random.Random(3)  # noqa: S311 - data, no secret
+    return [
+        (
+            chance.choice(["big"] * 9 + ["a", "ü", None]),
+            chance.choice([None, *range(40)]),
+            chance.choice([None, round(chance.gauss(0, 9), 1), 5.0]),
+            number,
+        )
+        for number in range(400)
+    ]
+
+
+def test_measures_are_those_of_pandas(spark, rows):
+    frame = spark.createDataFrame(rows, "`gr.oup` string, at int, x double, n int").repartition(3)
+    result = applied("aggregate", frame, group_by=["gr.oup"], measures=MEASURES)
+    assert result.table.column_names == ["gr.oup", *MEASURES]
+    expected = {}
+    for key, group in pd.DataFrame(rows, columns=["k", "at", "x", "n"]).groupby("k", dropna=False):
+        x, timed = group["x"], group[group["at"].notna()]
+        first, last = (timed[timed["at"] == at]["x"] for at in (timed["at"].min(), timed["at"].max()))
+        expected[None if pd.isna(key) else key] = [
+            len(group),
+            x.count(),
+            x.nunique(),
+            x.sum(),
+            x.min(),
+            x.max(),
+            x.mean(),
+            x.std(),
+            x.median(),
+            x.quantile(0.9),
+            # Of rows at one time, null is the smallest value.
+            math.nan if first.isna().any() else first.min(),
+            last.max(),
+        ]
+    computed = {row.pop("gr.oup"): [math.nan if v is None else v for v in row.values()] for row in result.rows}
+    assert computed.keys() == expected.keys()
+    for key, values in computed.items():
+        assert values == pytest.approx(expected[key], nan_ok=True), key
+
+
+def test_without_groups_there_is_one_row(spark):
+    frame = spark.createDataFrame([(1, None)], "at int, x double")
+    nothing = {name: 0 if name in ("rows", "values ü", "different") else None for name in MEASURES}
+    assert applied("aggregate", frame.where("at > 1"), measures=MEASURES).rows == [nothing]
+    assert applied("aggregate", frame, measures=MEASURES).rows == [nothing | {"rows": 1}]
+    assert applied("aggregate", frame.where("at > 1"), group_by=["at"], measures=MEASURES).rows == []
+
+
+def test_types_of_measures(spark):
+    large = Decimal("9999999999.99")
+    frame = spark.createDataFrame([(large, 2**62, math.nan), (large, 1, 1.0)], "d decimal(12,2), n bigint, x double")
+    measures = {
+        f"{function}_{column}": {"function": function, "column": column}
+        for function in ("sum", "mean", "max", "median")
+        for column in ("d", "n", "x")
+    }
+    (row,) = applied("aggregate", frame, measures=measures).rows
+    assert row["sum_d"] == large * 2
+    assert (row["mean_d"], row["max_d"]) == (large, large)
+    assert (row["sum_n"], row["mean_n"]) == (2**62 + 1, 2**61)
+    assert [math.isnan(row[f"{name}_x"]) for name in ("sum", "mean", "max")] == [True] * 3
+    overflow, _ = described(
+        "aggregate", frame.selectExpr("n * 1 AS n").union(frame.select("n")), measures={"s": measures["sum_n"]}
+    )
+    with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
+        overflow.collect()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"group_by": ["kk"]}, "group_by: rows has no column kk (did you mean k?"),
+        ({"group_by": ["m"]}, "group_by: m is map<string,int>, by which rows cannot be compared"),
+        ({"measures": {"a": {"function": "sum", "column": "y"}}}, "measures.a.column: rows has no column y"),
+        (
+            {"measures": {"a": {"function": "mean", "column": "k"}}},
+            "measures.a.column: numbers are needed, and k is str",
+        ),
+        ({"measures": {"a": {"function": "max", "column": "m"}}}, "measures.a.column: m is map<string,int>"),
+        (
+            {"measures": {"a": {"function": "last", "column": "k", "order_by": "t"}}},
+            "measures.a.order_by: rows has no column t",
+        ),
+    ],
+)
+def test_aggregate_refuses_what_does_not_fit(spark, parameters, message):
+    frame = spark.createDataFrame([], "k string, m map<string,int>")
+    with pytest.raises(DefinitionError) as caught:
+        described("aggregate", frame, **{"measures": {"n": {"function": "count"}}, **parameters})
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("keep", ["latest", "earliest"])
+def test_one_row_of_each_key_is_kept(spark, rows, keep):
+    schema = "`k.ey` string, at int, x double, n int"
+    result = applied(
+        "deduplicate", spark.createDataFrame(rows, schema).repartition(3), keys=["k.ey"], order_by=["at"], keep=keep
+    )
+    assert result.table.column_names == ["k.ey", "at", "x", "n"]
+
+    def rank(row: tuple) -> list:
+        """How early a row comes; null comes last."""
+        sign = -1 if keep == "latest" else 1
+        return [(value is None, sign * (value or 0)) for value in row[1:]]
+
+    expected = {min((row for row in rows if row[0] == key), key=rank) for key in {row[0] for row in rows}}
+    assert {tuple(row.values()) for row in result.rows} == expected
+    assert result.effect == {}
+
+
+def test_keys_of_all_types(spark):
+    at = datetime(2013, 3, 10, 2, 30)
+    rows = [
+        (math.nan, Decimal("1.0"), at, [1], 1),
+        (math.nan, Decimal("1.0"), at, [1], 2),
+        (None, Decimal("1.0"), at, [1], 3),
+        (None, Decimal("1.0"), at, [1], None),
+        (1.0, Decimal("1.1"), at, [1, 2], None),
+    ]
+    frame = spark.createDataFrame(rows, "x double, d decimal(5,1), t timestamp_ntz, a array<int>, v int")
+    keys = ["x", "d", "t", "a"]
+    assert sorted(applied("deduplicate", frame, keys=keys, order_by=["v"]).column("v"), key=str) == [2, 3, None]
+    assert applied("deduplicate", frame.where("v > 9"), keys=keys, order_by=["v"]).rows == []
+    for parameters, message in (
+        ({"keys": ["k"], "order_by": ["v"]}, "keys: rows has no column k"),
+        ({"keys": ["x"], "order_by": ["V"]}, r"order_by: rows has no column V \(did you mean v"),
+        ({"keys": ["x"], "order_by": ["X"]}, r"order_by: a column is named twice \(x\)"),
+    ):
+        with pytest.raises(DefinitionError, match=message):
+            described("deduplicate", frame, **parameters)

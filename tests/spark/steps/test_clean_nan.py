@@ -1,0 +1,240 @@
+"""`clean_nan`, compared with pandas and the standard library."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pandas as pd
+import pytest
+
+from slackwater.errors import DefinitionError
+from tests.spark.steps.applied import applied, described
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    """300 rows, a fifth of them without a value; most rows are in one group."""
+    chance = random.Random(13)  # noqa: S311 - data, no secret
+    return pd.DataFrame(
+        {
+            "group": [chance.choice(["a"] * 8 + ["b", None]) for _ in range(300)],
+            "at": range(300),
+            "zahl ü": [None if chance.random() < 0.2 else round(chance.gauss(10, 5), 2) for _ in range(300)],
+            "whole": [None if chance.random() < 0.2 else chance.randint(-5, 5) for _ in range(300)],
+            "word": [None if chance.random() < 0.2 else chance.choice("xyyz") for _ in range(300)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def frame(spark, table):
+    rows = [tuple(None if pd.isna(value) else value for value in row) for row in table.itertuples(index=False)]
+    rows = [(group, at, zahl, None if whole is None else int(whole), word) for group, at, zahl, whole, word in rows]
+    schema = "group string, at int, `zahl ü` double, whole int, word string"
+    return spark.createDataFrame([*rows[::2], *rows[-1::-2]], schema).repartition(3)
+
+
+def in_order(result, name: str) -> list:
+    return [row[name] for row in sorted(result.rows, key=lambda row: row["at"])]
+
+
+def rounded(number: float) -> int:
+    """Half up, which is away from zero, as in SQL."""
+    return int(math.copysign(math.floor(abs(number) + 0.5), number))
+
+
+def test_statistics_are_those_of_pandas(frame, table):
+    for strategy in ("mean", "median"):
+        result = applied("clean_nan", frame, strategy=strategy)
+        value = table["zahl ü"].agg(strategy)
+        assert in_order(result, "zahl ü") == pytest.approx(table["zahl ü"].fillna(value).tolist())
+        whole = table["whole"].fillna(rounded(table["whole"].agg(strategy)))
+        assert in_order(result, "whole") == whole.tolist()
+        # Strings have neither, and `at` has no gaps.
+        assert in_order(result, "word") == [None if pd.isna(word) else word for word in table["word"]]
+        gaps = table[["at", "zahl ü", "whole"]].isna().sum()
+        assert result.effect == {f"filled.{name}": count for name, count in gaps.items()}
+        assert result.frame.schema == frame.schema
+
+
+def test_columns_have_strategies_of_their_own(frame, table):
+    result = applied(
+        "clean_nan",
+        frame,
+        strategy="mode",
+        columns={"zahl ü": "drop", "group": {"constant": "?"}, "whole": "mean"},
+    )
+    kept = table[table["zahl ü"].notna()]
+    assert in_order(result, "zahl ü") == kept["zahl ü"].tolist()
+    assert in_order(result, "group") == kept["group"].fillna("?").tolist()
+    assert in_order(result, "whole") == kept["whole"].fillna(rounded(kept["whole"].mean())).tolist()
+    assert in_order(result, "word") == kept["word"].fillna(kept["word"].mode()[0]).tolist()
+    assert result.effect == {
+        **{f"filled.{name}": int(kept[name].isna().sum()) for name in ("group", "at", "whole", "word")},
+        "rows_dropped": len(table) - len(kept),
+    }
+
+
+def test_rows_are_dropped(frame, table):
+    result = applied("clean_nan", frame, strategy="drop")
+    assert in_order(result, "at") == table.dropna()["at"].tolist()
+    assert result.effect == {"rows_dropped": len(table) - len(table.dropna())}
+
+
+def test_forward_fills_each_group_in_order(frame, table):
+    columns = {"zahl ü": "forward", "whole": "drop"}
+    result = applied("clean_nan", frame, columns=columns, order_by=["at"], group_by=["group"])
+    kept = table[table["whole"].notna()].copy()
+    expected = kept.groupby("group", dropna=False)["zahl ü"].ffill()
+    assert [value if value is not None else NAN for value in in_order(result, "zahl ü")] == pytest.approx(
+        expected.tolist(), nan_ok=True
+    )
+    filled = int(kept["zahl ü"].isna().sum() - expected.isna().sum())
+    assert result.effect == {"filled.zahl ü": filled, "rows_dropped": len(table) - len(kept)}
+
+    result = applied("clean_nan", frame, strategy="forward", order_by=["at"], group_by=[])
+    assert in_order(result, "word") == table["word"].ffill().tolist()
+    assert in_order(result, "whole") == table["whole"].ffill().tolist()
+
+
+def test_forward_is_the_same_for_rows_at_the_same_time(spark):
+    rows = [(1, 5.0, "a"), (1, None, "b"), (1, 7.0, "c"), (1, NAN, "d"), (2, None, "e"), (None, 9.0, "f")]
+    results = [
+        sorted(
+            applied(
+                "clean_nan",
+                spark.createDataFrame(order, "at int, v double, name string").repartition(2),
+                columns={"v": "forward"},
+                order_by=["at"],
+                group_by=[],
+            ).rows,
+            key=lambda row: row["name"],
+        )
+        for order in (rows, rows[::-1])
+    ]
+    assert results[0] == results[1]
+    # Null comes first in both: the row without a time before the others, `b` before `a`. NaN comes last.
+    assert [row["v"] for row in results[0]] == [5.0, 9.0, 7.0, 7.0, 7.0, 9.0]
+
+
+STRATEGIES = {"mean": "mean", "median": "median", "mode": "mode", "constant": {"constant": -2}}
+
+
+def test_nan_and_infinities(spark):
+    values = [1.0, NAN, INF, 4.0, None, -INF, INF, 1.0]
+    frame = spark.createDataFrame([(at, value) for at, value in enumerate(values)], "at int, v double")
+    columns = {f"{name}_{kind}": strategy for name, strategy in STRATEGIES.items() for kind in ("double", "float")}
+    frame = frame.selectExpr("at", *(f"CAST(v AS {name.partition('_')[2]}) AS {name}" for name in columns))
+    result = applied("clean_nan", frame, columns=columns)
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    fills = {"mean": statistics.mean(finite), "median": statistics.median(finite), "mode": 1.0, "constant": -2.0}
+    for name in columns:
+        fill = fills[name.partition("_")[0]]
+        assert in_order(result, name) == [fill if v is None or math.isnan(v) else v for v in values]
+    assert result.effect == {f"filled.{name}": 2 for name in columns}
+    assert applied("clean_nan", frame, columns={"mean_float": "drop"}).column("at") == [0, 2, 3, 5, 6, 7]
+
+
+def test_nothing_to_fill_with(spark):
+    strategies = ("mean", "median", "mode")
+    frame = spark.createDataFrame([(None, NAN, None), (None, None, None)], "i int, d double, n decimal(20,2)")
+    frame = frame.selectExpr(*(f"{name} AS {name}_{strategy}" for name in frame.columns for strategy in strategies))
+    columns = {name: name.partition("_")[2] for name in frame.columns}
+    nothing = {f"filled.{name}": 0 for name in columns}
+    result = applied("clean_nan", frame, columns=columns)
+    assert repr(result.rows) == repr(frame.toArrow().to_pylist())
+    assert result.effect == nothing
+    empty = applied("clean_nan", frame.where("i_mean > 0"), columns=columns)
+    assert (empty.rows, empty.effect) == ([], nothing)
+
+
+def test_decimals_and_integers_are_exact(spark):
+    large = Decimal("12345678901234567890.12")
+    rows = [
+        (Decimal("0.01"), large, 2**53 + 1),
+        (Decimal("0.02"), large + Decimal("0.04"), 2**53 + 3),
+        (Decimal("0.02"), -large, None),
+        (None, None, 2**53 + 8),
+        (Decimal("0.01"), large, None),
+    ]
+    frame = spark.createDataFrame(rows, "price decimal(9,2), `big sum` decimal(22,2), n bigint")
+    frame = frame.selectExpr("*", *(f"`{name}` AS `{name} ~`" for name in frame.columns))
+    columns = {name: "median" if "~" in name else "mean" for name in frame.columns}
+    result = applied("clean_nan", frame, columns=columns)
+    assert result.frame.schema == frame.schema
+    # Half up: the mean and the median of the prices are 0.015, the mean of the large ones ends in .07.
+    assert result.column("price")[3] == result.column("price ~")[3] == Decimal("0.02")
+    assert result.column("big sum")[3] == (large * 2 + Decimal("0.04")) / 4 == Decimal("6172839450617283945.07")
+    assert result.column("big sum ~")[3] == large
+    assert result.column("n") == [2**53 + 1, 2**53 + 3, 2**53 + 4, 2**53 + 8, 2**53 + 4]
+    # The median of bigint is a double.
+    assert result.column("n ~")[2] in (2**53 + 2, 2**53 + 4)
+    single = applied("clean_nan", frame.where("price IS NULL OR `big sum` < 0"), columns=columns)
+    assert [row["big sum ~"] for row in single.rows] == [-large, -large]
+
+
+def test_constants_of_all_types(spark):
+    schema = "s string, b boolean, i tinyint, x float, n decimal(4,2), d date, t timestamp, l timestamp_ntz"
+    frame = spark.createDataFrame([(None,) * 8], schema)
+    constants = {
+        "s": "ü",
+        "b": False,
+        "i": -128,
+        "x": 0.1,
+        "n": 12.34,
+        "d": "2013-03-10",
+        "t": "2013-03-10T01:00:00+01:00",
+        "l": "2013-03-10 02:30",
+    }
+    columns = {name: {"constant": value} for name, value in constants.items()}
+    (row,) = applied("clean_nan", frame, columns=columns).rows
+    assert row == {
+        "s": "ü",
+        "b": False,
+        "i": -128,
+        "x": pytest.approx(0.1),
+        "n": Decimal("12.34"),
+        "d": date(2013, 3, 10),
+        "t": datetime(2013, 3, 10, tzinfo=UTC),
+        "l": datetime(2013, 3, 10, 2, 30),
+    }
+    result = applied("clean_nan", frame, strategy={"constant": 0})
+    assert {name for name, value in result.rows[0].items() if value is not None} == {"i", "x", "n"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"columns": {"wrod": "mode"}}, "columns: rows has no column wrod (did you mean word?"),
+        ({"columns": {"word": "mean"}}, "columns.word: mean needs numbers, and the column is string"),
+        ({"columns": {"tags": "mode"}}, "columns.tags: mode needs strings, numbers"),
+        ({"columns": {"word": {"constant": 0}}}, "columns.word: 0 is not a value of type string"),
+        ({"columns": {"whole": {"constant": 2**31}}}, "columns.whole: 2147483648 does not fit int"),
+        ({"columns": {"whole": {"constant": 0.5}}}, "columns.whole: 0.5 is not a value of type int"),
+        ({"columns": {"price": {"constant": 0.005}}}, "columns.price: 0.005 does not fit decimal(4,2)"),
+        ({"columns": {"price": {"constant": 100}}}, "columns.price: 100 does not fit decimal(4,2)"),
+        ({"strategy": {"constant": True}}, "strategy: it fits none of the columns"),
+        (
+            {"columns": {"whole": "forward"}, "order_by": ["whole"], "group_by": []},
+            "columns.whole: it orders or groups the rows",
+        ),
+        (
+            {"strategy": "forward", "order_by": ["tags"], "group_by": []},
+            "order_by: tags is map<string,int>, by which rows cannot be compared",
+        ),
+        ({"strategy": "forward", "order_by": ["at"], "group_by": []}, "order_by: rows has no column at"),
+    ],
+)
+def test_what_does_not_fit_is_refused(spark, parameters, message):
+    frame = spark.createDataFrame([], "word string, whole int, price decimal(4,2), tags map<string,int>")
+    with pytest.raises(DefinitionError) as caught:
+        described("clean_nan", frame, **parameters)
+    assert str(caught.value).startswith(message)

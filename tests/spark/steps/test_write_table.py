@@ -1,0 +1,257 @@
+"""`write_table` against a real PostgreSQL: one transaction per day, types, repeated, concurrent and failing calls."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from slackwater.errors import DataError, DefinitionError, InputError, OutboundRefused, Unavailable
+from slackwater.steps.io import frames
+from slackwater.steps.io.postgres import Access
+from slackwater.steps.load.write_table import STEP, WriteTable, replace_day
+from slackwater.steps.step import Effect, StepContext
+from tests.postgres import SECRETS, PostgresServer
+from tests.spark.steps.conftest import DAY
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+OTHER = date(2013, 3, 9)
+TABLE = 'CREATE TABLE "Schema"."a table" (date date, n int, s text, added timestamptz DEFAULT now())'
+
+
+@pytest.fixture(autouse=True)
+def table(postgres: PostgresServer) -> None:
+    """A table with three rows of the day and one of another day."""
+    postgres.execute(
+        'DROP SCHEMA IF EXISTS "Schema" CASCADE',
+        'CREATE SCHEMA "Schema"',
+        TABLE,
+        f"INSERT INTO \"Schema\".\"a table\" VALUES ('{DAY}', 1, 'old'), ('{DAY}', 2, 'old'), ('{DAY}', 3, 'old'), "
+        f"('{OTHER}', 1, 'other')",
+    )
+
+
+def parameters(postgres: PostgresServer, **changes: Any) -> WriteTable:
+    return WriteTable.model_validate({**postgres.parameters, "table": "Schema.a table", **changes})
+
+
+@pytest.fixture
+def write(context: StepContext, postgres: PostgresServer) -> Callable[..., Effect]:
+    allowed = replace(context, outbound=postgres.outbound)
+
+    def run(frame: DataFrame, context: StepContext = allowed, **changes: Any) -> Effect:
+        return STEP.write(frame, parameters(postgres, **changes), context)
+
+    return run
+
+
+def rows(postgres: PostgresServer) -> list[tuple[Any, ...]]:
+    return postgres.execute('SELECT date, n, s FROM "Schema"."a table" ORDER BY date, n')
+
+
+OLD = [(OTHER, 1, "other"), (DAY, 1, "old"), (DAY, 2, "old"), (DAY, 3, "old")]
+NEW = [(OTHER, 1, "other"), (DAY, 7, "new")]
+
+
+def test_the_day_is_replaced_also_by_a_repeated_call_and_by_no_rows(
+    write: Callable[..., Effect], context: StepContext, postgres: PostgresServer
+) -> None:
+    frame = context.spark.createDataFrame([(7, "new")], "n int, s string")
+    assert write(frame) == {"table": "Schema.a table", "rows_deleted": 3, "rows_inserted": 1}
+    assert rows(postgres) == NEW
+    with_day = frame.selectExpr("s", f"DATE'{DAY}' AS date", "n")
+    assert write(with_day) == {"table": "Schema.a table", "rows_deleted": 1, "rows_inserted": 1}
+    assert rows(postgres) == NEW
+    assert write(context.spark.createDataFrame([], frame.schema))["rows_deleted"] == 1
+    assert rows(postgres) == OLD[:1]
+    assert write(frame.where("n < 0"))["rows_inserted"] == 0
+
+
+def test_all_types_arrive_unchanged(
+    write: Callable[..., Effect], context: StepContext, postgres: PostgresServer
+) -> None:
+    postgres.execute(
+        "DROP TABLE IF EXISTS types",
+        'CREATE TABLE types (day date, i int2, l int8, f float8, d numeric(38, 4), b boolean, s text, "a day.x" date, '
+        "t timestamptz, ntz timestamp, y bytea, j jsonb, one text)",
+    )
+    frame = context.spark.sql("""
+        SELECT *, binary(s) AS y, struct(l, array(s) AS list) AS j, s AS one FROM VALUES
+          (1S, 9007199254740993L, 0.1D, CAST('1234567890123456789012345678901234.1200' AS DECIMAL(38, 4)), true,
+           'Zoë, "年"\n\\\\.\n\\\\N \U0001f680', DATE'2013-03-10', TIMESTAMP'2013-03-10 01:02:03.123456Z',
+           TIMESTAMP_NTZ'2013-03-10 02:30:00'),
+          (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+          (-32768S, -9223372036854775807L, double('-Infinity'), -0.5, false, '', DATE'9999-12-31',
+           TIMESTAMP'1969-12-31 23:59:59.999999Z', TIMESTAMP_NTZ'0001-01-01 00:00:00'),
+          (0S, 0L, double('NaN'), 0, false, '=1+1', DATE'0001-01-01', TIMESTAMP'2038-01-19 03:14:08Z', NULL)
+        AS t(i, l, f, d, b, s, `a day.x`, t, ntz)
+    """)
+    assert write(frame, table="types", day="day")["rows_inserted"] == 4
+    text = 'Zoë, "年"\n\\.\n\\N \U0001f680'
+    stored = postgres.execute(
+        "SELECT i, l, f::text, d, b, s, \"a day.x\"::text, t AT TIME ZONE 'UTC', ntz, y, j, one FROM types ORDER BY i"
+    )
+    assert stored == [
+        (-32768, -(2**63) + 1, "-Infinity", Decimal("-0.5000"), False, "", "9999-12-31",
+         datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(1, 1, 1), b"", {"l": -(2**63) + 1, "list": [""]}, ""),
+        (0, 0, "NaN", Decimal("0.0000"), False, "=1+1", "0001-01-01", datetime(2038, 1, 19, 3, 14, 8), None, b"=1+1",
+         {"l": 0, "list": ["=1+1"]}, "=1+1"),
+        (1, 9007199254740993, "0.1", Decimal("1234567890123456789012345678901234.1200"), True, text, "2013-03-10",
+         datetime(2013, 3, 10, 1, 2, 3, 123456), datetime(2013, 3, 10, 2, 30), text.encode(),
+         {"l": 9007199254740993, "list": [text]}, text),
+        (None,) * 10 + ({"list": [None]}, None),
+    ]  # fmt: skip
+
+
+SCHEMA = pa.schema([("date", pa.date32()), ("n", pa.int32()), ("s", pa.string())])
+
+
+def batch(*values: tuple[int, str], day: date = DAY) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"date": day, "n": n, "s": s} for n, s in values], schema=SCHEMA)
+
+
+@pytest.fixture
+def access(postgres: PostgresServer) -> Access:
+    return Access(SECRETS, postgres.outbound, None)
+
+
+def test_a_reader_sees_the_old_day_until_the_new_one_is_complete(postgres: PostgresServer, access: Access) -> None:
+    seen = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for n in (7, 8):
+            seen.append(rows(postgres))
+            yield batch((n, "new"))
+        seen.append(rows(postgres))
+
+    assert replace_day(batches(), SCHEMA, parameters(postgres), access, DAY) == (3, 2)
+    assert seen == [OLD] * 3
+    assert rows(postgres) == [*OLD[:1], (DAY, 7, "new"), (DAY, 8, "new")]
+
+
+def test_a_failure_in_the_middle_leaves_the_old_day(postgres: PostgresServer, access: Access) -> None:
+    def broken(error: BaseException) -> Iterator[pa.RecordBatch]:
+        yield batch((7, "new"))
+        raise error
+
+    def killed() -> Iterator[pa.RecordBatch]:
+        yield batch((7, "new"))
+        postgres.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'slackwater'")
+        for _ in range(100):
+            yield batch((8, "x" * 100_000))
+
+    for batches, expected in (
+        (broken(ZeroDivisionError("a bug")), ZeroDivisionError),
+        (broken(KeyboardInterrupt()), KeyboardInterrupt),
+        (iter([batch((7, "new")), batch((8, "nul \x00"))]), InputError),
+        (iter([batch((7, "new")), batch((8, "new"), day=OTHER)]), DataError),
+        (killed(), Unavailable),
+    ):
+        with pytest.raises(expected):
+            replace_day(batches, SCHEMA, parameters(postgres), access, DAY)
+        assert rows(postgres) == OLD
+
+
+def test_two_writers_of_one_day_wait_for_each_other(postgres: PostgresServer, access: Access) -> None:
+    # The default of a database must not matter: under it, the second writer would not see the first one's rows.
+    postgres.execute("ALTER DATABASE postgres SET default_transaction_isolation TO 'repeatable read'")
+    first_deleted, second_started = threading.Event(), threading.Event()
+
+    def first() -> Iterator[pa.RecordBatch]:
+        first_deleted.set()
+        assert second_started.wait(10)
+        yield batch((1, "first"), (2, "first"))
+
+    def second() -> tuple[int, int]:
+        assert first_deleted.wait(10)
+        return replace_day(iter([batch((9, "second"))]), SCHEMA, parameters(postgres), access, DAY)
+
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            one = threads.submit(replace_day, first(), SCHEMA, parameters(postgres), access, DAY)
+            other = threads.submit(second)
+            waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while postgres.execute(waiting) != [(1,)]:
+                assert not one.done()
+            # Another day is not waited for.
+            replace_day(iter([batch((5, "other"), day=OTHER)]), SCHEMA, parameters(postgres), access, OTHER)
+            second_started.set()
+            assert (one.result(10), other.result(10)) == ((3, 2), (2, 1))
+    finally:
+        postgres.execute("ALTER DATABASE postgres RESET default_transaction_isolation")
+    assert rows(postgres) == [(OTHER, 5, "other"), (DAY, 9, "second")]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT 1 AS n, 's' AS s, 1 AS extra", 'column "extra" of relation "a table" does not exist'),
+        ("SELECT 'x' AS n", 'invalid input syntax for type integer: "x"'),
+        ("SELECT 3000000000L AS n", "out of range for type integer"),
+        (
+            f"SELECT 1 AS n, DATE'{OTHER}' AS date",
+            f"a row has {OTHER} in the column date, and the run's day",
+        ),
+        ("SELECT 1 AS n, DATE(NULL) AS date", "a row has None in the column date"),
+    ],
+)
+def test_what_does_not_fit_leaves_the_old_day(
+    write: Callable[..., Effect],
+    context: StepContext,
+    postgres: PostgresServer,
+    query: str,
+    message: str,
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        write(context.spark.sql(query))
+    assert rows(postgres) == OLD
+
+
+def test_one_task_writes_a_large_day(
+    write: Callable[..., Effect], context: StepContext, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "DRIVER_ROWS", 100)
+    large = context.spark.range(0, 30_000, 1, 4).selectExpr("CAST(id AS INT) AS n", "'new' AS s")
+    assert write(large)["rows_inserted"] == 30_000
+    count = 'SELECT count(*), count(DISTINCT n), max(date)::text FROM "Schema"."a table"'
+    assert postgres.execute(f"{count} WHERE s = 'new'") == [(30_000, 30_000, str(DAY))]
+    with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
+        write(large.selectExpr("CAST(1 / (29999 - n) AS INT) AS n"))
+    assert postgres.execute(f"{count} WHERE s = 'new'") == [(30_000, 30_000, str(DAY))]
+
+
+def test_columns_of_the_day_that_do_not_fit(write: Callable[..., Effect], context: StepContext) -> None:
+    with pytest.raises(DefinitionError, match="day: the column date of the rows is string: cast it to date"):
+        write(context.spark.sql("SELECT 1 AS n, '2013-03-10' AS date"))
+    with pytest.raises(DefinitionError, match="day: the rows have date in other letters"):
+        write(context.spark.sql("SELECT 1 AS n, DATE'2013-03-10' AS Date"))
+    with pytest.raises(InputError, match="replaces the day of a run"):
+        write(context.spark.range(1), context=replace(context, day=None))
+    with pytest.raises(OutboundRefused, match=r"no connection is made to 127.0.0.1, loopback"):
+        write(context.spark.sql("SELECT 1 AS n"), context=context)
+
+
+@pytest.mark.parametrize("table", ["", ".", "a.", "a.b.c", "a" * 64, "x\x00"])
+def test_names_of_tables_are_checked(postgres: PostgresServer, table: str) -> None:
+    with pytest.raises(ValidationError, match="table"):
+        parameters(postgres, table=table)
+
+
+def test_names_are_quoted(write: Callable[..., Effect], context: StepContext, postgres: PostgresServer) -> None:
+    name = 'x"; DROP TABLE "Schema"; --'
+    quoted = name.replace('"', '""')
+    postgres.execute(f'DROP TABLE IF EXISTS "{quoted}"', f'CREATE TABLE "{quoted}" ("a ""day""" date, "n; --" int)')
+    write(context.spark.sql("SELECT 1 AS `n; --`"), table=name, day='a "day"')
+    assert postgres.execute(f'SELECT * FROM "{quoted}"') == [(DAY, 1)]

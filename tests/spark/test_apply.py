@@ -1,0 +1,148 @@
+"""The steps of a pipeline together: what each of them did is counted in the pass that computes the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as sf
+
+from slackwater.arrow.exchange import write_frame
+from slackwater.errors import DataError, DefinitionError
+from slackwater.pipeline.definition import StepUse
+from slackwater.steps import registry
+from slackwater.steps.spark.apply import AppliedSteps
+from slackwater.steps.step import Effect, Parameters, StepContext, Transform
+from tests.fakes_spark import PRODUCER
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+
+class NoNegative(Parameters):
+    limit: int = 0
+
+
+def drop_negative(frames, _parameters: NoNegative, context: StepContext):
+    (frame,) = frames.values()
+    is_negative = sf.col("v") < 0
+    return context.observe(frame, {"negative": sf.count_if(is_negative)}).where(~is_negative)
+
+
+def refuse_many(parameters: NoNegative, effect: Effect) -> None:
+    if effect["negative"] > parameters.limit:
+        raise DataError(f"{effect['negative']} negative rows, and at most {parameters.limit} are allowed")
+
+
+DROP_NEGATIVE = Transform(name="drop_negative", parameters=NoNegative, apply=drop_negative, verify=refuse_many)
+
+
+@pytest.fixture(autouse=True)
+def steps(monkeypatch):
+    """Add a step that observes its rows and refuses them."""
+    known = {**registry.registry(), "drop_negative": DROP_NEGATIVE}
+    monkeypatch.setattr(registry, "registry", lambda: known)
+
+
+@pytest.fixture
+def sides(spark):
+    left = spark.createDataFrame([(1, "a"), (2, "b"), (None, "c")], "k int, l string")
+    right = spark.createDataFrame([(1, 10.0), (3, -30.0), (None, 0.0)], "k int, v double")
+    return {"left": left, "right": right}
+
+
+def use(step: str, *inputs: str, **parameters: Any) -> StepUse:
+    return StepUse.model_validate({"step": step, "depends_on": inputs, "with": parameters})
+
+
+def sql(query: str, *inputs: str) -> StepUse:
+    return use("sql", *inputs, query=query)
+
+
+@pytest.fixture
+def run(spark, stores, sides):
+    def run_steps(known_rows: Mapping[str, int] | None = None, **uses: StepUse):
+        """Compute the last step; return the records of all steps by name."""
+        applied = AppliedSteps(uses, sides, StepContext(spark=spark), known_rows=known_rows)
+        applied.compute_forks()
+        last = list(uses)[-1]
+        written = write_frame(applied[last], "s3://x/", producer=PRODUCER, stores=stores, input_bytes=0)
+        records = applied.records(written.observed, rows={last: written.manifest.rows}, seconds=0.5)
+        applied.release()
+        return {record.name: record for record in records}
+
+    return run_steps
+
+
+def test_rows_in_and_out_parameters_and_effect_of_each_step_are_recorded(run):
+    records = run(
+        positive=use("drop_negative", "right", limit=1),
+        joined=use("join", "left", "positive", keys=["k"], how="left"),
+        total=sql("SELECT sum(v) AS v FROM joined WHERE k IS NOT NULL", "joined"),
+    )
+    assert [record.model_dump(exclude={"name"}) for record in records.values()] == [
+        {
+            "step": "drop_negative",
+            "parameters": {"limit": 1},
+            "rows_in": {"right": 3},
+            "rows_out": 2,
+            "effect": {"negative": 1},
+            "seconds": 0.5,
+        },
+        {
+            "step": "join",
+            "parameters": {"keys": ["k"], "how": "left"},
+            "rows_in": {"left": 3, "positive": 2},
+            "rows_out": 3,
+            "effect": {"left_unmatched": 2},
+            "seconds": 0.5,
+        },
+        {
+            "step": "sql",
+            "parameters": {"query": "SELECT sum(v) AS v FROM joined WHERE k IS NOT NULL"},
+            "rows_in": {"joined": 3},
+            "rows_out": 1,
+            "effect": {},
+            "seconds": 0.5,
+        },
+    ]
+
+
+def test_the_rows_of_an_input_that_are_known_are_not_counted(run):
+    assert run({"left": 17, "right": 4}, all=sql("SELECT * FROM left", "left"))["all"].rows_in == {"left": 17}
+
+
+def test_a_frame_that_several_steps_read_is_computed_once(spark, run):
+    calls = spark.sparkContext.accumulator(0)
+
+    def count(value: float) -> float:
+        calls.add(1)
+        return value
+
+    spark.udf.register("count_calls", count, "double")
+    records = run(
+        one=sql("SELECT k, count_calls(v) AS v FROM right", "right"),
+        low=sql("SELECT * FROM one WHERE v < 5", "one"),
+        high=sql("SELECT * FROM one WHERE v >= 5", "one"),
+        both=sql("SELECT * FROM low UNION ALL SELECT * FROM high", "low", "high"),
+    )
+    assert {name: record.rows_out for name, record in records.items()} == {"one": 3, "low": 2, "high": 1, "both": 3}
+    assert calls.value == 3
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
+
+
+def test_the_rows_of_a_step_that_spark_need_not_compute_are_unknown(run):
+    records = run(all=sql("SELECT * FROM left", "left"), none=sql("SELECT * FROM all WHERE false", "all"))
+    assert (records["all"].rows_out, records["none"].rows_out) == (None, 0)
+
+
+def test_a_step_that_spark_need_not_compute_checks_its_rows_nevertheless(run):
+    none = sql("SELECT * FROM positive WHERE false", "positive")
+    assert run(positive=use("drop_negative", "right", limit=1), none=none)["positive"].effect == {"negative": 1}
+    with pytest.raises(DataError, match=r"^steps\.positive: 1 negative rows, and at most 0 are allowed$"):
+        run(positive=use("drop_negative", "right"), none=none)
+
+
+def test_a_fault_names_the_step_and_its_parameter(run):
+    with pytest.raises(DefinitionError, match=r"^steps\.wrong\.with\.query: \[UNRESOLVED_COLUMN"):
+        run(wrong=sql("SELECT nothing FROM left", "left"))

@@ -1,0 +1,67 @@
+"""Load steps: they write the rows of a published day, and the first fault ends them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from slackwater.arrow.exchange import store_dataset, write_frame
+from slackwater.errors import InputError
+from slackwater.pipeline.definition import Pipeline
+from slackwater.runs.day import day_of, parse_date
+from slackwater.runs.record import Loads, loads_uri
+from slackwater.steps.files import ProjectFiles
+from slackwater.steps.spark.loads import run_loads
+from slackwater.steps.step import StepContext
+from tests.fakes_spark import PRODUCER
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+PREFIX = "s3://exchange/runs/p/2013-03-10/r/1/"
+CSV = {"step": "write_csv", "depends_on": ["day"], "with": {"path": "{date}/rows.csv"}}
+TABLE = {
+    "step": "write_table",
+    "depends_on": ["day"],
+    "with": {"url": "postgresql://127.0.0.1:1/x", "credentials": "secretsmanager:none", "table": "t"},
+}
+
+
+@pytest.fixture
+def load(spark, store, stores):
+    frame = spark.createDataFrame([(1, "ä,b"), (2, None)], "n long, text string")
+    manifest = write_frame(frame, PREFIX, producer=PRODUCER, stores=stores, input_bytes=0).manifest
+    manifests = {"day": store_dataset(manifest, PREFIX, store=store, seconds=0).manifest}
+    day = day_of(parse_date("2013-03-10"), "UTC")
+    context = StepContext(spark=spark, day=day, files=ProjectFiles("s3://files/", stores))
+
+    def run(**steps):
+        definition = {
+            "pipeline": "p",
+            "sources": ["a"],
+            "steps": {"day": {"step": "sql", "depends_on": ["a"], "with": {"query": "SELECT * FROM a"}}},
+            "publish": {"step": "day", "key": ["date"]},
+            "load": steps,
+        }
+        return run_loads(Pipeline.model_validate(definition), manifests, context, prefix=PREFIX, stores=stores)
+
+    return run
+
+
+def test_what_each_step_wrote_is_recorded(store, load):
+    json_lines = {**CSV, "step": "write_json", "with": {"path": "rows.ndjson"}}
+    loads = load(report=CSV, lines=json_lines)
+    assert store.get("s3://files/2013-03-10/rows.csv").decode().splitlines()[1:] == ['1,"ä,b"', "2,"]
+    rows = [json.loads(line) for line in store.get("s3://files/rows.ndjson").splitlines()]
+    assert rows == [{"n": 1, "text": "ä,b"}, {"n": 2, "text": None}]
+    assert [(step.name, step.step, step.rows_in, step.effect["rows"]) for step in loads.steps] == [
+        ("report", "write_csv", {"day": 2}, 2),
+        ("lines", "write_json", {"day": 2}, 2),
+    ]
+    assert Loads.model_validate_json(store.get(loads_uri(PREFIX))) == loads
+
+
+def test_the_first_fault_names_its_step_and_ends_the_others(store, load):
+    with pytest.raises(InputError, match=r"^load\.warehouse: "):
+        load(report=CSV, warehouse=TABLE, lines={**CSV, "with": {"path": "later.csv"}})
+    assert [item.uri for item in store.list("s3://files/")] == ["s3://files/2013-03-10/rows.csv"]

@@ -1,0 +1,284 @@
+"""`slackwater refs` and `slackwater runs --date`: the versions of a day's data, and what each step did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from slackwater.arrow.reference import REFERENCE_LIMIT, StepRecord
+from slackwater.cli import session as session_module
+from slackwater.cli.main import run
+from slackwater.cli.session import Session
+from slackwater.runs.outcome import RunRecorder
+from slackwater.runs.record import Loads, loads_uri
+from tests.fakes_check import World
+from tests.fakes_cli import Terminal
+from tests.fakes_runs import store_stage
+
+pytestmark = pytest.mark.unit
+
+PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
+DATE = "2013-03-10"
+QUERY = {"query": "SELECT carrier, count(*) AS n\n  FROM cleaned\n GROUP BY carrier"}
+CHECKED = {"rule": "not_null", "columns": ["carrier"], "severity": "warn", "checked": 900, "failed": 2, "examples": []}
+
+
+def step(name: str, of: str, rows_in: dict[str, int | None], rows_out: int | None, **more) -> StepRecord:
+    values = {"parameters": {}, "seconds": 1.25, **more}
+    return StepRecord(name=name, step=of, rows_in=rows_in, rows_out=rows_out, **values)
+
+
+CLEANED = (
+    step("joined", "join", {"flights": 900, "weather": None}, 900, parameters={"keys": ["origin"], "how": "left"}),
+    step("cleaned", "clean_nan", {"joined": 900}, 899, effect={"filled.age": 3, "dropped": 1}),
+)
+COUNTED = (
+    step("checked", "data_quality", {"cleaned": 899}, 899, effect={"rows_rejected": 0, "results": [CHECKED]}),
+    step("counted", "sql", {"checked": 899}, 16, parameters=QUERY),
+)
+LOADED = step("report", "write_csv", {"counted": 16}, 16, effect={"files": 1}, seconds=0.2)
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """A day with its input, and the session of a command on it."""
+    world = World()
+    world.add("flights", DATE, "12")
+    session = Session(workspace=None, project=world.project, deployment=SimpleNamespace(), cloud="fake")
+    session.__dict__.update(table=world.table, store=world.store)
+    monkeypatch.setattr(session_module.Session, "open", lambda *_: session)
+    return world
+
+
+def run_stages(world, *, force=False):
+    """Freeze a run and finish its two stages."""
+    run = world.freeze(DATE, force=force)
+    recorder = RunRecorder(store=world.store, table=world.table, now=world.now)
+    first = store_stage(world.store, run, "cleaned", rows=899, files=2, steps=CLEANED)
+    store_stage(world.store, run, "counted", rows=16, files=1, steps=COUNTED, parents=[first])
+    for stage in ("cleaned", "counted"):
+        recorder.record_stage(run, stage)
+    return run
+
+
+def publish(world, *, force=False):
+    """Run the day, with a load step."""
+    run = run_stages(world, force=force)
+    world.store.put(loads_uri(run.prefix), Loads(steps=(LOADED,)).model_dump_json().encode())
+    return world.publish(DATE)
+
+
+def remove(world, part):
+    world.store.delete([uri for uri in world.store.objects if part in uri])
+
+
+def call(command, *options, code=0):
+    assert run([command, "daily_delays", "--date", DATE, "--project", str(PROJECT), *options]) == code
+
+
+def document(capsys, command):
+    call(command, "--json")
+    return json.loads(capsys.readouterr().out)
+
+
+class TestRefs:
+    def test_input_stages_and_publication_are_listed_in_order(self, world, capsys):
+        published = publish(world)
+        answer = document(capsys, "refs")
+        assert (answer["pipeline"], answer["date"]) == ("daily_delays", DATE)
+        first, cleaned, counted, last = answer["versions"]
+        assert [version["type"] for version in answer["versions"]] == ["input", "stage", "stage", "published"]
+        assert [version["state"] for version in (first, cleaned, counted)] == ["present"] * 3
+        assert (first["uri"], first["rows"], first["files"]) == (published.manifest, 10, 1)
+        assert (cleaned["name"], cleaned["rows"], cleaned["files"]) == ("cleaned", 899, 2)
+        assert cleaned["parents"] == [first["uri"]]
+        assert counted["parents"] == [cleaned["uri"]]
+        assert last["parents"] == [counted["uri"]]
+        assert last["uri"] == f"t VERSION AS OF '{published.tag}'"
+        assert (last["rows"], last["snapshot_id"]) == (3, "1")
+        assert all(version["created"] for version in answer["versions"])
+
+    def test_each_arrow_reference_is_smaller_than_1_kb(self, world, capsys):
+        publish(world)
+        stages = [version for version in document(capsys, "refs")["versions"] if version["type"] == "stage"]
+        assert all(len(json.dumps(version["reference"])) < REFERENCE_LIMIT for version in stages)
+
+    def test_two_attempts_are_told_apart(self, world, capsys):
+        publish(world)
+        second = publish(world, force=True)
+        remove(world, "/1/counted/")
+        remove(world, "/arrow/daily_delays/2013-03-10/" + second.run_id + "/1/")
+        answer = document(capsys, "refs")["versions"]
+        states = [(version["attempt"], version["type"], version.get("state")) for version in answer]
+        assert states == [
+            (1, "input", "present"),
+            (1, "stage", "removed"),
+            (1, "stage", "missing"),
+            (1, "published", None),
+            (2, "input", "present"),
+            (2, "stage", "present"),
+            (2, "stage", "present"),
+            (2, "published", None),
+        ]
+
+    def test_a_version_of_which_some_files_are_missing_is_incomplete(self, world, capsys):
+        run_stages(world)
+        remove(world, "/cleaned/00001.arrow")
+        states = [version["state"] for version in document(capsys, "refs")["versions"]]
+        assert states == ["present", "incomplete", "present"]
+
+    def test_a_run_that_is_active_has_the_versions_of_its_finished_stages(self, world, capsys):
+        world.freeze(DATE)
+        assert [version["type"] for version in document(capsys, "refs")["versions"]] == ["input"]
+
+    def test_a_manifest_of_another_format_is_named(self, world, capsys):
+        run = run_stages(world)
+        world.store.put(f"{run.stage_prefix('cleaned')}manifest.json", b'{"version": 2}')
+        call("refs", code=1)
+        assert "/1/cleaned/manifest.json is not a manifest that this version can read" in capsys.readouterr().err
+
+    def test_a_removed_input_manifest_is_shown(self, world, capsys):
+        run = world.freeze(DATE)
+        world.store.delete([run.manifest])
+        (version,) = document(capsys, "refs")["versions"]
+        assert version["state"] == "missing"
+        assert "created" not in version
+
+    def test_a_day_without_runs_has_none(self, world, capsys):
+        assert document(capsys, "refs")["versions"] == []
+        call("refs")
+        assert "no runs of daily_delays for 2013-03-10 yet" in capsys.readouterr().out
+
+    def test_the_table_names_the_version_that_another_was_made_from(self, world, capsys):
+        publish(world)
+        call("refs")
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].split("  ")[0] == "attempt"
+        assert [line.split()[:2] for line in lines[1:5]] == [
+            ["1", "input"],
+            ["1", "cleaned"],
+            ["1", "counted"],
+            ["1", "published"],
+        ]
+        assert " input " in lines[2][20:]
+        assert " cleaned " in lines[3][20:]
+        assert lines[6].startswith("attempt 1, cleaned: s3://exchange/runs/daily_delays/")
+
+    @pytest.mark.parametrize("date", ["2013-3-10", "today", "20130310"])
+    def test_a_wrong_date_is_named(self, world, capsys, date):
+        assert run(["refs", "daily_delays", "--date", date, "--project", str(PROJECT)]) == 2
+        assert f"--date: '{date}' is not a date" in capsys.readouterr().err
+
+    def test_an_unknown_pipeline_is_named(self, world, capsys):
+        assert run(["refs", "none", "--date", DATE, "--project", str(PROJECT)]) == 2
+        assert "no pipeline 'none'" in capsys.readouterr().err
+
+
+class TestRunsOfADay:
+    def test_each_step_has_rows_seconds_parameters_and_effect(self, world, capsys):
+        publish(world)
+        (only,) = document(capsys, "runs")["runs"]
+        steps = [(step.pop("stage"), StepRecord.model_validate(step)) for step in only["steps"]]
+        assert steps == [
+            *(("cleaned", record) for record in CLEANED),
+            *(("counted", record) for record in COUNTED),
+            (None, LOADED),
+        ]
+        assert only["missing"] == []
+
+    def test_other_days_are_left_out(self, world, capsys):
+        publish(world)
+        world.add("flights", "2013-03-11", "12")
+        world.publish("2013-03-11")
+        assert [item["date"] for item in document(capsys, "runs")["runs"]] == [DATE]
+
+    def test_the_json_document_has_the_steps_of_all_attempts_and_the_table_those_of_the_last(self, world, capsys):
+        publish(world)
+        run_stages(world, force=True)
+        assert [len(item["steps"]) for item in document(capsys, "runs")["runs"]] == [5, 4]
+        call("runs")
+        shown = capsys.readouterr().out
+        assert "daily_delays 2013-03-10, attempt 2" in shown
+        assert "attempt 1" not in shown
+
+    def test_people_see_one_line_for_each_step_parameter_and_effect(self, world, capsys):
+        publish(world)
+        call("runs")
+        lines = capsys.readouterr().out.splitlines()
+        table = lines.index("daily_delays 2013-03-10, attempt 1") + 1
+        assert [" ".join(line.split()) for line in lines[table : table + 6]] == [
+            "stage name step rows in rows out seconds",
+            "cleaned joined join flights 900, weather not counted 900 1.25",
+            "cleaned cleaned clean_nan joined 900 899 1.25",
+            "counted checked data_quality cleaned 899 899 1.25",
+            "counted counted sql checked 899 16 1.25",
+            "load report write_csv counted 16 16 0.2",
+        ]
+        assert lines[table + 6 :] == [
+            "joined, with:",
+            '  keys: ["origin"]',
+            "  how: left",
+            "cleaned, effect:",
+            "  filled.age: 3",
+            "  dropped: 1",
+            "checked, effect:",
+            "  rows_rejected: 0",
+            '  results: rule=not_null columns=["carrier"] severity=warn checked=900 failed=2 examples=[]',
+            "counted, with:",
+            "  query: SELECT carrier, count(*) AS n FROM cleaned GROUP BY carrier",
+            "report, effect:",
+            "  files: 1",
+        ]
+
+    def test_a_terminal_shows_the_same_rows(self, world, monkeypatch):
+        publish(world)
+        terminal = Terminal()
+        monkeypatch.setattr("sys.stdout", terminal)
+        call("runs")
+        assert "data_quality" in terminal.getvalue()
+
+    def test_a_removed_manifest_is_shown_as_such(self, world, capsys):
+        publish(world)
+        remove(world, "/cleaned/manifest.json")
+        (only,) = document(capsys, "runs")["runs"]
+        assert [step["name"] for step in only["steps"]] == ["checked", "counted", "report"]
+        assert [uri.rpartition("/1/")[2] for uri in only["missing"]] == ["cleaned/manifest.json"]
+        call("runs")
+        assert "cleaned/manifest.json does not exist any more" in capsys.readouterr().out
+
+    def test_a_failed_run_has_the_steps_of_its_finished_stages(self, world, capsys):
+        failed = world.freeze(DATE)
+        recorder = RunRecorder(store=world.store, table=world.table, now=world.now)
+        recorder.record_failure(failed, error="DataError", cause="a rule failed")
+        (only,) = document(capsys, "runs")["runs"]
+        assert (only["state"], only["steps"], only["missing"]) == ("failed", [], [])
+        call("runs")
+        shown = capsys.readouterr().out
+        assert "daily_delays 2013-03-10, attempt 1: no stage has finished" in shown
+        assert "DataError: a rule failed" in shown
+
+    def test_each_manifest_is_read_once(self, world, capsys, monkeypatch):
+        publish(world)
+        read, get = [], world.store.get
+        monkeypatch.setattr(world.store, "get", lambda uri: read.append(uri) or get(uri))
+        call("runs")
+        assert sorted(uri.rpartition("/1/")[2] for uri in read) == [
+            "cleaned/manifest.json",
+            "counted/manifest.json",
+            "loads.json",
+        ]
+
+    def test_a_day_without_runs_has_none(self, world, capsys):
+        assert document(capsys, "runs") == {"runs": []}
+        call("runs")
+        assert capsys.readouterr().out.startswith("no runs for 2013-03-10 yet (slackwater run daily_delays --date")
+
+    def test_without_a_date_no_manifest_is_read(self, world, capsys, monkeypatch):
+        publish(world)
+        monkeypatch.setattr(world.store, "get", None)
+        assert run(["runs", "daily_delays", "--json", "--project", str(PROJECT)]) == 0
+        (only,) = json.loads(capsys.readouterr().out)["runs"]
+        assert "steps" not in only

@@ -1,0 +1,204 @@
+"""Parameters of the transform steps: what is refused before anything runs, without Spark."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from slackwater.errors import DataError, DefinitionError
+from slackwater.steps.registry import registry, validated
+from slackwater.steps.sql_rules import check_condition
+from slackwater.steps.step import Transform
+from slackwater.steps.transform import data_quality, lookup
+
+pytestmark = pytest.mark.unit
+
+STEPS = (
+    "aggregate",
+    "clean_nan",
+    "data_quality",
+    "deduplicate",
+    "delete_columns",
+    "filter",
+    "join",
+    "lookup",
+    "outliers",
+    "select",
+    "sql",
+)
+
+
+def fault(name: str, parameters: dict[str, Any], *inputs: str) -> str:
+    step = registry()[name]
+    with pytest.raises(DefinitionError) as caught:
+        step.check(inputs or ("rows",), validated(step, parameters, place="with"))
+    return str(caught.value)
+
+
+def test_every_transform_is_a_step():
+    assert {name for name, step in registry().items() if isinstance(step, Transform)} >= set(STEPS)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_parameters_are_documented(name):
+    """The docstrings of the fields are the documentation: of nested models, too."""
+    schema = registry()[name].parameters.model_json_schema()
+    for model in (schema, *schema.get("$defs", {}).values()):
+        for field, described in model["properties"].items():
+            assert described.get("description") or "const" in described, f"{model['title']}.{field}"
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("clean_nan", {}, "strategy: clean_nan needs a strategy for all columns, or some in `columns`"),
+        ("clean_nan", {"strategy": "men"}, "with.strategy.name: Input should be 'drop', 'mean', 'median', 'mode' or"),
+        (
+            "clean_nan",
+            {"columns": {"a": {"constant": None}}},
+            "with.columns.a.constant.constant: a string",
+        ),
+        ("clean_nan", {"strategy": "forward"}, "order_by: forward needs the columns that order the rows"),
+        ("clean_nan", {"columns": {"a": "forward"}, "order_by": ["t"]}, "group_by: forward needs the columns whose"),
+        ("clean_nan", {"strategy": "mean", "order_by": ["t"]}, "order_by: only forward uses it"),
+        ("clean_nan", {"strategy": {"constant": 1}, "group_by": []}, "group_by: only forward uses it"),
+        ("select", {}, "columns: select needs columns, rename or cast"),
+        ("select", {"columns": ["a"], "rename": {"b": "c"}}, "rename: b is not in `columns`: add it there"),
+        ("select", {"columns": ["a"], "cast": {"A": "int"}}, "cast: A is not in `columns`"),
+        ("select", {"columns": ["a", "A"]}, "columns: a column is named twice (a)"),
+        ("select", {"cast": {"a": "strng"}}, "with.cast.a: 'strng' is not a type such as int, double"),
+        ("delete_columns", {"columns": []}, "with.columns: Tuple should have at least 1 item"),
+        ("delete_columns", {"columns": ["a", "a"]}, "columns: a column is named twice"),
+        ("filter", {"where": "a >"}, "with.where: not readable as SQL: "),
+        ("outliers", {"columns": ["a"], "method": "iqr", "action": "flag", "threshold": 0}, "with.threshold: Input"),
+        ("aggregate", {"measures": {}}, "with.measures: Dictionary should have at least 1 item"),
+        ("aggregate", {"measures": {"m": {"function": "sum"}}}, "measures.m.column: sum needs it"),
+        ("aggregate", {"measures": {"m": {"function": "quantile", "column": "a"}}}, "measures.m.q: quantile needs it"),
+        ("aggregate", {"measures": {"m": {"function": "count", "q": 0.5}}}, "measures.m.q: count does not use it"),
+        ("aggregate", {"measures": {"m": {"function": "last", "column": "a"}}}, "measures.m.order_by: last needs it"),
+        (
+            "aggregate",
+            {"group_by": ["m"], "measures": {"M": {"function": "count"}}},
+            "measures: a column is named twice",
+        ),
+        ("deduplicate", {"keys": ["a"], "order_by": ["a"]}, "order_by: a column is named twice (a)"),
+        ("lookup", {"column": "a", "values": ["b", "c"], "missing": "keep"}, "missing: keep needs exactly one column"),
+        ("lookup", {"column": "a", "values": ["b"], "missing": "skip"}, "with.missing: Input should be 'fail', 'drop'"),
+    ],
+)
+def test_wrong_parameters_are_named(name, parameters, message):
+    assert fault(name, parameters).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("rule", "inputs", "message"),
+    [
+        ({"rule": "nulls"}, "a", "with.rules.0: Input tag 'nulls' found using 'rule' does not match any"),
+        (
+            {"rule": "row_count", "min": 1, "severity": "reject"},
+            "a",
+            "with.rules.0.row_count.severity: Input should be",
+        ),
+        (
+            {"rule": "freshness", "column": "t", "hours": 1, "severity": "reject"},
+            "a",
+            "with.rules.0.freshness.severity",
+        ),
+        ({"rule": "range", "column": "a"}, "a", "rules.0.min: range needs min, max or both"),
+        ({"rule": "row_count"}, "a", "rules.0.min: row_count needs min, max or both"),
+        ({"rule": "row_count", "min": 2, "max": 1}, "a", "rules.0.max: 1 is less than min, 2"),
+        (
+            {"rule": "allowed", "column": "a", "values": [float("nan")]},
+            "a",
+            "with.rules.0.allowed.values.0: a string",
+        ),
+        ({"rule": "unique", "columns": ["a", "A"]}, "a", "rules.0.columns: a column is named twice"),
+        (
+            {"rule": "referential", "columns": ["a"]},
+            "a",
+            "rules.0.rule: referential needs a second input in `depends_on`",
+        ),
+        (
+            {"rule": "referential", "columns": ["a", "b"], "reference_columns": ["c"]},
+            "ab",
+            "rules.0.reference_columns: 2 columns are needed",
+        ),
+        ({"rule": "not_null", "column": "a"}, "ab", "rules: the second input b is not needed"),
+    ],
+)
+def test_wrong_rules_are_named(rule, inputs, message):
+    assert fault("data_quality", {"rules": [rule]}, *inputs).startswith(message)
+
+
+def test_yaml_reads_the_word_null_as_no_value():
+    step = registry()["lookup"]
+    parameters = {"column": "a", "values": ["b"]}
+    for missing in ("null", None):
+        assert validated(step, {**parameters, "missing": missing}, place="with").missing == "null"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "a > 1",
+        "`a b`.c IS NULL AND b IN (1, 2) -- why",
+        "is_late",
+        "CASE WHEN a THEN b END",
+        "exists(list, x -> x > 1)",
+        "name = 'SELECT 1; DROP TABLE x'",
+        "NOT (a BETWEEN DATE '2013-03-10' AND current_date())",
+    ],
+)
+def test_conditions_over_a_row_are_allowed(condition):
+    assert check_condition(condition) == condition
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("", "one statement is expected, not 0"),
+        ("a > 1; b > 2", "one statement is expected, not 2"),
+        ("1 = 1) UNION SELECT (1", "not readable as SQL: "),
+        ("a, b", "not readable as SQL: "),
+        ("SELECT 1", "a subquery is not allowed in a condition"),
+        ("a IN (SELECT 1)", "a subquery is not allowed in a condition"),
+        ("EXISTS (SELECT 1 FROM t)", "a subquery is not allowed in a condition"),
+        ("DROP TABLE t", "a subquery is not allowed in a condition"),
+        ("max(a) > 1", "MAX(a): a condition calls only functions of one row's values"),
+        ("row_number() OVER (ORDER BY a) = 1", "ROW_NUMBER() OVER (ORDER BY a): a condition calls only"),
+        ("explode(array(true))", "EXPLODE(ARRAY(TRUE)): a condition calls only"),
+        ("reflect('java.lang.System', 'exit')", "the function reflect is not allowed"),
+        ("a AS b", "a condition such as `distance > 0` is expected, not ALIAS"),
+    ],
+)
+def test_other_sql_is_no_condition(condition, message):
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        check_condition(condition)
+
+
+def test_effects_are_reported_without_spark():
+    """A rule of each type, with the values that Spark observes."""
+    rules = [
+        {"rule": "range", "column": "a", "min": 0},
+        {"rule": "row_count", "max": 2, "severity": "warn"},
+        {"rule": "freshness", "column": "t", "hours": 1},
+    ]
+    parameters = data_quality.DataQuality.model_validate({"rules": rules})
+    shown = {"0.smallest": '{"a": -2}', "0.largest": '{"a": -1}', "0.other": '{"a": -2}'}
+    observed = {"0.checked": 9, "0.failed": 3, "1.checked": 10, "2.checked": 10, "2.failed": 0, "2.newest": "x"}
+    effect = data_quality.report(parameters, {**observed, **shown, "rejected": 0})
+    assert effect["rows_rejected"] == 0
+    assert [(r["checked"], r["failed"], r["examples"]) for r in effect["results"]] == [
+        (9, 3, [{"a": -2}, {"a": -1}]),
+        (10, 1, [{"rows": 10}]),
+        (10, 0, []),
+    ]
+    with pytest.raises(
+        DataError, match=r'^range of a failed in 3 of 9 checked rows, such as \{"a": -2\}, \{"a": -1\}\.'
+    ):
+        data_quality.verify(parameters, effect)
+    model = lookup.Lookup.model_validate({"column": "a", "values": ["b"], "missing": "drop"})
+    found = {"missing": 2, "example.smallest": '{"a": 1}', "example.largest": '{"a": 1}', "example.other": None}
+    assert lookup.report(model, found) == {"missing": 2, "examples": [1], "rows_dropped": 2}
