@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -103,6 +105,9 @@ class StartedDriver:
         """Kill it if it still runs, and remove its folder; a folder that became its job's stays."""
         cast("IO[bytes]", self.process.stdin).close()
         self.process.wait()
+        # If the guard itself was killed, what it has started still runs. All are one process group.
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         if self._folder.is_symlink():
             self._folder.unlink()
         else:
