@@ -33,7 +33,8 @@ from pyspark.sql import functions as sf
 from rich.console import Console
 from rich.table import Table
 
-from slackwater.arrow.exchange import StoreFactory, load_manifest, read_frame, store_dataset, write_frame
+from slackwater.arrow.dataset import load_manifest, store_dataset
+from slackwater.arrow.exchange import StoreFactory, read_frame, write_frame
 from slackwater.arrow.reference import Producer
 from slackwater.aws.objects import s3_store
 from slackwater.local import cloud

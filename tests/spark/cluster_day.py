@@ -11,7 +11,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from slackwater.arrow import exchange
-from slackwater.arrow.exchange import load_manifest, read_frame
+from slackwater.arrow.dataset import load_manifest
+from slackwater.arrow.exchange import read_frame
 from tests.fakes_spark import FolderStore
 from tests.spark.nyc import Day
 from tests.two_stages import two_stage_project

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pytest
 
 from glue_jobs import compare_day
-from slackwater.arrow.exchange import load_manifest, read_frame
+from slackwater.arrow.dataset import load_manifest
+from slackwater.arrow.exchange import read_frame
 from slackwater.errors import CloudError, DataError, InputError
 from slackwater.late.comparison import (
     MAX_MOVERS,

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from slackwater.arrow.exchange import load_manifest, read_frame
+from slackwater.arrow.dataset import load_manifest
+from slackwater.arrow.exchange import read_frame
 from slackwater.errors import DataError, InputError, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
 from slackwater.steps import registry

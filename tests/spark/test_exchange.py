@@ -18,7 +18,8 @@ from pyspark.sql import functions as sf
 
 from slackwater.arrow import exchange
 from slackwater.arrow.columns import columns_read
-from slackwater.arrow.exchange import ancestors, load_manifest, read_frame, store_dataset, write_frame
+from slackwater.arrow.dataset import load_manifest, store_dataset
+from slackwater.arrow.exchange import read_frame, write_frame
 from slackwater.arrow.messages import buffer_counts, column_bounds
 from slackwater.arrow.reference import REFERENCE_LIMIT, ArrowManifest, ArrowReference
 from slackwater.arrow.schema import decode_schema
@@ -223,7 +224,11 @@ def test_the_columns_that_a_query_needs_are_known_before_it_reads(spark, query, 
         # Counting rows in the same pass, as each step does, needs no column.
         return [result.observe("rows", sf.count(sf.lit(1)).alias("rows"))]
 
-    assert columns_read(spark, build, COLUMNS) == {"a": tuple(a.split()), "b": tuple(b.split())}
+    try:
+        assert columns_read(spark, build, COLUMNS) == {"a": tuple(a.split()), "b": tuple(b.split())}
+    finally:
+        for name in COLUMNS:
+            spark.catalog.dropTempView(name)
 
 
 def test_a_changed_file_is_refused(spark, stores, store, monkeypatch):
@@ -319,25 +324,6 @@ def test_a_thousand_columns_pass(spark, stores, monkeypatch):
     monkeypatch.setattr(exchange, "DRIVER_BYTES", -1)
     back = read_frame(spark, manifest, stores=stores, columns=["c999", "c0"])
     assert sorted(map(tuple, back.select("c0", "c999").collect())) == [(0, 999), (1, 1000), (2, 1001)]
-
-
-def test_the_ancestors_of_a_dataset_are_known_oldest_first(store):
-    def put(name: str, *parents: str) -> str:
-        manifest = ArrowManifest(
-            producer=PRODUCER.model_copy(update={"stage": name}),
-            created_at=INSTANT,
-            arrow_schema="",
-            files=(),
-            parents=parents,
-        )
-        store_dataset(manifest, f"s3://exchange/{name}/", store=store, seconds=0)
-        return f"s3://exchange/{name}/manifest.json"
-
-    first = put("first")
-    left, right = put("left", first), put("right", first)
-    last = put("last", right, left, first)
-    assert [manifest.producer.stage for manifest in ancestors(last, store=store)] == ["first", "right", "left"]
-    assert ancestors(first, store=store) == []
 
 
 def test_a_manifest_of_another_format_is_an_error_that_names_it(store):

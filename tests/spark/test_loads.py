@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from slackwater.arrow.exchange import store_dataset, write_frame
+from slackwater.arrow.dataset import store_dataset
+from slackwater.arrow.exchange import write_frame
 from slackwater.errors import InputError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import day_of, parse_date

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from slackwater.arrow.exchange import store_dataset, write_frame
+from slackwater.arrow.dataset import store_dataset
+from slackwater.arrow.exchange import write_frame
 from slackwater.arrow.reference import reference_uri
 from slackwater.errors import AuditFailed, ObjectMissing
 from slackwater.runs.record import Publication, Run, publication_uri

@@ -99,7 +99,6 @@ def test_an_extract_reads_below_the_current_folder_and_a_load_writes_there(tmp_p
 def test_a_load_gets_the_rows_of_a_spark_frame(spark, monkeypatch):
     count = Load(name="count", parameters=Parameters, write=lambda frame, *_: {"rows": frame.count()})
     monkeypatch.setattr(registry, "registry", lambda: {"count": count})
-    monkeypatch.setattr("slackwater.steps.standalone.registry", registry.registry)
     record = run_step("count", spark.range(3), {}).record
     assert (record.rows_in, record.rows_out, record.effect) == ({"rows": None}, None, {"rows": 3})
 

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from zipimport import zipimporter
 
 import pyarrow as pa
-from pydantic import ValidationError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
@@ -30,15 +29,11 @@ from slackwater.arrow.names import quoted
 from slackwater.arrow.reference import (
     ArrowFile,
     ArrowManifest,
-    ArrowReference,
     Codec,
     Producer,
-    manifest_uri,
-    reference_uri,
 )
 from slackwater.arrow.schema import arrow_schema_of, decode_schema, encode_schema, has_nullable_struct, spark_schema_of
 from slackwater.arrow.session import temporary_settings
-from slackwater.errors import ObjectInvalid
 from slackwater.storage import ObjectStore
 
 # Creates the store in the process that needs it: open connections cannot be sent to Spark's workers, a factory can.
@@ -151,49 +146,6 @@ def is_large(manifest: ArrowManifest) -> bool:
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
     """Return a frame without rows. Spark would start Python workers to create one from an empty list."""
     return _frame_of(spark, [], arrow_schema_of(schema))
-
-
-def store_dataset(manifest: ArrowManifest, prefix: str, *, store: ObjectStore, seconds: float) -> ArrowReference:
-    """Store the manifest and then the reference under `prefix`, each by one PUT, and return the reference.
-
-    `seconds` is how long the dataset took to compute and write.
-    """
-    uri = manifest_uri(prefix)
-    # The reference is written last, so that the manifest and all files exist whenever it does.
-    store.put(uri, manifest.model_dump_json().encode())
-    reference = ArrowReference(
-        manifest=uri, rows=manifest.rows, bytes=manifest.bytes, files=len(manifest.files), seconds=round(seconds, 3)
-    )
-    store.put(reference_uri(prefix), reference.model_dump_json().encode())
-    return reference
-
-
-def load_manifest(uri: str, *, store: ObjectStore) -> ArrowManifest:
-    """Read the manifest at `uri`. Raises `ObjectMissing`, and `ObjectInvalid` for another format or version."""
-    try:
-        return ArrowManifest.model_validate_json(store.get(uri))
-    except ValidationError as error:
-        raise ObjectInvalid(
-            f"{uri} is not a manifest that this version can read: run the day again: {error}"
-        ) from error
-
-
-def ancestors(uri: str, *, store: ObjectStore) -> list[ArrowManifest]:
-    """Return the manifests of everything that the dataset of the manifest at `uri` is derived from, oldest first.
-
-    Raises what `load_manifest` raises.
-    """
-    known: dict[str, ArrowManifest] = {}
-
-    def collect(parents: Sequence[str]) -> None:
-        for parent in parents:
-            if parent not in known:
-                manifest = load_manifest(parent, store=store)
-                collect(manifest.parents)
-                known[parent] = manifest
-
-    collect(load_manifest(uri, store=store).parents)
-    return list(known.values())
 
 
 def _write_by_driver(

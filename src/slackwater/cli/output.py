@@ -75,6 +75,23 @@ def print_note(text: str, *, style: str = "") -> None:
     print_text(text, style=style, stream=sys.stderr)
 
 
+def value_lines(values: Mapping[str, Any]) -> list[str]:
+    """Return parameters or effects of a step as lines: one each, or one for each item of a list of mappings."""
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
+            items = [" ".join(f"{key}={_one_line(part)}" for key, part in item.items()) for item in value]
+        else:
+            items = [_one_line(value)]
+        lines += [f"  {name}: {item}" for item in items]
+    return lines
+
+
+def _one_line(value: Any) -> str:
+    """Return a string without line breaks, and any other value as JSON."""
+    return " ".join(value.split()) if isinstance(value, str) else json.dumps(to_json_value(value), ensure_ascii=False)
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
     """Print a table, its numbers aligned to the right.
 

@@ -7,10 +7,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
+from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, StepRecord
-from slackwater.errors import ObjectInvalid, ObjectMissing
+from slackwater.errors import ObjectMissing
 from slackwater.runs.manifest import Record
 from slackwater.runs.record import Loads, RunRecord, StageRecord, loads_uri
 from slackwater.storage import ObjectStore
@@ -167,10 +166,7 @@ def _state(manifest: ArrowManifest | None, stored: Collection[str]) -> VersionSt
 
 def _manifest(stage: StageRecord, *, store: ObjectStore) -> ArrowManifest | None:
     """Return the manifest of a finished stage, or None if it does not exist. Raises `ObjectInvalid`."""
-    uri = stage.reference.manifest
     try:
-        return ArrowManifest.model_validate_json(store.get(uri))
+        return load_manifest(stage.reference.manifest, store=store)
     except ObjectMissing:
         return None
-    except ValidationError as error:
-        raise ObjectInvalid(f"{uri} is not a manifest that this version can read: {error}") from error

@@ -17,8 +17,7 @@ from typing import Any
 
 import yaml
 
-from slackwater.errors import UnknownName
-from slackwater.steps.registry import registry, step_modules, unknown_step
+from slackwater.steps.registry import find_step, step_modules
 from slackwater.steps.step import Extract, Load, Step
 
 _WRITTEN = "<!-- Written by `python -m slackwater.steps.documentation docs/steps`: edit the step's module instead. -->"
@@ -71,10 +70,7 @@ class StepDescription:
 
 def describe(name: str) -> StepDescription:
     """Return the description of a step. Raises `UnknownName`."""
-    known = registry()
-    if name not in known:
-        raise UnknownName(unknown_step(name, known))
-    step, module = known[name], dict(step_modules())[name]
+    step, module = find_step(name), dict(step_modules())[name]
     first, _, details = inspect.cleandoc(importlib.import_module(module).__doc__ or "").partition("\n\n")
     schema = step.parameters.model_json_schema()
     definitions = schema.get("$defs", {})
@@ -111,7 +107,7 @@ def example_use(step: Step, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def page(name: str) -> str:
     """Return the Markdown page of a step."""
-    description, step = describe(name), registry()[name]
+    description, step = describe(name), find_step(name)
     sections = [_WRITTEN, f"# {name}", description.summary]
     sections += [description.details] if description.details else []
     sections += ["## Inputs", description.inputs, "## Parameters", _table(description.parameters)]

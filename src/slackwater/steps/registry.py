@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from slackwater.errors import DefinitionError
+from slackwater.errors import DefinitionError, UnknownName
 from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.steps import extract, load, transform
 from slackwater.steps.step import Load, Parameters, Step
@@ -111,21 +111,21 @@ def validated(step: Step, parameters: Mapping[str, object], *, place: str) -> Pa
 
 
 def step_of(place: str, use: StepUse) -> Step:
-    """Return the `Step` that a pipeline uses at `place`.
+    """Return the `Step` that a pipeline uses at `place`. Raises `DefinitionError` as `find_step` raises."""
+    try:
+        return find_step(use.step)
+    except UnknownName as error:
+        raise DefinitionError(f"{place}.step: {error}") from error
 
-    Raises `DefinitionError` that suggests similar names if there is no such step.
-    """
+
+def find_step(name: str) -> Step:
+    """Return the step of this name. Raises `UnknownName` that suggests similar names."""
     known = registry()
-    if use.step in known:
-        return known[use.step]
-    raise DefinitionError(f"{place}.step: {unknown_step(use.step, known)}")
-
-
-def unknown_step(name: str, known: Collection[str]) -> str:
-    """Return the message for a name that no step has."""
+    if name in known:
+        return known[name]
     similar = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(similar)}?" if similar else f"known steps: {', '.join(known)}"
-    return f"no step {name!r} ({hint})"
+    raise UnknownName(f"no step {name!r} ({hint})")
 
 
 def _check_inputs(place: str, step: Step, names: Collection[str]) -> None:

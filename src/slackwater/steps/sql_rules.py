@@ -34,12 +34,7 @@ def check_query(query: str) -> str:
 
     The names of the inputs are not known yet: `check` compares them. Raises `ValueError` that names the fault.
     """
-    statement = _only_statement(query)
-    if not isinstance(statement, (exp.Select, exp.SetOperation, exp.Subquery)):
-        raise ValueError(  # noqa: TRY004 - pydantic reports a ValueError as the parameter's fault
-            f"a SELECT or WITH statement is expected, not {statement.key.upper()}"
-        )
-    for node in statement.walk():
+    for node in select_statement(query, "spark").walk():
         fault = _fault(node)
         if fault:
             raise ValueError(fault)
@@ -51,7 +46,7 @@ def check_condition(condition: str) -> str:
 
     Raises `ValueError` that names the fault, such as a subquery, an aggregate or a window function.
     """
-    expression = _only_statement(condition)
+    expression = _only_statement(condition, "spark")
     for node in expression.walk():
         fault = _fault(node)
         if isinstance(node, (exp.Query, exp.Table)):
@@ -67,10 +62,20 @@ def check_condition(condition: str) -> str:
     return condition
 
 
-def _only_statement(sql: str) -> exp.Expr:
+def select_statement(query: str, dialect: str) -> exp.Expr:
+    """Return the parsed query. Raises `ValueError` unless it is one SELECT or WITH statement of this SQL dialect."""
+    statement = _only_statement(query, dialect)
+    if not isinstance(statement, (exp.Select, exp.SetOperation, exp.Subquery)):
+        raise ValueError(  # noqa: TRY004 - pydantic reports a ValueError as the parameter's fault
+            f"a SELECT or WITH statement is expected, not {statement.key.upper()}"
+        )
+    return statement
+
+
+def _only_statement(sql: str, dialect: str) -> exp.Expr:
     """Return the only statement or expression of the SQL. Raises `ValueError` if there is not exactly one."""
     try:
-        statements = [statement for statement in sqlglot.parse(sql, dialect="spark") if statement is not None]
+        statements = [statement for statement in sqlglot.parse(sql, dialect=dialect) if statement is not None]
     except sqlglot.errors.SqlglotError as error:
         raise ValueError(f"not readable as SQL: {_first_fault(error)}") from error
     if len(statements) != 1:

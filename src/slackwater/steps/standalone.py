@@ -21,12 +21,13 @@ from slackwater.arrow.exchange import observed_values
 from slackwater.arrow.reference import StepRecord
 from slackwater.arrow.schema import spark_schema_of
 from slackwater.arrow.session import temporary_settings
-from slackwater.errors import DataError, DefinitionError, InputError, SlackwaterError, UnknownName
+from slackwater.errors import DataError, DefinitionError, InputError, SlackwaterError
 from slackwater.pipeline.definition import StepUse
 from slackwater.steps.io.local_folder import files_below
-from slackwater.steps.registry import parameters_of, registry, unknown_step
+from slackwater.steps.registry import find_step, parameters_of
 from slackwater.steps.spark.apply import AppliedSteps
 from slackwater.steps.spark.job import RESULT_SETTINGS, explain
+from slackwater.steps.spark.loads import write_rows
 from slackwater.steps.step import Load, Step, StepContext
 
 _LOCAL_SETTINGS = {
@@ -58,7 +59,7 @@ def run_step(name: str, tables: Any, parameters: Mapping[str, Any], *, folder: P
     `DefinitionError` naming the parameter that is wrong or does not fit the input, and `DataError` for rows that the
     step or Spark refuses.
     """
-    step = _step_of(name)
+    step = find_step(name)
     inputs = _inputs_of(step, tables)
     try:
         use = StepUse.model_validate({"step": name, "depends_on": list(inputs), "with": dict(parameters)})
@@ -66,7 +67,7 @@ def run_step(name: str, tables: Any, parameters: Mapping[str, Any], *, folder: P
         raise InputError(
             f"{name}: names of inputs are such as left or flights_2013, not {', '.join(inputs)}"
         ) from error
-    checked = parameters_of(name, use)
+    parameters_of(name, use)  # before Spark starts
     spark = next((table.sparkSession for table in inputs.values() if isinstance(table, DataFrame)), None) or _session()
     context = StepContext(spark=spark, files=files_below(folder or Path.cwd()))
     began = time.monotonic()
@@ -75,16 +76,7 @@ def run_step(name: str, tables: Any, parameters: Mapping[str, Any], *, folder: P
         rows = {role: len(table) for role, table in inputs.items() if not isinstance(table, DataFrame)}
         if isinstance(step, Load):
             ((role, frame),) = frames.items()
-            effect = step.write(frame, checked, context)
-            record = StepRecord(
-                name=name,
-                step=name,
-                parameters=use.parameters,
-                rows_in={role: rows.get(role)},
-                rows_out=rows.get(role),
-                effect=effect,
-                seconds=round(time.monotonic() - began, 3),
-            )
+            record = write_rows(name, use, frame, context, rows=rows.get(role))
             return StepResult(inputs[role], record)
         applied = AppliedSteps({name: use}, frames, context, known_rows=rows)
         result = applied[name]
@@ -97,13 +89,6 @@ def run_step(name: str, tables: Any, parameters: Mapping[str, Any], *, folder: P
             rows_out = {name: table.num_rows}
         (record,) = applied.records(observed_values(result), rows=rows_out, seconds=time.monotonic() - began)
     return StepResult(table.to_pandas() if _is_pandas(like) else table, record)
-
-
-def _step_of(name: str) -> Step:
-    known = registry()
-    if name not in known:
-        raise UnknownName(unknown_step(name, known))
-    return known[name]
 
 
 def _inputs_of(step: Step, tables: Any) -> dict[str, Any]:

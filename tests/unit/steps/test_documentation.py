@@ -39,7 +39,7 @@ class Limits(Parameters):
 
 def test_types_and_defaults_are_in_plain_words(monkeypatch):
     step = Transform(name="limits", parameters=Limits, apply=lambda *_: None, inputs=("a", "b"), optional_inputs=("c",))
-    monkeypatch.setattr(documentation, "registry", lambda: {"limits": step})
+    monkeypatch.setattr(registry, "registry", lambda: {"limits": step})
     monkeypatch.setattr(documentation, "step_modules", lambda: [("limits", "slackwater.errors")])
     description = describe("limits")
     assert [(field.name, field.type, field.default) for field in description.parameters] == [

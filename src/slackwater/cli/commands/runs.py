@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_table, print_text, to_json_value
+from slackwater.cli.output import print_json, print_table, print_text, value_lines
 from slackwater.cli.workspace import find_workspace
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def show_steps(record: RunRecord, run: RunSteps) -> None:
     print_table(_STEP_COLUMNS, rows, title=title)
     for _, step in run.steps:
         for label, values in (("with", step.parameters), ("effect", step.effect)):
-            lines = [line for name, value in values.items() for line in _setting_lines(name, value)]
+            lines = value_lines(values)
             if lines:
                 print_text("\n".join((f"{step.name}, {label}:", *lines)))
     for uri in run.missing:
@@ -118,18 +117,6 @@ def steps_document(run: RunSteps) -> dict[str, Any]:
     """Return the steps of a run as JSON values; `stage` is null for a load step."""
     steps = [{"stage": outcome.stage, **outcome.record.model_dump(mode="json")} for outcome in run.steps]
     return {"steps": steps, "missing": list(run.missing)}
-
-
-def _setting_lines(name: str, value: Any) -> list[str]:
-    """Return a parameter or an effect as lines: one, or one for each item of a list of mappings."""
-    if isinstance(value, list | tuple) and value and all(isinstance(item, dict) for item in value):
-        return [f"  {name}: " + " ".join(f"{key}={_one_line(part)}" for key, part in item.items()) for item in value]
-    return [f"  {name}: {_one_line(value)}"]
-
-
-def _one_line(value: Any) -> str:
-    """Return a string without line breaks, and any other value as JSON."""
-    return " ".join(value.split()) if isinstance(value, str) else json.dumps(to_json_value(value), ensure_ascii=False)
 
 
 def run_record_document(record: RunRecord) -> dict[str, Any]:

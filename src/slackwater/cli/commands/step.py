@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slackwater.cli.options import AsJson, examples
-from slackwater.cli.output import format_cell, print_json, print_note, print_table, print_text
+from slackwater.cli.output import print_json, print_note, print_table, print_text, value_lines
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 
@@ -201,17 +201,8 @@ def _print_record(record: StepRecord) -> None:
         f"{_rows(rows)} in{f' ({name})' if len(record.rows_in) > 1 else ''}" for name, rows in record.rows_in.items()
     ]
     print_note(f"{record.step}: {', '.join([*rows_in, f'{_rows(record.rows_out)} out'])}, {record.seconds:.1f} s")
-    for name, value in _effects(record.effect):
-        print_note(f"  {name}: {value}")
-
-
-def _effects(effect: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the lines of an effect: a list of objects, such as results of rules, has one line for each."""
-    for name, value in effect.items():
-        if isinstance(value, list) and value and isinstance(value[0], Mapping):
-            yield from ((name, ", ".join(f"{key} {format_cell(item)}" for key, item in one.items())) for one in value)
-        else:
-            yield name, format_cell(value)
+    for line in value_lines(record.effect):
+        print_note(line)
 
 
 def _rows(rows: int | None) -> str:

@@ -7,6 +7,8 @@ from itertools import pairwise
 import sqlglot
 from sqlglot import TokenType, exp
 
+from slackwater.steps.sql_rules import select_statement
+
 _DATE = "date"
 
 
@@ -15,18 +17,7 @@ def check_select(query: str, dialect: str) -> str:
 
     `dialect` is `postgres` or `sqlite`. Raises `ValueError` that names the fault.
     """
-    try:
-        statements = [statement for statement in sqlglot.parse(query, dialect=dialect) if statement is not None]
-    except sqlglot.errors.SqlglotError as error:
-        raise ValueError(f"not readable as SQL: {' '.join(str(error).split())}") from error
-    if len(statements) != 1:
-        raise ValueError(f"one statement is expected, not {len(statements)}")
-    statement = statements[0]
-    if not isinstance(statement, (exp.Select, exp.SetOperation, exp.Subquery)):
-        raise ValueError(  # noqa: TRY004 - pydantic reports a ValueError as the parameter's fault
-            f"a SELECT or WITH statement is expected, not {statement.key.upper()}"
-        )
-    forbidden = next(statement.find_all(exp.DML, exp.DDL, exp.Into, exp.Command, exp.Lock), None)
+    forbidden = next(select_statement(query, dialect).find_all(exp.DML, exp.DDL, exp.Into, exp.Command, exp.Lock), None)
     if forbidden:
         raise ValueError(f"{forbidden.key.upper()} is not allowed in a query")
     return query

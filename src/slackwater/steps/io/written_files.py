@@ -49,14 +49,14 @@ class _Written(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FileFormat:
+class OutputFormat:
     """A format of written files."""
 
     extension: str
     open: Callable[[pa.Schema], FileWriter]
 
 
-def write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext, file_format: FileFormat) -> Effect:
+def write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext, file_format: OutputFormat) -> Effect:
     """Write the frame, replace what an earlier call has written to the path, and return rows, bytes and files.
 
     Raises `DefinitionError` for columns that cannot be written, `InputError` for rows that do not fit into one object,
@@ -78,7 +78,7 @@ def write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext
     }
 
 
-def _write_parts(frame: DataFrame, folder: str, files: ProjectFiles, file_format: FileFormat) -> list[_Written]:
+def _write_parts(frame: DataFrame, folder: str, files: ProjectFiles, file_format: OutputFormat) -> list[_Written]:
     """Replace the parts in a folder."""
     store, prefix = files.stores(), f"{folder}part-"
     # Unique for each call, so that its parts replace no part of an earlier one before all of them are written.
@@ -99,7 +99,7 @@ def _write_parts(frame: DataFrame, folder: str, files: ProjectFiles, file_format
 
 
 def _write(
-    frame: DataFrame, files: ProjectFiles, file_format: FileFormat, uri_of: Callable[[int, int], str], *, rotate: bool
+    frame: DataFrame, files: ProjectFiles, file_format: OutputFormat, uri_of: Callable[[int, int], str], *, rotate: bool
 ) -> list[_Written]:
     """Write each partition of the frame that has rows, and return the files by URI; one empty file if none has.
 

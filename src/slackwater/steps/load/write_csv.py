@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.steps.io.file_writers import CsvWriter
 from slackwater.steps.io.flat_columns import expect_flat
-from slackwater.steps.io.written_files import FileFormat, WrittenFiles, write_files
+from slackwater.steps.io.written_files import OutputFormat, WrittenFiles, write_files
 from slackwater.steps.step import Effect, Load, StepContext
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class WriteCsv(WrittenFiles, json_schema_extra={"examples": [{"path": "exports/d
 def write(frame: DataFrame, parameters: WriteCsv, context: StepContext) -> Effect:
     """Write the rows. Raises `DefinitionError` for nested and binary columns, and as `write_files` does."""
     expect_flat(frame, "csv")
-    return write_files(frame, parameters, context, FileFormat("csv", CsvWriter))
+    return write_files(frame, parameters, context, OutputFormat("csv", CsvWriter))
 
 
 STEP = Load(name="write_csv", parameters=WriteCsv, write=write)

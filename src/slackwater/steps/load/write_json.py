@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.arrow.names import quoted
 from slackwater.steps.io.file_writers import LineWriter
-from slackwater.steps.io.written_files import FileFormat, WrittenFiles, write_files
+from slackwater.steps.io.written_files import OutputFormat, WrittenFiles, write_files
 from slackwater.steps.step import Effect, Load, StepContext
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def write(frame: DataFrame, parameters: WriteJson, context: StepContext) -> Effe
 
     row = sf.struct(*(sf.col(quoted(name)) for name in frame.columns))
     lines = frame.select(sf.to_json(row, _OPTIONS).alias("line"))
-    return write_files(lines, parameters, context, FileFormat("ndjson", LineWriter))
+    return write_files(lines, parameters, context, OutputFormat("ndjson", LineWriter))
 
 
 STEP = Load(name="write_json", parameters=WriteJson, write=write)

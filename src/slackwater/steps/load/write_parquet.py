@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slackwater.steps.io.file_writers import ParquetWriter
-from slackwater.steps.io.written_files import FileFormat, WrittenFiles, write_files
+from slackwater.steps.io.written_files import OutputFormat, WrittenFiles, write_files
 from slackwater.steps.step import Effect, Load, StepContext
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class WriteParquet(WrittenFiles, json_schema_extra={"examples": [{"path": "expor
 
 def write(frame: DataFrame, parameters: WriteParquet, context: StepContext) -> Effect:
     """Write the rows. Raises as `write_files` does."""
-    return write_files(frame, parameters, context, FileFormat("parquet", ParquetWriter))
+    return write_files(frame, parameters, context, OutputFormat("parquet", ParquetWriter))
 
 
 STEP = Load(name="write_parquet", parameters=WriteParquet, write=write)

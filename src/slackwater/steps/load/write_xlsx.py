@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.steps.io.file_writers import XlsxWriter
 from slackwater.steps.io.flat_columns import expect_flat
-from slackwater.steps.io.written_files import FileFormat, WrittenFiles, write_files
+from slackwater.steps.io.written_files import OutputFormat, WrittenFiles, write_files
 from slackwater.steps.step import Effect, Load, StepContext
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class WriteXlsx(WrittenFiles, json_schema_extra={"examples": [{"path": "exports/
 def write(frame: DataFrame, parameters: WriteXlsx, context: StepContext) -> Effect:
     """Write the rows. Raises `DefinitionError` for nested and binary columns, and as `write_files` does."""
     expect_flat(frame, "xlsx")
-    return write_files(frame, parameters, context, FileFormat("xlsx", XlsxWriter))
+    return write_files(frame, parameters, context, OutputFormat("xlsx", XlsxWriter))
 
 
 STEP = Load(name="write_xlsx", parameters=WriteXlsx, write=write)

@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
-from slackwater.arrow.exchange import StoreFactory, store_dataset, write_frame
+from slackwater.arrow.dataset import store_dataset
+from slackwater.arrow.exchange import StoreFactory, write_frame
 from slackwater.arrow.reference import ArrowReference, Producer
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, ObjectMissing
 from slackwater.late.comparison import (

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from slackwater.arrow.exchange import StoreFactory, load_manifest, read_frame
+from pyspark.sql import DataFrame
+
+from slackwater.arrow.dataset import load_manifest
+from slackwater.arrow.exchange import StoreFactory, read_frame
 from slackwater.arrow.reference import StepRecord
 from slackwater.errors import DefinitionError, SlackwaterError
-from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.definition import Pipeline, StepUse
 from slackwater.runs.record import Loads, loads_uri
 from slackwater.steps.registry import parameters_of, step_of
 from slackwater.steps.spark.job import log
@@ -25,28 +28,37 @@ def run_loads(
     """
     store, records = stores(), []
     for name, use in pipeline.load.items():
-        place = f"load.{name}"
-        step, parameters = step_of(place, use), parameters_of(place, use)
-        if not isinstance(step, Load):
-            raise DefinitionError(f"{place}.step: {step.name} does not write rows")
-        began, (read,) = time.monotonic(), use.depends_on
+        (read,) = use.depends_on
         manifest = load_manifest(manifests[read], store=store)
+        frame = read_frame(context.spark, manifest, stores=stores)
         try:
-            effect = step.write(read_frame(context.spark, manifest, stores=stores), parameters, context)
+            record = write_rows(name, use, frame, context, rows=manifest.rows)
         except SlackwaterError as error:
-            raise type(error)(f"{place}: {error}") from error
-        record = StepRecord(
-            name=name,
-            step=use.step,
-            parameters=use.parameters,
-            rows_in={read: manifest.rows},
-            rows_out=manifest.rows,
-            effect=effect,
-            seconds=round(time.monotonic() - began, 3),
-        )
+            raise type(error)(f"load.{name}: {error}") from error
         log("rows loaded", **record.model_dump())
         records.append(record)
     loads = Loads(steps=tuple(records))
     if records:
         store.put(loads_uri(prefix), loads.model_dump_json().encode())
     return loads
+
+
+def write_rows(name: str, use: StepUse, frame: DataFrame, context: StepContext, *, rows: int | None) -> StepRecord:
+    """Write the frame with a load step, and return what the step did; `rows` is the number of rows, if it is known.
+
+    `name` is the name of the step in the pipeline. Raises what the step raises.
+    """
+    step, parameters = step_of(name, use), parameters_of(name, use)
+    if not isinstance(step, Load):
+        raise DefinitionError(f"{name}.step: {step.name} does not write rows")
+    began, (read,) = time.monotonic(), use.depends_on
+    effect = step.write(frame, parameters, context)
+    return StepRecord(
+        name=name,
+        step=use.step,
+        parameters=use.parameters,
+        rows_in={read: rows},
+        rows_out=rows,
+        effect=effect,
+        seconds=round(time.monotonic() - began, 3),
+    )

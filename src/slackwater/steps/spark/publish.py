@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import ByteType, IntegerType, ShortType
 
-from slackwater.arrow.exchange import StoreFactory, load_manifest, read_frame
+from slackwater.arrow.dataset import load_manifest
+from slackwater.arrow.exchange import StoreFactory, read_frame
 from slackwater.arrow.names import quoted
 from slackwater.errors import AuditFailed
 from slackwater.runs.record import Publication, Run, publication_uri

@@ -12,14 +12,8 @@ from datetime import date
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.arrow.columns import columns_read
-from slackwater.arrow.exchange import (
-    StoreFactory,
-    is_large,
-    load_manifest,
-    read_frame,
-    store_dataset,
-    write_frame,
-)
+from slackwater.arrow.dataset import load_manifest, store_dataset
+from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer, manifest_uri, reference_uri
 from slackwater.arrow.schema import decode_schema
 from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName

@@ -1,0 +1,34 @@
+"""Store the manifest and the reference of a dataset, and load the manifest: without Spark and without Arrow."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from slackwater.arrow.reference import ArrowManifest, ArrowReference, manifest_uri, reference_uri
+from slackwater.errors import ObjectInvalid
+from slackwater.storage import ObjectStore
+
+
+def store_dataset(manifest: ArrowManifest, prefix: str, *, store: ObjectStore, seconds: float) -> ArrowReference:
+    """Store the manifest and then the reference under `prefix`, each by one PUT, and return the reference.
+
+    `seconds` is how long the dataset took to compute and write.
+    """
+    uri = manifest_uri(prefix)
+    # The reference is written last, so that the manifest and all files exist whenever it does.
+    store.put(uri, manifest.model_dump_json().encode())
+    reference = ArrowReference(
+        manifest=uri, rows=manifest.rows, bytes=manifest.bytes, files=len(manifest.files), seconds=round(seconds, 3)
+    )
+    store.put(reference_uri(prefix), reference.model_dump_json().encode())
+    return reference
+
+
+def load_manifest(uri: str, *, store: ObjectStore) -> ArrowManifest:
+    """Read the manifest at `uri`. Raises `ObjectMissing`, and `ObjectInvalid` for another format or version."""
+    try:
+        return ArrowManifest.model_validate_json(store.get(uri))
+    except ValidationError as error:
+        raise ObjectInvalid(
+            f"{uri} is not a manifest that this version can read: run the day again: {error}"
+        ) from error
