@@ -15,12 +15,14 @@ PRODUCER = Producer(pipeline="p", date="2013-03-10", run_id="r", attempt=1, stag
 
 
 class FolderStore:
-    """An `ObjectStore` that keeps `s3://bucket/key` at `<root>/bucket/key`."""
+    """An `ObjectStore` that keeps `s3://bucket/key` at `<root>/bucket/key`. It reads `file:///path`, too."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def path(self, uri: str) -> Path:
+        if uri.startswith("file://"):
+            return Path(uri.removeprefix("file://"))
         bucket, key = split_uri(uri)
         return self.root / bucket / key
 

@@ -15,6 +15,7 @@ from slackwater.arrow.exchange import read_frame
 from slackwater.errors import DataError, InputError, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
 from slackwater.steps import registry
+from slackwater.steps.spark import sources
 from slackwater.steps.spark.job import explain
 from slackwater.steps.spark.stage import run_stage
 from slackwater.steps.step import Parameters, StepContext, Transform
@@ -151,6 +152,14 @@ def test_exactly_the_objects_of_the_manifest_are_read(spark, stores, day):
     assert joined.rows == 1
 
 
+@pytest.fixture(params=["driver", "executors"])
+def reader(request, monkeypatch):
+    """Who reads the raw objects."""
+    if request.param == "executors":
+        monkeypatch.setattr(sources, "SMALL_BYTES", 0)
+
+
+@pytest.mark.usefixtures("reader")
 def test_a_missing_object_is_named(spark, stores, day):
     full = day.with_events("flights", [FLIGHT]).freeze()
     uri = full.objects[0].uri
@@ -159,6 +168,7 @@ def test_a_missing_object_is_named(spark, stores, day):
         full.run(spark, stores)
 
 
+@pytest.mark.usefixtures("reader")
 def test_an_older_object_without_a_field_gives_nulls(spark, stores, store, day):
     full = day.with_events("flights", [FLIGHT]).freeze()
     path = Path(full.objects[0].uri.removeprefix("file://"))

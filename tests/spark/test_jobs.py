@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark.sql import functions as sf
 
 from glue_jobs import compare_day, run_stage
-from slackwater.steps.spark.job import explain
+from slackwater.arrow.session import temporary_settings
+from slackwater.steps.spark.job import explain, settings_for
 from tests.independent import assert_same_table, daily_delays
 from tests.spark.conftest import ROOT, WORKERS
 from tests.spark.nyc import nyc_day
@@ -121,3 +123,16 @@ def test_a_missing_argument_is_named(tmp_path):
 
 def test_an_error_is_explained_in_one_line():
     assert explain(ValueError("a\n  b")) == ("ValueError", "a b")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_an_error_of_a_thread_of_the_jvm_is_explained_by_its_cause(spark):
+    numbers = spark.createDataFrame([(1, 0)], "a int, b int")
+    with temporary_settings(spark, {**settings_for(0), "spark.sql.ansi.enabled": "true"}):
+        quotients = numbers.select("b", sf.expr("a / b").alias("c"))
+        with pytest.raises(Exception, match="DIVIDE_BY_ZERO") as failure:
+            numbers.join(sf.broadcast(quotients), "b").toArrow()
+    error_type, message = explain(failure.value)
+    assert error_type in {"SparkArithmeticException", "ArithmeticException"}
+    assert message.startswith("[DIVIDE_BY_ZERO] Division by zero.")
+    assert "\n" not in message

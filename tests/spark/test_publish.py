@@ -19,6 +19,7 @@ from slackwater.runs.record import Publication, Run, publication_uri
 from slackwater.steps.spark import publish as publishing
 from slackwater.steps.spark import table as warehouse
 from slackwater.steps.spark.stage import run_stage_job
+from slackwater.steps.spark.table import files_of_day, tags_of
 from tests.fakes_spark import PRODUCER
 from tests.spark.nyc import MANIFEST_URI, Day
 from tests.two_stages import two_stage_project
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <so
 
 SCHEMA = "origin string, carrier string, flights bigint, delay double"
 ROWS = [("EWR", "UA", 3, 1.5), ("JFK", "B6", 2, None)]
+DAY = date(2013, 3, 8)
 _numbers = count()
 
 
@@ -138,6 +140,29 @@ def test_fewer_rows_than_published_are_refused_unless_allowed(spark, publish, ta
     assert len(rows_of(spark, table)) == 4
     assert publish(ROWS[:1], attempt=3, allow_fewer=True).rows == 1
     assert publish(ROWS, attempt=4).replaced == 1
+
+
+def test_rows_that_another_writer_has_deleted_do_not_count_as_published(spark, publish, table):
+    publish([*ROWS, ("LGA", "DL", 9, 0.0)])
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    spark.sql(f"DELETE FROM {table} WHERE carrier = 'DL'")
+    files = files_of_day(spark, table, DAY)
+    assert (files.rows, files.bytes > 0) == (None, True)
+    with pytest.raises(AuditFailed, match="1 rows would replace the 2 "):
+        publish(ROWS[:1], attempt=2)
+    assert publish(ROWS, attempt=3).rows == 2
+
+
+def test_the_files_of_a_day_are_those_of_a_version(spark, publish, table):
+    first = publish(ROWS)
+    empty = files_of_day(spark, table, date(1999, 1, 1))
+    publish([*ROWS, ("LGA", "DL", 9, 0.0)], attempt=2)
+    assert (empty.rows, empty.bytes) == (0, 0)
+    assert files_of_day(spark, table, DAY).rows == len(ROWS) + 1
+    files = spark.sql(f"SELECT file_size_in_bytes AS size FROM {table}.files").collect()
+    assert files_of_day(spark, table, DAY).bytes == sum(file.size for file in files)
+    (tag,) = tags_of(spark, table) - {name for name in tags_of(spark, table) if name.endswith("-2")}
+    assert files_of_day(spark, table, DAY, tag=tag).rows == first.rows == len(ROWS)
 
 
 def test_a_first_day_may_be_empty(spark, publish, table):

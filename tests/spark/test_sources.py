@@ -12,6 +12,7 @@ from pyspark.sql import functions as sf
 from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.steps.spark.job import SMALL_BYTES
 from slackwater.steps.spark.sources import read_source
 from tests.fakes_receiver import Clock, MemoryPartitions, a_source
 from tests.reading import counted_events, stored_events
@@ -24,8 +25,8 @@ DAY = {"start": datetime(2013, 3, 8, tzinfo=UTC), "end": datetime(2013, 3, 9, tz
 class Partitions:
     """Partitions that the receiver fills and Spark reads."""
 
-    def __init__(self, spark, store, **source):
-        self.spark, self.store, self.clock = spark, store, Clock()
+    def __init__(self, spark, store, input_bytes, **source):
+        self.spark, self.store, self.clock, self.input_bytes = spark, store, Clock(), input_bytes
         self.source = a_source(**source)
 
     def push(self, *events):
@@ -45,15 +46,18 @@ class Partitions:
     def read(self, **day):
         objects = self.store.list(f"s3://raw/raw/source={self.source.source}/")
         uris = [f"file://{self.store.path(item.uri)}" for item in objects]
-        return read_source(self.spark, self.source, uris, **{**DAY, **day})
+        return read_source(
+            self.spark, self.source, uris, input_bytes=self.input_bytes, store=self.store, **{**DAY, **day}
+        )
 
     def ids(self, **day):
         return sorted((row["id"], row["count"]) for row in self.read(**day).collect())
 
 
-@pytest.fixture
-def partitions(spark, store):
-    return lambda **source: Partitions(spark, store, **{"event_id": "id", **source})
+@pytest.fixture(params=[SMALL_BYTES, SMALL_BYTES + 1], ids=["driver", "executors"])
+def partitions(request, spark, store):
+    """Partitions that the driver or the executors read."""
+    return lambda **source: Partitions(spark, store, request.param, **{"event_id": "id", **source})
 
 
 def event(name, at="2013-03-08T12:00:00Z", **more):
@@ -120,6 +124,7 @@ def plan(frame):
     return frame._jdf.queryExecution().executedPlan().toString()
 
 
+@pytest.mark.parametrize("partitions", [SMALL_BYTES + 1], indirect=True)
 def test_events_without_an_id_all_count_and_stay_spread_over_tasks(partitions, spark):
     """The source is pushed to directly at first, then through the queue: from then on the receiver generates ids."""
     before = partitions(event_id=None)

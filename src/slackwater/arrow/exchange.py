@@ -121,7 +121,7 @@ def read_frame(
     if not is_large(manifest) and not has_nullable_struct(schema):
         store = stores()
         batches = [batch for file in manifest.files for batch in read_batches(file, schema=schema, store=store)]
-        return _frame_of(spark, batches, schema)
+        return frame_of(spark, batches, schema)
     if columns is None:
         return _read_by_executors(spark, manifest.files, schema=schema, stores=stores)
     # Without a column, a frame has no rows to count.
@@ -145,7 +145,7 @@ def is_large(manifest: ArrowManifest) -> bool:
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
     """Return a frame without rows. Spark would start Python workers to create one from an empty list."""
-    return _frame_of(spark, [], arrow_schema_of(schema))
+    return frame_of(spark, [], arrow_schema_of(schema))
 
 
 def _write_by_driver(
@@ -187,8 +187,8 @@ def batch_settings(schema: pa.Schema) -> dict[str, str]:
     return settings
 
 
-def _frame_of(spark: SparkSession, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> DataFrame:
-    """Return the batches as a frame on the driver."""
+def frame_of(spark: SparkSession, batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> DataFrame:
+    """Return batches of this schema, which the driver holds, as a frame."""
     # PySpark 4.1.1 drops the rows after an empty batch that is not the first one.
     with_rows = [batch for batch in batches if batch.num_rows]
     table = pa.Table.from_batches(with_rows) if with_rows else schema.empty_table()

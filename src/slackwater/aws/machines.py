@@ -16,8 +16,11 @@ from slackwater.errors import NotDeployed
 
 _FINAL_STATUSES = frozenset({"SUCCEEDED", "FAILED", "TIMED_OUT", "ABORTED"})
 _FINAL_EVENTS = frozenset({"ExecutionSucceeded", "ExecutionFailed", "ExecutionAborted", "ExecutionTimedOut"})
-# Seconds between two polls: frequent at first, for short executions, and less frequent later.
-_FIRST_PAUSE, _MAX_PAUSE = 0.5, 3.0
+# Seconds between two polls. In between, a pause is a twentieth of the time that was waited, so the end of a short
+# execution is not reported late.
+_MIN_PAUSE, _MAX_PAUSE, _SHARE = 0.5, 3.0, 0.05
+# Executions that are described in a second; Step Functions allows 15 in most regions ("Service quotas").
+_DESCRIBED_PER_SECOND = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,14 +140,15 @@ class Machines:
 
         The last view of an execution shows its end. `sleep` waits for a number of seconds. Raises `CloudError`.
         """
-        running, pause = list(executions), _FIRST_PAUSE
+        running, waited = list(executions), 0.0
         while running:
             views = [self.view(execution) for execution in running]
             yield from views
             running = [view.arn for view in views if not view.over]
             if running:
+                pause = max(_MIN_PAUSE, min(waited * _SHARE, _MAX_PAUSE), len(running) / _DESCRIBED_PER_SECOND)
                 sleep(pause)
-                pause = min(pause * 1.2, _MAX_PAUSE)
+                waited += pause
 
 
 class StepFunctionsExecutions:

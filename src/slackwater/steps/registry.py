@@ -12,7 +12,6 @@ import pkgutil
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import metadata
-from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -25,25 +24,44 @@ ENTRY_POINTS = "slackwater.steps"
 """The entry point group."""
 
 
-@cache
-def registry() -> Mapping[str, Step]:
-    """Return every step by name.
+class _Registry(Mapping[str, Step]):
+    """Every step by name. The module of a step is imported when the step is looked up."""
 
-    Raises `DefinitionError` naming the module for an entry point that cannot be imported, that defines no step of its
-    name, or that takes the name of another step.
-    """
-    by_name: dict[str, Step] = {}
-    for name, module in step_modules():
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        """`modules` are the names of the steps' modules, by the name of the step."""
+        self._modules = modules
+
+    def __getitem__(self, name: str) -> Step:
+        """Return the step. Raises `KeyError`, and `DefinitionError` for a module that does not define the step."""
+        module = self._modules[name]
         try:
             step = getattr(importlib.import_module(module), "STEP", None)
         except ImportError as error:
             raise DefinitionError(f"step {name}: the module {module} cannot be imported: {error}") from error
         if not isinstance(step, Step) or step.name != name:
             raise DefinitionError(f"step {name}: the module {module} has no variable STEP with a step of this name")
-        if name in by_name:
+        return step
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+@cache
+def registry() -> Mapping[str, Step]:
+    """Return every step by name, in alphabetical order.
+
+    Raises `DefinitionError` if an installed package takes the name of another step. A look-up of a step raises it if
+    the module cannot be imported or defines no step of its name.
+    """
+    modules: dict[str, str] = {}
+    for name, module in step_modules():
+        if name in modules:
             raise DefinitionError(f"step {name}: there are two steps of this name; one of them is in {module}")
-        by_name[name] = step
-    return MappingProxyType(dict(sorted(by_name.items())))
+        modules[name] = module
+    return _Registry(dict(sorted(modules.items())))
 
 
 def step_modules() -> Iterator[tuple[str, str]]:

@@ -73,9 +73,9 @@ def test_a_pull_is_started_with_its_date():
 
 
 def test_an_execution_is_polled_until_it_has_ended_at_growing_intervals():
-    script = [("RUNNING", ["Freeze inputs…"])] * 20 + [("SUCCEEDED", STATES)]
+    script = [("RUNNING", ["Freeze inputs…"])] * 80 + [("SUCCEEDED", STATES)]
     views, waits = followed(FakeStates({"arn:e": script}, output=output("published")))
-    assert [view.over for view in views] == [False] * 20 + [True]
+    assert [view.over for view in views] == [False] * 80 + [True]
     assert views[0].current.name == "Freeze inputs"
     assert views[-1].current is None
     assert [state.name for state in views[-1].states] == STATES

@@ -35,13 +35,11 @@ else:
 @pytest.fixture
 def emr(tmp_path, monkeypatch):
     """A started application with one pre-initialised driver, and the runner of its jobs."""
-    submit = tmp_path / "spark" / "bin" / "spark-submit"
+    submit = spark.job_home(tmp_path / "jars") / "bin" / "spark-submit"
     submit.parent.mkdir(parents=True)
     submit.write_text(SUBMIT)
     submit.chmod(0o755)
-    monkeypatch.setattr(spark, "spark_home", lambda: tmp_path / "spark")
     monkeypatch.setattr(runner, "_fetch", lambda uri, folder, _: folder / uri.rsplit("/", 1)[1])
-    (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "any.jar").touch()
     emr = Emr(tmp_path)
     yield emr
@@ -126,7 +124,7 @@ def test_a_driver_that_ends_when_its_job_comes_leaves_the_job_to_a_new_one(emr):
 
 
 def test_drivers_that_cannot_start_are_tried_again_when_the_application_is_started_again(emr, tmp_path):
-    submit = tmp_path / "spark" / "bin" / "spark-submit"
+    submit = spark.job_home(tmp_path / "jars") / "bin" / "spark-submit"
     submit.write_text("#!/bin/sh\nexit 1\n")
     emr.drivers.adjust()
     emr.drivers._drivers["app"][0].process.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -39,10 +40,36 @@ _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 def spark_home() -> Path:
     """Return the folder of PyPI's Spark. Raises `CloudError` when it is not installed."""
-    spec = importlib.util.find_spec("pyspark")
+    return _package_folder("pyspark")
+
+
+def _package_folder(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
-        raise CloudError("pyspark is not installed: install the extra `local`")
+        raise CloudError(f"{name} is not installed: install the extra `local`")
     return Path(spec.origin).parent
+
+
+def make_home(jars: Path) -> None:
+    """Make the Spark home of jobs below `jars`: links to the files of PyPI's Spark.
+
+    There `pyspark.zip`, from which jobs import PySpark, is a folder: Python keeps the bytecode of modules in a folder,
+    and compiles those of a zip file in every job.
+    """
+    home, installed = job_home(jars), spark_home()
+    shutil.rmtree(home, ignore_errors=True)
+    library = home / "python" / "lib"
+    for archive in (installed / "python" / "lib").glob("*.zip"):
+        package = archive.name.partition("-")[0].removesuffix(".zip")
+        (library / archive.name).mkdir(parents=True)
+        (library / archive.name / package).symlink_to(_package_folder(package))
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(installed / name)
+
+
+def job_home(jars: Path) -> Path:
+    """Return the Spark home of jobs."""
+    return jars / "spark"
 
 
 def write_configuration(folder: Path, *, endpoint: str, jars: Path) -> Path:
@@ -76,7 +103,8 @@ def write_configuration(folder: Path, *, endpoint: str, jars: Path) -> Path:
 
 def class_archive(jars: Path) -> Path:
     """Return the path of the JVM's archive of loaded classes, which `slackwater.local.jars` makes."""
-    return jars / "classes.jsa"
+    # It is bound to the paths of the jars in the Spark home.
+    return job_home(jars) / "classes.jsa"
 
 
 def java_options(configuration: Path) -> str:
@@ -110,7 +138,7 @@ def start_driver(
     for name in ("work", "tmp"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     properties = write_configuration(folder / "conf", endpoint=endpoint, jars=jars)
-    command = [str(spark_home() / "bin" / "spark-submit"), "--properties-file", str(properties), *arguments]
+    command = [str(job_home(jars) / "bin" / "spark-submit"), "--properties-file", str(properties), *arguments]
     # For appending, so that what a started driver has logged before its job can be removed.
     with (folder / "stdout").open("ab") as stdout, (folder / "stderr").open("ab") as stderr:
         return subprocess.Popen(  # noqa: S603
@@ -142,7 +170,7 @@ def _environment(folder: Path, *, endpoint: str, jars: Path) -> dict[str, str]:
         "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
         "HOME": str(folder),
         "TMPDIR": str(folder / "tmp"),
-        "SPARK_HOME": str(spark_home()),
+        "SPARK_HOME": str(job_home(jars)),
         # An empty folder, the same for every job: it is on the class path, and the class archive is bound to that.
         "SPARK_CONF_DIR": str(jars / "conf"),
         "SPARK_LAUNCHER_OPTS": _JVM_OPTIONS,

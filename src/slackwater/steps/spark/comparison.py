@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -13,6 +14,7 @@ from pyspark.sql import functions as sf
 from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import StoreFactory, write_frame
 from slackwater.arrow.reference import ArrowReference, Producer
+from slackwater.arrow.session import temporary_settings
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, ObjectMissing
 from slackwater.late.comparison import (
     MAX_MOVERS,
@@ -34,9 +36,9 @@ from slackwater.project import Project
 from slackwater.runs.difference import Change, SourceDifference, difference
 from slackwater.runs.manifest import InputManifest, Record
 from slackwater.runs.record import IsoDate
-from slackwater.steps.spark.job import log
+from slackwater.steps.spark.job import log, settings_for
 from slackwater.steps.spark.paired import PairedVersions, differing_rows, examples, movers, pair_versions, total_row
-from slackwater.steps.spark.table import quoted_table
+from slackwater.steps.spark.table import files_of_day, quoted_table, tags_of
 from slackwater.storage import ObjectStore
 
 # All rows of a day have the same date, so this column of the key is not shown.
@@ -69,30 +71,34 @@ def compare_versions(
     pair = read_pair(job, store=store)
     table = quoted_table(catalog_table)
     before, after = (read_version(spark, table, version, job.date) for version in (pair.before, pair.after))
+    day = date.fromisoformat(job.date)
+    size = sum(files_of_day(spark, table, day, tag=version.tag).bytes for version in (pair.before, pair.after))
     paired = pair_versions(before, after, key=pipeline.publish.key, tolerance=TOLERANCE)
-    totals = _totals(paired, pair)
-    rows = RowCounts(**{name: totals[name] for name in RowCounts.model_fields})
     differing = paired.differing()
-    # Several Spark actions read these rows, so the executors keep them, in memory or on disk.
-    differing.frame.persist()
-    try:
-        any_differs = rows.differing > 0
-        stored = store_differing_rows(spark, differing, pair, job, table=table, stores=stores) if any_differs else None
-        comparison = Comparison(
-            pipeline=pair.pipeline,
-            date=pair.date,
-            key=tuple(name for name in pipeline.publish.key if name != _DAY),
-            before=pair.before,
-            after=pair.after,
-            rows=rows,
-            metrics=metric_changes(paired, totals, differing if any_differs else None),
-            examples=example_changes(differing) if any_differs else (),
-            all_rows=stored,
-            inputs=input_differences(pair, pipeline.sources, store=store),
-            seconds=round(time.monotonic() - began, 3),
-        )
-    finally:
-        differing.frame.unpersist()
+    with temporary_settings(spark, settings_for(size)):
+        totals = _totals(paired, pair)
+        rows = RowCounts(**{name: totals[name] for name in RowCounts.model_fields})
+        # Several Spark actions read these rows, so the executors keep them, in memory or on disk.
+        differing.frame.persist()
+        try:
+            any_differs = rows.differing > 0
+            comparison = Comparison(
+                pipeline=pair.pipeline,
+                date=pair.date,
+                key=tuple(name for name in pipeline.publish.key if name != _DAY),
+                before=pair.before,
+                after=pair.after,
+                rows=rows,
+                metrics=metric_changes(paired, totals, differing if any_differs else None),
+                examples=example_changes(differing) if any_differs else (),
+                all_rows=(
+                    store_differing_rows(differing, pair, job, input_bytes=size, stores=stores) if any_differs else None
+                ),
+                inputs=input_differences(pair, pipeline.sources, store=store),
+                seconds=round(time.monotonic() - began, 3),
+            )
+        finally:
+            differing.frame.unpersist()
     store.put(comparison_uri(job.prefix), comparison.model_dump_json().encode())
     log("versions compared", rows=comparison.rows.model_dump(), seconds=comparison.seconds)
     return comparison
@@ -105,15 +111,10 @@ def read_version(spark: SparkSession, table: str, version: PublishedVersion, day
     """
     if not spark.catalog.tableExists(table):
         raise CloudError(f"there is no table {table}: the versions of {day} cannot be read")
-    tags = spark.table(f"{table}.refs").where("type = 'TAG'").select("name")
-    if tags.where(sf.col("name") == version.tag).isEmpty():
+    if version.tag not in tags_of(spark, table):
         raise CloudError(f"{table} has no tag {version.tag} any more: attempt {version.attempt} cannot be read")
-    return _at_version(spark, table, version).where(sf.col(_DAY) == sf.lit(day).cast("date"))
-
-
-def _at_version(spark: SparkSession, table: str, version: PublishedVersion) -> DataFrame:
-    """Return the table, or one of its metadata tables, at a version."""
-    return spark.sql(f"SELECT * FROM {table} VERSION AS OF '{version.tag}'")  # noqa: S608 - we choose the names of tags
+    version_rows = spark.sql(f"SELECT * FROM {table} VERSION AS OF '{version.tag}'")  # noqa: S608 - the tag is ours
+    return version_rows.where(sf.col(_DAY) == sf.lit(day).cast("date"))
 
 
 def read_pair(job: ComparisonJob, *, store: ObjectStore) -> VersionPair:
@@ -200,34 +201,16 @@ def _finite(value: float | None) -> float | None:
 
 
 def store_differing_rows(
-    spark: SparkSession,
-    differing: PairedVersions,
-    pair: VersionPair,
-    job: ComparisonJob,
-    *,
-    table: str,
-    stores: StoreFactory,
+    differing: PairedVersions, pair: VersionPair, job: ComparisonJob, *, input_bytes: int, stores: StoreFactory
 ) -> ArrowReference:
-    """Store all rows that differ as Arrow files, and return their reference."""
+    """Store all rows that differ as Arrow files, and return their reference; `input_bytes` is the size of both days."""
     began, prefix = time.monotonic(), f"{job.prefix}rows/"
     producer = Producer(
         pipeline=job.pipeline, date=job.date, run_id=job.job, attempt=pair.after.attempt, stage="compare"
     )
-    size = _bytes_of_day(spark, table, pair)
-    written = write_frame(differing_rows(differing), prefix, producer=producer, stores=stores, input_bytes=size)
+    rows = differing_rows(differing)
+    written = write_frame(rows, prefix, producer=producer, stores=stores, input_bytes=input_bytes)
     return store_dataset(written.manifest, prefix, store=stores(), seconds=time.monotonic() - began)
-
-
-def _bytes_of_day(spark: SparkSession, table: str, pair: VersionPair) -> int:
-    """Return the size of the day's files in both versions together."""
-    day = sf.col(f"partition.{_DAY}") == sf.lit(pair.date).cast("date")
-    # From Iceberg's metadata: no data file is read.
-    before, after = (
-        _at_version(spark, f"{table}.files", version).where(day).select("file_size_in_bytes")
-        for version in (pair.before, pair.after)
-    )
-    total = before.unionAll(after).agg(sf.sum("file_size_in_bytes")).first()
-    return int(total[0] or 0) if total else 0
 
 
 def input_differences(pair: VersionPair, sources: Sequence[str], *, store: ObjectStore) -> tuple[SourceDifference, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pydantic import BaseModel, ValidationError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -19,6 +20,17 @@ from slackwater import errors
 
 RESULT_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 """The settings of a session that change results."""
+
+SMALL_BYTES = 2 * 1024 * 1024
+"""Spark needs more time to generate and compile code than to compute a result from inputs of this size without it."""
+
+# Spark interprets expressions, and plans the whole query before it runs.
+_SMALL_SETTINGS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 _LOG = logging.getLogger("slackwater.job")
 _Argument = TypeVar("_Argument", bound=BaseModel)
@@ -61,6 +73,11 @@ def run_job(
     return 0
 
 
+def settings_for(input_bytes: int) -> dict[str, str]:
+    """Return Spark's settings with which a result of inputs of this size takes the least time (docs/decisions/0012)."""
+    return _SMALL_SETTINGS if input_bytes <= SMALL_BYTES else {}
+
+
 def json_argument(model: type[_Argument]) -> Callable[[str], _Argument]:
     """Return a function that parses a command line argument as JSON of `model`, for argparse's `type`.
 
@@ -87,14 +104,20 @@ def explain(error: BaseException) -> tuple[str, str]:
 
     For an error that a step or a Python worker raised inside of Spark, return that error and not Spark's own.
     """
-    message = str(error)
-    if isinstance(error, PySparkException):
+    error_type, message = type(error).__name__, str(error)
+    if isinstance(error, Py4JJavaError):
+        # PySpark does not convert an error that a thread of the JVM has wrapped in another one.
+        cause = error.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        error_type, message = cause.getClass().getSimpleName(), str(cause.getMessage())
+    if isinstance(error, (PySparkException, Py4JJavaError)):
         raised = _raised_in_query(message) or _raised_in_worker(message)
         if raised:
             return raised
         # Spark appends the JVM's stack trace of thousands of characters, in one of these two ways.
         message = message.partition("JVM stacktrace")[0].partition("\n\tat ")[0]
-    return type(error).__name__, " ".join(message.split())
+    return error_type, " ".join(message.split())
 
 
 def _raised_in_query(message: str) -> tuple[str, str] | None:

@@ -13,9 +13,10 @@ from pyspark.sql.types import ByteType, IntegerType, ShortType
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import StoreFactory, read_frame
 from slackwater.arrow.names import quoted
+from slackwater.arrow.session import temporary_settings
 from slackwater.errors import AuditFailed
 from slackwater.runs.record import Publication, Run, publication_uri
-from slackwater.steps.spark.job import log
+from slackwater.steps.spark.job import log, settings_for
 from slackwater.steps.spark.table import (
     Commit,
     create_tag,
@@ -54,9 +55,10 @@ def publish_day(
     table, identity = quoted_table(catalog_table), snapshot_identity(run)
     commit = find_commit(spark, table, identity)
     if commit is None:
-        staged = read_frame(spark, load_manifest(rows, store=store), stores=stores)
-        frame = with_date(staged, date.fromisoformat(run.date))
-        commit = commit_day(spark, frame, table, identity, key=key, allow_fewer=allow_fewer)
+        manifest = load_manifest(rows, store=store)
+        frame = with_date(read_frame(spark, manifest, stores=stores), date.fromisoformat(run.date))
+        with temporary_settings(spark, settings_for(manifest.bytes)):
+            commit = commit_day(spark, frame, table, identity, key=key, allow_fewer=allow_fewer)
     else:
         log("an earlier job of this attempt has committed", snapshot_id=commit.snapshot_id)
     withdraw_if_overtaken(spark, table, date.fromisoformat(run.date), identity, commit)

@@ -1,10 +1,16 @@
-"""Read a source's objects of the input manifest as a DataFrame."""
+"""Read a source's objects of the input manifest as a DataFrame: `read_source`.
+
+The driver reads the few kilobytes of a small source itself; executors read all others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -19,13 +25,20 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from slackwater.arrow.exchange import empty_frame
+from slackwater.arrow.exchange import empty_frame, frame_of
 from slackwater.arrow.names import quoted
 from slackwater.errors import ObjectMissing
 from slackwater.sources.definition import GENERATED_ID, Source
-from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT
+from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
 from slackwater.sources.fields import FieldType
 from slackwater.sources.first_by_id import is_first_of_its_id
+from slackwater.steps.spark.job import SMALL_BYTES
+from slackwater.storage import ObjectStore
+
+# Threads of the driver that read objects.
+_READERS = 8
+# Columns with the position of an event: the object, and the row in it.
+_OBJECT, _ROW = "_object", "_row"
 
 _TYPES: dict[FieldType, DataType] = {
     FieldType.STRING: StringType(),
@@ -49,42 +62,84 @@ def source_schema(source: Source) -> StructType:
 
 
 def read_source(
-    spark: SparkSession, source: Source, uris: Sequence[str], *, start: datetime, end: datetime
+    spark: SparkSession,
+    source: Source,
+    uris: Sequence[str],
+    *,
+    input_bytes: int,
+    start: datetime,
+    end: datetime,
+    store: ObjectStore,
 ) -> DataFrame:
     """Return the events of exactly the objects at `uris` with an event time in `[start, end)`.
 
-    The columns are the source's own, in order: the receiver's columns (`_event_time`, `_received_at`, ...) are dropped.
-    If the source has an id column, each id counts once in its partition. Without objects the frame is empty.
-    Raises `ObjectMissing` if an object no longer exists.
+    `input_bytes` is the size of all objects. The columns are the source's own, in order: the receiver's columns
+    (`_event_time`, `_received_at`, ...) are dropped. If the source has an id column, each id counts once in its
+    partition. Without objects the frame is empty. Raises `ObjectMissing` if an object no longer exists.
     """
-    schema = source_schema(source)
     if not uris:
-        return empty_frame(spark, schema)
-    stored = StructType(schema.fields).add(EVENT_TIME, TimestampType()).add(RECEIVED_AT, TimestampType())
-    if source.id_column == GENERATED_ID:
-        stored.add(GENERATED_ID, StringType())
-    # With a schema Spark reads no file to infer one, and the columns are the same for every day.
-    try:
-        events = spark.read.schema(stored).parquet(*uris)
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        missing = (error.getMessageParameters() or {}).get("path", "an object")
-        raise ObjectMissing(f"{missing} is in the input manifest of this run, but no longer exists") from error
+        return empty_frame(spark, source_schema(source))
+    if input_bytes <= SMALL_BYTES:
+        # Spark's own reader takes longer to start than this one to read (docs/decisions/0012).
+        events = _read_by_driver(spark, source, uris, store)
+    else:
+        events = _read_by_executors(spark, source, uris)
     if source.id_column:
         # Duplicates are dropped before the events of other days: where a day begins or ends within an hour, the first
         # event of an id may belong to the other day, and then its duplicates do not count in this one.
-        events = drop_duplicates(events, source.id_column)
+        events = _drop_duplicates(events, source.id_column)
     event_time = sf.col(EVENT_TIME)
-    return events.where((event_time >= sf.lit(start)) & (event_time < sf.lit(end))).select(*schema.names)
+    return events.where((event_time >= sf.lit(start)) & (event_time < sf.lit(end))).select(*source.columns)
 
 
-def drop_duplicates(events: DataFrame, id_column: str) -> DataFrame:
+def _read_by_driver(spark: SparkSession, source: Source, uris: Sequence[str], store: ObjectStore) -> DataFrame:
+    """Return all events of the objects, with the columns of `_stored_schema`, `_object` and `_row`."""
+    names = [*_stored_schema(source).names, _OBJECT, _ROW]
+    schema = pa.schema([*raw_schema(source), pa.field(_OBJECT, pa.string()), pa.field(_ROW, pa.int64())])
+
+    def read(uri: str) -> pa.Table:
+        try:
+            events = pq.ParquetFile(pa.BufferReader(store.get(uri))).read()
+        except ObjectMissing as error:
+            raise _no_longer_exists(uri) from error
+        located = events.append_column(_OBJECT, pa.repeat(uri, len(events)))
+        return located.append_column(_ROW, pa.array(range(len(events)), pa.int64()))
+
+    with ThreadPoolExecutor(_READERS) as readers:
+        tables = list(readers.map(read, uris))
+    # Objects that were written before a column was defined lack it.
+    events = pa.concat_tables([schema.empty_table(), *tables], promote_options="default").select(names)
+    return frame_of(spark, events.to_batches(), events.schema)
+
+
+def _read_by_executors(spark: SparkSession, source: Source, uris: Sequence[str]) -> DataFrame:
+    """Return all events of the objects, with the columns of `_stored_schema`, `_object` and `_row`."""
+    try:
+        # With a schema Spark reads no file to infer one, and the columns are the same for every day.
+        events = spark.read.schema(_stored_schema(source)).parquet(*uris)
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        raise _no_longer_exists((error.getMessageParameters() or {}).get("path", "an object")) from error
+    if not source.id_column:
+        return events
+    metadata = {_OBJECT: "_metadata.file_name", _ROW: "_metadata.row_index"}
+    return events.select("*", *(sf.col(column).alias(name) for name, column in metadata.items()))
+
+
+def _stored_schema(source: Source) -> StructType:
+    """Return the columns of raw objects that decide which events count: the source's own, times, and generated ids."""
+    schema = source_schema(source).add(EVENT_TIME, TimestampType()).add(RECEIVED_AT, TimestampType())
+    return schema.add(GENERATED_ID, StringType()) if source.id_column == GENERATED_ID else schema
+
+
+def _no_longer_exists(uri: str) -> ObjectMissing:
+    return ObjectMissing(f"{uri} is in the input manifest of this run, but no longer exists")
+
+
+def _drop_duplicates(events: DataFrame, id_column: str) -> DataFrame:
     """Return the first received event of each id and partition, and all events without an id."""
     # `date_trunc` would use the timezone of the session, but partitions are UTC hours.
     hour = f"floor(unix_seconds({EVENT_TIME}) / 3600)"
-    located = events.select(
-        "*", sf.col("_metadata.file_name").alias("_object"), sf.col("_metadata.row_index").alias("_row")
-    )
-    is_first = is_first_of_its_id(quoted(id_column), partition=[hour], position=["_object", "_row"])
-    return located.withColumn("_is_first", sf.expr(is_first)).where("_is_first")
+    is_first = is_first_of_its_id(quoted(id_column), partition=[hour], position=[_OBJECT, _ROW])
+    return events.withColumn("_is_first", sf.expr(is_first)).where("_is_first")

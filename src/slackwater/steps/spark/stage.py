@@ -16,6 +16,7 @@ from slackwater.arrow.dataset import load_manifest, store_dataset
 from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer, manifest_uri, reference_uri
 from slackwater.arrow.schema import decode_schema
+from slackwater.arrow.session import temporary_settings
 from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import Stage, stages
@@ -28,7 +29,7 @@ from slackwater.runs.record import Run
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.registry import step_of
 from slackwater.steps.spark.apply import AppliedSteps
-from slackwater.steps.spark.job import log
+from slackwater.steps.spark.job import log, settings_for
 from slackwater.steps.spark.loads import run_loads
 from slackwater.steps.spark.publish import publish_day
 from slackwater.steps.spark.sources import read_source
@@ -117,28 +118,40 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     def read_frozen(name: str) -> DataFrame:
         if name not in pipeline.sources:
             raise DefinitionError(f"source: {name} is not one of the pipeline's sources: add it to `sources`")
-        uris = [item.uri for item in inputs.of_source(name)]
-        return read_source(context.spark, project.source(name), uris, start=day.start, end=day.end)
+        objects = inputs.of_source(name)
+        return read_source(
+            context.spark,
+            project.source(name),
+            [item.uri for item in objects],
+            input_bytes=sum(item.bytes for item in objects),
+            start=day.start,
+            end=day.end,
+            store=store,
+        )
 
     frames = {name: read_frozen(name) for name in stage.reads_sources}
     versions = EarlierVersions(run, pipeline, stage.name, context.spark, stores=stores)
     context = dataclasses.replace(context, read_source=read_frozen, earlier_versions=versions)
-    frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, stores=stores)
-    steps = apply_stage(pipeline, stage, frames, context, upstream=upstream)
-    steps.compute_forks()
     input_bytes = sum(item.bytes for name in stage.reads_sources for item in inputs.of_source(name))
-    written = write_frame(
-        steps[stage.name],
-        f"{run.arrow_prefix}{stage.name}/",
-        producer=Producer(
-            pipeline=run.pipeline, date=run.date, run_id=run.run_id, attempt=run.attempt, stage=stage.name
-        ),
-        stores=stores,
-        input_bytes=input_bytes + sum(manifest.bytes for manifest in upstream.values()),
-        parents=list(dict.fromkeys([*job.upstream.values(), *versions.read])),
-    )
-    seconds = time.monotonic() - began
-    records = steps.records(written.observed, rows={stage.name: written.manifest.rows}, seconds=seconds)
+    input_bytes += sum(manifest.bytes for manifest in upstream.values())
+    # How much an extract step reads is not known before.
+    settings = {} if _has_extract(pipeline, stage) else settings_for(input_bytes)
+    with temporary_settings(context.spark, settings):
+        frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, stores=stores)
+        steps = apply_stage(pipeline, stage, frames, context, upstream=upstream)
+        steps.compute_forks()
+        written = write_frame(
+            steps[stage.name],
+            f"{run.arrow_prefix}{stage.name}/",
+            producer=Producer(
+                pipeline=run.pipeline, date=run.date, run_id=run.run_id, attempt=run.attempt, stage=stage.name
+            ),
+            stores=stores,
+            input_bytes=input_bytes,
+            parents=list(dict.fromkeys([*job.upstream.values(), *versions.read])),
+        )
+        seconds = time.monotonic() - began
+        records = steps.records(written.observed, rows={stage.name: written.manifest.rows}, seconds=seconds)
     steps.release()
     manifest = written.manifest.model_copy(update={"steps": records})
     reference = store_dataset(manifest, prefix, store=store, seconds=seconds)
@@ -161,9 +174,7 @@ def read_upstream(
     """
     columns: dict[str, tuple[str, ...]] = {}
     # Planning the steps, to see which columns they need, would make an extract step read its rows.
-    if any(map(is_large, upstream.values())) and not any(
-        isinstance(step_of(name, pipeline.steps[name]), Extract) for name in stage.steps
-    ):
+    if any(map(is_large, upstream.values())) and not _has_extract(pipeline, stage):
         columns = columns_read(
             context.spark,
             lambda empty: apply_stage(pipeline, stage, {**sources, **empty}, context, upstream=upstream).needed_frames(
@@ -175,6 +186,10 @@ def read_upstream(
         name: read_frame(context.spark, manifest, stores=stores, columns=columns.get(name))
         for name, manifest in upstream.items()
     }
+
+
+def _has_extract(pipeline: Pipeline, stage: Stage) -> bool:
+    return any(isinstance(step_of(name, pipeline.steps[name]), Extract) for name in stage.steps)
 
 
 class EarlierVersions(Mapping[str, DataFrame]):

@@ -148,8 +148,10 @@ def refuse_if_overtaken(spark: SparkSession, table: str, identity: Mapping[str, 
 
 def refuse_if_fewer(spark: SparkSession, table: str, day: date, *, rows: int) -> None:
     """Raise `AuditFailed` if the published day has more rows than the `rows` that would replace them."""
-    spark.catalog.refreshTable(table)
-    published = spark.table(table).where(sf.col("date") == sf.lit(day)).count()
+    published = files_of_day(spark, table, day).rows
+    if published is None:
+        spark.catalog.refreshTable(table)
+        published = spark.table(table).where(sf.col("date") == sf.lit(day)).count()
     if rows < published:
         raise AuditFailed(
             f"{rows} rows would replace the {published} rows that are published for {day}: if fewer rows are expected, "
@@ -157,14 +159,61 @@ def refuse_if_fewer(spark: SparkSession, table: str, day: date, *, rows: int) ->
         )
 
 
+@dataclass(frozen=True)
+class DayFiles:
+    """The data files of a day."""
+
+    bytes: int
+    rows: int | None
+    """None if only reading the files shows it: when another writer has deleted single rows, or partitions otherwise."""
+
+
+def files_of_day(spark: SparkSession, table: str, day: date, *, tag: str | None = None) -> DayFiles:
+    """Return what Iceberg's metadata says of the day's files in the version `tag`, by default in the current one.
+
+    No data file is read. Raises Py4JJavaError if there is no such tag.
+    """
+    jvm: Any = spark._jvm
+    iceberg = jvm.org.apache.iceberg
+    scan = _load(spark, table).newScan().filter(iceberg.expressions.Expressions.equal("date", day.isoformat()))
+    if tag is not None:
+        scan = scan.useRef(tag)
+    size = rows = 0
+    exact = True
+    tasks = scan.planFiles()
+    try:
+        iterator = tasks.iterator()
+        while iterator.hasNext():
+            task = iterator.next()
+            file = task.file()
+            size, rows = size + file.fileSizeInBytes(), rows + file.recordCount()
+            # What remains of the filter is `true` for a file that has rows of this day only.
+            exact = exact and task.deletes().isEmpty() and task.residual().toString() == "true"
+    finally:
+        tasks.close()
+    return DayFiles(bytes=size, rows=rows if exact else None)
+
+
+def tags_of(spark: SparkSession, table: str) -> frozenset[str]:
+    """Return the names of the table's tags."""
+    refs = _metadata(spark, table).get("refs", {})
+    return frozenset(name for name, ref in refs.items() if ref["type"] == "tag")
+
+
+def _load(spark: SparkSession, table: str) -> Any:
+    """Return Iceberg's Java object of the table after the latest commit of any job."""
+    jvm: Any = spark._jvm
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
+    loaded.refresh()
+    return loaded
+
+
 def _metadata(spark: SparkSession, table: str) -> dict[str, Any]:
     """Return the metadata of the table after the latest commit of any job, as Iceberg's specification defines it."""
     jvm: Any = spark._jvm
-    iceberg = jvm.org.apache.iceberg
-    loaded = iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
-    loaded.refresh()
+    current = _load(spark, table).operations().current()
     # The metadata tables, such as `snapshots`, show the same, but each query of one is a Spark job.
-    metadata: dict[str, Any] = json.loads(iceberg.TableMetadataParser.toJson(loaded.operations().current()))
+    metadata: dict[str, Any] = json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(current))
     return metadata
 
 
