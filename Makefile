@@ -9,7 +9,8 @@ UV := .venv/.uv
 PACKAGES := .venv/.ready
 CDK := .slackwater/tools/.ready
 JARS := .slackwater/jars/.ready
-READY := $(PACKAGES) $(CDK) $(JARS)
+ARTEFACTS := .slackwater/build/.ready
+READY := $(PACKAGES) $(CDK) $(JARS) $(ARTEFACTS)
 DYNAMODB := .slackwater/dynamodb/.ready
 VERSITYGW := .slackwater/peers/versitygw
 AIRFLOW := .venv-airflow/.ready
@@ -42,6 +43,11 @@ $(CDK): scripts/setup-cdk requirements/tools/package-lock.json $(PACKAGES)
 $(JARS): $(PACKAGES)
 	@echo "Setting up (once): Spark's S3 and Iceberg jars ..."
 	@$(BIN)/python -m slackwater.local.jars
+	@touch $@
+
+$(ARTEFACTS): requirements/layer.txt requirements/archive.txt $(PACKAGES)
+	@echo "Setting up (once): packages for Lambda functions and Spark jobs ..."
+	@$(BIN)/python -m infra.artefacts
 	@touch $@
 
 $(DYNAMODB): requirements/dynamodb-local.txt $(PACKAGES)

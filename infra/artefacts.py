@@ -1,5 +1,7 @@
 """Builds the artefacts that contain the library: a Lambda layer, and an archive for Spark jobs.
 
+`python -m infra.artefacts` prepares them for the local cloud.
+
 Both contain our own wheel and locked wheels with verified hashes, for the Python, the processor and the C library that
 run them, and nothing of the local environment. Builds are reproducible byte for byte; only machines that lack the
 target's Python leave out the bytecode. They are cached under `.slackwater/build/<digest of the inputs>/`.
@@ -14,25 +16,28 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 from uv import find_uv_bin
 
 from infra import shared_objects
 from infra.code_digest import code_digests
-from infra.settings import Architecture, Settings
+from infra.settings import Architecture, Settings, load_settings
 from infra.shared_objects import Target, find_unloadable
 from slackwater.errors import SlackwaterError
+from slackwater.local import layout
 from slackwater.project import CodeDigests, Project
 from slackwater.steps.registry import ENTRY_POINTS, installed_steps
 
 # Bytes, unpacked. Lambda's limit for a function with its layers is 250 MB.
 LAYER_LIMIT = 250 * 1024 * 1024
 
-_LAYER_LOCK, _ARCHIVE_LOCK = "requirements/layer.txt", "requirements/archive.txt"
 _LIBRARY, _BUILD_FOLDER = "src/slackwater", ".slackwater/build"
 
 _MACHINES = {Architecture.X86_64: "x86_64", Architecture.ARM64: "aarch64"}
@@ -95,9 +100,10 @@ class BuildFailed(SlackwaterError):
 def build_artefacts(*, root: Path, settings: Settings) -> Artefacts:
     """Build all artefacts of the repository at `root`, or reuse cached ones. Raises `BuildFailed` when uv fails."""
     builder = ArtefactBuilder(root=root, settings=settings)
-    archive = builder.archive()
+    with ThreadPoolExecutor() as pool:
+        archive, layer = pool.map(lambda build: build(), (builder.archive, builder.layer))
     missing = {name for name, _ in installed_steps()} - archived_steps(archive)
-    return Artefacts(layer=builder.layer(), archive=archive, code=code_digests(root), missing_steps=frozenset(missing))
+    return Artefacts(layer=layer, archive=archive, code=code_digests(root), missing_steps=frozenset(missing))
 
 
 def archived_steps(archive: Path) -> set[str]:
@@ -137,6 +143,24 @@ def unpacked_size(archive: Path) -> int:
         return sum(entry.file_size for entry in opened.infolist())
 
 
+class _Kind(NamedTuple):
+    """What is built."""
+
+    name: str
+    """The name of the file."""
+    lock: str
+    """The lock file, relative to the root of the repository."""
+    folder: str
+    """The folder of all files in the zip."""
+    target: Callable[[Settings], Target]
+
+
+_LAYER = _Kind("layer.zip", "requirements/layer.txt", "python/", lambda_target)
+# Spark unpacks an archive by the end of its name, and the CDK's name for `environment.tar.gz` ends with `.gz` only,
+# which Spark would not unpack.
+_ARCHIVE = _Kind("environment.zip", "requirements/archive.txt", "", spark_target)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ArtefactBuilder:
     """Builds artefacts for the Python versions and the architecture of the settings."""
@@ -146,66 +170,93 @@ class ArtefactBuilder:
 
     def layer(self) -> Path:
         """Build the Lambda layer. Raises `BuildFailed` as `build` does, and when it exceeds Lambda's limit."""
-        path = self.build("layer.zip", _LAYER_LOCK, lambda_target(self.settings), under="python/")
+        path = self.build(_LAYER)
         size = unpacked_size(path)
         if size > LAYER_LIMIT:
             raise BuildFailed(
                 f"the layer has {size} bytes unpacked; Lambda's limit is {LAYER_LIMIT}: remove a dependency from "
-                f"{_LAYER_LOCK}"
+                f"{_LAYER.lock}"
             )
         return path
 
     def archive(self) -> Path:
         """Build the archive for Spark jobs. Raises `BuildFailed` as `build` does."""
-        # Spark unpacks an archive by the end of its name, and the CDK's name for `environment.tar.gz` ends with `.gz`
-        # only, which Spark would not unpack.
-        packages = [self.root / package for package in self.settings.step_packages]
-        return self.build("environment.zip", _ARCHIVE_LOCK, spark_target(self.settings), under="", packages=packages)
+        return self.build(_ARCHIVE, [self.root / package for package in self.settings.step_packages])
 
-    def build(self, name: str, lock: str, target: Target, *, under: str, packages: Sequence[Path] = ()) -> Path:
-        """Return the cached artefact of the same inputs, or install the locked wheels and our own, and pack them.
+    def prepare(self) -> None:
+        """Build and cache the packages of both artefacts, without our own code. Raises `BuildFailed`."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self.packages, (_LAYER, _ARCHIVE)))
 
-        `name` is the artefact's file name, `lock` the lock file below the root, `under` the folder of all files in the
-        zip, and `packages` are wheels and folders of packages that are added.
-        Raises `BuildFailed` when uv fails, or when `target` cannot load a shared object.
+    def build(self, kind: _Kind, packages: Sequence[Path] = ()) -> Path:
+        """Return the cached artefact of the same inputs, or pack the locked wheels, our own, and `packages`.
+
+        `packages` are wheels and folders of packages. Raises `BuildFailed` when uv fails, when the target cannot load a
+        shared object, or when two packages contain a file of the same name.
         """
-        compiler = find_python(target.python)
         library = (path for path in sorted_files(self.root / _LIBRARY) if "__pycache__" not in path.parts)
-        checks = [Path(__file__), Path(shared_objects.__file__)]
         added = [file for package in packages for file in package_files(package)]
-        inputs = [*library, self.root / "pyproject.toml", self.root / lock, *checks, *added]
-        digest = hashlib.sha256(f"{target} {target.wheels} {compiler is not None} {_UNUSED}".encode())
-        for file in inputs:
-            relative = file.relative_to(self.root) if file.is_relative_to(self.root) else file.name
-            digest.update(f"\n{relative}\n".encode())
-            digest.update(hashlib.sha256(file.read_bytes()).digest())
-        path = self.root / _BUILD_FOLDER / digest.hexdigest()[:16] / name
+        path = self._cached(kind, kind.name, [*library, self.root / "pyproject.toml", *added])
         if path.exists():
             return path
-        # `slackwater deploy` shows this line.
-        remark = f" without bytecode, so it loads more slowly: this machine has no Python {target.python}"
-        sys.stderr.write(f"building {name}{'' if compiler else remark}\n")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-            tree, wheels, packed = Path(scratch, "tree"), Path(scratch, "wheel"), Path(scratch, name)
-            self._run_uv(
-                *("pip", "install", "--quiet", "--no-config", "--target", str(tree), "--link-mode", "copy"),
-                *("--python-platform", f"{target.machine}-{target.wheels}", "--python-version", target.python),
-                *("--only-binary", ":all:", "--no-deps", "--require-hashes", "--requirement", lock),
-            )
+        locked = self.packages(kind)
+        with _scratch(path) as scratch:
+            tree, wheels, packed = scratch / "tree", scratch / "wheel", scratch / kind.name
             for folder in (self.root, *(package for package in packages if package.is_dir())):
                 self._run_uv("build", "--quiet", "--wheel", "--out-dir", str(wheels), str(folder))
             for file in (*sorted(wheels.glob("*.whl")), *(package for package in packages if package.is_file())):
                 with zipfile.ZipFile(file) as wheel:
                     wheel.extractall(tree)
-            remove_unused(tree)
-            check_shared_objects(name, tree, target, lock=lock)
-            if compiler:
-                add_bytecode(tree, compiler)
-            pack_zip(tree, packed, under=under)
+            self._finish(tree, kind)
+            shutil.copyfile(locked, packed)
+            pack_zip(tree, packed, under=kind.folder)
             # Renamed last, within one file system: an interrupted build leaves no artefact that looks complete.
             packed.replace(path)
         return path
+
+    def packages(self, kind: _Kind) -> Path:
+        """Return a cached zip with the locked wheels only. Building it takes long, and our own code changes more often.
+
+        Raises `BuildFailed` as `build` does.
+        """
+        path = self._cached(kind, f"packages-{kind.name}", [])
+        if path.exists():
+            return path
+        target = kind.target(self.settings)
+        # `slackwater deploy` shows this line.
+        remark = f" without bytecode, so it loads more slowly: this machine has no Python {target.python}"
+        sys.stderr.write(f"building {kind.name}{'' if find_python(target.python) else remark}\n")
+        with _scratch(path) as scratch:
+            tree, packed = scratch / "tree", scratch / kind.name
+            tree.mkdir()
+            self._run_uv(
+                *("pip", "install", "--quiet", "--no-config", "--target", str(tree), "--link-mode", "copy"),
+                *("--python-platform", f"{target.machine}-{target.wheels}", "--python-version", target.python),
+                *("--only-binary", ":all:", "--no-deps", "--require-hashes", "--requirement", kind.lock),
+            )
+            self._finish(tree, kind)
+            pack_zip(tree, packed, under=kind.folder)
+            packed.replace(path)
+        return path
+
+    def _cached(self, kind: _Kind, name: str, inputs: Iterable[Path]) -> Path:
+        """Return the path of a file in the cache, which contains a digest of its inputs."""
+        target = kind.target(self.settings)
+        compiled = find_python(target.python) is not None
+        digest = hashlib.sha256(f"{target} {target.wheels} {compiled} {_UNUSED}".encode())
+        for file in (*inputs, self.root / kind.lock, Path(__file__), Path(shared_objects.__file__)):
+            relative = file.relative_to(self.root) if file.is_relative_to(self.root) else file.name
+            digest.update(f"\n{relative}\n".encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+        return self.root / _BUILD_FOLDER / digest.hexdigest()[:16] / name
+
+    def _finish(self, tree: Path, kind: _Kind) -> None:
+        """Remove what is not used, check what remains, and compile it."""
+        target = kind.target(self.settings)
+        remove_unused(tree)
+        check_shared_objects(kind.name, tree, target, lock=kind.lock)
+        if compiler := find_python(target.python):
+            add_bytecode(tree, compiler)
 
     def _run_uv(self, *arguments: str) -> None:
         try:
@@ -213,6 +264,14 @@ class ArtefactBuilder:
             subprocess.run(command, cwd=self.root, check=True, capture_output=True, text=True)  # noqa: S603
         except subprocess.CalledProcessError as error:
             raise BuildFailed(f"uv {' '.join(arguments[:2])} failed:\n{error.stderr.strip()}") from error
+
+
+@contextmanager
+def _scratch(artefact: Path) -> Iterator[Path]:
+    """Create an empty folder next to an artefact, in the same file system."""
+    artefact.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=artefact.parent) as folder:
+        yield Path(folder)
 
 
 def sorted_files(folder: Path) -> list[Path]:
@@ -289,10 +348,32 @@ def add_bytecode(tree: Path, compiler: Path) -> None:
 
 
 def pack_zip(tree: Path, out: Path, *, under: str) -> None:
-    """Pack a folder as a zip, with all names below `under`. The same content gives the same bytes."""
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as packed:
+    """Add a folder to a zip, with all names below `under`. The same content gives the same bytes.
+
+    Raises `BuildFailed` if the zip has a file of the same name.
+    """
+    with zipfile.ZipFile(out, "a", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as packed:
+        present = set(packed.namelist())
         for path in sorted_files(tree):
             entry = zipfile.ZipInfo(f"{under}{path.relative_to(tree)}", date_time=_ZIP_EPOCH)
+            if entry.filename in present:
+                raise BuildFailed(f"two packages contain {path.relative_to(tree)}: see the setting step_packages")
             entry.external_attr = 0o100644 << 16  # in the upper 16 bits: a regular file that everyone may read
             entry.compress_type = zipfile.ZIP_DEFLATED
             packed.writestr(entry, path.read_bytes())
+
+
+def main() -> int:
+    """Prepare the artefacts of this repository for the local cloud, so that its first deployment takes less time."""
+    local = {"lambda_python": layout.PYTHON, "spark_python": layout.PYTHON, "architecture": layout.ARCHITECTURE}
+    try:
+        settings = load_settings({f"slackwater:{name}": value for name, value in local.items()})
+        ArtefactBuilder(root=Path.cwd(), settings=settings).prepare()
+    except SlackwaterError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """Extends MiniStack: its configuration, services, types of resources and saved state.
 
-MiniStack has no plug-in interface. This module, `state_machines`, `monitoring`, `queues`, `tables` and `lambda_layers`
+MiniStack has no plug-in interface. This module, `state_machines`, `monitoring`, `queues`, `tables` and `lambda_workers`
 replace entries of its internal tables and functions of its modules. The version is pinned exactly, and
 `tests/unit/local/test_ministack_contract.py` checks every name and signature that they use.
 """

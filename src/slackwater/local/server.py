@@ -26,7 +26,7 @@ from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.step_functions import StartJobRunIntegration
 from slackwater.local.emr.store import EmrStore
-from slackwater.local.lambda_layers import share_layers
+from slackwater.local.lambda_workers import limit_starting_workers, share_layers
 from slackwater.local.monitoring import Monitoring
 
 # Hypercorn's default of 5 s would close connections that SDKs still keep in their pools.
@@ -54,6 +54,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
 
     emulator.set_api_endpoints(endpoint)
     share_layers(files.layers)
+    limit_starting_workers(os.cpu_count() or 1)
     permissions.register()
     queues.register()
     tables.register()

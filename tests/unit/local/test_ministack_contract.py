@@ -128,6 +128,14 @@ def test_starting_workers_get_layers_by_this_function():
     assert "site.addsitedir" in lambda_runtime._PYTHON_WORKER_SCRIPT.replace("_site", "site")
 
 
+def test_invocations_get_and_return_workers_by_these_functions():
+    assert parameters(lambda_runtime.acquire_worker)[:4] == ["func_name", "config", "code_zip", "qualifier"]
+    assert parameters(lambda_runtime._worker_key) == ["func_name", "config", "qualifier"]
+    source = inspect.getsource(lambda_svc._execute_function_warm)
+    assert "acquire_worker(func_name, config, code_zip, qualifier=qualifier)" in source
+    assert "release_worker(worker)" in source
+
+
 def test_functions_and_clients_write_log_lines_by_this_function():
     assert parameters(cloudwatch_logs._append_log_events) == ["stream", "events"]
     assert "_cwl._append_log_events(stream" in inspect.getsource(lambda_svc._emit_lambda_logs)

@@ -1,8 +1,12 @@
-"""Unpacks Lambda layers once: the emulator unpacks them for every worker, which takes seconds and 150 MB each time."""
+"""The processes of Lambda functions, which the emulator calls workers.
+
+- Layers are unpacked once: the emulator unpacks them for every worker, which takes seconds and 150 MB each time.
+- As many workers start at a time as this machine has cores: the emulator starts one for every invocation that finds no
+  idle worker, and ten that start at once take longer than two that then serve all ten invocations.
+"""
 
 from __future__ import annotations
 
-import compileall
 import contextvars
 import functools
 import hashlib
@@ -10,6 +14,7 @@ import io
 import shutil
 import tempfile
 import threading
+import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +24,8 @@ from slackwater.errors import CloudError
 from slackwater.local.emulator import module
 from slackwater.local.layout import ARCHITECTURE, PYTHON
 
+# After this time an invocation gets a worker of its own: it may be one that a starting worker waits for.
+_START_SECONDS = 3.0
 # Workers start in threads, and several of them may use the same layer.
 _LOCK = threading.Lock()
 # A worker reads this file as Lambda does, so that the layer comes before everything else on its path.
@@ -50,6 +57,36 @@ def share_layers(folder: Path) -> None:
     worker._spawn = spawn_worker
 
 
+def limit_starting_workers(cores: int) -> None:
+    """Let an invocation wait for an idle worker while `cores` workers start, instead of starting another one."""
+    functions, runtime = module("services.lambda_svc"), module("core.lambda_runtime")
+    acquire, release = functions.acquire_worker, functions.release_worker
+    # Workers that serve their first invocation, by identity: that is when a function imports its modules.
+    starting: set[int] = set()
+
+    @functools.wraps(acquire)
+    def acquire_worker(func_name: str, config: Any, *arguments: Any, qualifier: str = "$LATEST", **more: Any) -> Any:
+        key = runtime._worker_key(func_name, config, qualifier)
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            with runtime._lock:
+                idle = any(not worker.in_use for worker in runtime._workers.get(key, []))
+            if idle or len(starting) < cores:
+                break
+            time.sleep(0.01)
+        worker, reason = acquire(func_name, config, *arguments, qualifier=qualifier, **more)
+        if reason == "spawn":
+            starting.add(id(worker))
+        return worker, reason
+
+    @functools.wraps(release)
+    def release_worker(worker: Any) -> None:
+        starting.discard(id(worker))
+        release(worker)
+
+    functions.acquire_worker, functions.release_worker = acquire_worker, release_worker
+
+
 def check_layers_load(function: Mapping[str, Any]) -> None:
     """Raise `CloudError` when a Python function has layers for another Python or processor than this machine's.
 
@@ -76,7 +113,6 @@ def shared_layer(layer: bytes, folder: Path) -> bytes:
             try:
                 with zipfile.ZipFile(io.BytesIO(layer)) as archive:
                     archive.extractall(partial)  # zipfile strips "..", drives and roots from names
-                compileall.compile_dir(partial, quiet=2, stripdir=str(partial), prependdir=str(target))
                 partial.rename(target)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
