@@ -78,6 +78,20 @@ def load_project(folder: Path, *, code: CodeDigests | None = None) -> Project:
     """
     from slackwater.steps.registry import check  # noqa: PLC0415 - imports a SQL parser that Lambda functions lack
 
+    project = load_definitions(folder)
+    for name, pipeline in project.pipelines.items():
+        try:
+            check(pipeline)
+        except DefinitionError as error:
+            raise DefinitionError(f"{folder / 'pipelines' / name}.yaml: {error}") from error
+    return project.model_copy(update={"code": code or CodeDigests()})
+
+
+def load_definitions(folder: Path) -> Project:
+    """Read a project folder, and check everything but the parameters of steps, which takes half a second.
+
+    Raises `DefinitionError` that names file and field.
+    """
     if not folder.is_dir():
         raise DefinitionError(f"no project folder at {folder} (name one with --project DIR)")
     sources = _load_folder(folder / "sources", Source)
@@ -92,11 +106,7 @@ def load_project(folder: Path, *, code: CodeDigests | None = None) -> Project:
                     f"(sources: {', '.join(sorted(sources))})"
                 )
         stages(pipeline)
-        try:
-            check(pipeline)
-        except DefinitionError as error:
-            raise DefinitionError(f"{folder / 'pipelines' / name}.yaml: {error}") from error
-    return Project(sources=sources, pipelines=pipelines, code=code or CodeDigests())
+    return Project(sources=sources, pipelines=pipelines)
 
 
 def load_source(path: Path) -> Source:

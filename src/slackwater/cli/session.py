@@ -62,7 +62,7 @@ class Session:
         cloud = workspace.connect_cloud()
         return cls(
             workspace=workspace,
-            project=project or workspace.load_project(),
+            project=project or workspace.load_definitions(),
             deployment=read_deployment(client("cloudformation"), prefix=workspace.prefix),
             cloud=cloud,
         )

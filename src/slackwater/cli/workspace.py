@@ -60,10 +60,19 @@ class Workspace:
             raise InputError(f"{file} is not a JSON object with a context: {error}") from error
 
     def load_project(self) -> Project:
-        """Read and check the project. Raises `DefinitionError` naming file and field."""
+        """Read and check the whole project. Raises `DefinitionError` naming file and field."""
         from slackwater.project import load_project
 
         return load_project(self.project)
+
+    def load_definitions(self) -> Project:
+        """Read the project's sources and pipelines without checking the parameters of steps.
+
+        Raises `DefinitionError` naming file and field.
+        """
+        from slackwater.project import load_definitions
+
+        return load_definitions(self.project)
 
     def connect_cloud(self) -> str:
         """Choose the cloud for this process and its children; return the cloud's name for messages.

@@ -34,7 +34,7 @@ def diff(
     """
     day = read_date(date, option="--date")
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     definitions.pipeline(pipeline)
     from slackwater.cli.session import Session
 

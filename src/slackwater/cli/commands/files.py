@@ -78,7 +78,7 @@ def list_(  # noqa: PLR0917 - the command line's own options
     """
     last = date_type.fromisoformat(read_date(as_of, option="--as-of")) if as_of else None
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     definition = _pulled(definitions.source(source))
     from slackwater.cli.session import Session
     from slackwater.receiver.pull.file_cache import FileState
@@ -122,7 +122,7 @@ def give_up(
     Either all files are given up or none. Rows of an earlier content of a file stay stored.
     """
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     _pulled(definitions.source(source))
     from slackwater.cli.session import Session
     from slackwater.receiver.pull.give_up import give_up as give_up_files

@@ -47,7 +47,7 @@ def logs(  # noqa: PLR0917 - the command line's own options
     """
     day = read_date(date, option="--date")
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     definitions.pipeline(pipeline)
     from slackwater.cli.session import Session
 

@@ -46,7 +46,7 @@ def monitor(
 
     requested = read_date(as_of, option="--as-of") if as_of else None
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     days = {}
     for name in pipelines or sorted(definitions.pipelines):
         pipeline = definitions.pipeline(name)

@@ -60,7 +60,7 @@ def pull(
     """
     day = read_date(as_of, option="--as-of") if as_of else None
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     if definitions.source(source).pull is None:
         raise InputError(f"source {source!r} is not pulled: its definition has no `pull`")
     from slackwater.cli.session import Session

@@ -60,7 +60,7 @@ def push(
     from slackwater.cli.events import read_events
 
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     if definitions.source(source).push is None:
         raise InputError(f"source {source!r} is not pushed: its definition has no `push`")
     # A wrong file is reported before any cloud is contacted.

@@ -35,7 +35,7 @@ def query(
     null.
     """
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     from slackwater.cli.session import Session
 
     result = Session.open(workspace, definitions).query(sql)

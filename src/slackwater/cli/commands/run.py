@@ -49,7 +49,7 @@ def run(
     """
     day = read_date(date, option="--date")
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     timezone = definitions.pipeline(pipeline).timezone
     if day_of(date_type.fromisoformat(day), timezone).start > datetime.now(UTC):
         raise InputError(f"--date: {day} has not begun in {timezone}")

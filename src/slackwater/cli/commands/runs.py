@@ -42,7 +42,7 @@ def runs(
     """
     day = read_date(date, option="--date") if date else None
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     names = [definitions.pipeline(pipeline).pipeline] if pipeline else sorted(definitions.pipelines)
     from slackwater.cli.session import Session
     from slackwater.runs.outputs import run_steps

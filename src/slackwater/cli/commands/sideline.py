@@ -60,7 +60,7 @@ def list_(
     """
     days = read_days(date, since)
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     names = [definitions.source(source).source] if source else sorted(definitions.sources)
     from slackwater.cli.session import Session
 
@@ -114,7 +114,7 @@ def show(  # noqa: PLR0917 - the command line's own options
         raise InputError("--date and --batch: give one of them")
     days = read_days(date, None)
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     definitions.source(source)
     from slackwater.cli.session import Session
 

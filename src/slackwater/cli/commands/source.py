@@ -32,7 +32,7 @@ def validate(
     """Check the definitions of sources, and print their columns."""
     from slackwater.project import load_source
 
-    sources = [load_source(file)] if file else list(find_workspace(project).load_project().sources.values())
+    sources = [load_source(file)] if file else list(find_workspace(project).load_definitions().sources.values())
     if as_json:
         documents = [source.model_dump(by_alias=True) | {"columns": source.columns} for source in sources]
         print_json({"sources": documents})

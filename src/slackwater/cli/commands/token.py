@@ -72,7 +72,7 @@ def create(
     from slackwater.receiver.push.tokens import ALL_SOURCES, check_partner_name
 
     workspace = find_workspace(project)
-    definitions = workspace.load_project()
+    definitions = workspace.load_definitions()
     check_partner_name(partner)
     for name in source:
         if name != ALL_SOURCES and definitions.source(name).push is None:

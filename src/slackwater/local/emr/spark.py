@@ -34,8 +34,9 @@ logger.streams.name = org.apache.hadoop.fs.s3a.S3ABlockOutputStream
 logger.streams.level = error
 """
 _LOGGING_FILE = "log4j2.properties"
-# A job lives for seconds: the quick compiler and the serial collector halve the processor time of a small job.
-_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# A job lives for seconds: the quick compiler and the serial collector halve the processor time of a small job. The
+# last two prevent collections while the JVM loads its classes.
+_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn256m -XX:MetaspaceSize=200m"
 
 
 def spark_home() -> Path:
