@@ -1,7 +1,8 @@
-"""Day: one day of the example on the local cloud, compared with a plain PySpark script.
+"""Day: one day of the example on the local cloud, compared with plain PySpark scripts.
 
 - `plain` is `day_script.py`, from the start of its driver to its end: it joins, aggregates and writes the same day into
-  an Iceberg table, in one Spark session. It freezes no inputs, stores no Arrow files, audits and records nothing.
+  an Iceberg table, in one Spark session. It freezes no inputs, checks nothing, stores no Arrow files, records nothing.
+- `checked` is the same script with the checks of the pipeline: its rules for rows, keys, and the number of rows.
 - `cold` is `slackwater run --force` from its start to its end, when no driver waits.
 - `warm` is the same when a pre-initialised driver waits (`pre_warmed_drivers=1`).
 
@@ -45,17 +46,19 @@ _SCRIPT = Path(__file__).with_name("day_script.py")
 # `sources/flights.yaml` has the same port.
 _PORT = 8713
 _WAIT_SECONDS = 120
-_TARGETS = {"warm": 8.0, "cold": 12.0, "orchestration": 0.5, "cold / plain": 1.3}
+_PEERS = ("plain", "checked")
+_TARGETS = {"warm": 8.0, "cold": 12.0, "orchestration": 0.5, "cold / checked": 1.3}
 
 
 def run(rounds: int) -> dict[str, Any]:
     """Return the seconds of each candidate, by round and as a median, and the ratios to the plain script."""
-    seconds: dict[str, list[float]] = {"plain": [], "cold": [], "warm": [], "orchestration": []}
+    seconds: dict[str, list[float]] = {"plain": [], "checked": [], "cold": [], "warm": [], "orchestration": []}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, _deployed(Path(folder)) as session:
-        plain = _plain_script(session, Path(folder))
+        plain, checked = (_script(session, Path(folder), *checks) for checks in ((), ("checks",)))
         # The first round compiles Python modules and creates both tables.
         for _ in range(rounds + 1):
             seconds["plain"].append(_timed(plain))
+            seconds["checked"].append(_timed(checked))
             cold, orchestration = _run_day()
             _wait_for_driver(Path(folder))
             warm, _ = _run_day()
@@ -64,7 +67,7 @@ def run(rounds: int) -> dict[str, Any]:
                 seconds[name].append(value)
     counted = {name: times[1:] for name, times in seconds.items()}
     medians = {name: median(times) for name, times in counted.items()}
-    ratios = {f"{name} / plain": medians[name] / medians["plain"] for name in ("cold", "warm")}
+    ratios = {f"{name} / {peer}": medians[name] / medians[peer] for name in ("cold", "warm") for peer in _PEERS}
     return {"rounds": counted, "seconds": medians, "ratios": ratios}
 
 
@@ -105,7 +108,7 @@ def _deployed(folder: Path) -> Iterator[Session]:
         cloud.down(folder)
 
 
-def _plain_script(session: Session, folder: Path) -> Callable[[], None]:
+def _script(session: Session, folder: Path, *options: str) -> Callable[[], None]:
     """Return a function that runs the script with the objects, the catalog and the sizes of the pipeline's job."""
     deployment = session.deployment
     conf = dict(re.findall(r"--conf (\S+?)=(\S+)", deployment.spark_submit_parameters))
@@ -119,7 +122,7 @@ def _plain_script(session: Session, folder: Path) -> Callable[[], None]:
         for source in ("flights", "weather")
     }
     table = f"warehouse.{deployment.warehouse_database}.plain"
-    submission = Submission(entry_point, [DAY, table, uris["flights"], uris["weather"]], conf)
+    submission = Submission(entry_point, [DAY, table, uris["flights"], uris["weather"], *options], conf)
     endpoint = os.environ["AWS_ENDPOINT_URL"]
     runner = SparkRunner(
         endpoint=endpoint,
@@ -131,7 +134,7 @@ def _plain_script(session: Session, folder: Path) -> Callable[[], None]:
     def run_script() -> None:
         result = runner.run("script", submission, log_prefix=None, stop=threading.Event())
         if result.exit_code:
-            raise RuntimeError(f"the plain script failed: {result.error}")
+            raise RuntimeError(f"the script failed: {result.error}")
 
     return run_script
 
