@@ -40,7 +40,7 @@ $(CDK): scripts/setup-cdk requirements/tools/package-lock.json $(PACKAGES)
 	@scripts/setup-cdk
 	@touch $@
 
-$(JARS): $(PACKAGES)
+$(JARS): src/slackwater/local/jars.py src/slackwater/local/emr/spark.py $(PACKAGES)
 	@echo "Setting up (once): Spark's S3 and Iceberg jars ..."
 	@$(BIN)/python -m slackwater.local.jars
 	@touch $@

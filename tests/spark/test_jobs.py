@@ -128,7 +128,7 @@ def test_an_error_is_explained_in_one_line():
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_an_error_of_a_thread_of_the_jvm_is_explained_by_its_cause(spark):
     numbers = spark.createDataFrame([(1, 0)], "a int, b int")
-    with temporary_settings(spark, {**settings_for(0), "spark.sql.ansi.enabled": "true"}):
+    with temporary_settings(spark, {**settings_for(input_bytes=0, rows=0), "spark.sql.ansi.enabled": "true"}):
         quotients = numbers.select("b", sf.expr("a / b").alias("c"))
         with pytest.raises(Exception, match="DIVIDE_BY_ZERO") as failure:
             numbers.join(sf.broadcast(quotients), "b").toArrow()

@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import functions as sf
 
+from slackwater.errors import ObjectInvalid
 from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing.raw_writer import RawWriter
+from slackwater.steps.spark import sources
 from slackwater.steps.spark.job import SMALL_BYTES
 from slackwater.steps.spark.sources import read_source
 from tests.fakes_receiver import Clock, MemoryPartitions, a_source
@@ -170,3 +172,25 @@ def test_events_before_1970_belong_to_their_hour(partitions):
     source = partitions()
     source.push(event("a", "1969-12-31T23:30:00Z", count=1), event("a", "1970-01-01T00:30:00Z", count=2))
     assert source.ids(start=datetime(1969, 12, 31, tzinfo=UTC)) == [("a", 1), ("a", 2)]
+
+
+@pytest.fixture
+def small(spark, store):
+    """Partitions that are small enough for the driver."""
+    return Partitions(spark, store, SMALL_BYTES, event_id="id")
+
+
+def test_few_bytes_of_many_rows_are_read_by_the_executors(small, monkeypatch):
+    small.push(event("a"), event("b"), event("b"))
+    assert "LocalTableScan" in plan(small.read())
+    monkeypatch.setattr(sources, "SMALL_ROWS", 1)
+    assert "LocalTableScan" not in plan(small.read())
+    assert small.ids() == [("a", None), ("b", None)]
+
+
+def test_an_object_that_is_no_parquet_file_is_named(small):
+    small.push(event("a"))
+    (item,) = small.store.list("s3://raw/raw/")
+    small.store.put(item.uri, b"")
+    with pytest.raises(ObjectInvalid, match=r"\.parquet is not a Parquet file"):
+        small.read()

@@ -16,10 +16,11 @@ from slackwater.errors import NotDeployed
 
 _FINAL_STATUSES = frozenset({"SUCCEEDED", "FAILED", "TIMED_OUT", "ABORTED"})
 _FINAL_EVENTS = frozenset({"ExecutionSucceeded", "ExecutionFailed", "ExecutionAborted", "ExecutionTimedOut"})
-# Seconds between two polls. In between, a pause is a twentieth of the time that was waited, so the end of a short
-# execution is not reported late.
+# The shortest and the longest pause between two polls, in seconds. Between these bounds, a pause is a twentieth of the
+# time that was waited, so the end of a short execution is not reported late.
 _MIN_PAUSE, _MAX_PAUSE, _SHARE = 0.5, 3.0, 0.05
-# Executions that are described in a second; Step Functions allows 15 in most regions ("Service quotas").
+# Executions that are described in a second, also if that makes the pause longer. Step Functions allows 15 in most
+# regions ("Service quotas").
 _DESCRIBED_PER_SECOND = 10
 
 

@@ -83,8 +83,7 @@ def fetch(folder: Path) -> list[Path]:
         # Written last: without it, the next call fetches everything again.
         marker.write_text(content, encoding="utf-8")
     (folder / "conf").mkdir(exist_ok=True)
-    if not spark.class_archive(folder).exists():
-        spark.make_home(folder)
+    spark.make_home(folder)
     return sorted(folder.glob("*.jar"))
 
 

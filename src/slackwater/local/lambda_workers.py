@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import threading
 import time
+import weakref
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,27 +62,29 @@ def limit_starting_workers(cores: int) -> None:
     """Let an invocation wait for an idle worker while `cores` workers start, instead of starting another one."""
     functions, runtime = module("services.lambda_svc"), module("core.lambda_runtime")
     acquire, release = functions.acquire_worker, functions.release_worker
-    # Workers that serve their first invocation, by identity: that is when a function imports its modules.
-    starting: set[int] = set()
+    # Workers that serve their first invocation: that is when a function imports its modules. The emulator forgets a
+    # worker that has failed, and does not release it.
+    starting: weakref.WeakSet[Any] = weakref.WeakSet()
+    gate = threading.Lock()
 
     @functools.wraps(acquire)
     def acquire_worker(func_name: str, config: Any, *arguments: Any, qualifier: str = "$LATEST", **more: Any) -> Any:
         key = runtime._worker_key(func_name, config, qualifier)
         deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline:
-            with runtime._lock:
-                idle = any(not worker.in_use for worker in runtime._workers.get(key, []))
-            if idle or len(starting) < cores:
-                break
+        while True:
+            with gate:
+                idle = any(not worker.in_use for worker in list(runtime._workers.get(key, [])))
+                if idle or len(starting) < cores or time.monotonic() > deadline:
+                    worker, reason = acquire(func_name, config, *arguments, qualifier=qualifier, **more)
+                    if reason == "spawn":
+                        starting.add(worker)
+                    return worker, reason
             time.sleep(0.01)
-        worker, reason = acquire(func_name, config, *arguments, qualifier=qualifier, **more)
-        if reason == "spawn":
-            starting.add(id(worker))
-        return worker, reason
 
     @functools.wraps(release)
     def release_worker(worker: Any) -> None:
-        starting.discard(id(worker))
+        if worker is not None:
+            starting.discard(worker)
         release(worker)
 
     functions.acquire_worker, functions.release_worker = acquire_worker, release_worker

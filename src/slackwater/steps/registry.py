@@ -42,6 +42,10 @@ class _Registry(Mapping[str, Step]):
             raise DefinitionError(f"step {name}: the module {module} has no variable STEP with a step of this name")
         return step
 
+    def __contains__(self, name: object) -> bool:
+        # Inherited, it would look the step up, and take a `KeyError` of the module's code for a missing step.
+        return name in self._modules
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._modules)
 

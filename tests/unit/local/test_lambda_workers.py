@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import site
 import sys
+import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -78,6 +79,15 @@ def test_workers_that_have_started_do_not_count(workers):
         lambda_svc.release_worker(workers("fetch")[0])
         assert workers("fetch")[1] == "reused"
     assert [workers("list")[1] for _ in range(2)] == ["spawn", "spawn"]
+
+
+def test_a_worker_that_failed_does_not_count(workers):
+    for _ in range(2):
+        workers("fetch")
+        lambda_runtime._workers.clear()  # as the emulator does, without a release
+    began = time.monotonic()
+    assert [workers("fetch")[1] for _ in range(2)] == ["spawn", "spawn"]
+    assert time.monotonic() - began < lambda_workers._START_SECONDS
 
 
 def test_an_invocation_that_a_starting_worker_waits_for_gets_a_worker_in_the_end(workers):

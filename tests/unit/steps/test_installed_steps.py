@@ -90,3 +90,9 @@ def test_a_module_without_the_step_is_an_error_that_names_it(package, module):
     (package / "acme_steps" / "in_celsius.py").write_text(module)
     with pytest.raises(DefinitionError, match=r"step in_celsius: the module acme_steps\.in_celsius "):
         find_step("in_celsius")
+
+
+def test_an_error_in_the_code_of_a_step_is_not_taken_for_a_missing_step(package):
+    (package / "acme_steps" / "in_celsius.py").write_text("{}['ACME_KEY']\n")
+    with pytest.raises(KeyError, match="ACME_KEY"):
+        find_step("in_celsius")

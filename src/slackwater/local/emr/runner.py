@@ -127,6 +127,8 @@ class SparkRunner:
                 f"java.nio.file.NoSuchFileException: {jars[0]} (not in the image of the release, which has Iceberg on "
                 "its class path: remove it from spark.jars)"
             )
+        if not (home := spark.job_home(self._jars)).joinpath("bin", "spark-submit").exists():
+            raise CloudError(f"no Spark in {home}: run `python -m slackwater.local.jars`")
         for name, uri in submission.archives.items():
             (folder / "work" / name).symlink_to(self._unpack(uri, aws))
         python_files = [str(_fetch(uri, folder / "files", aws)) for uri in submission.python_files]

@@ -34,9 +34,10 @@ logger.streams.name = org.apache.hadoop.fs.s3a.S3ABlockOutputStream
 logger.streams.level = error
 """
 _LOGGING_FILE = "log4j2.properties"
-# A job lives for seconds: the quick compiler and the serial collector halve the processor time of a small job. The
-# last two prevent collections while the JVM loads its classes.
-_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn256m -XX:MetaspaceSize=200m"
+# A job lives for seconds: the quick compiler and the serial collector halve the processor time of a small job.
+_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Prevents collections while the JVM of a driver loads its classes.
+_MEMORY_OPTIONS = "-Xmn256m -XX:MetaspaceSize=200m"
 
 
 def spark_home() -> Path:
@@ -52,12 +53,14 @@ def _package_folder(name: str) -> Path:
 
 
 def make_home(jars: Path) -> None:
-    """Make the Spark home of jobs below `jars`: links to the files of PyPI's Spark.
+    """Make the Spark home of jobs below `jars`, unless it is complete: links to the files of PyPI's Spark.
 
     There `pyspark.zip`, from which jobs import PySpark, is a folder: Python keeps the bytecode of modules in a folder,
     and compiles those of a zip file in every job.
     """
     home, installed = job_home(jars), spark_home()
+    if (home / "jars").resolve() == installed / "jars" and class_archive(jars).exists():
+        return
     shutil.rmtree(home, ignore_errors=True)
     library = home / "python" / "lib"
     for archive in (installed / "python" / "lib").glob("*.zip"):
@@ -110,7 +113,7 @@ def class_archive(jars: Path) -> Path:
 
 def java_options(configuration: Path) -> str:
     """Return the options of a driver's JVM, with the logging in the folder `configuration`."""
-    return f"{_JVM_OPTIONS} -Dlog4j2.configurationFile={configuration / _LOGGING_FILE}"
+    return f"{_JVM_OPTIONS} {_MEMORY_OPTIONS} -Dlog4j2.configurationFile={configuration / _LOGGING_FILE}"
 
 
 def write_credentials(folder: Path, aws: Mapping[str, str]) -> None:

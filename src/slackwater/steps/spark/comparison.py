@@ -72,10 +72,13 @@ def compare_versions(
     table = quoted_table(catalog_table)
     before, after = (read_version(spark, table, version, job.date) for version in (pair.before, pair.after))
     day = date.fromisoformat(job.date)
-    size = sum(files_of_day(spark, table, day, tag=version.tag).bytes for version in (pair.before, pair.after))
+    files = [files_of_day(spark, table, day, tag=version.tag) for version in (pair.before, pair.after)]
+    size = sum(file.bytes for file in files)
+    any_unknown = any(file.rows is None for file in files)
+    settings = {} if any_unknown else settings_for(input_bytes=size, rows=sum(file.rows or 0 for file in files))
     paired = pair_versions(before, after, key=pipeline.publish.key, tolerance=TOLERANCE)
     differing = paired.differing()
-    with temporary_settings(spark, settings_for(size)):
+    with temporary_settings(spark, settings):
         totals = _totals(paired, pair)
         rows = RowCounts(**{name: totals[name] for name in RowCounts.model_fields})
         # Several Spark actions read these rows, so the executors keep them, in memory or on disk.

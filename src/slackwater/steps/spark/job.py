@@ -21,8 +21,8 @@ from slackwater import errors
 RESULT_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 """The settings of a session that change results."""
 
-SMALL_BYTES = 2 * 1024 * 1024
-"""Spark needs more time to generate and compile code than to compute a result from inputs of this size without it."""
+SMALL_BYTES, SMALL_ROWS = 2 * 1024 * 1024, 100_000
+"""The size of inputs for which Spark's own file reader and generated code take longer to start than they save."""
 
 # Spark interprets expressions, and plans the whole query before it runs.
 _SMALL_SETTINGS = {
@@ -73,9 +73,9 @@ def run_job(
     return 0
 
 
-def settings_for(input_bytes: int) -> dict[str, str]:
+def settings_for(*, input_bytes: int, rows: int) -> dict[str, str]:
     """Return Spark's settings with which a result of inputs of this size takes the least time (docs/decisions/0012)."""
-    return _SMALL_SETTINGS if input_bytes <= SMALL_BYTES else {}
+    return _SMALL_SETTINGS if input_bytes <= SMALL_BYTES and rows <= SMALL_ROWS else {}
 
 
 def json_argument(model: type[_Argument]) -> Callable[[str], _Argument]:

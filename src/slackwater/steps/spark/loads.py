@@ -30,8 +30,8 @@ def run_loads(
     for name, use in pipeline.load.items():
         (read,) = use.depends_on
         manifest = load_manifest(manifests[read], store=store)
-        frame = read_frame(context.spark, manifest, stores=stores)
         try:
+            frame = read_frame(context.spark, manifest, stores=stores)
             record = write_rows(name, use, frame, context, rows=manifest.rows)
         except SlackwaterError as error:
             raise type(error)(f"load.{name}: {error}") from error

@@ -57,7 +57,7 @@ def publish_day(
     if commit is None:
         manifest = load_manifest(rows, store=store)
         frame = with_date(read_frame(spark, manifest, stores=stores), date.fromisoformat(run.date))
-        with temporary_settings(spark, settings_for(manifest.bytes)):
+        with temporary_settings(spark, settings_for(input_bytes=manifest.bytes, rows=manifest.rows)):
             commit = commit_day(spark, frame, table, identity, key=key, allow_fewer=allow_fewer)
     else:
         log("an earlier job of this attempt has committed", snapshot_id=commit.snapshot_id)

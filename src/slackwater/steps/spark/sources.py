@@ -1,6 +1,6 @@
 """Read a source's objects of the input manifest as a DataFrame: `read_source`.
 
-The driver reads the few kilobytes of a small source itself; executors read all others.
+The driver reads a small source itself; executors read all others.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from pyspark.sql.types import (
 
 from slackwater.arrow.exchange import empty_frame, frame_of
 from slackwater.arrow.names import quoted
-from slackwater.errors import ObjectMissing
+from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
 from slackwater.sources.fields import FieldType
 from slackwater.sources.first_by_id import is_first_of_its_id
-from slackwater.steps.spark.job import SMALL_BYTES
+from slackwater.steps.spark.job import SMALL_BYTES, SMALL_ROWS
 from slackwater.storage import ObjectStore
 
 # Threads of the driver that read objects.
@@ -79,10 +79,9 @@ def read_source(
     """
     if not uris:
         return empty_frame(spark, source_schema(source))
-    if input_bytes <= SMALL_BYTES:
-        # Spark's own reader takes longer to start than this one to read (docs/decisions/0012).
-        events = _read_by_driver(spark, source, uris, store)
-    else:
+    # Spark's own reader takes longer to start than the driver to read a few objects (docs/decisions/0012).
+    events = _read_by_driver(spark, source, uris, store) if input_bytes <= SMALL_BYTES else None
+    if events is None:
         events = _read_by_executors(spark, source, uris)
     if source.id_column:
         # Duplicates are dropped before the events of other days: where a day begins or ends within an hour, the first
@@ -92,28 +91,41 @@ def read_source(
     return events.where((event_time >= sf.lit(start)) & (event_time < sf.lit(end))).select(*source.columns)
 
 
-def _read_by_driver(spark: SparkSession, source: Source, uris: Sequence[str], store: ObjectStore) -> DataFrame:
-    """Return all events of the objects, with the columns of `_stored_schema`, `_object` and `_row`."""
-    names = [*_stored_schema(source).names, _OBJECT, _ROW]
-    schema = pa.schema([*raw_schema(source), pa.field(_OBJECT, pa.string()), pa.field(_ROW, pa.int64())])
+def _read_by_driver(spark: SparkSession, source: Source, uris: Sequence[str], store: ObjectStore) -> DataFrame | None:
+    """Return all events of the objects, as `_read_by_executors` does; None if there are too many for the driver."""
+    names = _stored_schema(source).names
 
-    def read(uri: str) -> pa.Table:
+    def open_object(uri: str) -> pq.ParquetFile:
         try:
-            events = pq.ParquetFile(pa.BufferReader(store.get(uri))).read()
+            return pq.ParquetFile(pa.BufferReader(store.get(uri)))
         except ObjectMissing as error:
             raise _no_longer_exists(uri) from error
-        located = events.append_column(_OBJECT, pa.repeat(uri, len(events)))
-        return located.append_column(_ROW, pa.array(range(len(events)), pa.int64()))
+        except pa.ArrowInvalid as error:
+            raise ObjectInvalid(f"{uri} is not a Parquet file: {error}") from error
 
     with ThreadPoolExecutor(_READERS) as readers:
-        tables = list(readers.map(read, uris))
+        files = list(readers.map(open_object, uris))
+    # Few bytes may be many rows: columns of equal values take almost none.
+    if sum(file.metadata.num_rows for file in files) > SMALL_ROWS:
+        return None
+    schema = pa.schema([field for field in raw_schema(source) if field.name in names])
+    tables = [schema.empty_table()]
+    for uri, file in zip(uris, files, strict=True):
+        events = file.read(columns=names)
+        if source.id_column:
+            events = events.append_column(_OBJECT, pa.repeat(uri, len(events)))
+            events = events.append_column(_ROW, pa.array(range(len(events)), pa.int64()))
+        tables.append(events)
     # Objects that were written before a column was defined lack it.
-    events = pa.concat_tables([schema.empty_table(), *tables], promote_options="default").select(names)
+    events = pa.concat_tables(tables, promote_options="default")
     return frame_of(spark, events.to_batches(), events.schema)
 
 
 def _read_by_executors(spark: SparkSession, source: Source, uris: Sequence[str]) -> DataFrame:
-    """Return all events of the objects, with the columns of `_stored_schema`, `_object` and `_row`."""
+    """Return all events of the objects, with the columns of `_stored_schema`.
+
+    If the source has an id column, `_object` and `_row` are the position of each event.
+    """
     try:
         # With a schema Spark reads no file to infer one, and the columns are the same for every day.
         events = spark.read.schema(_stored_schema(source)).parquet(*uris)

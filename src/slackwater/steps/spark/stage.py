@@ -132,26 +132,29 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     frames = {name: read_frozen(name) for name in stage.reads_sources}
     versions = EarlierVersions(run, pipeline, stage.name, context.spark, stores=stores)
     context = dataclasses.replace(context, read_source=read_frozen, earlier_versions=versions)
-    input_bytes = sum(item.bytes for name in stage.reads_sources for item in inputs.of_source(name))
-    input_bytes += sum(manifest.bytes for manifest in upstream.values())
+    objects = [item for name in stage.reads_sources for item in inputs.of_source(name)]
+    stored = upstream.values()
+    input_bytes = sum(item.bytes for item in objects) + sum(manifest.bytes for manifest in stored)
+    rows = sum(item.rows for item in objects) + sum(manifest.rows for manifest in stored)
     # How much an extract step reads is not known before.
-    settings = {} if _has_extract(pipeline, stage) else settings_for(input_bytes)
+    settings = {} if _has_extract(pipeline, stage) else settings_for(input_bytes=input_bytes, rows=rows)
+    frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, stores=stores)
+    steps = apply_stage(pipeline, stage, frames, context, upstream=upstream)
     with temporary_settings(context.spark, settings):
-        frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, stores=stores)
-        steps = apply_stage(pipeline, stage, frames, context, upstream=upstream)
         steps.compute_forks()
-        written = write_frame(
-            steps[stage.name],
-            f"{run.arrow_prefix}{stage.name}/",
-            producer=Producer(
-                pipeline=run.pipeline, date=run.date, run_id=run.run_id, attempt=run.attempt, stage=stage.name
-            ),
-            stores=stores,
-            input_bytes=input_bytes,
-            parents=list(dict.fromkeys([*job.upstream.values(), *versions.read])),
-        )
-        seconds = time.monotonic() - began
-        records = steps.records(written.observed, rows={stage.name: written.manifest.rows}, seconds=seconds)
+    written = write_frame(
+        steps[stage.name],
+        f"{run.arrow_prefix}{stage.name}/",
+        producer=Producer(
+            pipeline=run.pipeline, date=run.date, run_id=run.run_id, attempt=run.attempt, stage=stage.name
+        ),
+        stores=stores,
+        input_bytes=input_bytes,
+        driver_settings=settings,
+        parents=list(dict.fromkeys([*job.upstream.values(), *versions.read])),
+    )
+    seconds = time.monotonic() - began
+    records = steps.records(written.observed, rows={stage.name: written.manifest.rows}, seconds=seconds)
     steps.release()
     manifest = written.manifest.model_copy(update={"steps": records})
     reference = store_dataset(manifest, prefix, store=store, seconds=seconds)

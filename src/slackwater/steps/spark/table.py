@@ -175,7 +175,9 @@ def files_of_day(spark: SparkSession, table: str, day: date, *, tag: str | None 
     """
     jvm: Any = spark._jvm
     iceberg = jvm.org.apache.iceberg
-    scan = _load(spark, table).newScan().filter(iceberg.expressions.Expressions.equal("date", day.isoformat()))
+    # Like Spark, which `prepare_table` relies on, without regard to case.
+    scan = _load(spark, table).newScan().caseSensitive(False)
+    scan = scan.filter(iceberg.expressions.Expressions.equal("date", day.isoformat()))
     if tag is not None:
         scan = scan.useRef(tag)
     size = rows = 0
