@@ -64,7 +64,7 @@ def run(spark, stores, sides):
     def run_steps(known_rows: Mapping[str, int] | None = None, **uses: StepUse):
         """Compute the last step; return the records of all steps by name."""
         applied = AppliedSteps(uses, sides, StepContext(spark=spark), known_rows=known_rows)
-        applied.compute_forks()
+        applied.compute_ahead()
         last = list(uses)[-1]
         written = write_frame(applied[last], "s3://x/", producer=PRODUCER, stores=stores, input_bytes=0)
         records = applied.records(written.observed, rows={last: written.manifest.rows}, seconds=0.5)
@@ -146,3 +146,26 @@ def test_a_step_that_spark_need_not_compute_checks_its_rows_nevertheless(run):
 def test_a_fault_names_the_step_and_its_parameter(run):
     with pytest.raises(DefinitionError, match=r"^steps\.wrong\.with\.query: \[UNRESOLVED_COLUMN"):
         run(wrong=sql("SELECT nothing FROM left", "left"))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM checked LIMIT 1",
+        "SELECT * FROM checked WHERE EXISTS (SELECT 1 FROM checked LIMIT 1)",
+        "SELECT * FROM checked ORDER BY v",
+        "SELECT checked.v FROM checked JOIN few ON checked.v = few.v",
+    ],
+)
+def test_a_check_sees_every_row_once_whatever_later_steps_need(spark, store, stores, query):
+    """Spark stops reading at a limit, and reads twice to sort: what it observes then is not the rows of the day."""
+    many = spark.range(0, 1000, 1, 1).select((500 - sf.col("id")).alias("v"))
+    uses = {"checked": use("drop_negative", "many", limit=499), "last": sql(query, "checked", "few")}
+    if "few" not in query:
+        uses["last"] = sql(query, "checked")
+    steps = AppliedSteps(uses, {"many": many, "few": spark.range(1, 2).toDF("v")}, StepContext(spark=spark))
+    steps.compute_ahead()
+    written = write_frame(steps["last"], "s3://exchange/last/", producer=PRODUCER, stores=stores, input_bytes=0)
+    checked = steps.records(written.observed, seconds=0, rows={})[0]
+    assert (checked.effect["negative"], checked.rows_in["many"], checked.rows_out) == (499, 1000, 501)
+    steps.release()

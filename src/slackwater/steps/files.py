@@ -101,6 +101,13 @@ class ProjectFiles:
             )
         return found
 
+    def find_one(self, path: str, day: date | None) -> StoredObject:
+        """Return the object of a path. Raises `InputError` unless there is exactly one."""
+        first, *others = self.find(path, day)
+        if others:
+            raise InputError(f"path: {path} names {len(others) + 1} files, and one is expected: name the file")
+        return first
+
     def _below(self, pattern: str) -> Iterator[StoredObject]:
         """List the objects whose URIs start with the part of the pattern before the first `*`."""
         return self.stores().list(pattern.partition("*")[0])

@@ -81,6 +81,12 @@ def test_pages_by_a_cursor(web: Web) -> None:
     assert records(web, url=f"{web.url}/v1?size=1", records="rows", pages=pages) == [1, 2, 3]
 
 
+def test_a_cursor_that_is_no_value_is_named(web: Web) -> None:
+    web.on("/v1", page({"rows": [{"n": 1}], "next": {"a": 1}}))
+    with pytest.raises(DataError, match=r"pages\.cursor: next is \{'a': 1\}, and a string or number is expected"):
+        records(web, records="rows", pages={"by": "cursor", "cursor": "next", "parameter": "from"})
+
+
 def test_pages_by_number_end_at_an_empty_one(web: Web) -> None:
     for number, content in enumerate([[{"n": 1}], [{"n": 2}], [], [{"n": 4}]]):
         web.on(f"/v1?page={number}", page(content))

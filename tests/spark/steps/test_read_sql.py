@@ -174,7 +174,7 @@ def test_only_one_select_is_accepted(sql: str) -> None:
         ({"url": "postgresql://user:secret@host/db"}, "must not contain credentials"),
         ({"url": "mysql://host/db"}, "is not a URL such as"),
         ({"url": "postgresql://host"}, "is not a URL such as"),
-        ({"url": "postgresql://host/db?sslmode=disable"}, "is not a URL such as"),
+        ({"url": "postgresql://host/db?password=hunter2"}, "a URL must not have options, which may contain a password"),
         ({"url": "postgresql:///db"}, "is not a URL such as"),
         ({"credentials": "secret"}, "secretsmanager:<name>"),
         ({"certificate_authority": "/etc/ssl/cert.pem"}, "not a path below"),
@@ -184,7 +184,9 @@ def test_wrong_parameters_of_a_connection(change: dict[str, str], message: str) 
     database = {"url": "postgresql://host/db", "credentials": "ssm:x", **change}
     with pytest.raises(ValidationError, match=message) as raised:
         ReadSql.model_validate({"query": "SELECT 1", "postgres": database})
-    assert "secret@" not in str(raised.value.errors()[0]["msg"])
+    said = str(raised.value.errors()[0]["msg"])
+    assert "secret@" not in said
+    assert "hunter2" not in said
     for databases in ({}, {"postgres": database, "sqlite": {}}):
         with pytest.raises(ValidationError):
             ReadSql.model_validate({"query": "SELECT 1", **databases})
@@ -276,9 +278,15 @@ def test_sqlite_is_read_only_and_reads_no_other_file(sqlite: Run, tmp_path: Path
         sqlite("SELECT a FROM t", *setup, fields={"a": "int64"})
     with pytest.raises(DefinitionError, match=r"the query has no column b \(it has: a\)"):
         sqlite("SELECT a FROM t", fields={"b": "string"})
+    with pytest.raises(InputError, match="query: more than one column is named a: rename them with AS"):
+        sqlite("SELECT a, 2 AS a FROM t", fields={"a": "string"})
     for sql in ("SELECT load_extension('x') AS a", "SELECT name AS a FROM pragma_table_info('t')", "SELECT a FROM u"):
         with pytest.raises(InputError, match=r"a.db: (not authorized|no such|prohibited|.*is prohibited)"):
             sqlite(sql, fields={"a": "string"})
+    store.put(f"{PREFIX}more/1.db", b"")
+    store.put(f"{PREFIX}more/2.db", b"")
+    with pytest.raises(InputError, match=r"path: more/ names 2 files, and one is expected"):
+        sqlite("SELECT a FROM t", fields={"a": "string"}, path="more/")
     store.put(f"{PREFIX}a.db", b"no database, but long enough to look like a file of one" * 10)
     with pytest.raises(InputError, match=r"a.db: file is not a database"):
         sqlite("SELECT a FROM t", fields={"a": "string"})

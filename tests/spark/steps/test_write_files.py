@@ -170,10 +170,12 @@ def test_a_workbook_holds_values_and_no_formulas(context: StepContext, store: Fo
         ("repeat('x', 32768)", "column v: a string of 32,768 characters, and a cell of Excel has at most 32,767"),
         ("1000000000000000L", "column v: 1000000000000000 has more than 15 digits"),
         ("CAST('1234567890123.456' AS DECIMAL(20, 3))", "column v: 1234567890123.456 has more than 15 digits"),
+        ("10000000000000000000000000000000000001", "column v: 10000000000000000000000000000000000001 has more than 15"),
+        ("concat('a', chr(1))", r"column v: 'a\\x01' contains a control character"),
+        ("decode(X'EFBFBF', 'UTF-8')", "contains a control character"),
         ("double('NaN')", "column v: nan, which Excel lacks"),
         ("double('-Infinity')", "column v: -inf, which Excel lacks"),
         ("DATE'1900-02-28'", "column v: 1900-02-28 is before 1900-03-01"),
-        ("concat('a', chr(1))", r"column v: 'a\\x01' contains a control character"),
     ],
 )
 def test_values_beyond_excels_limits_are_errors(context: StepContext, expression: str, message: str) -> None:

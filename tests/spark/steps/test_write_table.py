@@ -88,7 +88,7 @@ def test_all_types_arrive_unchanged(
         "t timestamptz, ntz timestamp, y bytea, j jsonb, one text)",
     )
     frame = context.spark.sql("""
-        SELECT *, binary(s) AS y, struct(l, array(s) AS list) AS j, s AS one FROM VALUES
+        SELECT *, binary(s) AS y, struct(l, array(s) AS list, t AS at) AS j, s AS one FROM VALUES
           (1S, 9007199254740993L, 0.1D, CAST('1234567890123456789012345678901234.1200' AS DECIMAL(38, 4)), true,
            'Zoë, "年"\n\\\\.\n\\\\N \U0001f680', DATE'2013-03-10', TIMESTAMP'2013-03-10 01:02:03.123456Z',
            TIMESTAMP_NTZ'2013-03-10 02:30:00'),
@@ -105,13 +105,14 @@ def test_all_types_arrive_unchanged(
     )
     assert stored == [
         (-32768, -(2**63) + 1, "-Infinity", Decimal("-0.5000"), False, "", "9999-12-31",
-         datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(1, 1, 1), b"", {"l": -(2**63) + 1, "list": [""]}, ""),
+         datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(1, 1, 1), b"",
+         {"l": -(2**63) + 1, "list": [""], "at": "1969-12-31T23:59:59.999999Z"}, ""),
         (0, 0, "NaN", Decimal("0.0000"), False, "=1+1", "0001-01-01", datetime(2038, 1, 19, 3, 14, 8), None, b"=1+1",
-         {"l": 0, "list": ["=1+1"]}, "=1+1"),
+         {"l": 0, "list": ["=1+1"], "at": "2038-01-19T03:14:08.000000Z"}, "=1+1"),
         (1, 9007199254740993, "0.1", Decimal("1234567890123456789012345678901234.1200"), True, text, "2013-03-10",
          datetime(2013, 3, 10, 1, 2, 3, 123456), datetime(2013, 3, 10, 2, 30), text.encode(),
-         {"l": 9007199254740993, "list": [text]}, text),
-        (None,) * 10 + ({"list": [None]}, None),
+         {"l": 9007199254740993, "list": [text], "at": "2013-03-10T01:02:03.123456Z"}, text),
+        (None,) * 10 + ({"l": None, "list": [None], "at": None}, None),
     ]  # fmt: skip
 
 

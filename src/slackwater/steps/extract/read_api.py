@@ -240,6 +240,10 @@ def _next_url(
             return absolute_link(str(response.url), str(link)) if link else None
         case NextCursor():
             value = _value_at(page, pages.cursor)
+            if isinstance(value, (dict, list)):
+                raise DataError(
+                    f"pages.cursor: {pages.cursor} is {str(value)[:100]}, and a string or number is expected"
+                )
             # 0 and false are values too.
             return None if value in (None, "") else str(httpx.URL(url).copy_merge_params({pages.parameter: value}))
         case PageNumber() if not is_empty:

@@ -139,11 +139,14 @@ def _read_postgres(query: str, *, database: DatabaseParameters, day: date | None
 
 def _schema(columns: Sequence[Column]) -> pa.Schema:
     """Return the types of a result. Raises `InputError` for a column that Spark has no type for."""
-    names = [column.name for column in columns]
+    _refuse_repeated([column.name for column in columns])
+    return pa.schema([(column.name, _arrow_type(column)) for column in columns])
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
     repeated = sorted({name for name in names if [other.lower() for other in names].count(name.lower()) > 1})
     if repeated:
         raise InputError(f"query: more than one column is named {', '.join(repeated)}: rename them with AS")
-    return pa.schema([(column.name, _arrow_type(column)) for column in columns])
 
 
 def _arrow_type(column: Column) -> pa.DataType:
@@ -176,7 +179,7 @@ def _table(rows: Sequence[Sequence[Any]], schema: pa.Schema, place: str) -> pa.T
 def _read_sqlite(query: str, *, database: SqliteFile, day: date | None, files: ProjectFiles) -> Iterator[pa.Table]:
     """Yield the result in tables of `_ROWS` rows; the first one is empty. The file is on disk meanwhile."""
     yield database.schema.empty_table()
-    [item] = files.find(database.path, day)
+    item = files.find_one(database.path, day)
     name = files.name(item.uri)
     with local_copy(item, store=files.stores()) as path:
         try:
@@ -196,7 +199,8 @@ def _read_sqlite(query: str, *, database: SqliteFile, day: date | None, files: P
 
 
 def _expect_columns(database: SqliteFile, names: Sequence[str]) -> None:
-    """Raise `DefinitionError` for a field that the result of the query lacks."""
+    """Raise `DefinitionError` for a field that the result of the query lacks, and `InputError` for a repeated name."""
+    _refuse_repeated(names)
     missing = [name for name in database.definition().partner_fields if name.isprintable() and name not in names]
     if missing:
         raise DefinitionError(

@@ -207,7 +207,7 @@ def _fault(value: Any) -> str | None:
             fault = f"{value[:40]!r} contains a control character, which Excel refuses"
         case int() if abs(value) >= 10**_EXCEL_DIGITS:
             fault = f"{value} has more than {_EXCEL_DIGITS} digits, and Excel would round it: cast it to string"
-        case Decimal() if len(value.normalize().as_tuple().digits) > _EXCEL_DIGITS:
+        case Decimal() if len("".join(map(str, value.as_tuple().digits)).strip("0")) > _EXCEL_DIGITS:
             fault = f"{value} has more than {_EXCEL_DIGITS} digits, and Excel would round it: cast it to string"
         case float() if not isfinite(value):
             fault = f"{value}, which Excel lacks: replace it by null, for example with clean_nan"
@@ -221,4 +221,5 @@ def _fault(value: Any) -> str | None:
 def _has_forbidden_character(value: str) -> bool:
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
-    return ILLEGAL_CHARACTERS_RE.search(value) is not None
+    # XML, which a workbook consists of, lacks the last two as well.
+    return ILLEGAL_CHARACTERS_RE.search(value) is not None or "\ufffe" in value or "\uffff" in value

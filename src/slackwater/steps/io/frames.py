@@ -18,6 +18,14 @@ _Part = TypeVar("_Part")
 # Rows that the driver writes. They may be wide, so there are fewer than in an exchange.
 DRIVER_ROWS = 5_000
 
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    # The default drops microseconds.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""The options of Spark's `to_json` with which load steps write values."""
+
 
 def frame_of_parts(
     spark: SparkSession,

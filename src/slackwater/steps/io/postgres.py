@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 
 _SCHEME = "postgresql"
 _CONNECT_SECONDS = 10
+_SESSION = {
+    "timezone": "UTC",
+    "datestyle": "ISO",
+    "client_encoding": "UTF8",
+    # How long a statement waits for a lock of another session, such as a run of the same day.
+    "lock_timeout": "30min",
+}
 _NO_FILE = "/dev/null/none"
 
 
@@ -38,7 +45,9 @@ def check_database_url(url: str) -> str:
     if "@" in parts.netloc:
         # The message must not repeat the credentials.
         raise ValueError("a URL must not contain credentials: name them in `credentials`")
-    if parts.scheme != _SCHEME or not parts.hostname or not database or "/" in database or "?" in url or "#" in url:
+    if "?" in url:
+        raise ValueError("a URL must not have options, which may contain a password: remove `?` and what follows")
+    if parts.scheme != _SCHEME or not parts.hostname or not database or "/" in database or "#" in url:
         raise ValueError(f"{url!r} is not a URL such as {_SCHEME}://host:5432/database")
     return url
 
@@ -110,7 +119,7 @@ def connected(parameters: DatabaseParameters, access: Access) -> Iterator[Connec
                 connect_timeout=_CONNECT_SECONDS,
                 gssencmode="disable",
                 application_name="slackwater",
-                options="-c timezone=UTC -c datestyle=ISO -c client_encoding=UTF8",
+                options=" ".join(f"-c {name}={value}" for name, value in _SESSION.items()),
             )
             with connection:
                 yield connection
@@ -135,7 +144,7 @@ def _authorities(parameters: DatabaseParameters, access: Access) -> Iterator[str
     elif access.files is None:
         raise InputError("certificate_authority: there are no project files here")
     else:
-        [item] = access.files.find(parameters.certificate_authority, None)
+        item = access.files.find_one(parameters.certificate_authority, None)
         with local_copy(item, store=access.files.stores()) as path:
             yield str(path)
 

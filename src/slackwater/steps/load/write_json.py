@@ -14,18 +14,12 @@ from typing import TYPE_CHECKING
 
 from slackwater.arrow.names import quoted
 from slackwater.steps.io.file_writers import LineWriter
+from slackwater.steps.io.frames import JSON_OPTIONS
 from slackwater.steps.io.written_files import OutputFormat, WrittenFiles, write_files
 from slackwater.steps.step import Effect, Load, StepContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_OPTIONS = {
-    "ignoreNullFields": "false",
-    # The default drops microseconds.
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 class WriteJson(WrittenFiles, json_schema_extra={"examples": [{"path": "exports/delays/{date}", "parts": True}]}):
@@ -37,7 +31,7 @@ def write(frame: DataFrame, parameters: WriteJson, context: StepContext) -> Effe
     from pyspark.sql import functions as sf
 
     row = sf.struct(*(sf.col(quoted(name)) for name in frame.columns))
-    lines = frame.select(sf.to_json(row, _OPTIONS).alias("line"))
+    lines = frame.select(sf.to_json(row, JSON_OPTIONS).alias("line"))
     return write_files(lines, parameters, context, OutputFormat("ndjson", LineWriter))
 
 

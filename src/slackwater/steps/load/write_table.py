@@ -2,7 +2,7 @@
 
 The rows of the day are deleted and the new ones inserted in one transaction: a reader sees the old day or the new one.
 The table exists already, with all columns of the rows; columns that it has besides get their defaults. A day without
-rows deletes the day. Runs of the same day wait for each other.
+rows deletes the day. Runs of the same day wait for each other, for at most 30 minutes.
 
 Columns are matched by their names. The day is in the column `day`, which the step adds with the run's date; if the rows
 have this column, it has to be the run's date in all of them. A timestamp with a timezone belongs into a `timestamptz`,
@@ -27,7 +27,7 @@ from pydantic import AfterValidator
 
 from slackwater.arrow.names import quoted
 from slackwater.errors import DataError, DefinitionError, InputError
-from slackwater.steps.io.frames import map_batches, nullable_schema
+from slackwater.steps.io.frames import JSON_OPTIONS, map_batches, nullable_schema
 from slackwater.steps.io.postgres import Access, DatabaseParameters, connected
 from slackwater.steps.step import Effect, Load, StepContext
 
@@ -103,9 +103,9 @@ def replace_day(
     with connected(parameters, access) as connection:
         # Each statement sees what was committed before it: the deletion also the rows of a run that it waited for.
         connection.isolation_level = IsolationLevel.READ_COMMITTED
-        connection.execute(
-            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"slackwater {parameters.table} {day}"]
-        )
+        # By the table's own number: `delays` and `public.delays` may be one table.
+        number = connection.execute("SELECT %s::regclass::oid", [table.as_string(connection)]).fetchone()
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"slackwater {number} {day}"])
         deleted = connection.execute(sql.SQL("DELETE FROM {} WHERE {} = %s").format(table, column), [day]).rowcount
         inserted = 0
         # As CSV, PostgreSQL itself converts the values, exactly for all types.
@@ -130,7 +130,7 @@ def _as_postgres_reads(frame: DataFrame, day_column: str, day: date) -> DataFram
         if isinstance(field.dataType, BinaryType):
             column = sf.concat(sf.lit("\\x"), sf.hex(column))
         elif isinstance(field.dataType, (ArrayType, MapType, StructType)):
-            column = sf.to_json(column)
+            column = sf.to_json(column, JSON_OPTIONS)
         columns.append(column.alias(field.name))
     if day_column not in frame.columns:
         if day_column.lower() in {name.lower() for name in frame.columns}:

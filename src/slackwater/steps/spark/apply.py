@@ -18,7 +18,7 @@ from slackwater.arrow.reference import StepRecord
 from slackwater.errors import DataError, DefinitionError
 from slackwater.pipeline.definition import StepUse
 from slackwater.steps.registry import parameters_of, step_of
-from slackwater.steps.step import Extract, StepContext, Transform
+from slackwater.steps.step import Extract, StepContext, Transform, verify_nothing
 
 _ROWS = "rows"
 
@@ -57,18 +57,22 @@ class AppliedSteps:
         """Return all frames that Spark may have to compute: the result of the step `last`, and totals of steps."""
         return [self._frames[last], *(self._total(name) for name, names in self._observations.items() if names)]
 
-    def compute_forks(self) -> None:
-        """Compute and persist each frame that several steps read. Spark would compute it again for each of them."""
+    def compute_ahead(self) -> None:
+        """Compute and persist each frame that several steps read, and the rows that a step checks.
+
+        Spark would compute the first again for each reader. Of the second, it would compute only the rows that later
+        steps need, for example before a LIMIT, and a row that nobody needs must fail a check as well.
+        """
         readers = Counter(read for use in self._uses.values() for read in use.depends_on)
-        for name in self._uses:
-            if readers[name] > 1:
+        for name, use in self._uses.items():
+            if readers[name] > 1 or (readers[name] and self._checks(name, use)):
                 # Now and not with its first reader: several readers at once may compute a persisted frame twice, and
                 # then Spark counts its rows twice.
                 self._frames[name].persist()
                 self._compute(name)
 
     def release(self) -> None:
-        """Free the memory of the frames that several steps read."""
+        """Free the memory of the frames that were computed ahead."""
         for name in self._uses:
             if self._frames[name].is_cached:
                 self._frames[name].unpersist()
@@ -96,6 +100,10 @@ class AppliedSteps:
             )
             for name, use in self._uses.items()
         )
+
+    def _checks(self, name: str, use: StepUse) -> bool:
+        step = step_of(f"steps.{name}", use)
+        return isinstance(step, Transform) and step.verify is not verify_nothing
 
     def _compute(self, name: str) -> None:
         """Compute the frame of a step, and keep what Spark observed."""

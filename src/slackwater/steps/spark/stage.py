@@ -141,7 +141,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     frames |= read_upstream(pipeline, stage, frames, context, upstream=upstream, stores=stores)
     steps = apply_stage(pipeline, stage, frames, context, upstream=upstream)
     with temporary_settings(context.spark, settings):
-        steps.compute_forks()
+        steps.compute_ahead()
     written = write_frame(
         steps[stage.name],
         f"{run.arrow_prefix}{stage.name}/",
