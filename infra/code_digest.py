@@ -77,8 +77,13 @@ def imported_files(root: Path, modules: Iterable[str]) -> set[Path]:
         path = pending.pop()
         if path not in files:
             files.add(path)
-            pending += [imported for module in imports_of(path) for imported in _files_of(root, module)]
+            pending += _files_imported(root, path.read_text(encoding="utf-8"))
     return files
+
+
+@cache  # many steps import the same modules
+def _files_imported(root: Path, code: str) -> tuple[Path, ...]:
+    return tuple(path for module in _imports_of(code) for path in _files_of(root, module))
 
 
 def is_followed(module: str) -> bool:
@@ -105,7 +110,6 @@ def imports_of(path: Path) -> Iterator[str]:
     yield from _imports_of(path.read_text(encoding="utf-8"))
 
 
-@cache  # many steps import the same modules
 def _imports_of(code: str) -> tuple[str, ...]:
     names: list[str] = []
     for node in ast.walk(ast.parse(code)):

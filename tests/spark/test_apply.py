@@ -169,3 +169,12 @@ def test_a_check_sees_every_row_once_whatever_later_steps_need(spark, store, sto
     checked = steps.records(written.observed, seconds=0, rows={})[0]
     assert (checked.effect["negative"], checked.rows_in["many"], checked.rows_out) == (499, 1000, 501)
     steps.release()
+
+
+@pytest.mark.parametrize("name", ["__position", "__FAILED_0", "__value_k", "__low_x\ny"])
+def test_a_column_with_the_name_of_a_steps_own_is_refused(spark, name):
+    """Otherwise the step would replace it, and remove it at the end."""
+    frame = spark.createDataFrame([(1, 2)], ["k", name])
+    uses = {"latest": use("deduplicate", "rows", keys=["k"], order_by=["k2"])}
+    with pytest.raises(DefinitionError, match=r"(?s)steps.latest.depends_on: rows has a column __.*: rename it"):
+        AppliedSteps(uses, {"rows": frame}, StepContext(spark=spark))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +24,7 @@ from slackwater.errors import DefinitionError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, DecimalType
 
 
 def _check_scalar(value: object) -> object:
@@ -39,9 +41,17 @@ ColumnNames = Annotated[tuple[str, ...], Field(min_length=1)]
 """At least one column."""
 
 _BIGINT = 2**63
+_DECIMAL_DIGITS = 38
+_LARGEST_FLOAT = 3.4028234663852886e38
 _EXAMPLE_LENGTH = 100
 _EXAMPLES = ("smallest", "largest", "other")
 _ROWS_PER_KEY = "__rows_per_key"
+# The names of all columns that steps add to frames and remove again.
+_RESERVED = re.compile(
+    r"__(position|matches|key|found|missing|in_left|in_right|rows_per_key|failed_\d+"
+    r"|(copies|exists|value|low|high|median|group|fill|statistic|reference)_.*)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def all_quoted(names: Iterable[str]) -> list[str]:
@@ -105,6 +115,15 @@ def require_same_types(
             )
 
 
+def require_unreserved(frame: DataFrame, *, field: str, of: str) -> None:
+    """Raise `DefinitionError` for a column with a name that a step may give to a column of its own."""
+    reserved = next((name for name in frame.columns if _RESERVED.fullmatch(name)), None)
+    if reserved is not None:
+        raise DefinitionError(
+            f"{field}: {of} has a column {reserved}, which steps use themselves: rename it where it is read"
+        )
+
+
 def missing(frame: DataFrame, name: str) -> Column:
     """Return whether a value is null, or NaN."""
     from pyspark.sql import functions as sf
@@ -158,14 +177,21 @@ def literal(value: Scalar, data_type: DataType) -> Column:
             return sf.lit(value)
         case t.IntegralType() if is_number and isinstance(value, int) and -_BIGINT <= value < _BIGINT:
             return sf.lit(value)
-        case t.DecimalType() if is_number:
-            return sf.lit(Decimal(str(value)))
-        case t.FloatType() | t.DoubleType() if is_number:
-            return sf.lit(float(value)).cast(data_type)
+        case t.DecimalType() if is_number and _fits(number := Decimal(str(value)), data_type):
+            return sf.lit(number)
+        case t.FloatType() | t.DoubleType() if is_number and isinstance(value, int | float):
+            if abs(value) <= (_LARGEST_FLOAT if isinstance(data_type, t.FloatType) else sys.float_info.max):
+                return sf.lit(float(value)).cast(data_type)
         case t.DateType() | t.TimestampType() | t.TimestampNTZType() if isinstance(value, str):
             with suppress(ValueError):
                 return sf.lit(_iso(value, data_type)).cast(data_type)
     raise ValueError(f"{value!r} is not a value of type {data_type.simpleString()}")
+
+
+def _fits(number: Decimal, data_type: DecimalType) -> bool:
+    """Return whether Spark compares a number with values of a type exactly: with at most 38 digits."""
+    fraction = max(data_type.scale, -int(number.as_tuple().exponent))
+    return max(data_type.precision - data_type.scale, number.adjusted() + 1) + fraction <= _DECIMAL_DIGITS
 
 
 def _iso(value: str, data_type: DataType) -> str:

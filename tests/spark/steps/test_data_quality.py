@@ -198,6 +198,9 @@ def test_examples_are_short(spark):
     assert example["s"] == "x" * 97 + "..."
 
 
+COLUMNS = "id int, s string, at timestamp, m map<string,int>, long decimal(38,0), f float, d double"
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
@@ -209,6 +212,14 @@ def test_examples_are_short(spark):
             "rules.0.max: 'March' is not a value of type timestamp, which at is",
         ),
         ({"rule": "allowed", "column": "s", "values": ["a", 1]}, "rules.0.values: 1 is not a value of type string"),
+        ({"rule": "range", "column": "id", "min": 10, "max": 1}, "rules.0.max: 1 is less than min, 10"),
+        ({"rule": "range", "column": "long", "max": 1.5}, "rules.0.max: 1.5 is not a value of type decimal(38,0)"),
+        ({"rule": "allowed", "column": "long", "values": [10**38]}, "rules.0.values: 1000"),
+        (
+            {"rule": "range", "column": "f", "max": 1e300},
+            "rules.0.max: 1e+300 is not a value of type float, which f is",
+        ),
+        ({"rule": "range", "column": "d", "max": 10**400}, "rules.0.max: 1000"),
         ({"rule": "regex", "column": "id", "pattern": "1"}, "rules.0.column: strings are needed, and id is int"),
         (
             {"rule": "regex", "column": "s", "pattern": "a)|(b"},
@@ -222,7 +233,7 @@ def test_examples_are_short(spark):
     ],
 )
 def test_rules_that_do_not_fit_are_refused(spark, rule, message):
-    frames = {"rows": spark.createDataFrame([], "id int, s string, at timestamp, m map<string,int>")}
+    frames = {"rows": spark.createDataFrame([], COLUMNS)}
     if rule["rule"] == "referential":
         frames["other"] = spark.createDataFrame([], "id bigint")
     with pytest.raises(DefinitionError) as caught:

@@ -103,6 +103,15 @@ def test_without_limits_there_are_no_outliers(spark, method):
     assert result.effect == {"outliers.a": 0, "outliers.b": 0, "rows_dropped": 0}
 
 
+@pytest.mark.parametrize("data_type", ["double", "decimal(5, 1)", "float"])
+@pytest.mark.parametrize("value", ["0.1", "1e2", "-0.7"])
+def test_equal_values_are_no_outliers_although_their_mean_is_rounded(spark, data_type, value):
+    frame = spark.range(3).selectExpr(f"CAST('{value}' AS {data_type}) AS v")
+    for action in ("drop", "clip"):
+        result = applied("outliers", frame, columns=["v"], method="z_score", action=action)
+        assert [row["v"] for row in result.rows] == [row["v"] for row in frame.collect()]
+
+
 def test_an_empty_frame_stays_empty(spark):
     frame = spark.createDataFrame([], "a double")
     empty = applied("outliers", frame, columns=["a"], method="mad", action="clip")

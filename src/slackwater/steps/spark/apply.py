@@ -17,6 +17,7 @@ from slackwater.arrow.exchange import observed_values
 from slackwater.arrow.reference import StepRecord
 from slackwater.errors import DataError, DefinitionError
 from slackwater.pipeline.definition import StepUse
+from slackwater.steps.columns import require_unreserved
 from slackwater.steps.registry import parameters_of, step_of
 from slackwater.steps.step import Extract, StepContext, Transform, verify_nothing
 
@@ -117,6 +118,8 @@ class AppliedSteps:
     def _apply(self, name: str, use: StepUse) -> DataFrame:
         place = f"steps.{name}"
         step, parameters = step_of(place, use), parameters_of(place, use)
+        for read in use.depends_on:
+            require_unreserved(self._frames[read], field=f"{place}.depends_on", of=read)
         context = dataclasses.replace(self._context, observe=self._observer(name))
         try:
             if isinstance(step, Extract):

@@ -126,14 +126,14 @@ def apply(frames: Mapping[str, DataFrame], parameters: CleanNan, context: StepCo
     forward = [name for name, strategy in strategies.items() if strategy == "forward"]
     fills = {
         **constants,
-        **{name: sf.col(quoted(f"__{name}")) for name in statistics},
+        **{name: sf.col(quoted(f"__statistic_{name}")) for name in statistics},
         **{name: _last_before(frame, name, is_dropped, order_by, group_by) for name in forward},
     }
 
     filled = frame
     if statistics:
         remaining = frame.where(~is_dropped) if dropping else frame
-        row = remaining.agg(*(column.alias(f"__{name}") for name, column in statistics.items()))
+        row = remaining.agg(*(column.alias(f"__statistic_{name}") for name, column in statistics.items()))
         filled = frame.crossJoin(sf.broadcast(row))
     filled = filled.select("*", *(fills[name].alias(f"__fill_{name}") for name in fills))
     is_filled = {

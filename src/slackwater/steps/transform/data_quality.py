@@ -103,7 +103,7 @@ def check(inputs: Sequence[str], parameters: DataQuality) -> None:
         field = f"rules.{index}"
         if isinstance(rule, Range | RowCount) and rule.min is None and rule.max is None:
             raise DefinitionError(f"{field}.min: {rule.rule} needs min, max or both")
-        if isinstance(rule, RowCount) and rule.min is not None and rule.max is not None and rule.min > rule.max:
+        if isinstance(rule, Range | RowCount) and _is_less(rule.max, rule.min):
             raise DefinitionError(f"{field}.max: {rule.max} is less than min, {rule.min}")
         if isinstance(rule, Unique | Referential):
             require_distinct(rule.columns, field=f"{field}.columns")
@@ -116,6 +116,11 @@ def check(inputs: Sequence[str], parameters: DataQuality) -> None:
                 )
     if len(inputs) > 1 and not any(isinstance(rule, Referential) for rule in parameters.rules):
         raise DefinitionError(f"rules: the second input {inputs[1]} is not needed, because no rule is referential")
+
+
+def _is_less(one: Scalar | None, other: Scalar | None) -> bool:
+    """Whether both are numbers, and the first one is less."""
+    return isinstance(one, int | float) and isinstance(other, int | float) and one < other
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: DataQuality, context: StepContext) -> DataFrame:
@@ -231,7 +236,7 @@ def _referential(
     pairs = list(zip(rule.columns, names, strict=True))
     require_same_types(checked, reference, pairs, field=f"{field}.columns", of=(input_name, reference_name))
     exists = f"__exists_{field}"
-    keys = [f"__{name}_{field}" for name in names]
+    keys = [f"__reference_{name}_{field}" for name in names]
     known = reference.select(*(sf.col(quoted(name)).alias(key) for name, key in zip(names, keys, strict=True)))
     known = known.distinct().withColumn(exists, sf.lit(True))
     same = [sf.col(quoted(name)) == sf.col(quoted(key)) for name, key in zip(rule.columns, keys, strict=True)]

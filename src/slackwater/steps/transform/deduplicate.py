@@ -46,6 +46,7 @@ class Deduplicate(
 
 def check(_inputs: Sequence[str], parameters: Deduplicate) -> None:
     """Raise `DefinitionError` for a column that is named twice."""
+    require_distinct(parameters.keys, field="keys")
     require_distinct([*parameters.keys, *parameters.order_by], field="order_by")
 
 

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 _THRESHOLDS = {"z_score": 3.0, "iqr": 1.5, "mad": 3.5}
+# The largest relative rounding error of a mean or a standard deviation of doubles.
+_ROUNDING = 1e-14
 _NORMAL_MAD = 0.6745
 """The MAD of a standard normal distribution."""
 
@@ -76,7 +78,8 @@ class Outliers(
 
 def check(_inputs: Sequence[str], parameters: Outliers) -> None:
     """Raise `DefinitionError` for a column that is named twice."""
-    require_distinct([*parameters.columns, *parameters.group_by], field="columns")
+    require_distinct(parameters.columns, field="columns")
+    require_distinct([*parameters.columns, *parameters.group_by], field="group_by")
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Outliers, context: StepContext) -> DataFrame:
@@ -127,6 +130,8 @@ def _with_limits(frame: DataFrame, parameters: Outliers) -> DataFrame:
             if method == "z_score":
                 low = high = sf.avg(value)
                 spread = sf.stddev_samp(value)
+                # Equal values have a spread of rounding errors, or of zero and a mean with one.
+                spread = sf.when(spread > sf.abs(low.cast("double")) * _ROUNDING, spread)
             else:
                 low, high = sf.percentile(value, 0.25), sf.percentile(value, 0.75)
                 spread = high - low

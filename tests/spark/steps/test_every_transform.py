@@ -1,0 +1,185 @@
+"""Every transform step with rows that are easy to get wrong, compared with plain Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+import pytest
+
+from slackwater.arrow.session import temporary_settings
+from slackwater.steps.spark.job import settings_for
+from tests.spark.steps.applied import applied
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+NAN, INF = math.nan, math.inf
+NAME = "nä.me `x`"
+SCHEMA = f"`{NAME.replace('`', '``')}` string, v double, d decimal(9, 2), n bigint"
+SQL_NAME = "`nä.me ``x```"
+
+Row = dict[str, Any]
+
+
+def rows_of(*values: tuple[str | None, float | None, str | None]) -> list[Row]:
+    return [
+        {NAME: name, "v": v, "d": None if d is None else Decimal(d).quantize(Decimal("0.01")), "n": number}
+        for number, (name, v, d) in enumerate(values)
+    ]
+
+
+INPUTS = {
+    "empty": [],
+    "one row": rows_of(("a", 1.5, "1.10")),
+    "all null": rows_of((None, None, None), (None, None, None)),
+    "NaN and infinities": rows_of(
+        ("a", NAN, "1"), ("b", INF, "2"), ("b", -INF, None), ("c", 1.0, "3.33"), ("c", 2.0, "4")
+    ),
+    "decimals": rows_of(("a", 0.1, "9999999.99"), ("b", 0.2, "-9999999.99"), ("a", 0.3, "0.01"), (None, -0.0, "0")),
+    "unicode": rows_of(("航空✈'`", 1.0, "1"), ("Zoë", 2.0, "2"), ("Zoe\u0308", 4.0, "2"), ("航空✈'`", 3.0, "3")),
+    "skew": [*rows_of(*(("big", i / 7, f"{i}.25") for i in range(300))), *rows_of(("one", -1.0, "-1"))],
+}
+REFERENCE = [("a", "Alpha"), ("航空✈'`", "Aero"), ("big", "Big"), ("Zoë", None)]
+LABELS = dict(REFERENCE)
+
+
+def is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def grouped(rows: Iterable[Row]) -> dict[str | None, list[Row]]:
+    groups: dict[str | None, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row[NAME], []).append(row)
+    return groups
+
+
+def with_constants(rows: list[Row]) -> list[Row]:
+    constants = {NAME: "?", "v": 0.0, "d": Decimal("1.50")}
+    return [{k: constants[k] if k in constants and is_missing(v) else v for k, v in row.items()} for row in rows]
+
+
+def without_outliers(rows: list[Row]) -> list[Row]:
+    values = [float(row["d"]) for row in rows if row["d"] is not None]
+    if len(values) < 2:
+        return rows
+    centre, width = mean(values), 1.2 * stdev(values)
+    return [row for row in rows if row["d"] is None or not width or abs(float(row["d"]) - centre) <= width]
+
+
+def selected(row: Row) -> Row:
+    return {"n": str(row["n"]), "w": row["v"], NAME: row[NAME], "d": row["d"]}
+
+
+def known(values: Iterable[Decimal | None], function: Callable[[Iterable[Decimal]], Decimal]) -> Decimal | None:
+    present = [value for value in values if value is not None]
+    return function(present) if present else None
+
+
+class Use(NamedTuple):
+    step: str
+    parameters: dict[str, Any]
+    expected: Callable[[list[Row]], list[Row]]
+    needs_reference: bool = False
+
+
+USES = [
+    Use(
+        "clean_nan",
+        {"columns": {NAME: {"constant": "?"}, "v": {"constant": 0}, "d": {"constant": 1.5}}},
+        with_constants,
+    ),
+    Use(
+        "clean_nan", {"strategy": "drop"}, lambda rows: [row for row in rows if not any(map(is_missing, row.values()))]
+    ),
+    Use(
+        "select",
+        {"columns": ["n", "v", NAME, "d"], "rename": {"v": "w"}, "cast": {"n": "string"}},
+        lambda rows: [selected(row) for row in rows],
+    ),
+    Use(
+        "delete_columns",
+        {"columns": [NAME]},
+        lambda rows: [{k: v for k, v in row.items() if k != NAME} for row in rows],
+    ),
+    Use(
+        "filter",
+        {"where": f"v > 1 OR {SQL_NAME} = 'Zoë'"},  # Spark orders NaN above all numbers
+        lambda rows: [row for row in rows if row[NAME] == "Zoë" or (row["v"] is not None and not row["v"] <= 1)],
+    ),
+    Use(
+        "data_quality",
+        {"rules": [{"rule": "range", "column": "v", "min": -0.5, "max": 1e9, "severity": "reject"}]},
+        lambda rows: [row for row in rows if row["v"] is None or -0.5 <= row["v"] <= 1e9],
+    ),
+    Use("outliers", {"columns": ["d"], "method": "z_score", "threshold": 1.2, "action": "drop"}, without_outliers),
+    Use(
+        "join",
+        {"keys": [{"left": NAME, "right": "key"}], "how": "left", "take": ["label"]},
+        lambda rows: [{**row, "label": LABELS.get(row[NAME])} for row in rows],
+        needs_reference=True,
+    ),
+    Use(
+        "lookup",
+        {"column": NAME, "reference_column": "key", "values": ["label"], "missing": "null"},
+        lambda rows: [{"label": LABELS.get(row[NAME]), **{k: v for k, v in row.items() if k != NAME}} for row in rows],
+        needs_reference=True,
+    ),
+    Use(
+        "sql",
+        {"query": f"SELECT {SQL_NAME} AS name, count(*) AS c, sum(d) AS s FROM rows GROUP BY 1"},
+        lambda rows: [
+            {"name": name, "c": len(group), "s": known((row["d"] for row in group), sum)}
+            for name, group in grouped(rows).items()
+        ],
+    ),
+    Use(
+        "aggregate",
+        {
+            "group_by": [NAME],
+            "measures": {
+                "c": {"function": "count"},
+                "low": {"function": "min", "column": "d"},
+                "high": {"function": "max", "column": "d"},
+            },
+        },
+        lambda rows: [
+            {
+                NAME: name,
+                "c": len(group),
+                "low": known((row["d"] for row in group), min),
+                "high": known((row["d"] for row in group), max),
+            }
+            for name, group in grouped(rows).items()
+        ],
+    ),
+    Use(
+        "deduplicate", {"keys": [NAME], "order_by": ["n"]}, lambda rows: [group[-1] for group in grouped(rows).values()]
+    ),
+]
+
+
+def comparable(rows: Iterable[Row]) -> list[str]:
+    """Rows in an order that does not depend on Spark, with NaN equal to NaN."""
+    return sorted(repr(sorted(row.items())) for row in rows)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small(spark):
+    """Spark computes small days without generated code; the other tests of steps cover generated code."""
+    with temporary_settings(spark, settings_for(input_bytes=0, rows=0)):
+        yield
+
+
+@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("use", USES, ids=[f"{use.step}-{index}" for index, use in enumerate(USES)])
+def test_rows_are_those_of_plain_python(spark, use: Use, name: str):
+    rows = INPUTS[name]
+    frames = {"rows": spark.createDataFrame([tuple(row.values()) for row in rows], SCHEMA).repartition(2)}
+    if use.needs_reference:
+        frames["reference"] = spark.createDataFrame(REFERENCE, "key string, label string")
+    expected = use.expected([dict(row) for row in rows])
+    assert comparable(applied(use.step, frames, **use.parameters).rows) == comparable(expected)
