@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +13,14 @@ from pyspark.sql import functions as sf
 from slackwater.arrow.exchange import write_frame
 from slackwater.errors import DataError, DefinitionError
 from slackwater.pipeline.definition import StepUse
-from slackwater.steps import registry
+from slackwater.steps import columns, registry
 from slackwater.steps.spark.apply import AppliedSteps
 from slackwater.steps.step import Effect, Parameters, StepContext, Transform
 from tests.fakes_spark import PRODUCER
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+STEPS = Path(columns.__file__).parent
 
 
 class NoNegative(Parameters):
@@ -169,6 +173,13 @@ def test_a_check_sees_every_row_once_whatever_later_steps_need(spark, store, sto
     checked = steps.records(written.observed, seconds=0, rows={})[0]
     assert (checked.effect["negative"], checked.rows_in["many"], checked.rows_out) == (499, 1000, 501)
     steps.release()
+
+
+def test_the_names_that_steps_give_to_their_own_columns_are_reserved():
+    code = "".join(path.read_text() for path in [*STEPS.glob("transform/*.py"), STEPS / "columns.py"])
+    names = set(re.findall(r"""["'](__[a-z][a-z_]*(?:\{\w+\})?)""", code)) - {"__name__", "__main__"}
+    assert {"__position", "__failed_{index}", "__rows_per_key", "__statistic_{name}"} <= names
+    assert [name for name in names if not columns._RESERVED.fullmatch(name.replace("{index}", "0"))] == []
 
 
 @pytest.mark.parametrize("name", ["__position", "__FAILED_0", "__value_k", "__low_x\ny"])

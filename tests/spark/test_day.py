@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ import pytest
 
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import read_frame
-from slackwater.errors import DataError, InputError, ObjectMissing, UnknownName
+from slackwater.errors import DataError, DefinitionError, InputError, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
+from slackwater.runs.day import day_of
 from slackwater.steps import registry
+from slackwater.steps.files import ProjectFiles
 from slackwater.steps.spark import job, sources
 from slackwater.steps.spark.job import explain
 from slackwater.steps.spark.stage import run_stage
@@ -256,3 +258,54 @@ def test_a_small_day_is_computed_without_generated_code(spark, stores, day, monk
     day.with_events("flights", [FLIGHT]).freeze().run(spark, stores)
     assert set(seen) == {"false" if rows else before}
     assert spark.conf.get(name) == before
+
+
+def test_extract_steps_of_a_run_read_the_frozen_source_and_the_projects_files(spark, store, stores, day):
+    store.put("s3://files/carriers/2013-03-08.csv", b"code,name\nUA,United\nB6,JetBlue\n")
+    fields = {"code": "string", "name": "string"}
+    steps = {
+        "departed": {"step": "read_partition", "with": {"source": "flights"}},
+        "carriers": {"step": "read_csv", "with": {"path": "carriers/{date}.csv", "fields": fields}},
+        "named": {
+            "step": "lookup",
+            "depends_on": ["departed", "carriers"],
+            "with": {"column": "carrier", "reference_column": "code", "values": ["name"]},
+        },
+        "delays_by_carrier": {
+            "step": "aggregate",
+            "depends_on": ["named"],
+            "with": {"group_by": ["name"], "measures": {"flights": {"function": "count"}}},
+        },
+    }
+    definition = {**day.project.pipeline("daily_delays").model_dump(by_alias=True), "steps": steps}
+    pipeline = Pipeline.model_validate(
+        {**definition, "publish": {"step": "delays_by_carrier", "key": ["date", "name"]}}
+    )
+    registry.check(pipeline)
+    project = day.project.model_copy(update={"pipelines": {"daily_delays": pipeline}})
+    other_day = {**FLIGHT, "time_hour": datetime(2013, 3, 8, 4, 59, tzinfo=UTC)}
+    flights = [FLIGHT, FLIGHT, {**FLIGHT, "carrier": "B6"}, other_day]
+    full = replace(day, project=project).with_events("flights", flights).freeze()
+    local = day_of(date(2013, 3, 8), pipeline.timezone)
+    context = StepContext(spark=spark, files=ProjectFiles("s3://files/", stores), day=local)
+    reference = run_stage(full.job("delays_by_carrier"), project, context, stores=stores)
+    manifest = load_manifest(reference.manifest, store=store)
+    rows = read_frame(spark, manifest, stores=stores).collect()
+    assert {(row["name"], row["flights"]) for row in rows} == {("United", 2), ("JetBlue", 1)}
+    assert [(step.name, step.rows_in, step.rows_out) for step in manifest.steps] == [
+        ("departed", {}, 3),
+        ("carriers", {}, 2),
+        ("named", {"departed": 3, "carriers": 2}, 3),
+        ("delays_by_carrier", {"named": 3}, 2),
+    ]
+
+
+def test_a_partition_of_a_source_that_the_pipeline_does_not_list_is_refused(spark, stores, day):
+    pipeline = day.project.pipeline("daily_delays")
+    steps = {"delays_by_carrier": {"step": "read_partition", "with": {"source": "fares"}}}
+    pipeline = Pipeline.model_validate({**pipeline.model_dump(by_alias=True), "steps": steps})
+    full = replace(day, project=day.project.model_copy(update={"pipelines": {"daily_delays": pipeline}})).freeze()
+    with pytest.raises(
+        DefinitionError, match=r"source: fares is not one of the pipeline's sources: add it to `sources"
+    ):
+        run_stage(full.job("delays_by_carrier"), full.project, StepContext(spark=spark), stores=stores)

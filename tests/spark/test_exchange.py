@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyspark.errors import PythonException, SparkRuntimeException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
@@ -77,6 +80,50 @@ def test_every_type_is_read_back_unchanged(spark, stores, size, read_size, monke
     key = lambda row: row["string"] is None  # noqa: E731
     assert sorted(back.collect(), key=key) == sorted(frame.collect(), key=key)
     assert manifest.rows == 2
+
+
+VALUES = {
+    "whole bigint": st.integers(-(2**63), 2**63 - 1),
+    "price decimal(38, 9)": st.decimals(min_value=-(10**28), max_value=10**28, places=9),
+    "real double": st.floats(),
+    "yes boolean": st.booleans(),
+    "text string": st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    "day date": st.dates(),
+    "local timestamp_ntz": st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)),
+    "instant timestamp": st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),
+    "raw binary": st.binary(max_size=5),
+    "list array<int>": st.lists(st.none() | st.integers(-9, 9), max_size=3),
+    "nested struct<a: int, b: string>": st.tuples(st.integers(0, 9), st.none() | st.text("xü", max_size=2)),
+    "pairs map<string, int>": st.dictionaries(st.text("ab", max_size=2), st.none() | st.integers(0, 9), max_size=2),
+}
+SCALARS = [column.partition(" ")[0] for column in list(VALUES)[:7]]
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(st.tuples(*(st.none() | values for values in VALUES.values())), max_size=6),
+    written_by=st.sampled_from([SMALL, LARGE]),
+    way=st.sampled_from([SMALL, LARGE]),
+)
+def test_any_rows_are_what_spark_and_other_libraries_read(spark, store, stores, monkeypatch, *, rows, written_by, way):
+    numbered = [(number, *row) for number, row in enumerate(rows)]
+    frame = spark.createDataFrame(numbered, f"id int, {', '.join(VALUES)}").repartition(2)
+    manifest = write(frame, stores, written_by)
+    back = read_by(way, spark, manifest, stores, monkeypatch)
+    assert back.schema == frame.schema
+    assert in_order(back.collect()) == in_order(frame.collect())
+    paths = [str(store.path(file.uri)) for file in manifest.files]
+    stored = pa.concat_tables(pa.ipc.open_file(path).read_all() for path in paths)
+    names = ["id", *SCALARS]
+    expected = in_order([row[: len(names)] for row in numbered])
+    assert in_order(zip(*(stored[name].to_pylist() for name in names), strict=True)) == expected
+    assert in_order(row for path in paths for row in pl.read_ipc(path, columns=names).rows()) == expected
+    assert in_order(duckdb.sql(f"SELECT {', '.join(names)} FROM stored").fetchall()) == expected
+
+
+def in_order(rows):
+    """Rows by their first column, with NaN equal to NaN."""
+    return sorted(([str(v) if isinstance(v, float) else v for v in row] for row in rows), key=lambda row: row[0])
 
 
 @SIZES

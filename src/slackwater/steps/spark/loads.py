@@ -28,13 +28,14 @@ def run_loads(
     """
     store, records = stores(), []
     for name, use in pipeline.load.items():
-        (read,) = use.depends_on
+        place, (read,) = f"load.{name}", use.depends_on
+        parameters_of(place, use)  # the error names the place of a wrong parameter
         manifest = load_manifest(manifests[read], store=store)
         try:
             frame = read_frame(context.spark, manifest, stores=stores)
             record = write_rows(name, use, frame, context, rows=manifest.rows)
         except SlackwaterError as error:
-            raise type(error)(f"load.{name}: {error}") from error
+            raise type(error)(f"{place}: {error}") from error
         log("rows loaded", **record.model_dump())
         records.append(record)
     loads = Loads(steps=tuple(records))
