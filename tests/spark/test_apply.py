@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as sf
 
-from slackwater.arrow.exchange import write_frame
+from slackwater.arrow.exchange import observed_values, write_frame
 from slackwater.errors import DataError, DefinitionError
 from slackwater.pipeline.definition import StepUse
 from slackwater.steps import columns, registry
@@ -172,6 +172,42 @@ def test_a_check_sees_every_row_once_whatever_later_steps_need(spark, store, sto
     written = write_frame(steps["last"], "s3://exchange/last/", producer=PRODUCER, stores=stores, input_bytes=0)
     checked = steps.records(written.observed, seconds=0, rows={})[0]
     assert (checked.effect["negative"], checked.rows_in["many"], checked.rows_out) == (499, 1000, 501)
+    steps.release()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM plain LIMIT 1",
+        "SELECT * FROM plain LIMIT 1 OFFSET 2",
+        "SELECT * FROM (SELECT * FROM plain ORDER BY v LIMIT 3)",
+        "SELECT * FROM plain ORDER BY v",
+        "SELECT a.v FROM plain a JOIN plain b ON a.v = b.v",
+        "SELECT * FROM plain WHERE v > (SELECT avg(v) FROM plain)",
+        "SELECT v FROM plain UNION ALL SELECT v FROM plain",
+        "SELECT v, rank() OVER (ORDER BY v) AS r FROM plain",
+    ],
+)
+def test_the_rows_that_a_query_reads_are_counted_once(spark, query):
+    many = spark.range(0, 1000, 1, 2).select((500 - sf.col("id")).alias("v"))
+    plain = use("filter", "many", where="v > 0")
+    steps = AppliedSteps({"plain": plain, "last": sql(query, "plain")}, {"many": many}, StepContext(spark=spark))
+    steps.compute_ahead()
+    rows = steps["last"].toArrow().num_rows
+    first, last = steps.records(observed_values(steps["last"]), seconds=0, rows={"last": rows})
+    assert (first.rows_in, first.rows_out, last.rows_in) == ({"many": 1000}, 500, {"plain": 500})
+    steps.release()
+
+
+def test_the_rows_of_an_input_that_a_query_sorts_are_counted_once(spark):
+    many = spark.range(0, 1000, 1, 2).toDF("v")
+    steps = AppliedSteps(
+        {"last": sql("SELECT * FROM many ORDER BY v", "many")}, {"many": many}, StepContext(spark=spark)
+    )
+    steps.compute_ahead()
+    steps["last"].toArrow()
+    (record,) = steps.records(observed_values(steps["last"]), seconds=0, rows={"last": 1000})
+    assert record.rows_in == {"many": 1000}
     steps.release()
 
 

@@ -76,6 +76,11 @@ def report_observed(_parameters: Any, observed: Mapping[str, Any]) -> Effect:
     return dict(observed)
 
 
+def always(_parameters: Any) -> bool:
+    """Return True."""
+    return True
+
+
 def verify_nothing(parameters: Any, effect: Effect) -> None:
     """Accept every effect."""
 
@@ -120,6 +125,11 @@ class Transform(Step):
     """Called with the parameters and the observed values, after Spark has computed the rows. Returns the effect."""
     verify: Callable[[Any, Effect], None] = verify_nothing
     """Called with the parameters and the effect, before any row is published. Raises `DataError` to fail the run."""
+    reads_rows_once: Callable[[Any], bool] = always
+    """Called with the parameters. Returns whether Spark reads each row of the inputs exactly once to compute the rows.
+
+    If not, the inputs are computed before the step, so that their rows are counted once.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

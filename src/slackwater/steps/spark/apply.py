@@ -59,14 +59,18 @@ class AppliedSteps:
         return [self._frames[last], *(self._total(name) for name, names in self._observations.items() if names)]
 
     def compute_ahead(self) -> None:
-        """Compute and persist each frame that several steps read, and the rows that a step checks.
+        """Compute and persist each frame that several steps read, or one step not exactly once, and checked rows.
 
-        Spark would compute the first again for each reader. Of the second, it would compute only the rows that later
+        Spark would compute the former again for each read. Of the latter, it would compute only the rows that later
         steps need, for example before a LIMIT, and a row that nobody needs must fail a check as well.
         """
         readers = Counter(read for use in self._uses.values() for read in use.depends_on)
         for name, use in self._uses.items():
-            if readers[name] > 1 or (readers[name] and self._checks(name, use)):
+            if not self._reads_rows_once(name, use):
+                readers.update(use.depends_on)
+        uncounted = [name for name in self._frames if name not in self._uses and name not in self._known_rows]
+        for name in [*uncounted, *self._uses]:
+            if readers[name] > 1 or (readers[name] and name in self._uses and self._checks(name, self._uses[name])):
                 # Now and not with its first reader: several readers at once may compute a persisted frame twice, and
                 # then Spark counts its rows twice.
                 self._frames[name].persist()
@@ -74,9 +78,9 @@ class AppliedSteps:
 
     def release(self) -> None:
         """Free the memory of the frames that were computed ahead."""
-        for name in self._uses:
-            if self._frames[name].is_cached:
-                self._frames[name].unpersist()
+        for frame in self._frames.values():
+            if frame.is_cached:
+                frame.unpersist()
 
     def records(
         self, observed: Mapping[str, Mapping[str, Any]], *, seconds: float, rows: Mapping[str, int]
@@ -105,6 +109,11 @@ class AppliedSteps:
     def _checks(self, name: str, use: StepUse) -> bool:
         step = step_of(f"steps.{name}", use)
         return isinstance(step, Transform) and step.verify is not verify_nothing
+
+    def _reads_rows_once(self, name: str, use: StepUse) -> bool:
+        place = f"steps.{name}"
+        step = step_of(place, use)
+        return not isinstance(step, Transform) or step.reads_rows_once(parameters_of(place, use))
 
     def _compute(self, name: str) -> None:
         """Compute the frame of a step, and keep what Spark observed."""

@@ -45,6 +45,21 @@ def check(inputs: Sequence[str], parameters: Sql) -> None:
             raise DefinitionError(f"query: {name} is not an input of the step ({hint})")
 
 
+def reads_rows_once(parameters: Sql) -> bool:
+    """Return False for a query with LIMIT, OFFSET or ORDER BY, and for one that reads a table more than once.
+
+    Before it sorts, Spark computes the rows once to sample them.
+    """
+    statement = sqlglot.parse_one(parameters.query, dialect="spark")
+    tables = [table.name.lower() for table in statement.find_all(exp.Table)]
+    orders = [node for node in statement.find_all(exp.Order) if not isinstance(node.parent, exp.Window)]
+    return (
+        len(set(tables)) == len(tables)
+        and not orders
+        and not list(statement.find_all(exp.Limit, exp.Fetch, exp.Offset))
+    )
+
+
 def apply(frames: Mapping[str, DataFrame], parameters: Sql, _context: StepContext) -> DataFrame:
     """Return the result of the query over the inputs. Raises `DefinitionError` if Spark refuses the query."""
     from slackwater.steps.spark.query import run_query
@@ -52,4 +67,12 @@ def apply(frames: Mapping[str, DataFrame], parameters: Sql, _context: StepContex
     return run_query(frames, parameters.query, functions=ROW_FUNCTIONS, forbidden=FORBIDDEN_FUNCTIONS)
 
 
-STEP = Transform(name="sql", parameters=Sql, apply=apply, inputs=("input",), many_inputs=True, check=check)
+STEP = Transform(
+    name="sql",
+    parameters=Sql,
+    apply=apply,
+    inputs=("input",),
+    many_inputs=True,
+    check=check,
+    reads_rows_once=reads_rows_once,
+)
