@@ -93,6 +93,13 @@ def test_a_result_without_rows_has_its_columns(query: Run) -> None:
     assert (frame.columns, frame.count()) == (["a", "b"], 0)
 
 
+def test_nan_and_infinities_are_those_that_postgres_prints(query: Run, postgres: PostgresServer) -> None:
+    values = "('NaN'::float8), ('-Infinity'), ('Infinity'), ('-0'), ('4.9e-324'), (NULL)"
+    printed = postgres.execute(f"SELECT v::text FROM (VALUES {values}) AS t(v)")
+    rows = query(f"SELECT v FROM (VALUES {values}) AS t(v)").toArrow().to_pylist()
+    assert repr([row["v"] for row in rows]) == repr([text and float(text) for (text,) in printed])
+
+
 def test_a_large_result_is_read_by_one_task_in_batches(
     query: Run, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

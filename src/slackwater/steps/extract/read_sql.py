@@ -181,7 +181,7 @@ def _read_sqlite(query: str, *, database: SqliteFile, day: date | None, files: P
     yield database.schema.empty_table()
     item = files.find_one(database.path, day)
     name = files.name(item.uri)
-    with local_copy(item, store=files.stores()) as path:
+    with local_copy(item, files) as path:
         try:
             # `immutable`: the copy has no journal, and SQLite would write one for a database that has one elsewhere.
             with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as connection:

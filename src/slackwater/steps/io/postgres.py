@@ -145,7 +145,7 @@ def _authorities(parameters: DatabaseParameters, access: Access) -> Iterator[str
         raise InputError("certificate_authority: there are no project files here")
     else:
         item = access.files.find_one(parameters.certificate_authority, None)
-        with local_copy(item, store=access.files.stores()) as path:
+        with local_copy(item, access.files) as path:
             yield str(path)
 
 

@@ -16,10 +16,11 @@ from slackwater.errors import InputError
 from slackwater.receiver.parsing.formats.read import read_file
 from slackwater.sources.file_format import FileFormat
 from slackwater.steps.files import ProjectFiles, ProjectPattern
+from slackwater.steps.io.folder_parts import expect_complete_folders
 from slackwater.steps.io.frames import frame_of_parts
 from slackwater.steps.io.typed_rows import TypedRows, accepted
 from slackwater.steps.step import StepContext
-from slackwater.storage import ObjectStore, StoredObject
+from slackwater.storage import StoredObject
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +34,8 @@ class TypedFiles(TypedRows):
 
     path: ProjectPattern
     """Path of a file below the project's files. With `*` for any string without a slash, or with a slash at the end, it
-    means several files; those whose names begin with `_` or `.` are left out. `{date}` is the day of the run."""
+    means several files; those whose names begin with `_` or `.` are left out. A folder that a load step writes is an
+    error while its `_SUCCESS` is missing. `{date}` is the day of the run."""
 
 
 def files_of(context: StepContext) -> ProjectFiles:
@@ -43,15 +45,26 @@ def files_of(context: StepContext) -> ProjectFiles:
     return context.files
 
 
+def find_files(path: str, context: StepContext) -> list[StoredObject]:
+    """Return the objects of a `ProjectPattern`, in order of URI.
+
+    Raises `InputError` if there is no file, and for several files of a folder that a load step has not finished.
+    """
+    files = files_of(context)
+    found = files.find(path, context.day.date if context.day else None)
+    if "*" in path or path.endswith("/"):
+        expect_complete_folders(found, files)
+    return found
+
+
 def read_files(parameters: TypedFiles, file_format: FileFormat, context: StepContext) -> DataFrame:
     """Return the rows of all files that `path` means, in order of their names.
 
-    Raises `InputError` if there is no file, and `DataError` for one that cannot be read or has a row that does not fit.
-    For many or large files, the second is raised when Spark computes the frame.
+    Raises `InputError` as `find_files` does, and `DataError` for a file that cannot be read or has a row that does not
+    fit. For many or large files, the second is raised when Spark computes the frame.
     """
-    files = files_of(context)
-    found = files.find(parameters.path, context.day.date if context.day else None)
-    read = partial(_read_object, files=files, parameters=parameters, file_format=file_format)
+    found = find_files(parameters.path, context)
+    read = partial(_read_object, files=files_of(context), parameters=parameters, file_format=file_format)
     return frame_of_parts(context.spark, found, read, size=sum(item.size for item in found))
 
 
@@ -61,17 +74,37 @@ def _read_object(
     """Yield an empty table, and then the rows of one file, block by block. The file is on disk meanwhile."""
     yield parameters.schema.empty_table()
     name, source = files.name(item.uri), parameters.definition(file_format)
-    with local_copy(item, store=files.stores()) as path:
+    with local_copy(item, files) as path:
         for checked in read_file(path, source, name=name, received_at=datetime.now(UTC)):
             yield accepted(checked, parameters, name=name)
 
 
 @contextmanager
-def local_copy(item: StoredObject, *, store: ObjectStore) -> Iterator[Path]:
-    """Yield a file with the content of an object; it is deleted afterwards. Raises `ObjectMissing`."""
+def local_copy(item: StoredObject, files: ProjectFiles) -> Iterator[Path]:
+    """Yield a file with the content of an object, which is that of one version; it is deleted afterwards.
+
+    Raises `ObjectMissing`, and `InputError` for an object that was replaced after `item` was listed: one of up to
+    `_CHUNK` bytes by another size, a larger one by anything.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "file")
+        _copy(item, files, path)
+        yield path
+
+
+def _copy(item: StoredObject, files: ProjectFiles, path: Path) -> None:
+    store = files.stores()
+    changed = InputError(f"{files.name(item.uri)}: it changed while it was read: run again when nothing writes it")
+    if item.size <= _CHUNK:
+        # One request reads one version. A replacement of the same size is read, instead of listing every small file.
+        if path.write_bytes(store.get(item.uri)) != item.size:
+            raise changed
+        return
+    try:
         with path.open("wb") as file:
             for start in range(0, item.size, _CHUNK):
                 file.write(store.get_range(item.uri, start, min(_CHUNK, item.size - start)))
-        yield path
+    finally:
+        # Also after an error: S3 refuses a range beyond the end of an object that has become shorter.
+        if next(store.list(item.uri), None) != item:
+            raise changed

@@ -3,11 +3,11 @@
 One object is written by one PUT, which replaces an earlier one at once. A folder is replaced in this order: the object
 `_SUCCESS` is deleted, the new parts are written, the other parts are deleted, `_SUCCESS` is written with the names of
 the new parts. So whoever reads a folder with `_SUCCESS`, or exactly the parts that it names, never mixes two calls.
+Extract steps refuse a folder whose parts are not those that `_SUCCESS` names.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +18,7 @@ import pyarrow as pa
 from slackwater.errors import DefinitionError, InputError
 from slackwater.steps.files import ProjectFiles, ProjectPath
 from slackwater.steps.io.file_writers import FileWriter
+from slackwater.steps.io.folder_parts import PREFIX, SUCCESS, part_name, write_success
 from slackwater.steps.io.frames import map_batches, nullable_schema
 from slackwater.steps.io.typed_files import files_of
 from slackwater.steps.step import Effect, Parameters, StepContext
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 # Bytes of an object. It is in memory while it is written, together with its rows.
 MAX_OBJECT_BYTES = 128 * 2**20
-_SUCCESS = "_SUCCESS"
 _COLUMNS = "uri string not null, rows long not null, bytes long not null"
 
 
@@ -80,21 +80,20 @@ def write_files(frame: DataFrame, parameters: WrittenFiles, context: StepContext
 
 def _write_parts(frame: DataFrame, folder: str, files: ProjectFiles, file_format: OutputFormat) -> list[_Written]:
     """Replace the parts in a folder."""
-    store, prefix = files.stores(), f"{folder}part-"
+    store, prefix = files.stores(), f"{folder}{PREFIX}"
     # Unique for each call, so that its parts replace no part of an earlier one before all of them are written.
     call = uuid4().hex[:12]
-    store.delete([f"{folder}{_SUCCESS}"])
+    store.delete([f"{folder}{SUCCESS}"])
 
     def part_uri(task: int, number: int) -> str:
-        return f"{prefix}{call}-{task:05}-{number:03}.{file_format.extension}"
+        return folder + part_name(call, task, number, file_format.extension)
 
     written = _write(frame, files, file_format, part_uri, rotate=True)
     kept = {file.uri for file in written}
     store.delete(
         [item.uri for item in store.list(prefix) if item.uri not in kept and "/" not in item.uri[len(prefix) :]]
     )
-    names = [file.uri.removeprefix(folder) for file in written]
-    store.put(f"{folder}{_SUCCESS}", json.dumps({"parts": names}).encode())
+    write_success(store, folder, [file.uri.removeprefix(folder) for file in written])
     return written
 
 

@@ -107,10 +107,13 @@ def explain(error: BaseException) -> tuple[str, str]:
     error_type, message = type(error).__name__, str(error)
     if isinstance(error, Py4JJavaError):
         # PySpark does not convert an error that a thread of the JVM has wrapped in another one.
-        cause = error.java_exception
-        while cause.getCause() is not None:
-            cause = cause.getCause()
-        error_type, message = cause.getClass().getSimpleName(), str(cause.getMessage())
+        causes = [error.java_exception]
+        while (cause := causes[-1].getCause()) is not None:
+            causes.append(cause)
+        error_type, message = causes[-1].getClass().getSimpleName(), str(causes[-1].getMessage())
+        # Only this one of the outer errors says more: it names the file that cannot be read.
+        unread = next((text for outer in causes[:-1] if "[FAILED_READ_FILE" in (text := str(outer.getMessage()))), "")
+        message = f"{unread.splitlines()[0]} {message}" if unread else message
     if isinstance(error, (PySparkException, Py4JJavaError)):
         raised = _raised_in_query(message) or _raised_in_worker(message)
         if raised:
