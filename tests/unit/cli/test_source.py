@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
+import yaml
 
+from examples.nyc_flights.feed import flights_files, make_feed
 from slackwater.cli.main import run
+from slackwater.project import load_source
+from tests.fakes_web import Reply
 
 pytestmark = pytest.mark.unit
 
@@ -61,3 +66,112 @@ def test_a_missing_definition_file_is_an_input_error(capsys):
 def test_the_schema_command_prints_json(capsys):
     assert run(["source", "schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Source"
+
+
+SAMPLE = "id,zip,at\n1,00501,2013-03-08T12:00:00Z\n2,10001,2013-03-08T12:00:00+01:00\n"
+
+
+@pytest.fixture
+def sample(tmp_path, monkeypatch) -> str:
+    """The name of a CSV file in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders-2013-03-08.csv").write_text(SAMPLE)
+    return "orders-2013-03-08.csv"
+
+
+def test_infer_prints_a_definition_that_is_valid(sample, capsys):
+    assert run(["source", "infer", sample]) == 0
+    shown = capsys.readouterr()
+    Path("orders.yaml").write_text(shown.out)
+    assert load_source(Path("orders.yaml")).columns == {"id": "int64", "zip": "string", "at": "timestamp"}
+    assert "zip: string  # numbers with leading zeros, such as '00501'" in shown.out
+    assert shown.err == ""
+
+
+def test_infer_writes_a_new_file_with_the_name_of_the_source(sample, capsys):
+    assert run(["source", "infer", sample, "--output", "shop_orders.yaml"]) == 0
+    assert capsys.readouterr().out == "shop_orders.yaml: 3 fields from 2 rows\n"
+    assert load_source(Path("shop_orders.yaml")).source == "shop_orders"
+    Path("shop_orders.yaml").write_text("mine")
+    assert run(["source", "infer", sample, "--output", "shop_orders.yaml"]) == 2
+    assert "shop_orders.yaml exists: remove it, or name another file" in capsys.readouterr().err
+    assert Path("shop_orders.yaml").read_text() == "mine"
+
+
+def test_infer_names_what_is_to_decide_and_validate_refuses_it(sample, capsys):
+    Path(sample).write_text("id,at\n1,01/02/2013 10:00\n2,03/04/2013 10:00\n3\n")
+    assert run(["source", "infer", sample, "--output", "orders.yaml"]) == 0
+    notes = capsys.readouterr().err.splitlines()
+    assert notes == [
+        "the receiver rejects 1 row of the sample",
+        "decide timestamp.timezone: there are timestamps without an offset from UTC",
+        "decide fields.at: 2 readings fit all values",
+    ]
+    assert run(["source", "validate", "orders.yaml"]) == 2
+    assert "timestamp.timezone: no such time zone: 'DECIDE the time zone'" in capsys.readouterr().err
+
+
+def test_infer_with_json_prints_one_document(sample, capsys):
+    assert run(["source", "infer", sample, "--name", "shop", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert yaml.safe_load(document.pop("definition"))["source"] == "shop"
+    assert document.pop("fields") == {"id": "int64", "zip": "string", "at": "timestamp"}
+    expected = {"source": "shop", "rows": 2, "is_complete": True, "rejected": 0, "undecided": {}, "output": None}
+    assert document == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nowhere.csv"], "nowhere.csv: no such file"),
+        (["s3://bucket/orders.csv"], "only http and https URLs are read: download the file"),
+        (["{sample}", "--name", "My-Orders"], "--name: 'My-Orders' is no name of a source"),
+        (["{sample}", "--output", "my-orders.yaml"], "--output: 'my-orders' is no name of a source"),
+        (
+            ["{sample}", "--output", "orders.json"],
+            "--output: orders.json: the file of a source has its name: orders.yaml",
+        ),
+        (["{sample}", "--name", "a", "--output", "b.yaml"], "the file of a source has its name: a.yaml"),
+        (["{sample}", "--output", "none/orders.yaml"], "--output: none/orders.yaml: No such file or directory"),
+    ],
+)
+def test_infer_refuses_what_it_cannot_read_or_write(sample, capsys, arguments, says):
+    assert run(["source", "infer", *(argument.format(sample=sample) for argument in arguments)]) == 2
+    assert says in capsys.readouterr().err
+    assert [path.name for path in Path().iterdir()] == [sample]
+
+
+def test_infer_refuses_urls_with_private_addresses(sample, web, capsys):
+    assert run(["source", "infer", f"{web.url}/orders.csv"]) == 1
+    assert "no connection is made to 127.0.0.1" in capsys.readouterr().err
+    assert web.requests == []
+
+
+def test_infer_reads_the_beginning_of_a_url(sample, web, capsys, monkeypatch):
+    monkeypatch.setenv("SLACKWATER_SET", f"log_level=DEBUG outbound_allow=10.0.0.1,{web.entry}")
+    web.on("/out/my%20orders-2013-03-08.csv.gz?key=secret", Reply(body=gzip.compress(SAMPLE.encode())))
+    assert run(["source", "infer", f"{web.url}/out/my%20orders-2013-03-08.csv.gz?key=secret"]) == 0
+    shown = capsys.readouterr().out
+    pull = yaml.safe_load(shown)["pull"]
+    assert (pull["url"], pull["files"]) == (f"{web.url}/out", "my orders-{date}.csv.gz")
+    assert "secret" not in shown
+
+
+# What a person knows and a sample cannot say: that delays are measured in fractions, and which fields are required.
+HAND_WRITTEN_DOUBLES = {"dep_delay", "arr_delay", "air_time", "distance"}
+
+
+def test_the_definitions_of_the_example_are_inferred_from_its_data(tmp_path, capsys):
+    feed = make_feed(tmp_path, ["2013-03-08", "2013-03-09"])
+    name, content = next(iter(flights_files(feed.dates[0]).items()))
+    assert (feed.flights / name).read_text() == content
+    for sample, source in ((feed.flights / name, "flights"), (feed.weather, "weather")):
+        assert run(["source", "infer", str(sample), "--output", str(tmp_path / f"{source}.yaml")]) == 0
+        inferred = load_source(tmp_path / f"{source}.yaml")
+        expected = load_source(FLIGHTS.with_name(f"{source}.yaml"))
+        differing = {field for field, data_type in expected.columns.items() if inferred.columns[field] != data_type}
+        assert differing == (HAND_WRITTEN_DOUBLES if source == "flights" else set())
+        assert list(inferred.columns) == list(expected.columns)
+        assert inferred.timestamp == expected.timestamp
+    assert load_source(tmp_path / "flights.yaml").null_values == ("", "NA")
+    assert load_source(tmp_path / "flights.yaml").require_pull().files == "flights-{date}*.csv"

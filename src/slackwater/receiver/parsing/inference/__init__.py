@@ -1,0 +1,9 @@
+"""Infer the definition of a source from a sample file.
+
+`sample` reads the first rows of a file, and `csv_layout` finds the delimiter and the header of a CSV file. `column`
+finds the type of one column: `numbers` and `time_formats` list the ways in which its values may be read. `infer`
+chooses the timestamp, the event id and the null values of the source, and `definition_yaml` writes the definition.
+
+Whether a definition fits is decided by the receiver's own readers: `ColumnReader` for each column, and `read_file` for
+the whole definition. A choice that the sample does not decide is left to the user.
+"""

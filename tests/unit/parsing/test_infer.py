@@ -1,0 +1,582 @@
+"""Inferring definitions: the type of each column, what is left to the user, and the layout of files."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import math
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import openpyxl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from slackwater.errors import DataError, DefinitionError
+from slackwater.project import load_source
+from slackwater.receiver.parsing.event_checks import check_events
+from slackwater.receiver.parsing.formats.read import read_file
+from slackwater.receiver.parsing.inference import read_sample
+from slackwater.receiver.parsing.inference.infer import InferredDefinition, infer_definition
+from slackwater.sources.definition import Source
+from tests.fakes_receiver import RECEIVED
+
+pytestmark = pytest.mark.unit
+
+AT = "2013-03-08T12:00:00Z"
+
+
+@pytest.fixture
+def infer(tmp_path):
+    def infer(content: str | bytes, name: str = "feed.csv", **options: Any) -> InferredDefinition:
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        return infer_definition(tmp_path / name, name=name, **options)
+
+    return infer
+
+
+def column(*values: str, name: str = "c") -> str:
+    """A CSV file with one column of these values beside a timestamp."""
+    return f"{name}|at\n" + "".join(f"{value}|{AT}\n" for value in values)
+
+
+def fields(inferred: InferredDefinition) -> dict[str, Any]:
+    return yaml.safe_load(inferred.definition)["fields"]
+
+
+def comments(inferred: InferredDefinition) -> str:
+    """All comments as one line."""
+    return " ".join(line.partition("#")[2].strip() for line in inferred.definition.splitlines() if "#" in line)
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "comment"),
+    [
+        (["1", "-2", "0"], "int64", ""),
+        (["1", "2.5", "1e3"], "double", ""),
+        (["1.0", "2.0"], "double", ""),
+        (["true", "FALSE"], "boolean", ""),
+        (["Y", "n"], {"type": "boolean", "true_values": ["Y"], "false_values": ["n"]}, "only 'Y' and 'n'"),
+        (["Y", "Y"], "string", ""),
+        (["00501", "10001"], "string", "leading zeros, such as '00501'"),
+        (["00.5", "1.5"], "string", "leading zeros, such as '00.5'"),
+        (["+49123", "1"], "string", "signs, such as '+49123'"),
+        (["9223372036854775807", "1"], "int64", ""),
+        (["9223372036854775808", "1"], "string", "more than 64 bits, such as 9223372036854775808"),
+        (["9" * 5000], "string", "more than 64 bits"),
+        (["0.1", "39.020000000000003"], "double", ""),
+        (["0.1", "12345678901234567.89"], "string", "more digits than a double has, such as '12345678901234567.89'"),
+        (["1.5", "1e999"], "string", ""),
+        (["1.5", "inf"], "string", ""),
+        (["1.5", "NaN"], "double", "'NaN' means no value in c"),
+        (["1.234,5", "2,5"], {"type": "double", "decimal": ",", "thousands": "."}, "'1.234,5'"),
+        (["1,234.5", "2"], {"type": "double", "thousands": ","}, ""),
+        (["1,5", "2,25"], {"type": "double", "decimal": ","}, ""),
+        (["1 234 567", "5"], {"type": "int64", "thousands": " "}, ""),
+        (["1.234.567", "1.234"], {"type": "int64", "decimal": ",", "thousands": "."}, ""),
+        (["1.234", "2.345"], "double", "if it groups thousands"),
+        (["2013-03-08", "2013-12-31"], "date", ""),
+        (["2013-02-30", "2013-12-31"], "string", ""),
+        (["13.03.2013", "01.02.2013"], {"type": "date", "formats": ["%d.%m.%Y"]}, "'13.03.2013' is 2013-03-13"),
+        (["8 May 2013", "8 June 2013"], {"type": "date", "formats": ["%d %B %Y"]}, ""),
+        ([AT, "2013-03-08T12:00+01:00"], "timestamp", ""),
+        (["20130308", "20130309"], "int64", "may also be a date: with %Y%m%d, '20130308' is 2013-03-08"),
+        (["1362700800"], "int64", "may also be a timestamp: with epoch_s, '1362700800' is 2013-03-08T00:00:00Z"),
+        (["", ""], "string", "no value in the sample"),
+        (["NA", "N/A"], "string", "'NA' also occurs in c, and is kept as a string"),
+        (["Ökonomie", "日本語", "a'b", "#x: {"], "string", ""),
+    ],
+)
+def test_a_column_has_the_first_type_that_fits_all_values(infer, values, field, comment):
+    inferred = infer(column(*values))
+    assert fields(inferred)["c"] == field
+    assert comment in comments(inferred)
+    assert inferred.rejected == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "field"),
+    [
+        ("order_date", ["20130308", "20130309"], {"type": "date", "formats": ["%Y%m%d"]}),
+        ("ts", ["1362700800000"], {"type": "timestamp", "formats": ["epoch_ms"]}),
+        ("ts", ["1362700800000000"], "int64"),
+        ("dep_time", ["517", "1830"], "int64"),
+        ("createdAt", ["10/Oct/2000:13:55:36 -0700"], {"type": "timestamp", "formats": ["%d/%b/%Y:%H:%M:%S %z"]}),
+        ("time", ["20130308T120000Z"], {"type": "timestamp", "formats": ["%Y%m%dT%H%M%S%z"]}),
+        ("time", ["2013-03-08 12:00 -05"], {"type": "timestamp", "formats": ["%Y-%m-%d %H:%M %z"]}),
+        ("time", ["13/03/2013 1:05 PM +0100"], {"type": "timestamp", "formats": ["%d/%m/%Y %I:%M %p %z"]}),
+        (
+            "time",
+            ["13/03/2013 13:05:01 +0100", "13/03/2013 13:05:01.5 +0100"],
+            {"type": "timestamp", "formats": ["%d/%m/%Y %H:%M:%S %z", "%d/%m/%Y %H:%M:%S.%f %z"]},
+        ),
+    ],
+)
+def test_the_name_of_a_column_decides_whether_numbers_are_times(infer, name, values, field):
+    found = fields(infer(column(*values, name=name)))
+    found = next(iter(found.values()))
+    assert (found if isinstance(found, str) else {key: found[key] for key in found if key != "from"}) == field
+
+
+UNDECIDED = {
+    "day or month first": (
+        ["01/02/2013", "03/04/2013"],
+        [{"type": "date", "formats": [f"%{order[0]}/%{order[1]}/%Y"]} for order in ("dm", "md")],
+        [[date(2013, 2, 1), date(2013, 4, 3)], [date(2013, 1, 2), date(2013, 3, 4)]],
+    ),
+    "three orders": (
+        ["01-02-03"],
+        [{"type": "date", "formats": [format_]} for format_ in ("%d-%m-%y", "%m-%d-%y", "%y-%m-%d")],
+        [[date(2003, 2, 1)], [date(2003, 1, 2)], [date(2001, 2, 3)]],
+    ),
+    "equal values today": (
+        ["01.01.2013", "02.02.2013"],
+        [{"type": "date", "formats": [f"%{order[0]}.%{order[1]}.%Y"]} for order in ("dm", "md")],
+        [[date(2013, 1, 1), date(2013, 2, 2)]] * 2,
+    ),
+    "thousands or decimals": (
+        ["1,234", "5"],
+        [{"type": "double", "decimal": ","}, {"type": "int64", "thousands": ","}],
+        [[1.234, 5.0], [1234, 5]],
+    ),
+}
+
+
+def alternatives(inferred: InferredDefinition, name: str) -> list[dict[str, Any]]:
+    """The commented lines that may replace the line of a field."""
+    lines = [line.strip() for line in inferred.definition.splitlines()]
+    return [yaml.safe_load(line[1:])[name] for line in lines if line.startswith(f"#   {name}: ")]
+
+
+@pytest.mark.parametrize(("values", "expected", "read"), UNDECIDED.values(), ids=UNDECIDED)
+def test_of_several_readings_none_is_chosen(infer, tmp_path, values, expected, read):
+    inferred = infer(column(*values))
+    assert fields(inferred)["c"] == "string"
+    assert alternatives(inferred, "c") == expected
+    assert inferred.undecided == {"fields.c": f"{len(expected)} readings fit all values"}
+    content = yaml.safe_load(inferred.definition)
+    for alternative, column_of_values in zip(expected, read, strict=True):
+        source = Source.model_validate({**content, "fields": {**content["fields"], "c": alternative}})
+        (block,) = read_file(tmp_path / "feed.csv", source, name="f", received_at=RECEIVED)
+        assert block.table["c"].to_pylist() == column_of_values
+
+
+def test_readings_are_shown_with_a_value_that_they_read_differently(infer):
+    shown = comments(infer(column("01/01/2013", "03/04/2013")))
+    assert "'03/04/2013' is 2013-04-03" in shown
+    assert "'03/04/2013' is 2013-03-04" in shown
+
+
+@pytest.mark.parametrize(
+    ("value", "kept", "formats"),
+    [
+        ("01/02/2013 10:00", "string", ["%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"]),
+        ("01/02/2013 10:00 UTC", "string", ["%d/%m/%Y %H:%M UTC", "%m/%d/%Y %H:%M UTC"]),
+        ("01/02/2013 10:00 +0100", "string", ["%d/%m/%Y %H:%M %z", "%m/%d/%Y %H:%M %z"]),
+        ("1362700800", "int64", ["epoch_s", "epoch_ms"]),
+        ("1362700800.5", "double", ["epoch_s", "epoch_ms"]),
+        ("2013-03-08", "date", ["%Y-%m-%d"]),
+    ],
+)
+def test_an_event_timestamp_without_a_decided_reading_is_not_valid(infer, tmp_path, value, kept, formats):
+    inferred = infer(f"time,v\n{value},a\n")
+    has_offset = "%z" in formats[0] or "epoch" in formats[0]
+    timezone = "UTC" if "UTC" in formats[0] else None if has_offset else "DECIDE the time zone"
+    content = yaml.safe_load(inferred.definition)
+    assert (content["timestamp"].get("timezone"), fields(inferred)["time"]) == (timezone, kept)
+    expected = [{"type": "timestamp", "formats": [format_]} for format_ in formats]
+    assert alternatives(inferred, "time") == expected
+    (tmp_path / "feed.yaml").write_text(inferred.definition)
+    with pytest.raises(
+        DefinitionError, match=r"timestamp\.timezone" if "DECIDE" in str(timezone) else r"timestamp\.field.*'time' must"
+    ):
+        load_source(tmp_path / "feed.yaml")
+    decided = {**content, "timestamp": {"field": "time", "timezone": "UTC"}}
+    with pytest.raises(ValueError, match="'time' must be listed"):
+        Source.model_validate(decided)
+    for alternative in expected:
+        source = Source.model_validate({**decided, "fields": {**content["fields"], "time": alternative}})
+        (block,) = read_file(tmp_path / "feed.csv", source, name="f", received_at=RECEIVED)
+        assert (block.table.num_rows, block.rejected) == (1, [])
+
+
+def test_timestamps_without_an_offset_need_the_time_zone(infer, tmp_path):
+    inferred = infer("at,seen\n2013-03-08 12:00,2013-03-08 12:00\n2013-03-08T12:00Z,2013-07-08 12:00\n")
+    assert fields(inferred) == {"at": "timestamp", "seen": "timestamp"}
+    path = tmp_path / "feed.yaml"
+    path.write_text(inferred.definition)
+    with pytest.raises(DefinitionError, match=r"timestamp\.timezone: no such time zone: 'DECIDE the time zone'"):
+        load_source(path)
+    path.write_text(inferred.definition.replace("DECIDE the time zone", "Europe/Berlin"))
+    (block,) = read_file(tmp_path / "feed.csv", load_source(path), name="f", received_at=RECEIVED)
+    berlin, utc = ZoneInfo("Europe/Berlin"), ZoneInfo("UTC")
+    assert block.table["at"].to_pylist() == [
+        datetime(2013, 3, 8, 12, tzinfo=berlin),
+        datetime(2013, 3, 8, 12, tzinfo=utc),
+    ]
+    assert block.table["seen"].to_pylist() == [datetime(2013, month, 8, 12, tzinfo=berlin) for month in (3, 7)]
+
+
+@pytest.mark.parametrize(
+    ("at", "seen", "seen_field", "timezone"),
+    [
+        (AT, "2013-03-08 12:00", "string", None),
+        (AT, "2013-03-08T12:00+01:00", "timestamp", None),
+        ("2013-03-08 12:00:00 UTC", "2013-03-08 12:00", "string", "UTC"),
+        ("2013-03-08 12:00:00 UTC", AT, "timestamp", "UTC"),
+        ("2013-03-08 12:00", "2013-03-08 12:00:00 UTC", "string", "DECIDE the time zone"),
+    ],
+)
+def test_the_time_zone_of_the_event_timestamp_is_not_used_for_others(infer, at, seen, seen_field, timezone):
+    inferred = infer(f"at,seen\n{at},{seen}\n")
+    assert (fields(inferred)["seen"], yaml.safe_load(inferred.definition)["timestamp"].get("timezone")) == (
+        seen_field,
+        timezone,
+    )
+    assert ("without an offset from UTC: to read them" in comments(inferred)) == (seen_field == "string")
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "field"),
+    [
+        ("seen,created_at", f"{AT},{AT}", "created_at"),
+        ("created_at,event_time", f"{AT},{AT}", "event_time"),
+        ("x,seen_time", f"{AT},{AT}", "seen_time"),
+        ("event_time,x", f",{AT}", "x"),
+        ("day,x", f"2013-03-08,{AT}", "x"),
+    ],
+)
+def test_the_event_timestamp_has_a_value_in_every_row_and_a_good_name(infer, header, row, field):
+    inferred = infer(f"{header}\n{row}\n{AT},{AT}\n" if ",," not in f",{row}" else f"{header}\n{row}\n")
+    assert yaml.safe_load(inferred.definition)["timestamp"]["field"] == field
+
+
+@pytest.mark.parametrize("content", ["a,b\n1,2\n", f"a,time\n1,{AT}\n2,\n", f"a,time\n1,{AT}\n2,soon\n"])
+def test_without_an_event_timestamp_validation_names_the_field(infer, tmp_path, content):
+    inferred = infer(content)
+    (tmp_path / "feed.yaml").write_text(inferred.definition)
+    assert inferred.undecided == {"timestamp.field": "no column has a timestamp in every row"}
+    with pytest.raises(DefinitionError, match=r"timestamp\.field"):
+        load_source(tmp_path / "feed.yaml")
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "event_id", "comment"),
+    [
+        ("id,at", ["1", "2"], "id", "id is unique in all 2 rows, and never empty"),
+        ("feed_id,at", ["a", "b"], "feed_id", "feed_id is unique in all 2 rows"),
+        ("shop_id,at", ["a", "b"], None, "shop_id is unique in all 2 rows, and never empty: set event_id if"),
+        ("id,at", ["1", "1"], None, ""),
+        ("id,at", ["1", ""], None, ""),
+        ("id,at", ["1.5", "2.5"], None, ""),
+        ("name,at", ["a", "b"], None, ""),
+    ],
+)
+def test_the_event_id_is_unique_and_named_like_an_id(infer, header, rows, event_id, comment):
+    inferred = infer(f"{header}\n" + "".join(f"{row},{AT}\n" for row in rows))
+    assert yaml.safe_load(inferred.definition).get("event_id") == event_id
+    assert comment in comments(inferred)
+    assert ("unique" in comments(inferred)) == bool(comment)
+
+
+def test_null_strings_need_a_column_with_a_type(infer):
+    content = f"n,s,u,at\n1,NA,-,{AT}\nNA,a,b,{AT}\nN/A,N/A,b,{AT}\n"
+    inferred = infer(content)
+    assert yaml.safe_load(inferred.definition)["null_values"] == ["", "NA", "N/A"]
+    assert fields(inferred)["n"] == "int64"
+    assert "'NA' means no value in n: the other values have a type" in comments(inferred)
+    assert "'NA' also occurs in s, and becomes null there too" in comments(inferred)
+    assert "'-' also occurs in u, and is kept as a string" in comments(inferred)
+
+
+@pytest.mark.parametrize(
+    ("values", "bad", "says"),
+    [
+        (map(str, range(10_000)), "abc", "int64 but for 1 of 10,000 values; row 5,123: 'abc' is not a whole number"),
+        (["2.5"] * 10_000, "2,5", "double but for 1 of 10,000 values; row 5,123: '2,5' is not a number"),
+        ([AT] * 10_000, "2013-02-30T12:00Z", "timestamp but for 1 of 10,000 values; row 5,123: '2013-02-30T12:00Z' is"),
+        (["13/03/2013"] * 10_000, "?!", "date (%d/%m/%Y) but for 1 of 10,000 values; row 5,123: '?!' is not a date"),
+        (["true"] * 10_000, "maybe", "boolean but for 1 of 10,000 values; row 5,123: 'maybe' is neither"),
+    ],
+)
+def test_one_bad_value_makes_a_string_and_is_named(infer, values, bad, says):
+    values = list(values)
+    values[5122] = bad
+    inferred = infer(column(*values))
+    assert fields(inferred)["c"] == "string"
+    assert says in comments(inferred)
+
+
+LAYOUTS = {
+    "semicolon": ("a;at\n1,5;{at}\n", {"type": "csv", "delimiter": ";"}, 1),
+    "tab": ("a\tat\n1\t{at}\n", {"type": "csv", "delimiter": "\t"}, 1),
+    "commas in text": ("id|t|at\n1|a, b, c|{at}\n2|d, e, f|{at}\n", {"type": "csv", "delimiter": "|"}, 2),
+    "decimal commas": ("n;p;at\n" + "a;1,5;{at}\n" * 9, {"type": "csv", "delimiter": ";"}, 9),
+    "quoted line ends": ('"a\nb",at\n"x, ""y""\nz",{at}\n', "csv", 1),
+    "one column": ("at\n{at}\n{at}\n", "csv", 2),
+    "byte order mark": ("\ufeffa,at\n1,{at}\n", "csv", 1),
+    "no header": ("1,{at},a\n2,{at},b\n", {"type": "csv", "columns": ["column_1", "column_2", "column_3"]}, 2),
+    "no header, equal cells": (
+        "1,1,{at}\n2,3,{at}\n",
+        {"type": "csv", "columns": ["column_1", "column_2", "column_3"]},
+        2,
+    ),
+    "lines before": ("Report\nof today\n\na,b,at\n1,2,{at}\n3,4,{at}\n5,6,{at}\n", {"type": "csv", "skip_lines": 3}, 3),
+    "same name twice": ("a,a,at\n1,2,{at}\n", {"type": "csv", "skip_lines": 1, "columns": ["a", "a_2", "at"]}, 1),
+    "no name": ("a,,at\n1,2,{at}\n", {"type": "csv", "skip_lines": 1, "columns": ["a", "column_2", "at"]}, 1),
+}
+
+
+@pytest.mark.parametrize(("content", "file_format", "rows"), LAYOUTS.values(), ids=LAYOUTS)
+def test_the_layout_of_a_csv_file_is_found(infer, content, file_format, rows):
+    inferred = infer(content.format(at=AT))
+    assert yaml.safe_load(inferred.definition)["pull"]["format"] == file_format
+    assert (inferred.rows, inferred.rejected) == (rows, 0)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "expected", "comment"),
+    [
+        ("utf-8", "csv", ""),
+        ("cp1252", {"type": "csv", "encoding": "cp1252"}, "Not UTF-8. In cp1252 it contains 'Größe'"),
+        ("utf-16", {"type": "csv", "encoding": "utf-16"}, ""),
+    ],
+)
+def test_the_encoding_is_found(infer, encoding, expected, comment):
+    inferred = infer(f"Größe,at\nMüller,{AT}\n".encode(encoding))
+    assert yaml.safe_load(inferred.definition)["pull"]["format"] == expected
+    assert fields(inferred) == {"groe": {"type": "string", "from": "Größe"}, "at": "timestamp"}
+    assert (comment in comments(inferred), inferred.rejected) == (True, 0)
+
+
+def test_a_delimiter_of_the_header_is_preferred(infer):
+    inferred = infer(f"name;price\na;1,5\nb;2,5\n{AT},1\nd,2\n")
+    assert yaml.safe_load(inferred.definition)["pull"]["format"] == {"type": "csv", "delimiter": ";"}
+
+
+def test_rows_that_the_receiver_rejects_are_counted_and_quoted(infer):
+    inferred = infer(
+        f"a,b,at\n1,2,{AT}\n3,{AT}\nx,4,{AT}\n".encode() + b"y,\xff\xc3\xa9\xc3\xa9," + AT.encode() + b"\n"
+    )
+    assert (inferred.rows, inferred.rejected) == (4, 2)
+    assert "- row 2: the row has 2 columns, but the header has 3 - row 4: b: not UTF-8" in comments(inferred)
+
+
+def test_whitespace_is_trimmed_if_a_type_needs_it(infer):
+    inferred = infer(f"id, at , v\n1, {AT} , NA\n2, {AT}, 5\n")
+    assert yaml.safe_load(inferred.definition)["trim"] is True
+    assert (fields(inferred), inferred.rejected) == ({"id": "int64", "at": "timestamp", "v": "int64"}, 0)
+    assert "trim" not in yaml.safe_load(infer(f"a,at\n x ,{AT}\n").definition)
+
+
+def test_names_become_valid_and_unique(infer):
+    header = ["Order No.", "orderNo", "名前", "2013", "no", "x" * 70, 'a"#: \n', "at"]
+    content = io.StringIO()
+    content.write(",".join('"' + name.replace('"', '""') + '"' for name in header) + "\n" + "a," * 7 + AT + "\n")
+    inferred = infer(content.getvalue())
+    names = ["order_no", "order_no_2", "column_3", "column_2013", "no", "x" * 63, "a", "at"]
+    assert list(fields(inferred)) == names
+    assert [field["from"] for field in list(fields(inferred).values())[:4]] == header[:4]
+    assert inferred.rejected == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "files"),
+    [
+        ("flights-2013-03-08-04.csv", "flights", "flights-{date}*.csv"),
+        ("Orders_20130308.csv.gz", "orders", "Orders_{date:%Y%m%d}.csv.gz"),
+        ("orders 99999999.csv", "orders", "orders 99999999-{date}.csv"),
+        ("2013_03_08.csv", "source", "{date:%Y_%m_%d}.csv"),
+        ("a{b}*.csv", "a_b", "a*b**-{date}.csv"),
+    ],
+)
+def test_the_file_name_gives_the_name_of_the_source_and_the_pattern(infer, name, source, files):
+    content = f"a,at\n1,{AT}\n".encode()
+    inferred = infer(gzip.compress(content) if name.endswith("gz") else content, name)
+    definition = yaml.safe_load(inferred.definition)
+    assert (inferred.source, definition["source"], definition["pull"]["files"]) == (source, source, files)
+
+
+def test_a_url_becomes_the_folder_of_the_pull(infer):
+    inferred = infer(f"a,at\n1,{AT}\n", "x.csv", url="https://h.example/a/b-2013-03-08.csv", source="mine")
+    pull = yaml.safe_load(inferred.definition)["pull"]
+    assert (inferred.source, pull["url"], pull["files"], pull["listing"]) == (
+        *("mine", "https://h.example/a", "b-{date}.csv", "none"),
+    )
+
+
+EVENTS = [{"id": 1, "at": AT, "n": {"x": 1}, "m": 1.5, "v": None}, {"id": 2, "at": AT, "n": None, "m": "a", "v": 2}]
+
+
+@pytest.mark.parametrize("name", ["feed.json", "feed.ndjson"])
+def test_json_that_no_field_can_hold_stays_in_the_column_for_unknown_fields(infer, tmp_path, name):
+    content = json.dumps(EVENTS) if name == "feed.json" else "\n\n".join(map(json.dumps, EVENTS))
+    inferred = infer(content, name)
+    assert fields(inferred) == {"id": "int64", "at": "timestamp", "v": "int64"}
+    assert "No field for 'n': values are nested: stored as JSON" in comments(inferred)
+    assert "No field for 'm': values are float, string: stored as JSON" in comments(inferred)
+    source = Source.model_validate(yaml.safe_load(inferred.definition))
+    (block,) = read_file(tmp_path / name, source, name=name, received_at=RECEIVED)
+    assert [json.loads(extra) for extra in block.table["_extra"].to_pylist()] == [
+        {key: event[key] for key in "nm"} for event in EVENTS
+    ]
+
+
+def test_of_a_json_object_the_list_is_read_and_has_to_be_pushed(infer):
+    inferred = infer(
+        json.dumps({"count": 2, "items": [{"id": 1, "at": AT}, {"id": 2, "at": AT}]}, indent=1), "feed.json"
+    )
+    definition = yaml.safe_load(inferred.definition)
+    assert "no object with the list 'items'" in comments(inferred)
+    source = Source.model_validate(definition)
+    assert (source.pull, inferred.rows) == (None, 2)
+    assert check_events([{"id": 1, "at": AT}, {"id": 2, "at": AT}], source, received_at=RECEIVED).rejected == []
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "rejected"),
+    [
+        (["1", 2, 3], "int64", 0),
+        (["01", 2, 3], "string", 0),
+        ([1, 2.5, 10**20 + 1], "double", 0),
+        ([10**30, 5, "x"], "string", 0),
+        ([1.5, math.nan, math.inf], "double", 2),
+        ([True, "false", None], "boolean", 0),
+        (["\ud800", "a", "b"], "string", 1),
+    ],
+)
+def test_mixed_json_values_have_a_type_if_one_reads_all(infer, values, field, rejected):
+    inferred = infer("\n".join(json.dumps({"at": AT, "v": value}) for value in values), "feed.ndjson")
+    assert (fields(inferred)["v"], inferred.rejected) == (field, rejected)
+    assert (f"rejects {rejected} row" in comments(inferred)) == bool(rejected)
+
+
+def test_the_columns_of_a_parquet_file_keep_their_types(infer):
+    noon = datetime(2013, 3, 8, 12)
+    arrays = {
+        "at": (pa.array([noon, noon], pa.timestamp("ms", "Europe/Berlin")), "timestamp"),
+        "local": (pa.array([noon, noon], pa.timestamp("ns")), None),
+        "day": (pa.array([date(2013, 3, 8), None], pa.date32()), "date"),
+        "small": (pa.array([1, 2], pa.uint8()), "int64"),
+        "huge": (pa.array([2**64 - 1, 1], pa.uint64()), "string"),
+        "price": (pa.array([1, 2], pa.decimal128(18, 2)), "double"),
+        "exact": (pa.array([10**17 + 1, 2], pa.decimal128(20, 2)), "string"),
+        "single": (pa.array([1.5, 2], pa.float32()), "double"),
+        "category": (pa.array(["a", "b"]).dictionary_encode(), "string"),
+        "list": (pa.array([[1], []]), None),
+        "time": (pa.array([1, 2], pa.time32("s")), None),
+        "none": (pa.nulls(2), "string"),
+    }
+    written = io.BytesIO()
+    pq.write_table(pa.table({name: array for name, (array, _) in arrays.items()}), written)
+    for content in (written.getvalue(), bz2.compress(written.getvalue())):
+        inferred = infer(content, "feed.parquet")
+        assert fields(inferred) == {name: field for name, (_, field) in arrays.items() if field}
+        assert inferred.rejected == 0
+
+
+def test_the_cells_of_a_workbook_keep_their_types(infer):
+    written, workbook = io.BytesIO(), openpyxl.Workbook()
+    for row in (
+        [],
+        ["id", "when", "day", "n", "mixed", None],
+        [1, datetime(2013, 3, 8, 12), date(2013, 3, 8), 1.5, "x"],
+        [2, datetime(2013, 3, 8, 13), date(2013, 3, 9), 2, date(2013, 3, 9)],
+    ):
+        workbook.active.append(row)
+    workbook.save(written)
+    for content in (written.getvalue(), gzip.compress(written.getvalue())):
+        inferred = infer(content, "feed.xlsx")
+        assert fields(inferred) == {"id": "int64", "when": "timestamp", "day": "date", "n": "double", "mixed": "string"}
+        assert inferred.undecided == {"timestamp.timezone": "there are timestamps without an offset from UTC"}
+        assert (inferred.rows, inferred.rejected) == (2, 0)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r", "\x85", "\u2028"])
+def test_a_line_end_in_a_name_does_not_end_a_comment(infer, line_end):
+    name = f"v{line_end}x: 1"
+    inferred = infer(json.dumps({"at": AT, name: math.nan}), "feed.ndjson")
+    assert inferred.rejected == 1
+    ((_, field),) = [item for item in fields(inferred).items() if item[0] != "at"]
+    assert field == {"type": "double", "from": name}
+
+
+def parquet(*names: str, rows: int = 1) -> bytes:
+    written = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"] * rows)] * len(names), names=list(names)), written)
+    return written.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "says"),
+    [
+        (b"", "feed.csv", "feed.csv: empty: send a sample with at least one row"),
+        (b" \n\n", "feed.json", "feed.json: empty"),
+        (b"a,b\n", "feed.csv", "feed.csv: no rows: send"),
+        (b"[]", "feed.json", "feed.json: no rows"),
+        (b"[1, 2]", "feed.json", "feed.json: no rows"),
+        (b"[1, 2", "feed.json", "feed.json: not JSON: Expecting"),
+        (b'{"a": 1', "feed.json", "not NDJSON, and not JSON: Expecting"),
+        (b'{\n"a": 1\n}', "feed.json", "one JSON object with 0 lists"),
+        (parquet("a", "a"), "feed.parquet", "two columns have the same name: a"),
+        (parquet("a", rows=0), "feed.parquet", "feed.parquet: no rows"),
+        (b"PAR1 and no more", "feed.parquet", "not readable as Parquet"),
+        (b"\xd0\xcf\x11\xe0\0\0", "feed.xls", "feed.xls: neither text in UTF-8 nor Parquet nor an .xlsx workbook"),
+        (b"PK\x03\x04 and no more", "feed.xlsx", "its compressed data is broken"),
+        (gzip.compress(b"a,b\n1,2\n")[:-9], "feed.csv.gz", "its compressed data is broken"),
+    ],
+)
+def test_a_file_without_readable_rows_is_an_error(infer, content, name, says):
+    with pytest.raises(DataError, match=says):
+        infer(content, name)
+
+
+@pytest.mark.parametrize("name", ["feed.csv", "feed.ndjson", "feed.json", "feed.parquet"])
+def test_of_a_long_file_the_first_rows_are_read_and_the_definition_says_so(infer, monkeypatch, name):
+    monkeypatch.setattr(read_sample, "MAX_ROWS", 10)
+    events = [{"v": str(number) if number < 10 else "late", "at": AT} for number in range(11)]
+    contents = {
+        "feed.csv": lambda: "v,at\n" + "".join(f"{event['v']},{event['at']}\n" for event in events),
+        "feed.ndjson": lambda: "\n".join(map(json.dumps, events)),
+        "feed.json": lambda: json.dumps(events),
+        "feed.parquet": lambda: pa.table({key: [event[key] for event in events] for key in ("v", "at")}),
+    }
+    content = contents[name]()
+    if isinstance(content, pa.Table):
+        written = io.BytesIO()
+        pq.write_table(content, written)
+        content = written.getvalue()
+    inferred = infer(content, name)
+    assert (fields(inferred)["v"], inferred.rows, inferred.is_complete, inferred.rejected) == ("int64", 10, False, 0)
+    assert "only its first 10 rows. The others were not read" in comments(inferred)
+
+
+@pytest.mark.parametrize("name", ["feed.csv", "feed.ndjson", "feed.json", "feed.csv.gz"])
+def test_the_beginning_of_a_download_is_read_to_its_last_complete_row(infer, name):
+    events = [{"v": number, "at": AT} for number in range(1000)]
+    lines = "\n".join(map(json.dumps, events))
+    csv = "v,at\n" + "".join(f"{event['v']},{AT}\n" for event in events)
+    contents = {"feed.csv": csv, "feed.ndjson": lines, "feed.json": json.dumps(events)}
+    content = contents.get(name, csv).encode()
+    content = gzip.compress(content) if name.endswith("gz") else content
+    inferred = infer(content[: len(content) * 2 // 3], name, is_whole=False)
+    assert fields(inferred) == {"v": "int64", "at": "timestamp"}
+    assert 100 < inferred.rows < 1000
+    # The receiver reads no element of an array without an end.
+    assert (inferred.is_complete, inferred.rejected) == (False, None if name == "feed.json" else 0)
+
+
+def test_the_beginning_of_a_parquet_file_is_refused(infer):
+    with pytest.raises(DataError, match="larger than 16 MiB, and its format can only be read as a whole"):
+        infer(parquet("a")[:-20], "feed.parquet", is_whole=False)
+
+
+def test_the_sample_stays_the_only_file_of_its_folder(infer, tmp_path):
+    infer(gzip.compress(parquet("a")), "feed.parquet")
+    assert [path.name for path in Path(tmp_path).iterdir()] == ["feed.parquet"]
