@@ -19,6 +19,7 @@ SlackwaterError
 │   └── OutboundRefused   connections to this address are not allowed
 ├── DayChanged            another execution changed the day's record at the same time
 ├── RunFailed             a run ended without publishing its day (exit code 1)
+├── StillRunning          an execution has not ended in the time that the caller waits; also a `TimeoutError`
 └── AuditFailed           a staged output failed the audit before publishing (exit code 1)
 """
 
@@ -103,6 +104,10 @@ class DayChanged(SlackwaterError):
 
 class RunFailed(SlackwaterError):
     """A run ended without publishing its day."""
+
+
+class StillRunning(SlackwaterError, TimeoutError):
+    """An execution has not ended in the time that the caller waits for it. It goes on."""
 
 
 class AuditFailed(SlackwaterError):

@@ -9,9 +9,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
+from slackwater.faults import Fault, Faults, closest
+
 # The name of a source, pipeline, step or column: characters that Glue and SQL accept without quotes. Glue stores names
 # in lower case, so upper case is refused.
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+NAME_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
 
 @cache
@@ -25,7 +28,10 @@ def known_timezones() -> frozenset[str]:
 
 def _check_timezone(value: str) -> str:
     if value not in known_timezones():
-        raise ValueError(f"no such time zone: {value!r} (use an IANA name such as America/New_York)")
+        by_city = {zone.rpartition("/")[2]: zone for zone in known_timezones()}
+        similar = closest(value, known_timezones()) or by_city.get(closest(value, by_city), "")
+        expected = "" if similar else "an IANA name such as America/New_York"
+        raise Faults(Fault(message=f"no such time zone: {value!r}", expected=expected, suggestion=similar))
     return value
 
 

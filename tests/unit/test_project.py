@@ -32,24 +32,24 @@ def write(folder, *, source=None, pipeline=None):
 def test_the_example_is_valid_and_survives_json():
     project = load_project(Path("examples/nyc_flights"), code=CodeDigests(job="abc", steps={"sql": "1"}))
     assert set(project.sources) == {"flights", "weather"}
-    assert set(project.pipelines) == {"daily_delays"}
+    assert set(project.pipelines) == {"daily_delays", "weekly_delays"}
     assert Project.model_validate_json(project.model_dump_json(by_alias=True)) == project
 
 
 @pytest.mark.parametrize(
     ("source", "fragments"),
     [
-        (SOURCE | {"timstamp": {}}, ["feed.yaml", "timstamp", "Extra inputs"]),
-        (SOURCE | {"timestamp": {"field": "when"}}, ["feed.yaml", "timestamp.field 'when'", "fields"]),
-        (SOURCE | {"fields": {"at": "datetime"}}, ["feed.yaml", "fields.at.type", "timestamp"]),
+        (SOURCE | {"timstamp": {}}, ["feed.yaml:8:1: timstamp: unknown key"]),
+        (SOURCE | {"timestamp": {"field": "when"}}, ["feed.yaml:7:10: timestamp.field: 'when' must be listed"]),
+        (SOURCE | {"fields": {"at": "datetime"}}, ["feed.yaml:2:7: fields.at: wrong value: 'datetime'", "'timestamp'"]),
         ({k: v for k, v in SOURCE.items() if k != "push"}, ["feed.yaml", "`push` or `pull`"]),
         (SOURCE | {"source": "other"}, ["feed.yaml", "'other'", "name the file other.yaml"]),
-        (SOURCE | {"source": "Feed"}, ["feed.yaml", "source", "pattern"]),
+        (SOURCE | {"source": "Feed"}, ["feed.yaml:5:9: source: ", "lower-case letters"]),
         (SOURCE | {"timestamp": {"field": "at", "timezone": "Mars/Base"}}, ["no such time zone: 'Mars/Base'"]),
         (SOURCE | {"pull": {"url": "ftp://x", "files": "a"}}, ["pull.url", "pull.files"]),
         ("- a\n- b\n", ["feed.yaml", "a mapping of keys is expected"]),
         ("a: [1\n", ["feed.yaml", "not readable as YAML"]),
-        ("", ["feed.yaml", "NoneType"]),
+        ("", ["feed.yaml:1:1: a mapping of keys is expected at the top, not nothing"]),
     ],
 )
 def test_errors_in_sources_name_file_and_field(tmp_path, source, fragments):
@@ -70,12 +70,12 @@ def test_errors_in_sources_name_file_and_field(tmp_path, source, fragments):
         ({"sources": ["feeds"]}, ["totals.yaml", "no source 'feeds'", "feed"]),
         ({"timezone": "New York"}, ["no such time zone: 'New York'"]),
         ({"publish": {"step": "sum", "key": ["date"]}}, ["publish.step: no step 'sum' in this pipeline"]),
-        ({"publish": {"step": "sums", "key": ["value"]}}, ["publish.key must contain `date`"]),
+        ({"publish": {"step": "sums", "key": ["value"]}}, ["publish.key: it must contain `date`"]),
         (
             {"steps": {"sums": {"step": "sql", "depends_on": ["food"]}}},
-            ["steps.sums.depends_on", "'food'", "known: feed"],
+            ["steps.sums.depends_on: no source or step 'food' (expected feed)"],
         ),
-        ({"steps": {"feed": {"step": "sql", "depends_on": ["feed"]}}}, ["may not be named like sources: feed"]),
+        ({"steps": {"feed": {"step": "sql", "depends_on": ["feed"]}}}, ["steps.feed: a source has this name"]),
         (
             {
                 "steps": {
@@ -92,7 +92,7 @@ def test_errors_in_sources_name_file_and_field(tmp_path, source, fragments):
                     "loose": {"step": "sql", "depends_on": ["feed"]},
                 }
             },
-            ["no step reads loose"],
+            ["steps.loose: no step reads it"],
         ),
     ],
 )

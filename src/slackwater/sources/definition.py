@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
@@ -11,8 +12,9 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, model_validator
 
 from slackwater.errors import DefinitionError
+from slackwater.faults import Fault, Faults, Path, unknown_name
 from slackwater.model import Model, Name, TimeZone
-from slackwater.sources.enrichment import DatePartColumn, DerivedColumn
+from slackwater.sources.enrichment import DatePartColumn, DerivedColumn, LookupColumn
 from slackwater.sources.fields import FieldDefinition, Fields, FieldType
 from slackwater.sources.late_thresholds import ANY_LATE_DATA, LateThresholds
 from slackwater.sources.pull_config import PullConfig
@@ -96,31 +98,44 @@ class Source(Model):
 
     @model_validator(mode="after")
     def _check_references(self) -> Source:
-        if self.push is None and self.pull is None:
-            raise ValueError("a source needs `push` or `pull`: add the one by which its data arrives")
-        timestamp = self.fields.get(self.timestamp.field)
-        if timestamp is None or timestamp.type is not FieldType.TIMESTAMP:
-            raise ValueError(f"timestamp.field {self.timestamp.field!r} must be listed in `fields` with type timestamp")
-        if self.event_id and (self.event_id not in self.fields or self.fields[self.event_id].type not in _ID_TYPES):
-            raise ValueError(f"event_id {self.event_id!r} must be listed in `fields` with type string or int64")
-        names = [self.partner_name(name) for name in self.fields]
-        duplicates = sorted({name for name in names if names.count(name) > 1})
-        if duplicates:
-            raise ValueError(f"fields: two fields are read from {duplicates[0]!r}: change the `from` of one of them")
+        faults = [*self._reference_faults(), *self._derived_column_faults()]
+        if faults:
+            raise Faults(*faults)
         return self
 
-    @model_validator(mode="after")
-    def _check_derived_columns(self) -> Source:
+    def _reference_faults(self) -> Iterator[Fault]:
+        if self.push is None and self.pull is None:
+            yield Fault(message="a source needs `push` or `pull`: add the one by which its data arrives")
+        for path, name, types in (
+            (("timestamp", "field"), self.timestamp.field, frozenset({FieldType.TIMESTAMP})),
+            (("event_id",), self.event_id, _ID_TYPES),
+        ):
+            possible = [field for field, definition in self.fields.items() if definition.type in types]
+            if name is not None and name not in possible:
+                message = f"{name!r} must be listed in `fields` with type {' or '.join(sorted(types))}"
+                yield unknown_name(message, name, possible, path=path)
+        readers: dict[str, str] = {}
+        for name in self.fields:
+            reader = readers.setdefault(self.partner_name(name), name)
+            if reader != name:
+                message = f"{reader} is read from {self.partner_name(name)!r} too: change the `from` of one of them"
+                yield Fault(path=("fields", name), at_key=True, message=message)
+
+    def _derived_column_faults(self) -> Iterator[Fault]:
         for name, derived in self.enrich.items():
             if name in self.fields:
-                raise ValueError(f"enrich.{name}: a field already has this name: rename the derived column")
-            missing = sorted(derived.reads - set(self.fields))
-            if missing:
-                raise ValueError(f"enrich.{name}: no field {missing[0]!r} (fields: {', '.join(self.fields)})")
-            types = {self.fields[field].type for field in derived.reads}
-            if isinstance(derived, DatePartColumn) and not types <= {FieldType.TIMESTAMP}:
-                raise ValueError(f"enrich.{name}: {derived.of!r} is not a timestamp field")
-        return self
+                message = "a field already has this name: rename the derived column"
+                yield Fault(path=("enrich", name), at_key=True, message=message)
+            for field in sorted(derived.reads):
+                path: Path = (
+                    "enrich",
+                    name,
+                    "of" if isinstance(derived, DatePartColumn | LookupColumn) else "template",
+                )
+                if field not in self.fields:
+                    yield unknown_name(f"no field {field!r}", field, self.fields, path=path)
+                elif isinstance(derived, DatePartColumn) and self.fields[field].type is not FieldType.TIMESTAMP:
+                    yield Fault(path=path, message=f"{field!r} is not a timestamp field")
 
     def partner_name(self, field: str) -> str:
         """Return the name that the partner uses for `field`, one of `fields`."""

@@ -10,7 +10,6 @@ import json
 import math
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
@@ -28,14 +27,19 @@ if TYPE_CHECKING:
 
 
 def _check_scalar(value: object) -> object:
-    """Return the value unchanged. Raises `ValueError` unless it is a string, a finite number or a boolean."""
+    """Return the value, a date as a string in ISO 8601: YAML reads `2013-03-10` without quotes as a date.
+
+    Raises `ValueError` unless it is a string, a finite number, a boolean, a date or a timestamp.
+    """
+    if isinstance(value, date):
+        return value.isoformat()
     if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
-        raise ValueError("a string, a finite number or a boolean is expected")
+        raise ValueError("a string, a finite number, a boolean or a date is expected")
     return value
 
 
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_check_scalar)]
-"""A value in parameters: dates and timestamps are strings in ISO 8601."""
+"""A value in parameters: dates and timestamps are strings in ISO 8601, or without quotes in YAML."""
 
 ColumnNames = Annotated[tuple[str, ...], Field(min_length=1)]
 """At least one column."""
@@ -81,10 +85,16 @@ def require_type(frame: DataFrame, name: str, types: tuple[type[DataType], ...],
         )
 
 
+def _by_lower_case(names: Iterable[str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.lower(), []).append(name)
+    return groups
+
+
 def require_distinct(names: Iterable[str], *, field: str) -> None:
     """Raise `DefinitionError` if a column is named twice. Spark matches names without regard to case."""
-    counts = Counter(name.lower() for name in names)
-    repeated = [name for name, count in counts.items() if count > 1]
+    repeated = [name for name, group in _by_lower_case(names).items() if len(group) > 1]
     if repeated:
         raise DefinitionError(f"{field}: a column is named twice ({', '.join(repeated)})")
 
@@ -116,7 +126,16 @@ def require_same_types(
 
 
 def require_unreserved(frame: DataFrame, *, field: str, of: str) -> None:
-    """Raise `DefinitionError` for a column with a name that a step may give to a column of its own."""
+    """Raise `DefinitionError` for a name that a step may give to a column of its own, and for two columns of one name.
+
+    Spark matches names without regard to case, so no step could name one of the two.
+    """
+    repeated = [group for group in _by_lower_case(frame.columns).values() if len(group) > 1]
+    if repeated:
+        raise DefinitionError(
+            f"{field}: {of} has the columns {' and '.join(repeated[0])}, which are one name to Spark: rename one of "
+            "them where it is read"
+        )
     reserved = next((name for name in frame.columns if _RESERVED.fullmatch(name)), None)
     if reserved is not None:
         raise DefinitionError(
@@ -183,7 +202,7 @@ def literal(value: Scalar, data_type: DataType) -> Column:
             if abs(value) <= (_LARGEST_FLOAT if isinstance(data_type, t.FloatType) else sys.float_info.max):
                 return sf.lit(float(value)).cast(data_type)
         case t.DateType() | t.TimestampType() | t.TimestampNTZType() if isinstance(value, str):
-            with suppress(ValueError):
+            with suppress(ValueError, OverflowError):
                 return sf.lit(_iso(value, data_type)).cast(data_type)
     raise ValueError(f"{value!r} is not a value of type {data_type.simpleString()}")
 
@@ -195,7 +214,10 @@ def _fits(number: Decimal, data_type: DecimalType) -> bool:
 
 
 def _iso(value: str, data_type: DataType) -> str:
-    """Return a date or a timestamp as Spark reads it; a timestamp without offset is UTC. Raises `ValueError`."""
+    """Return a date or a timestamp as Spark reads it; a timestamp without offset is UTC.
+
+    Raises `ValueError`, and `OverflowError` for a timestamp that is not in the years 1 to 9999 of UTC.
+    """
     from pyspark.sql.types import DateType, TimestampNTZType
 
     if isinstance(data_type, DateType):
@@ -205,7 +227,8 @@ def _iso(value: str, data_type: DataType) -> str:
         if parsed.tzinfo is not None:
             raise ValueError("the type has no offset")
         return parsed.isoformat()
-    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).isoformat()
+    # Spark reads no offset beyond 18 hours.
+    return (parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)).isoformat()
 
 
 def require_unique_keys(frame: DataFrame, keys: Sequence[str], *, message: str) -> DataFrame:

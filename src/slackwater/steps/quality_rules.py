@@ -50,7 +50,8 @@ class Range(RowRule):
     column: str
     """A column of numbers, dates, timestamps or strings."""
     min: Scalar | None = None
-    """The smallest allowed value."""
+    """The smallest allowed value, of the column's type. Dates and timestamps are such as 2013-03-10; without offset in
+    UTC."""
     max: Scalar | None = None
     """The largest allowed value."""
 
@@ -74,7 +75,7 @@ class Allowed(RowRule):
     column: str
     """The column."""
     values: Annotated[tuple[Scalar, ...], Field(min_length=1)]
-    """The allowed values."""
+    """The allowed values, of the column's type."""
 
 
 class Referential(RowRule):

@@ -16,9 +16,9 @@ from importlib import metadata
 from pydantic import ValidationError
 
 from slackwater.errors import DefinitionError, UnknownName
-from slackwater.pipeline.definition import Pipeline, StepUse
+from slackwater.pipeline.definition import StepUse
 from slackwater.steps import extract, load, transform
-from slackwater.steps.step import Load, Parameters, Step
+from slackwater.steps.step import Parameters, Step
 
 ENTRY_POINTS = "slackwater.steps"
 """The entry point group."""
@@ -82,26 +82,22 @@ def installed_steps() -> Iterator[tuple[str, str]]:
         yield entry.name, entry.value
 
 
-def check(pipeline: Pipeline) -> None:
-    """Check every step of a pipeline against the registry.
+def written_target(parameters: Parameters) -> tuple[str, str] | None:
+    """Return the parameter of a load step that names what it replaces, and what that is.
 
-    Raises `DefinitionError` with all faults, one per line, each naming step and parameter: an unknown step, missing or
-    wrong parameters, a wrong number of inputs, a step in the wrong section.
+    None for the steps of other packages, which may replace anything.
     """
-    faults = []
-    for section, uses in (("steps", pipeline.steps), ("load", pipeline.load)):
-        for name, use in uses.items():
-            place = f"{section}.{name}"
-            try:
-                step = step_of(place, use)
-                if isinstance(step, Load) != (section == "load"):
-                    rule = "writes rows: move it to `load`" if isinstance(step, Load) else "does not write rows"
-                    raise DefinitionError(f"{place}.step: {step.name} {rule}")
-                parameters_of(place, use)
-            except DefinitionError as error:
-                faults.append(str(error))
-    if faults:
-        raise DefinitionError("\n".join(f"pipeline {pipeline.pipeline}: {fault}" for fault in faults))
+    # Pipelines with less than two load steps need not wait for these modules, which import pyarrow.
+    from slackwater.steps.io.written_files import WrittenFiles  # noqa: PLC0415
+    from slackwater.steps.load.write_table import WriteTable  # noqa: PLC0415
+
+    match parameters:
+        case WrittenFiles():
+            return "path", parameters.path.rstrip("/")
+        case WriteTable():
+            return "table", f"{parameters.url}/{parameters.table}"
+        case _:
+            return None
 
 
 def parameters_of(place: str, use: StepUse) -> Parameters:
@@ -111,7 +107,9 @@ def parameters_of(place: str, use: StepUse) -> Parameters:
     parameter or input.
     """
     step = step_of(place, use)
-    _check_inputs(place, step, use.depends_on)
+    fault = inputs_fault(step, use.depends_on)
+    if fault:
+        raise DefinitionError(f"{place}.depends_on: {fault}")
     parameters = validated(step, use.parameters, place=f"{place}.with")
     try:
         step.check(use.depends_on, parameters)
@@ -150,15 +148,16 @@ def find_step(name: str) -> Step:
     raise UnknownName(f"no step {name!r} ({hint})")
 
 
-def _check_inputs(place: str, step: Step, names: Collection[str]) -> None:
-    """Raise `DefinitionError` if the step does not accept inputs of this number, or if one is named twice."""
+def inputs_fault(step: Step, names: Collection[str]) -> str | None:
+    """Return why the step does not accept these inputs: their number, or one that is named twice; None if it does."""
     least, most = len(step.inputs), len(step.inputs) + len(step.optional_inputs)
     if not (least <= len(names) and (len(names) <= most or step.many_inputs)):
         count = f"{least} or more" if step.many_inputs else str(least) if least == most else f"{least} to {most}"
         roles = ", ".join([*step.inputs, *(f"{name} (optional)" for name in step.optional_inputs)])
-        raise DefinitionError(
-            f"{place}.depends_on: {step.name} reads {count} input{'' if most == 1 else 's'} ({roles or 'none'}), "
+        return (
+            f"{step.name} reads {count} input{'' if most == 1 else 's'} ({roles or 'none'}), "
             f"not {len(names)} ({', '.join(names) or 'none'})"
         )
     if len(set(names)) < len(names):
-        raise DefinitionError(f"{place}.depends_on: an input is named twice ({', '.join(names)})")
+        return f"an input is named twice ({', '.join(names)})"
+    return None

@@ -7,7 +7,9 @@ A parser in Python checks it together with the pipeline. Spark's own parser chec
 from __future__ import annotations
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
+
+from slackwater.faults import Fault, Faults
 
 # Table functions that a query may read from: they turn values into rows, and read no other data. All others are
 # refused, also those of later Spark versions.
@@ -37,7 +39,7 @@ def check_query(query: str) -> str:
     for node in select_statement(query, "spark").walk():
         fault = _fault(node)
         if fault:
-            raise ValueError(fault)
+            raise Faults(Fault(message=fault, position=position_of(node, query)))
     return query
 
 
@@ -47,6 +49,8 @@ def check_condition(condition: str) -> str:
     Raises `ValueError` that names the fault, such as a subquery, an aggregate or a window function.
     """
     expression = _only_statement(condition, "spark")
+    if any(token.token_type == TokenType.SEMICOLON for token in sqlglot.tokenize(condition, read="spark")):
+        raise ValueError("a condition has no `;`: remove it")
     for node in expression.walk():
         fault = _fault(node)
         if isinstance(node, (exp.Query, exp.Table)):
@@ -54,7 +58,7 @@ def check_condition(condition: str) -> str:
         elif isinstance(node, (exp.AggFunc, exp.Window, exp.UDTF)):
             fault = f"{node.sql('spark')}: a condition calls only functions of one row's values: use an sql step"
         if fault:
-            raise ValueError(fault)
+            raise Faults(Fault(message=fault, position=position_of(node, condition)))
     if not isinstance(expression, exp.Condition):
         raise ValueError(  # noqa: TRY004 - pydantic reports a ValueError as the parameter's fault
             f"a condition such as `distance > 0` is expected, not {expression.key.upper()}"
@@ -77,7 +81,9 @@ def _only_statement(sql: str, dialect: str) -> exp.Expr:
     try:
         statements = [statement for statement in sqlglot.parse(sql, dialect=dialect) if statement is not None]
     except sqlglot.errors.SqlglotError as error:
-        raise ValueError(f"not readable as SQL: {_first_fault(error)}") from error
+        raise Faults(_first_fault(error, sql)) from error
+    except RecursionError as error:
+        raise ValueError("more nested than Python can read: split it into several steps") from error
     if len(statements) != 1:
         raise ValueError(f"one statement is expected, not {len(statements)}")
     return statements[0]
@@ -106,9 +112,28 @@ def _function(node: exp.Func) -> str:
     return name.lower()
 
 
-def _first_fault(error: sqlglot.errors.SqlglotError) -> str:
-    """Return the first fault of a query that cannot be parsed, with its position if sqlglot reports one."""
+def position_of(node: exp.Expr, sql: str) -> tuple[int, int] | None:
+    """Return line and column, from 1, at which a node of the parsed SQL begins; None if the parser does not keep it."""
+    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+    return _position(min(starts), sql) if starts else None
+
+
+def _position(index: int, sql: str) -> tuple[int, int]:
+    line_start = sql.rfind("\n", 0, index) + 1
+    return sql.count("\n", 0, index) + 1, index - line_start + 1
+
+
+def _first_fault(error: sqlglot.errors.SqlglotError, sql: str) -> Fault:
+    """Return the first fault of SQL that cannot be parsed, with its position if sqlglot reports one."""
     faults = getattr(error, "errors", None)
     if not faults:
-        return str(error)
-    return f"{faults[0]['description']} (line {faults[0]['line']}, column {faults[0]['col']})"
+        return Fault(message=f"not readable as SQL: {error}")
+    first = faults[0]
+    # sqlglot reports where the faulty token ends.
+    lines = sql.split("\n")
+    end = sum(len(line) + 1 for line in lines[: first["line"] - 1]) + first["col"]
+    token = first["highlight"] or " "
+    description = first["description"]
+    if description.startswith("Required keyword"):  # sqlglot names its own classes
+        description = f"something is missing after {token}"
+    return Fault(message=f"not readable as SQL: {description}", position=_position(max(end - len(token), 0), sql))

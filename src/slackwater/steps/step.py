@@ -17,6 +17,7 @@ from slackwater.errors import InputError
 from slackwater.receiver.partners.credentials import Secrets
 from slackwater.runs.day import Day
 from slackwater.steps.files import ProjectFiles
+from slackwater.steps.input_columns import Columns, InputColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -71,6 +72,11 @@ def check_nothing(inputs: Sequence[str], parameters: Any) -> None:
     """Accept all inputs and parameters: the model of the parameters has checked them."""
 
 
+def unknown_columns(_inputs: InputColumns, _parameters: Any) -> Columns | None:
+    """Return None: the columns of the result are known only in a run."""
+    return None
+
+
 def report_observed(_parameters: Any, observed: Mapping[str, Any]) -> Effect:
     """Return the observed values as they are."""
     return dict(observed)
@@ -100,6 +106,12 @@ class Step:
     """Whether the step accepts any number of inputs, at least one."""
     check: Callable[[Sequence[str], Any], None] = check_nothing
     """Called with the names of the inputs and the parameters before anything runs. Raises `DefinitionError`."""
+    columns: Callable[[InputColumns, Any], Columns | None] = unknown_columns
+    """Called with the columns of the inputs, as far as they are known, and the parameters, when a project is checked.
+
+    It reports columns that an input lacks to its first argument, and returns the columns of the result, or None if they
+    are not known. What it reports, `apply` has to refuse too.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

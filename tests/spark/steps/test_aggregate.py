@@ -99,7 +99,9 @@ def test_types_of_measures(spark):
     overflow, _ = described(
         "aggregate", frame.selectExpr("n * 1 AS n").union(frame.select("n")), measures={"s": measures["sum_n"]}
     )
-    with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
+    with pytest.raises(
+        Exception, match=r"aggregate: measures\.s: n: the sum has too many digits: cast the column to decimal"
+    ):
         overflow.collect()
 
 
@@ -143,6 +145,32 @@ def test_one_row_of_each_key_is_kept(spark, rows, keep):
     expected = {min((row for row in rows if row[0] == key), key=rank) for key in {row[0] for row in rows}}
     assert {tuple(row.values()) for row in result.rows} == expected
     assert result.effect == {}
+
+
+def test_equal_zeros_and_rows_without_an_order(spark):
+    """NaN is the largest number, a null comes last in both directions, and -0.0 equals 0.0."""
+    rows = [(0.0, 1.0, "a"), (-0.0, 2.0, "b"), (1.0, -0.0, "c"), (1.0, 0.0, "d"), (2.0, math.nan, "e")]
+    rows += [(2.0, math.inf, "f"), (3.0, None, "g"), (3.0, math.nan, "h"), (4.0, None, "i"), (4.0, None, "j")]
+    frame = spark.createDataFrame(rows, "k double, o double, s string").repartition(3)
+    for keep, kept in (("latest", "bdehj"), ("earliest", "acfhi")):
+        result = applied("deduplicate", frame, keys=["k"], order_by=["o"], keep=keep)
+        found = {row["s"]: (row["k"], row["o"]) for row in result.rows}
+        assert "".join(sorted(found)) == kept
+        assert {s: repr(values) for s, values in found.items()} == {s: repr((k, o)) for k, o, s in rows if s in kept}
+
+
+@pytest.mark.parametrize("function", ["sum", "mean"])
+def test_a_decimal_that_overflows_names_its_measure(spark, function):
+    most = Decimal("9" * 38)
+    frame = spark.createDataFrame(
+        [("a", most), ("a", most), ("b", None), ("c", Decimal(7))], "k string, d decimal(38,0)"
+    )
+    measures = {"m": {"function": function, "column": "d"}}
+    result = applied("aggregate", frame.where("k <> 'a'"), group_by=["k"], measures=measures)
+    assert {row["k"]: row["m"] for row in result.rows} == {"b": None, "c": 7}
+    overflow, _ = described("aggregate", frame, group_by=["k"], measures=measures)
+    with pytest.raises(Exception, match=r"aggregate: measures\.m: d: the sum has too many digits"):
+        overflow.collect()
 
 
 def test_keys_of_all_types(spark):

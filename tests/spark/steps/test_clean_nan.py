@@ -7,6 +7,7 @@ import random
 import statistics
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from fractions import Fraction
 
 import pandas as pd
 import pytest
@@ -46,9 +47,9 @@ def in_order(result, name: str) -> list:
     return [row[name] for row in sorted(result.rows, key=lambda row: row["at"])]
 
 
-def rounded(number: float) -> int:
+def rounded(number: float | Fraction) -> int:
     """Half up, which is away from zero, as in SQL."""
-    return int(math.copysign(math.floor(abs(number) + 0.5), number))
+    return math.floor(abs(number) + Fraction(1, 2)) * (1 if number >= 0 else -1)
 
 
 def test_statistics_are_those_of_pandas(frame, table):
@@ -181,6 +182,54 @@ def test_decimals_and_integers_are_exact(spark):
     assert [row["big sum ~"] for row in single.rows] == [-large, -large]
 
 
+@pytest.mark.parametrize(
+    ("precision", "scale"),
+    [(3, 2), (15, 15), (16, 2), (20, 0), (28, 28), (29, 0), (38, 0), (38, 2), (38, 37), (38, 38)],
+)
+def test_means_and_medians_of_decimals_are_rounded_once(spark, precision, scale):
+    chance = random.Random(precision + scale)  # noqa: S311 - data, no secret
+    most = 10**precision - 1
+    numbers = [
+        [chance.choice([most, -most, chance.randint(-most, most), chance.randint(-9, 9)]) for _ in range(count)]
+        for count in (1, 2, 2, 3, 5, 6)
+    ]
+    # Only the digits matter: `Decimal` would round a quotient of 38 digits.
+    data = [tuple(None if i >= len(n) else Decimal(f"{n[i]}E-{scale}") for n in numbers) for i in range(7)]
+    names = [f"c{index}" for index in range(len(numbers))]
+    frame = spark.createDataFrame(data, ", ".join(f"{name} decimal({precision},{scale})" for name in names))
+    for strategy in ("mean", "median"):
+        *_, filled = applied("clean_nan", frame, strategy=strategy).rows
+        exact = [getattr(statistics, strategy)(map(Fraction, n)) for n in numbers]
+        assert list(filled.values()) == [Decimal(f"{rounded(value)}E-{scale}") for value in exact]
+
+
+@pytest.mark.parametrize(
+    ("values", "median"), [(("0.01", "0.06"), "0.04"), (("9999999999999.98", "9999999999999.99"), "9999999999999.99")]
+)
+def test_a_median_of_decimals_is_no_double(spark, values, median):
+    frame = spark.createDataFrame([(Decimal(value),) for value in values] + [(None,)], "v decimal(15,2)")
+    assert applied("clean_nan", frame, strategy="median").column("v")[-1] == Decimal(median)
+
+
+def test_means_of_many_values_are_rounded_once(spark):
+    """Just below a half: rounded to four more digits first, they would be the half."""
+    frame = spark.range(25_001, numPartitions=1).selectExpr(
+        "CAST(IF(id < 12499, 1, IF(id < 25000, 0, NULL)) AS INT) AS n"
+    )
+    frame = frame.selectExpr("n", "CAST(n / 100.0 AS DECIMAL(9,2)) AS d")
+    assert applied("clean_nan", frame, strategy="mean").rows[-1] == {"n": 0, "d": Decimal("0.00")}
+
+
+@pytest.mark.parametrize("strategy", ["mean", "median", "mode", "forward"])
+def test_one_row(spark, strategy):
+    schema = "at int, i int, x double, d decimal(5,2), s string"
+    for row in ((1, 7, 0.5, Decimal("1.25"), "a"), (1, None, None, None, None), (1, 7, INF, None, "")):
+        parameters = {"order_by": ["at"], "group_by": []} if strategy == "forward" else {}
+        result = applied("clean_nan", spark.createDataFrame([row], schema), strategy=strategy, **parameters)
+        assert [tuple(found.values()) for found in result.rows] == [row]
+        assert set(result.effect.values()) == {0}
+
+
 def test_constants_of_all_types(spark):
     schema = "s string, b boolean, i tinyint, x float, n decimal(4,2), d date, t timestamp, l timestamp_ntz"
     frame = spark.createDataFrame([(None,) * 8], schema)
@@ -206,8 +255,27 @@ def test_constants_of_all_types(spark):
         "t": datetime(2013, 3, 10, tzinfo=UTC),
         "l": datetime(2013, 3, 10, 2, 30),
     }
+    # YAML reads dates and timestamps without quotes as such.
+    dates = {"d": date(2013, 3, 10), "t": datetime(2013, 3, 10, 1), "l": datetime(2013, 3, 10, 2, 30), "s": date.min}
+    columns = {name: {"constant": value} for name, value in dates.items()}
+    (row,) = applied("clean_nan", frame, columns=columns).rows
+    assert [row[name] for name in dates] == [dates["d"], dates["t"].replace(tzinfo=UTC), dates["l"], "0001-01-01"]
     result = applied("clean_nan", frame, strategy={"constant": 0})
     assert {name for name, value in result.rows[0].items() if value is not None} == {"i", "x", "n"}
+
+
+@pytest.mark.parametrize(
+    ("data_type", "constant", "expected"),
+    [
+        ("decimal(38,0)", 10**38 - 1, Decimal(10**38 - 1)),
+        ("decimal(38,37)", -9, Decimal(f"-9.{'0' * 37}")),
+        ("decimal(38,38)", 0.1, Decimal(f"0.1{'0' * 37}")),
+        ("timestamp", "2013-03-10T00:00+19:00", datetime(2013, 3, 9, 5, tzinfo=UTC)),
+    ],
+)
+def test_constants_at_the_limits_of_a_type(spark, data_type, constant, expected):
+    frame = spark.createDataFrame([(None,)], f"v {data_type}")
+    assert applied("clean_nan", frame, columns={"v": {"constant": constant}}).column("v") == [expected]
 
 
 @pytest.mark.parametrize(
@@ -221,6 +289,14 @@ def test_constants_of_all_types(spark):
         ({"columns": {"whole": {"constant": 0.5}}}, "columns.whole: 0.5 is not a value of type int"),
         ({"columns": {"price": {"constant": 0.005}}}, "columns.price: 0.005 does not fit decimal(4,2)"),
         ({"columns": {"price": {"constant": 100}}}, "columns.price: 100 does not fit decimal(4,2)"),
+        ({"columns": {"price": {"constant": 1e30}}}, "columns.price: 1e+30 does not fit decimal(4,2)"),
+        ({"columns": {"long": {"constant": 10**38}}}, "columns.long: 1000"),
+        ({"columns": {"long": {"constant": 0.5}}}, "columns.long: 0.5 is not a value of type decimal(38,0)"),
+        ({"columns": {"t": {"constant": "0001-01-01T00:00+14:00"}}}, "columns.t: '0001-01-01T00:00+14:00' is not a"),
+        (
+            {"columns": {"t": {"constant": datetime(2013, 3, 10)}, "whole": {"constant": date(2013, 3, 10)}}},
+            "columns.whole: '2013-03-10' is not a value of type int",
+        ),
         ({"strategy": {"constant": True}}, "strategy: it fits none of the columns"),
         (
             {"columns": {"whole": "forward"}, "order_by": ["whole"], "group_by": []},
@@ -234,7 +310,9 @@ def test_constants_of_all_types(spark):
     ],
 )
 def test_what_does_not_fit_is_refused(spark, parameters, message):
-    frame = spark.createDataFrame([], "word string, whole int, price decimal(4,2), tags map<string,int>")
+    frame = spark.createDataFrame(
+        [], "word string, whole int, price decimal(4,2), tags map<string,int>, long decimal(38,0), t timestamp"
+    )
     with pytest.raises(DefinitionError) as caught:
         described("clean_nan", frame, **parameters)
     assert str(caught.value).startswith(message)

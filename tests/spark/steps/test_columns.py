@@ -8,6 +8,8 @@ from decimal import Decimal
 import pytest
 
 from slackwater.errors import DefinitionError
+from slackwater.steps.spark.job import explain
+from slackwater.steps.standalone import run_step
 from tests.spark.steps.applied import applied, described
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -45,10 +47,67 @@ def test_two_columns_may_swap_their_names(spark):
     assert applied("select", frame, rename={"a": "b", "b": "a"}).rows == [{"b": 1, "a": 2}]
 
 
-def test_a_value_that_does_not_fit_the_new_type_fails(frame):
-    result, _ = described("select", frame, columns=["na.me ü"], cast={"na.me ü": "int"})
-    with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
+@pytest.mark.parametrize(
+    ("value", "new_type", "shown"),
+    [
+        ("'x'", "int", '"x"'),
+        ("'1.5'", "int", '"1.5"'),
+        ("'1e400'", "double", '"1e400"'),
+        ("'2013-02-30'", "date", '"2013-02-30"'),
+        ("300", "tinyint", "300"),
+        ("double('NaN')", "int", '"NaN"'),
+        ("double('Infinity')", "decimal(5,2)", '"Infinity"'),
+        ("double('1e300')", "float", "1.0E300"),
+        ("123.45", "decimal(4,2)", '"123.45"'),
+        ("X'FF'", "string", '"ff"'),
+        ("TIMESTAMP'2013-03-10'", "int", None),
+    ],
+)
+def test_a_value_that_does_not_fit_the_new_type_fails(spark, value, new_type, shown):
+    """The error names the column and the value, and a null is no fault."""
+    frame = spark.sql(f"SELECT {value} AS `na.me` UNION ALL SELECT NULL")
+    result, _ = described("select", frame, cast={"na.me": new_type}, rename={"na.me": "new"})
+    if shown is None:
+        assert [row["new"] for row in result.collect()] == [1362873600, None]
+        return
+    with pytest.raises(Exception, match="USER_RAISED_EXCEPTION") as caught:
         result.collect()
+    error_type, message = explain(caught.value)
+    assert error_type == "DataError"
+    assert message.startswith(f'select: cast.na.me: {{"na.me":{shown}}} does not fit {new_type}: correct or drop')
+
+
+@pytest.mark.parametrize(
+    ("value", "new_type", "expected"),
+    [
+        ("1.25", "decimal(2,1)", Decimal("1.3")),
+        ("-1.9D", "int", -1),
+        ("9007199254740993", "double", 9007199254740992.0),
+        ("16777217", "float", 16777216.0),
+        ("'-Infinity'", "double", float("-inf")),
+        ("double('Infinity')", "float", float("inf")),
+        ("TIMESTAMP'2013-03-10 23:59:59.9'", "date", date(2013, 3, 10)),
+        ("array(1.9D)", "array<int>", [1]),
+        ("X'C3BC'", "string", "ü"),
+    ],
+)
+def test_casts_that_lose_digits_are_those_of_the_documentation(spark, value, new_type, expected):
+    assert applied("select", spark.sql(f"SELECT {value} AS v"), cast={"v": new_type}).column("v") == [expected]
+
+
+@pytest.mark.parametrize(
+    ("step", "parameters"),
+    [
+        ("select", {"columns": ["a"]}),
+        ("delete_columns", {"columns": ["s"]}),
+        ("filter", {"where": "s = 'x'"}),
+        ("clean_nan", {"strategy": "drop"}),
+    ],
+)
+def test_columns_that_differ_in_case_are_refused(spark, step, parameters):
+    frame = spark.sql("SELECT 1 AS a, 2 AS A, 'x' AS s")
+    with pytest.raises(DefinitionError, match="rows has the columns a and A, which are one name to Spark: rename one"):
+        run_step(step, {"rows": frame}, parameters)
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,26 @@ def test_a_failed_rule_names_counts_and_examples(flights):
     assert "not_null" not in message
 
 
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        (r"\Qa.b", ["a.b"]),
+        (r"a|\Qa.b", ["a.b"]),
+        (r"\Qa.b\E", ["a.b"]),
+        (r"\Qa\E.b", ["a.b", "axb"]),
+        ("(?x) a . b # any", ["a.b", "axb"]),
+        ("(?x: a . ) b", []),
+        (r"(?x) a \. b # \Q", ["a.b"]),
+        ("#", ["#"]),
+        ("(?m)^a.b$", ["a.b", "axb"]),
+    ],
+)
+def test_patterns_match_whole_strings_also_with_quotations_and_comments(spark, pattern, matched):
+    frame = spark.createDataFrame([("a.b",), ("axb",), ("a.b\n",), ("#",), (None,)], "s string")
+    rules = [{"rule": "regex", "column": "s", "pattern": pattern, "severity": "reject"}]
+    assert applied("data_quality", frame, rules=rules).column("s") == [*matched, None]
+
+
 def test_examples_are_short(spark):
     frame = spark.createDataFrame([("x" * 1_000_000, [1] * 1000)], "s string, a array<int>")
     rules = [{"rule": "regex", "column": "s", "pattern": "y*", "severity": "warn"}]
@@ -229,13 +249,14 @@ COLUMNS = "id int, s string, at timestamp, m map<string,int>, long decimal(38,0)
         ({"rule": "unique", "columns": ["m"]}, "rules.0.columns: m is map<string,int>"),
         ({"rule": "referential", "columns": ["z"]}, "rules.0.columns: rows has no column z"),
         ({"rule": "referential", "columns": ["at"]}, "rules.0.reference_columns: other has no column at"),
+        ({"rule": "referential", "columns": ["m"]}, "rules.0.columns: m is map<string,int>, by which rows cannot"),
         ({"rule": "referential", "columns": ["id"]}, "rules.0.columns: id is int in rows, and id is bigint in other"),
     ],
 )
 def test_rules_that_do_not_fit_are_refused(spark, rule, message):
     frames = {"rows": spark.createDataFrame([], COLUMNS)}
     if rule["rule"] == "referential":
-        frames["other"] = spark.createDataFrame([], "id bigint")
+        frames["other"] = spark.createDataFrame([], "id bigint, m map<string,int>")
     with pytest.raises(DefinitionError) as caught:
         described("data_quality", frames, rules=[rule], day=DAY)
     assert str(caught.value).startswith(message)

@@ -95,6 +95,33 @@ def test_clipped_values_keep_their_type(spark):
     assert result.column("l")[:10] == list(range(1, 11))
 
 
+@pytest.mark.parametrize(
+    ("data_type", "values", "parameters"),
+    [
+        ("int", [1, 2, 2, 1], {"method": "z_score", "threshold": 0.01}),
+        ("tinyint", [126, 127], {"method": "z_score", "threshold": 0.01}),
+        ("decimal(3,1)", [Decimal("99.8"), Decimal("99.9")], {"method": "mad", "threshold": 0.01}),
+        ("decimal(3,1)", [Decimal("-99.8"), Decimal("-99.9")], {"method": "iqr", "threshold": 0.01}),
+    ],
+)
+def test_limits_of_clip_do_not_cross(spark, data_type, values, parameters):
+    """No value of the type is between the limits: the nearest ones outside of them are the values themselves."""
+    frame = spark.createDataFrame([(value,) for value in values], f"v {data_type}")
+    result = applied("outliers", frame, columns=["v"], action="clip", **parameters)
+    assert (result.column("v"), result.effect["outliers.v"]) == (values, len(values))
+
+
+@pytest.mark.parametrize("action", ["flag", "drop", "clip"])
+@pytest.mark.parametrize("method", ["z_score", "iqr", "mad"])
+def test_the_value_of_one_row_is_no_outlier(spark, method, action):
+    for row in ((7, 0.5, Decimal("99.9")), (None, NAN, None), (-1, INF, Decimal("-0.1"))):
+        frame = spark.createDataFrame([row], "i int, x double, d decimal(3,1)")
+        result = applied("outliers", frame, columns=["i", "x", "d"], method=method, action=action)
+        (found,) = result.rows
+        assert [repr(found[name]) for name in frame.columns] == list(map(repr, row))
+        assert not any(found[name] for name in found if name.endswith("_outlier"))
+
+
 @pytest.mark.parametrize("method", ["z_score", "iqr", "mad"])
 def test_without_limits_there_are_no_outliers(spark, method):
     frame = spark.createDataFrame([(None, INF), (None, NAN), (NAN, -INF)], "a double, b double")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -210,6 +212,85 @@ def test_one_object_and_a_repeated_call(
     empty = write(step, numbers.where("n < 0"), context, path="deep/x y.bin")
     assert table_of(step, content(store, "deep/x y.bin")) == []
     assert (empty["rows"], empty["files"], paths(store)) == (0, 1, ["deep/x y.bin"])
+
+
+CELLS = """
+    SELECT CAST(i AS INT) AS i, CAST(f AS DOUBLE) AS f, CAST(d AS DECIMAL(9, 2)) AS d, CAST(s AS STRING) AS s,
+           CAST(t AS TIMESTAMP) AS t, NULL AS nothing
+    FROM VALUES
+"""
+CELL_ROWS = {
+    "one row": ("(1, 0.5, 1.10, 'ü', TIMESTAMP'2013-03-10 01:00:00')", [(1, 0.5, Decimal("1.10"), "ü")]),
+    "all null": ("(NULL, NULL, NULL, NULL, NULL), (NULL, NULL, NULL, NULL, NULL)", [(None,) * 4] * 2),
+    "infinity": ("(2, double('Infinity'), 0, '', NULL)", [(2, math.inf, Decimal("0.00"), "")]),
+}
+
+
+def cells_of(step: Load, body: bytes, path: Path) -> list[dict[str, Any]]:
+    """Read a file with DuckDB or openpyxl, which write none of them here."""
+    path.write_bytes(body)
+    if step.name == "write_xlsx":
+        header, *rows = openpyxl.load_workbook(path).active.iter_rows(values_only=True)
+        return [dict(zip(header, row, strict=True)) for row in rows]
+    reader = {
+        "write_csv": "read_csv(?, header=true, allow_quoted_nulls=false, null_padding=true, columns={i: 'INT', "
+        "f: 'DOUBLE', d: 'DECIMAL(9,2)', s: 'VARCHAR', t: 'TIMESTAMPTZ', nothing: 'INT'})",
+        "write_json": "read_json(?, format='newline_delimited', columns={i: 'INT', f: 'DOUBLE', d: 'DECIMAL(9,2)', "
+        "s: 'VARCHAR', t: 'TIMESTAMPTZ', nothing: 'INT'})",
+        "write_parquet": "read_parquet(?)",
+    }[step.name]
+    with duckdb.connect() as database:
+        result = database.execute(f"SELECT * REPLACE (t::VARCHAR AS t) FROM {reader}", [str(path)])
+        names = [column[0] for column in result.description]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+@pytest.mark.parametrize("name", CELL_ROWS)
+@pytest.mark.parametrize("step", ALL, ids=lambda step: step.name)
+def test_awkward_rows_are_read_by_another_library(
+    context: StepContext, store: FolderStore, tmp_path: Path, step: Load, name: str
+) -> None:
+    """With a column that has no type, because all of its values are null."""
+    values, expected = CELL_ROWS[name]
+    frame = context.spark.sql(f"{CELLS} {values} AS t(i, f, d, s, t)")
+    if (step.name, name) == ("write_xlsx", "infinity"):
+        with pytest.raises(DataError, match="column f: inf, which Excel lacks: replace it by null"):
+            write(step, frame, context, path="a")
+        return
+    assert write(step, frame, context, path="a")["rows"] == len(expected)
+    rows = cells_of(step, content(store, "a"), tmp_path / f"a.{EXTENSIONS[step.name]}")
+    found = [tuple(row[column] for column in "ifds") for row in rows]
+    if step.name == "write_xlsx":
+        expected = [row for row in expected if any(cell is not None for cell in row)]  # an empty row is no row in Excel
+        found = [(i, f, None if d is None else Decimal(str(d)).quantize(Decimal("0.01")), s) for i, f, d, s in found]
+    assert found == expected
+    assert [row["nothing"] for row in rows] == [None] * len(expected)
+    assert [row["t"] is None for row in rows] == [name != "one row"] * len(expected)
+
+
+@pytest.mark.parametrize(
+    ("expression", "values", "lines"),
+    [
+        ("CAST(v AS INT)", (1, None, 3), [b"1", b'""', b"3"]),
+        ("CAST(v AS TIMESTAMP)", (0, None), [b"1970-01-01 00:00:00.000000Z", b'""']),
+        ("CAST(v AS STRING)", (1, None), [b'"1"', b'""']),
+        ("IF(v > 1, '', NULL)", (1, 2), [b'""', b'""']),
+        ("NULL", (1, 2), [b'""', b'""']),
+    ],
+)
+def test_a_csv_of_one_column_keeps_its_null_rows(
+    context: StepContext, store: FolderStore, expression: str, values: tuple[int | None, ...], lines: list[bytes]
+) -> None:
+    frame = context.spark.createDataFrame([(v,) for v in values], "v int").coalesce(1).selectExpr(f"{expression} AS v")
+    write(write_csv.STEP, frame, context, path="a.csv")
+    body = content(store, "a.csv")
+    assert body.split(b"\n") == [b'"v"', *lines, b""]
+    assert len(pd.read_csv(io.BytesIO(body))) == len(list(csv.DictReader(io.StringIO(body.decode())))) == len(values)
+    parameters = read_csv.ReadCsv.model_validate({"path": "a.csv", "fields": {"v": "string"}})
+    assert read_csv.read(parameters, context).count() == len(values)
+    with duckdb.connect() as database:
+        uri = str(store.path(f"{PREFIX}a.csv"))
+        assert database.execute("SELECT count(*) FROM read_csv(?, header=true)", [uri]).fetchall() == [(len(values),)]
 
 
 def test_no_partition_at_all_gives_an_empty_file(context: StepContext, store: FolderStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -114,6 +115,58 @@ def test_all_types_arrive_unchanged(
          {"l": 9007199254740993, "list": [text], "at": "2013-03-10T01:02:03.123456Z"}, text),
         (None,) * 10 + ({"l": None, "list": [None], "at": None}, None),
     ]  # fmt: skip
+
+
+def test_a_day_of_nulls_and_a_day_of_one_infinity(
+    write: Callable[..., Effect], context: StepContext, postgres: PostgresServer
+) -> None:
+    postgres.execute(
+        "DROP TABLE IF EXISTS cells", "CREATE TABLE cells (date date, i int, f float8, r real, s text, none int)"
+    )
+    columns = "CAST(i AS INT) AS i, CAST(f AS DOUBLE) AS f, CAST(f AS FLOAT) AS r, CAST(s AS STRING) AS s, NULL AS none"
+    for values, expected in (
+        ("(NULL, NULL, NULL), (NULL, NULL, NULL)", [(None,) * 5] * 2),
+        ("(1, double('Infinity'), '')", [(1, math.inf, math.inf, "", None)]),
+    ):
+        frame = context.spark.sql(f"SELECT {columns} FROM VALUES {values} AS t(i, f, s)")
+        assert write(frame, table="cells")["rows_inserted"] == len(expected)
+        assert postgres.execute("SELECT i, f, r, s, none FROM cells") == expected
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("n int", "'x'", 'invalid input syntax for type integer: "x"'),
+        ("n int", "1.5D", 'invalid input syntax for type integer: "1.5"'),
+        ("n int2", "40000", 'value "40000" is out of range for type smallint'),
+        ("n numeric(4,2)", "123.45", "numeric field overflow"),
+        ("n numeric", "'0x'", 'invalid input syntax for type numeric: "0x"'),
+        ("n real", "1e300D", '"1e+300" is out of range for type real'),
+        ("n bigint", "double('Infinity')", 'invalid input syntax for type bigint: "inf"'),
+        ("n date", "'2013-02-30'", 'date/time field value out of range: "2013-02-30"'),
+        ("n boolean", "7", 'invalid input syntax for type boolean: "7"'),
+        ("n varchar(2)", "'abc'", "value too long for type character varying(2)"),
+        ("n text NOT NULL", "CAST(NULL AS STRING)", 'null value in column "n"'),
+        ("n json", "'{'", "invalid input syntax for type json"),
+        ("n int CHECK (n > 9)", "1", 'violates check constraint "strict_n_check"'),
+    ],
+)
+def test_a_value_that_does_not_fit_names_its_column(
+    write: Callable[..., Effect], context: StepContext, postgres: PostgresServer, case: tuple[str, str, str]
+) -> None:
+    column, value, message = case
+    postgres.execute(
+        "DROP TABLE IF EXISTS strict",
+        f"CREATE TABLE strict (date date, {column} DEFAULT NULL)".replace(
+            "NOT NULL DEFAULT NULL", "NOT NULL DEFAULT ''"
+        ),
+        f"INSERT INTO strict VALUES ('{DAY}')",
+    )
+    before = postgres.execute("SELECT * FROM strict")
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
+        write(context.spark.sql(f"SELECT {value} AS n"), table="strict")
+    assert re.search(r'column "?n\b|strict_n_check', str(caught.value))
+    assert postgres.execute("SELECT * FROM strict") == before
 
 
 SCHEMA = pa.schema([("date", pa.date32()), ("n", pa.int32()), ("s", pa.string())])

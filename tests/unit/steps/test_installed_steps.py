@@ -62,7 +62,7 @@ def test_a_pipeline_that_uses_it_is_checked(project):
     path.write_text(PIPELINE.replace("PARAMETER", "column"))
     assert load_project(project).pipeline("climate").steps["converted"].step == "in_celsius"
     path.write_text(PIPELINE.replace("PARAMETER", "colum"))
-    with pytest.raises(DefinitionError, match=r"climate\.yaml: .*steps\.converted\.with\.column: Field required"):
+    with pytest.raises(DefinitionError, match=r"climate\.yaml:5:63: steps\.converted\.with\.colum: unknown key"):
         load_project(project)
 
 

@@ -26,7 +26,7 @@ from slackwater.errors import DataError, InputError, PartnerError
 from slackwater.model import Model
 from slackwater.sources.pull_config import CredentialsReference, check_url
 from slackwater.steps.io.frames import frame_of_parts
-from slackwater.steps.io.typed_rows import TypedRows, check_rows
+from slackwater.steps.io.typed_rows import TypedRows, check_rows, declared_columns
 from slackwater.steps.step import Extract, StepContext
 
 if TYPE_CHECKING:
@@ -252,4 +252,4 @@ def _next_url(
     return None
 
 
-STEP = Extract(name="read_api", parameters=ReadApi, read=read)
+STEP = Extract(name="read_api", parameters=ReadApi, read=read, columns=declared_columns)

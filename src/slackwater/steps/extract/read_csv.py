@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.sources.file_format import Csv
 from slackwater.steps.io.typed_files import TypedFiles, read_files
+from slackwater.steps.io.typed_rows import declared_columns
 from slackwater.steps.step import Extract, StepContext
 
 if TYPE_CHECKING:
@@ -40,4 +41,4 @@ def read(parameters: ReadCsv, context: StepContext) -> DataFrame:
     return read_files(parameters, parameters.format, context)
 
 
-STEP = Extract(name="read_csv", parameters=ReadCsv, read=read)
+STEP = Extract(name="read_csv", parameters=ReadCsv, read=read, columns=declared_columns)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.sources.file_format import Json
 from slackwater.steps.io.typed_files import TypedFiles, read_files
+from slackwater.steps.io.typed_rows import declared_columns
 from slackwater.steps.step import Extract, StepContext
 
 if TYPE_CHECKING:
@@ -29,4 +30,4 @@ def read(parameters: ReadJson, context: StepContext) -> DataFrame:
     return read_files(parameters, Json(), context)
 
 
-STEP = Extract(name="read_json", parameters=ReadJson, read=read)
+STEP = Extract(name="read_json", parameters=ReadJson, read=read, columns=declared_columns)

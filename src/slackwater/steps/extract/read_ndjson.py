@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.sources.file_format import Ndjson
 from slackwater.steps.io.typed_files import TypedFiles, read_files
+from slackwater.steps.io.typed_rows import declared_columns
 from slackwater.steps.step import Extract, StepContext
 
 if TYPE_CHECKING:
@@ -29,4 +30,4 @@ def read(parameters: ReadNdjson, context: StepContext) -> DataFrame:
     return read_files(parameters, Ndjson(), context)
 
 
-STEP = Extract(name="read_ndjson", parameters=ReadNdjson, read=read)
+STEP = Extract(name="read_ndjson", parameters=ReadNdjson, read=read, columns=declared_columns)

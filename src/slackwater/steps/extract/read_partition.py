@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from slackwater.faults import unknown_name
 from slackwater.model import Name
+from slackwater.steps.input_columns import Columns, InputColumns
 from slackwater.steps.step import Extract, Parameters, StepContext
 
 if TYPE_CHECKING:
@@ -22,9 +24,17 @@ class ReadPartition(Parameters, json_schema_extra={"examples": [{"source": "flig
     """Name of the source; the pipeline lists it under `sources`."""
 
 
+def result_columns(inputs: InputColumns, parameters: ReadPartition) -> Columns | None:
+    """Return the columns of the source, which has to be one of the pipeline's."""
+    if parameters.source not in inputs.sources:
+        message = f"{parameters.source} is not one of the pipeline's sources: correct it, or add it to `sources`"
+        inputs.faults.append(unknown_name(message, parameters.source, inputs.sources, path=("source",)))
+    return inputs.sources.get(parameters.source)
+
+
 def read(parameters: ReadPartition, context: StepContext) -> DataFrame:
     """Return the events. Raises `InputError` outside of a run, and for a source that the pipeline does not list."""
     return context.read_source(parameters.source)
 
 
-STEP = Extract(name="read_partition", parameters=ReadPartition, read=read)
+STEP = Extract(name="read_partition", parameters=ReadPartition, read=read, columns=result_columns)

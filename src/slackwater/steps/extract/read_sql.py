@@ -24,12 +24,14 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from slackwater.errors import DataError, DefinitionError, InputError
+from slackwater.faults import Fault, Faults
 from slackwater.steps.files import ProjectFiles, ProjectPath
+from slackwater.steps.input_columns import Columns, InputColumns
 from slackwater.steps.io.frames import frame_of_parts
 from slackwater.steps.io.postgres import Access, DatabaseParameters, connected
 from slackwater.steps.io.queries import check_select, date_positions, for_psycopg
 from slackwater.steps.io.typed_files import files_of, local_copy
-from slackwater.steps.io.typed_rows import TypedRows, check_rows
+from slackwater.steps.io.typed_rows import TypedRows, check_rows, declared_columns
 from slackwater.steps.step import Extract, Parameters, StepContext
 
 if TYPE_CHECKING:
@@ -94,13 +96,22 @@ class ReadSql(Parameters, json_schema_extra={"examples": _EXAMPLES}):
     def _check_query(self) -> ReadSql:
         if (self.postgres is None) == (self.sqlite is None):
             raise ValueError("set one of `postgres` and `sqlite`")
-        check_select(self.query, self.dialect)
+        try:
+            check_select(self.query, self.dialect)
+        except ValueError as error:
+            found = error if isinstance(error, Faults) else Faults(Fault(message=str(error)))
+            raise found.below("query") from error
         return self
 
     @property
     def dialect(self) -> str:
         """The dialect of the query, as sqlglot names it."""
         return "postgres" if self.postgres else "sqlite"
+
+
+def result_columns(inputs: InputColumns, parameters: ReadSql) -> Columns | None:
+    """Return the declared fields of an SQLite file. PostgreSQL knows the columns of its own result."""
+    return declared_columns(inputs, parameters.sqlite) if parameters.sqlite else None
 
 
 def read(parameters: ReadSql, context: StepContext) -> DataFrame:
@@ -213,4 +224,4 @@ def _authorize(action: int, *_: object) -> int:
     return sqlite3.SQLITE_OK if action in _SQLITE_READS else sqlite3.SQLITE_DENY
 
 
-STEP = Extract(name="read_sql", parameters=ReadSql, read=read)
+STEP = Extract(name="read_sql", parameters=ReadSql, read=read, columns=result_columns)

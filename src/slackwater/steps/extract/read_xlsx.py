@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.sources.file_format import Xlsx
 from slackwater.steps.io.typed_files import TypedFiles, read_files
+from slackwater.steps.io.typed_rows import declared_columns
 from slackwater.steps.step import Extract, StepContext
 
 if TYPE_CHECKING:
@@ -39,4 +40,4 @@ def read(parameters: ReadXlsx, context: StepContext) -> DataFrame:
     return read_files(parameters, Xlsx(sheet=parameters.sheet), context)
 
 
-STEP = Extract(name="read_xlsx", parameters=ReadXlsx, read=read)
+STEP = Extract(name="read_xlsx", parameters=ReadXlsx, read=read, columns=declared_columns)

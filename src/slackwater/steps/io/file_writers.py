@@ -60,7 +60,10 @@ class _Unlimited:
 
 
 class CsvWriter(_Unlimited):
-    """Writes CSV with a header: strings in quotes, nulls as nothing, timestamps in UTC."""
+    """Writes CSV with a header: strings in quotes, nulls as nothing, timestamps in UTC.
+
+    Readers skip an empty line, so a null in a file of one column is `""`, also in a column of strings.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__()
@@ -68,7 +71,14 @@ class CsvWriter(_Unlimited):
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
-        self._writer.write(batch)
+        column = batch.column(0)
+        if batch.num_columns > 1 or not column.null_count:
+            self._writer.write(batch)
+        elif pa.types.is_string(column.type):
+            self._writer.write(pa.record_batch([column.fill_null("")], schema=batch.schema))
+        else:
+            values = column.cast(pa.string()).fill_null('""')
+            self._sink.writelines(f"{value}\n".encode() for value in values.to_pylist())
 
     def finish(self) -> bytes:
         """Return the content."""

@@ -21,6 +21,7 @@ from slackwater.sources.event_schema import ARROW_TYPES
 from slackwater.sources.fields import FieldDefinition, Fields, FieldType
 from slackwater.sources.file_format import FileFormat, Json
 from slackwater.sources.pull_config import PullConfig
+from slackwater.steps.input_columns import Columns, InputColumns
 from slackwater.steps.step import Parameters
 
 # The receiver's readers expect a timestamp. No file and no API has a field of this name, so it is null in every row.
@@ -72,6 +73,11 @@ class TypedRows(Parameters):
     def schema(self) -> pa.Schema:
         """The columns of the result."""
         return pa.schema([(name, ARROW_TYPES[field.type]) for name, field in self.fields.items()])
+
+
+def declared_columns(_inputs: InputColumns, parameters: TypedRows) -> Columns:
+    """Return the declared fields, which are the columns of the result."""
+    return tuple(parameters.fields)
 
 
 def check_rows(rows: list[Mapping[str, Any]], parameters: TypedRows, *, name: str, before: int = 0) -> pa.Table:

@@ -2,7 +2,8 @@
 
 A string that begins with `=` stays a string: Excel does not execute it. Timestamps are in UTC, to the millisecond.
 Excel's limits are errors that name them: 1,048,576 rows with the header, 16,384 columns, 32,767 characters of a cell,
-15 digits of an integer or a decimal, days since 1900-03-01; and Excel has neither NaN nor infinities.
+15 digits of an integer or a decimal, days since 1900-03-01; and Excel has neither NaN nor infinities. A row with nulls
+only is an empty row, which readers skip, at the end of the sheet or everywhere.
 
 A day without rows gives a workbook with the header only. The folder of `parts` gets an object `_SUCCESS` last, which
 names the parts.

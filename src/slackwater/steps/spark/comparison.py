@@ -88,6 +88,7 @@ def compare_versions(
             comparison = Comparison(
                 pipeline=pair.pipeline,
                 date=pair.date,
+                correlation_id=job.correlation_id,
                 key=tuple(name for name in pipeline.publish.key if name != _DAY),
                 before=pair.before,
                 after=pair.after,
@@ -97,7 +98,7 @@ def compare_versions(
                 all_rows=(
                     store_differing_rows(differing, pair, job, input_bytes=size, stores=stores) if any_differs else None
                 ),
-                inputs=input_differences(pair, pipeline.sources, store=store),
+                inputs=input_differences(pair, pipeline.inputs, store=store),
                 seconds=round(time.monotonic() - began, 3),
             )
         finally:
@@ -209,7 +210,12 @@ def store_differing_rows(
     """Store all rows that differ as Arrow files, and return their reference; `input_bytes` is the size of both days."""
     began, prefix = time.monotonic(), f"{job.prefix}rows/"
     producer = Producer(
-        pipeline=job.pipeline, date=job.date, run_id=job.job, attempt=pair.after.attempt, stage="compare"
+        pipeline=job.pipeline,
+        date=job.date,
+        run_id=job.job,
+        attempt=pair.after.attempt,
+        stage="compare",
+        correlation_id=job.correlation_id,
     )
     rows = differing_rows(differing)
     written = write_frame(rows, prefix, producer=producer, stores=stores, input_bytes=input_bytes)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
 from datetime import date
+from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import ByteType, IntegerType, ShortType
+from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType
 
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import StoreFactory, read_frame
@@ -18,6 +20,7 @@ from slackwater.errors import AuditFailed
 from slackwater.runs.record import Publication, Run, publication_uri
 from slackwater.steps.spark.job import log, settings_for
 from slackwater.steps.spark.table import (
+    CONTENT,
     Commit,
     create_tag,
     current_snapshot,
@@ -69,6 +72,7 @@ def publish_day(
         rows=commit.rows,
         replaced=commit.replaced,
         seconds=round(time.monotonic() - began, 3),
+        content=commit.content,
     )
     # Written after the commit and the tag, so that both exist whenever the publication does.
     store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
@@ -91,7 +95,7 @@ def commit_day(
     """
     day = date.fromisoformat(identity["slackwater.date"])
     # The audit of the rows comes before anything that changes the table: a failed one creates no table and no column.
-    rows = audit(frame, key)
+    rows, content = audit(frame, key)
     prepare_table(spark, table, frame)
 
     def replace_day() -> None:
@@ -102,7 +106,7 @@ def commit_day(
         refuse_if_overtaken(spark, table, identity)
         if not allow_fewer:
             refuse_if_fewer(spark, table, day, rows=rows)
-        overwrite_day(frame, table, day, identity, inspected=inspected)
+        overwrite_day(frame, table, day, {**identity, CONTENT: content}, inspected=inspected)
 
     # After a conflict the checks decide again: a later attempt replaces an earlier one, and never the reverse.
     retry_on_conflict(replace_day)
@@ -137,8 +141,16 @@ def with_date(frame: DataFrame, day: date) -> DataFrame:
     return frame.select(sf.lit(day).alias("date"), *(c.alias(n) for c, n in zip(columns, frame.columns, strict=True)))
 
 
-def audit(frame: DataFrame, key: Sequence[str]) -> int:
-    """Check the key of the rows, and return the number of rows.
+class Audited(NamedTuple):
+    """Rows that passed the audit."""
+
+    rows: int
+    content: str
+    """Digest of the rows and their columns; see `Publication.content`."""
+
+
+def audit(frame: DataFrame, key: Sequence[str]) -> Audited:
+    """Check the key of the rows, and return their number and their digest.
 
     Raises `AuditFailed` if a column of the key is missing or null, or if two rows have the same key.
     """
@@ -154,8 +166,12 @@ def audit(frame: DataFrame, key: Sequence[str]) -> int:
     for column in columns:
         any_null = any_null | column.isNull()
     # Grouping by the key once gives the number of rows, of nulls and of repeated keys with one shuffle.
-    groups = frame.groupBy(*columns).agg(sf.count(sf.lit(1)).alias("times"))
+    sums = {f"sum_{seed}": sf.sum(hashed) for seed, hashed in enumerate(_row_hashes(frame))}
+    groups = frame.groupBy(*columns).agg(
+        sf.count(sf.lit(1)).alias("times"), *(column.alias(name) for name, column in sums.items())
+    )
     totals = groups.agg(
+        *(sf.coalesce(sf.sum(name), sf.lit(0)).cast("string").alias(name) for name in sums),
         sf.coalesce(sf.sum(times), sf.lit(0)).alias("rows"),
         sf.coalesce(sf.sum(sf.when(any_null, times)), sf.lit(0)).alias("nulls"),
         sf.count_if(times > 1).alias("repeated"),
@@ -173,4 +189,19 @@ def audit(frame: DataFrame, key: Sequence[str]) -> int:
             f"{totals['repeated']} keys ({', '.join(key)}) occur more than once in the rows to publish: "
             f"{totals['example']} occurs {totals['most']} times"
         )
-    return int(totals["rows"])
+    parts = [frame.schema.json(), *(totals[name] for name in sums)]
+    return Audited(int(totals["rows"]), hashlib.sha256("\n".join(parts).encode()).hexdigest())
+
+
+def _row_hashes(frame: DataFrame) -> list[Column]:
+    """Return two hashes of a row, as decimals: their sums over all rows do not depend on the order of the rows."""
+    # XXH64 of Spark does not accept maps and variants.
+    values = [
+        sf.to_json(sf.struct(quoted(field.name))) if _has_no_hash(field.dataType) else sf.col(quoted(field.name))
+        for field in frame.schema
+    ]
+    return [sf.xxhash64(sf.lit(seed), *values).cast("decimal(38, 0)") for seed in range(2)]
+
+
+def _has_no_hash(data_type: DataType) -> bool:
+    return any(name in data_type.simpleString() for name in ("map<", "variant"))

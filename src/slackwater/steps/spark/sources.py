@@ -1,4 +1,4 @@
-"""Read a source's objects of the input manifest as a DataFrame: `read_source`.
+"""Read the objects of the input manifest as a DataFrame: `read_source`, and published days: `read_published`.
 
 The driver reads a small source itself; executors read all others.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import date, datetime
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import (
@@ -27,12 +28,14 @@ from pyspark.sql.types import (
 
 from slackwater.arrow.exchange import empty_frame, frame_of
 from slackwater.arrow.names import quoted
-from slackwater.errors import ObjectInvalid, ObjectMissing
+from slackwater.errors import InputError, ObjectInvalid, ObjectMissing
+from slackwater.runs.manifest import InputObject
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
 from slackwater.sources.fields import FieldType
 from slackwater.sources.first_by_id import is_first_of_its_id
 from slackwater.steps.spark.job import SMALL_BYTES, SMALL_ROWS
+from slackwater.steps.spark.table import quoted_table
 from slackwater.storage import ObjectStore
 
 # Threads of the driver that read objects.
@@ -89,6 +92,25 @@ def read_source(
         events = _drop_duplicates(events, source.id_column)
     event_time = sf.col(EVENT_TIME)
     return events.where((event_time >= sf.lit(start)) & (event_time < sf.lit(end))).select(*source.columns)
+
+
+def read_published(spark: SparkSession, objects: Sequence[InputObject]) -> DataFrame:
+    """Return the rows of published days, each from the version that its tag names.
+
+    A column that a version lacks is null in its rows. Raises `ObjectMissing` if a version no longer exists, and
+    `InputError` without a day, because the columns are unknown then.
+    """
+    if not objects:
+        raise InputError("none of the days that this table needs is published, so its columns are unknown")
+    frames = []
+    for item in objects:
+        table = quoted_table(item.uri.rpartition("/date=")[0])
+        try:
+            frame = spark.read.option("versionAsOf", item.tag).table(table)
+        except (AnalysisException, IllegalArgumentException) as error:
+            raise _no_longer_exists(f"{table} VERSION AS OF '{item.tag}'") from error
+        frames.append(frame.where(sf.col("date") == sf.lit(date.fromisoformat(item.date))))
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
 def _read_by_driver(spark: SparkSession, source: Source, uris: Sequence[str], store: ObjectStore) -> DataFrame | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from slackwater.arrow.columns import columns_read
 from slackwater.arrow.dataset import load_manifest, store_dataset
 from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
-from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer, manifest_uri, reference_uri
+from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer, reference_uri
 from slackwater.arrow.schema import decode_schema
 from slackwater.arrow.session import temporary_settings
 from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName
 from slackwater.pipeline.definition import Pipeline
-from slackwater.pipeline.graph import Stage, stages
+from slackwater.pipeline.graph import Stage, ancestors, stages
 from slackwater.project import Project
 from slackwater.receiver.partners.credentials import Secrets
 from slackwater.receiver.partners.outbound import Outbound
@@ -32,7 +31,7 @@ from slackwater.steps.spark.apply import AppliedSteps
 from slackwater.steps.spark.job import log, settings_for
 from slackwater.steps.spark.loads import run_loads
 from slackwater.steps.spark.publish import publish_day
-from slackwater.steps.spark.sources import read_source
+from slackwater.steps.spark.sources import read_published, read_source
 from slackwater.steps.step import Extract, StepContext
 from slackwater.storage import ObjectStore
 
@@ -48,8 +47,6 @@ class StageJob:
     """URI of project.json."""
     catalog_table: str
     """The warehouse table of the pipeline, as `catalog.database.table`."""
-    upstream: Mapping[str, str] = field(default_factory=dict)
-    """URIs of the manifests of the stages that this one reads, by stage."""
     allow_fewer: bool = False
     """Whether the last stage may publish fewer rows than the day has now."""
     files: str | None = None
@@ -86,7 +83,10 @@ def run_stage_job(
             allow_fewer=job.allow_fewer,
             stores=stores,
         )
-        manifests = {**job.upstream, job.stage: reference.manifest}
+        manifests = {
+            **upstream_manifests(job.run, stage_of(pipeline, job.stage), store=stores()),
+            job.stage: reference.manifest,
+        }
         run_loads(pipeline, manifests, context, prefix=job.run.prefix, stores=stores)
     return reference
 
@@ -109,16 +109,19 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         log("an earlier job of this attempt has written the stage", **finished.model_dump())
         return finished
     inputs = read_input_manifest(run, store=store)
-    if set(job.upstream) != set(stage.reads_stages):
-        expected, received = (", ".join(sorted(names)) or "none" for names in (stage.reads_stages, job.upstream))
-        raise InputError(f"stage {stage.name} reads these stages: {expected}; --upstream names: {received}")
-    upstream = {name: load_manifest(uri, store=store) for name, uri in job.upstream.items()}
+    uris = upstream_manifests(run, stage, store=store)
+    upstream = {name: load_manifest(uri, store=store) for name, uri in uris.items()}
     day = day_of(date.fromisoformat(run.date), pipeline.timezone)
 
     def read_frozen(name: str) -> DataFrame:
+        objects = inputs.of_source(name)
+        if name in pipeline.tables:
+            try:
+                return read_published(context.spark, objects)
+            except InputError as error:
+                raise InputError(f"tables.{name}: {error}") from error
         if name not in pipeline.sources:
             raise DefinitionError(f"source: {name} is not one of the pipeline's sources: add it to `sources`")
-        objects = inputs.of_source(name)
         return read_source(
             context.spark,
             project.source(name),
@@ -146,12 +149,17 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         steps[stage.name],
         f"{run.arrow_prefix}{stage.name}/",
         producer=Producer(
-            pipeline=run.pipeline, date=run.date, run_id=run.run_id, attempt=run.attempt, stage=stage.name
+            pipeline=run.pipeline,
+            date=run.date,
+            run_id=run.run_id,
+            attempt=run.attempt,
+            stage=stage.name,
+            correlation_id=run.correlation_id,
         ),
         stores=stores,
         input_bytes=input_bytes,
         driver_settings=settings,
-        parents=list(dict.fromkeys([*job.upstream.values(), *versions.read])),
+        parents=list(dict.fromkeys([*uris.values(), *versions.read])),
     )
     seconds = time.monotonic() - began
     records = steps.records(written.observed, rows={stage.name: written.manifest.rows}, seconds=seconds)
@@ -160,6 +168,19 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     reference = store_dataset(manifest, prefix, store=store, seconds=seconds)
     log("stage written", steps=[record.model_dump() for record in records], **reference.model_dump())
     return reference
+
+
+def upstream_manifests(run: Run, stage: Stage, *, store: ObjectStore) -> dict[str, str]:
+    """Return the URIs of the manifests of the stages that a stage reads, by name. Raises `ObjectMissing`.
+
+    A stage that an earlier attempt has finished has its manifest under the prefix of that attempt.
+    """
+    prefixes = {name: run.stage_prefix(name) for name in stage.reads_stages}
+    references = {name: finished_stage(prefix, store=store) for name, prefix in prefixes.items()}
+    for name, reference in references.items():
+        if reference is None:
+            raise ObjectMissing(f"{reference_uri(prefixes[name])}: stage {name} has not been finished in this run")
+    return {name: reference.manifest for name, reference in references.items() if reference}
 
 
 def read_upstream(
@@ -196,29 +217,28 @@ def _has_extract(pipeline: Pipeline, stage: Stage) -> bool:
 
 
 class EarlierVersions(Mapping[str, DataFrame]):
-    """The results of the stages of a run before one of its stages, by name. Each is read when it is looked up."""
+    """The results of the stages from which a stage is computed, by name. Each is read when it is looked up."""
 
     def __init__(self, run: Run, pipeline: Pipeline, stage: str, spark: SparkSession, *, stores: StoreFactory) -> None:
-        # Stages run one after the other, so all earlier ones have finished.
-        before = itertools.takewhile(lambda name: name != stage, (item.name for item in stages(pipeline)))
-        self._manifests = {name: manifest_uri(run.stage_prefix(name)) for name in before}
+        # Other earlier stages run in parallel, and may not have finished.
+        self._prefixes = {item.name: run.stage_prefix(item.name) for item in ancestors(pipeline, stage)}
         self._spark, self._stores = spark, stores
         self.read: list[str] = []
         """URIs of the manifests of those that were looked up."""
 
     def __getitem__(self, name: str) -> DataFrame:
         """Return the result of the stage. Raises `KeyError`."""
-        uri = self._manifests[name]
+        uri = ArrowReference.model_validate_json(self._stores().get(reference_uri(self._prefixes[name]))).manifest
         self.read.append(uri)
         return read_frame(self._spark, load_manifest(uri, store=self._stores()), stores=self._stores)
 
     def __iter__(self) -> Iterator[str]:
-        """Generate the names of the stages, in the order in which they ran."""
-        return iter(self._manifests)
+        """Generate the names of the stages, each after those that it reads."""
+        return iter(self._prefixes)
 
     def __len__(self) -> int:
         """Return the number of earlier stages."""
-        return len(self._manifests)
+        return len(self._prefixes)
 
 
 def stage_of(pipeline: Pipeline, name: str) -> Stage:

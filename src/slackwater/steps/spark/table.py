@@ -37,6 +37,10 @@ CONFLICT_MESSAGES = (
 )
 
 
+# The snapshot property with the digest of a day's rows.
+CONTENT = "slackwater.content"
+
+
 @dataclass(frozen=True)
 class Commit:
     """The commit of a day, as the table's snapshot records it."""
@@ -46,6 +50,8 @@ class Commit:
     """Rows that it has added."""
     replaced: int
     """Rows that it has deleted."""
+    content: str
+    """Digest of the rows; see `Publication.content`."""
 
 
 def quoted_table(catalog_table: str) -> str:
@@ -287,6 +293,7 @@ def find_commit(spark: SparkSession, table: str, identity: Mapping[str, str]) ->
         snapshot_id=str(snapshot["snapshot-id"]),
         rows=int(snapshot["summary"].get("added-records", 0)),
         replaced=int(snapshot["summary"].get("deleted-records", 0)),
+        content=snapshot["summary"].get(CONTENT, ""),
     )
 
 

@@ -14,8 +14,8 @@ them. Without `group_by` it has one row, also if the input is empty. Null is a g
 - Nulls are ignored, as in SQL; without any value, a measure is null, and a count 0. `first` and `last` ignore rows
   whose `order_by` is null, and return null if their row has no value.
 - NaN is a value, as in SQL: a sum with NaN is NaN, and NaN is the largest value. Use `clean_nan` before.
-- Sums of integers are `bigint`, and fail the run if they overflow. Sums and means of decimals are decimals. The mean of
-  integers is a `double`, and so are `stddev`, `median` and `quantile` of all numbers.
+- Sums of integers are `bigint`. Sums and means of decimals are decimals. Both fail the run if they overflow. The mean
+  of integers is a `double`, and so are `stddev`, `median` and `quantile` of all numbers.
 - Of rows with equal `order_by`, `first` returns the smallest value, and `last` the largest.
 - `median` and `quantile` need memory for each distinct value of a group on one executor.
 """
@@ -36,6 +36,7 @@ from slackwater.steps.columns import (
     require_sortable,
     require_type,
 )
+from slackwater.steps.input_columns import Columns, InputColumns, each
 from slackwater.steps.step import Parameters, StepContext, Transform
 
 if TYPE_CHECKING:
@@ -107,6 +108,15 @@ def check(_inputs: Sequence[str], parameters: Aggregate) -> None:
                 raise DefinitionError(f"measures.{name}.{field}: {function} does not use it")
 
 
+def result_columns(inputs: InputColumns, parameters: Aggregate) -> Columns | None:
+    """Return the columns of the groups and the measures."""
+    inputs.require(0, each(parameters.group_by, "group_by"))
+    for name, measure in parameters.measures.items():
+        read = {"column": measure.column, "order_by": measure.order_by}
+        inputs.require(0, {("measures", name, field): column for field, column in read.items() if column is not None})
+    return (*parameters.group_by, *parameters.measures) if not inputs.faults else None
+
+
 def apply(frames: Mapping[str, DataFrame], parameters: Aggregate, _context: StepContext) -> DataFrame:
     """Return one row for each group. Raises `DefinitionError` for a column that is missing or has a wrong type."""
     ((input_name, frame),) = frames.items()
@@ -141,17 +151,26 @@ def _aggregate(frame: DataFrame, measure: Measure, field: str, input_name: str) 
         return sf.min_by(column, position) if function == "first" else sf.max_by(column, position)
     if measure.q is not None:
         return sf.percentile(column, measure.q)
+    if function in ("sum", "mean"):
+        return _bounded(sf.try_sum(column) if function == "sum" else sf.try_avg(column), column, f"{field}: {name}")
     functions = {
         "count": sf.count,
         "count_distinct": sf.count_distinct,
-        "sum": sf.sum,
         "min": sf.min,
         "max": sf.max,
-        "mean": sf.avg,
         "stddev": sf.stddev_samp,
         "median": sf.median,
     }
     return functions[function](column)
 
 
-STEP = Transform(name="aggregate", parameters=Aggregate, apply=apply, check=check)
+def _bounded(total: Column, column: Column, place: str) -> Column:
+    """Return the sum or mean of a column, for which Spark fails if it is null although the column has values."""
+    from pyspark.sql import functions as sf
+
+    remedy = "cast the column to decimal(38,0) or double in a select step before"
+    error = sf.raise_error(sf.lit(f"aggregate: {place}: the sum has too many digits: {remedy}"))
+    return sf.when(total.isNotNull() | (sf.count(column) == 0), total).otherwise(error)
+
+
+STEP = Transform(name="aggregate", parameters=Aggregate, apply=apply, check=check, columns=result_columns)

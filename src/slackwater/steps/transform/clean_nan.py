@@ -27,7 +27,7 @@ Effect: `filled.COLUMN` for each column with a strategy that fills, and `rows_dr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from fractions import Fraction
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -45,21 +45,19 @@ from slackwater.steps.columns import (
     require_sortable,
     sortable_columns,
 )
+from slackwater.steps.input_columns import Columns, InputColumns, each
 from slackwater.steps.step import Parameters, StepContext, Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-_EXACT_DIGITS = 15
-"""Decimal digits that a double represents exactly."""
-
 
 class Constant(Parameters):
     """A strategy: fill with a constant."""
 
     constant: Scalar
-    """The value, of the column's type. Dates and timestamps are strings such as 2013-03-10; without offset in UTC."""
+    """The value, of the column's type. Dates and timestamps are such as 2013-03-10; without offset in UTC."""
 
 
 def _form(strategy: object) -> str:
@@ -103,6 +101,13 @@ def check(_inputs: Sequence[str], parameters: CleanNan) -> None:
             )
     elif parameters.order_by or parameters.group_by is not None:
         raise DefinitionError(f"{'order_by' if parameters.order_by else 'group_by'}: only forward uses it")
+
+
+def result_columns(inputs: InputColumns, parameters: CleanNan) -> Columns | None:
+    """Return the columns of the input."""
+    inputs.require(0, {("columns", name): name for name in parameters.columns}, at_key=True)
+    inputs.require(0, each(parameters.order_by, "order_by") | each(parameters.group_by or (), "group_by"))
+    return inputs[0]
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: CleanNan, context: StepContext) -> DataFrame:
@@ -209,9 +214,9 @@ def _is_exact(value: Scalar, data_type: DataType) -> bool:
         most = 1 << (bits - 1)
         return -most <= int(value) < most
     if isinstance(data_type, t.DecimalType):
-        number = Decimal(str(value))
-        limit = Decimal(10) ** (data_type.precision - data_type.scale)
-        return bool(number == round(number, data_type.scale) and abs(number) < limit)
+        units: Fraction = Fraction(str(value)) * 10**data_type.scale
+        limit: int = 10**data_type.precision
+        return units.denominator == 1 and abs(units) < limit
     return True
 
 
@@ -225,25 +230,20 @@ def _statistic(strategy: Strategy, frame: DataFrame, name: str) -> Column:
     from pyspark.sql import functions as sf
     from pyspark.sql import types as t
 
+    from slackwater.steps.spark.decimals import exact_mean, exact_median
     from slackwater.steps.spark.values import finite
 
     data_type, column = frame.schema[name].dataType, sf.col(quoted(name))
     if strategy == "mode":
         return sf.mode(sf.when(~missing(frame, name), column), deterministic=True)
     match data_type:
-        case t.DecimalType() if strategy == "median" and data_type.precision > _EXACT_DIGITS:
-            # Spark's median of decimals is a double.
-            values = sf.sort_array(sf.collect_list(column))
-            low, high = sf.floor((sf.size(values) - 1) / 2), sf.floor(sf.size(values) / 2)
-            below, above = (sf.get(values, index.cast("int")) for index in (low, high))
-            # With 38 digits, a sum of two decimals loses one, so the middle of an odd number of values is not computed.
-            return sf.when(below == above, below).otherwise((below + (above - below) / 2).cast(data_type))
         case t.DecimalType():
-            return (sf.avg(column) if strategy == "mean" else sf.median(column)).cast(data_type)
+            return (exact_mean if strategy == "mean" else exact_median)(column, data_type)
         case t.IntegralType():
-            # A sum of decimals neither loses digits, nor overflows.
-            value = sf.avg(column.cast("decimal(20,0)")) if strategy == "mean" else sf.median(column)
-            return sf.round(value).try_cast(data_type)
+            if strategy == "mean":
+                integer = t.DecimalType(20, 0)
+                return exact_mean(column.cast(integer), integer).cast(data_type)
+            return sf.round(sf.median(column)).try_cast(data_type)
         case _:
             number = finite(column)
             return (sf.avg(number) if strategy == "mean" else sf.median(number)).cast(data_type)
@@ -264,4 +264,4 @@ def _last_before(
     return sf.last(value, ignorenulls=True).over(before)
 
 
-STEP = Transform(name="clean_nan", parameters=CleanNan, apply=apply, check=check)
+STEP = Transform(name="clean_nan", parameters=CleanNan, apply=apply, check=check, columns=result_columns)

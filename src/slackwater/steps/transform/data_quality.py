@@ -52,6 +52,7 @@ from slackwater.steps.columns import (
     require_sortable,
     require_type,
 )
+from slackwater.steps.input_columns import Columns, InputColumns, each
 from slackwater.steps.quality_rules import (
     Allowed,
     Freshness,
@@ -123,6 +124,20 @@ def _is_less(one: Scalar | None, other: Scalar | None) -> bool:
     return isinstance(one, int | float) and isinstance(other, int | float) and one < other
 
 
+def result_columns(inputs: InputColumns, parameters: DataQuality) -> Columns | None:
+    """Return the columns of the first input."""
+    inputs.require(0, each(parameters.key, "key"))
+    for index, rule in enumerate(parameters.rules):
+        if isinstance(rule, Unique | Referential):
+            inputs.require(0, each(rule.columns, "rules", index, "columns"))
+        elif not isinstance(rule, RowCount):
+            inputs.require(0, {("rules", index, "column"): rule.column})
+        if isinstance(rule, Referential):
+            field = "columns" if rule.reference_columns is None else "reference_columns"
+            inputs.require(1, each(rule.reference_columns or rule.columns, "rules", index, field))
+    return inputs[0]
+
+
 def apply(frames: Mapping[str, DataFrame], parameters: DataQuality, context: StepContext) -> DataFrame:
     """Return the rows that no rule rejects.
 
@@ -180,9 +195,9 @@ def _row_check(
             return frame, column.isNotNull(), reduce(and_, passes)
         case Regex():
             require_type(frame, rule.column, (t.StringType,), field=f"{field}.column", needs="strings")
-            _check_pattern(frame, rule.pattern, f"{field}.pattern")
+            pattern = _whole_string(frame, rule.pattern, f"{field}.pattern")
             column = sf.col(quoted(rule.column))
-            return frame, column.isNotNull(), column.rlike(rf"\A(?:{rule.pattern})\z")
+            return frame, column.isNotNull(), column.rlike(pattern)
         case Allowed():
             column = sf.col(quoted(rule.column))
             values = [_limit(frame, rule.column, value, f"{field}.values") for value in rule.values]
@@ -202,14 +217,31 @@ def _limit(frame: DataFrame, name: str, value: Scalar, field: str) -> Column:
         raise DefinitionError(f"{field}: {error}, which {name} is") from error
 
 
-def _check_pattern(frame: DataFrame, pattern: str, field: str) -> None:
-    """Raise `DefinitionError` unless Java accepts the regular expression. Python accepts other ones."""
+def _whole_string(frame: DataFrame, pattern: str, field: str) -> str:
+    """Return a pattern that matches whole strings only. Raises `DefinitionError` unless Java accepts the pattern.
+
+    Python accepts other ones.
+    """
     jvm: Any = frame.sparkSession._jvm
+    fault = _fault(jvm, pattern)
+    if fault is None:
+        # The pattern may end in a comment of `(?x)`, which a line break ends, or in a quotation, which `\E` ends.
+        wholes = (rf"\A(?:{pattern}{end})\z" for end in ("", "\n", r"\E", "\\E\n"))
+        for whole in wholes:
+            if _fault(jvm, whole) is None:
+                return whole
+    raise DefinitionError(f"{field}: {pattern!r} is not a regular expression: {fault or 'it has no end'}")
+
+
+def _fault(jvm: Any, pattern: str) -> str | None:
+    """Return why Java does not accept a regular expression, or None."""
+    from pyspark.errors import IllegalArgumentException
+
     try:
         jvm.java.util.regex.Pattern.compile(pattern)
-    except Exception as error:
-        fault = str(error).partition("PatternSyntaxException: ")[2].partition("\n")[0]
-        raise DefinitionError(f"{field}: {pattern!r} is not a regular expression: {fault or error}") from error
+    except IllegalArgumentException as error:
+        return str(error).partition("\n")[0]
+    return None
 
 
 def _unique(frame: DataFrame, rule: Unique, field: str) -> tuple[DataFrame, Column, Column]:
@@ -233,6 +265,7 @@ def _referential(
     (input_name, checked), (reference_name, reference) = frames.items()
     names = rule.reference_columns or rule.columns
     require_columns(reference, names, field=f"{field}.reference_columns", of=reference_name)
+    require_sortable(checked, rule.columns, field=f"{field}.columns")
     pairs = list(zip(rule.columns, names, strict=True))
     require_same_types(checked, reference, pairs, field=f"{field}.columns", of=(input_name, reference_name))
     exists = f"__exists_{field}"
@@ -319,4 +352,5 @@ STEP = Transform(
     check=check,
     report=report,
     verify=verify,
+    columns=result_columns,
 )

@@ -2,9 +2,12 @@
 
 Of rows with equal `keys`, the one with the largest values in `order_by` is kept, or the smallest for `keep: earliest`.
 If there are several, the other columns decide, in their order and in the same direction, so the result is the same in
-each run; only columns of maps and variants decide nothing. A row with a null in `order_by` is kept only if there is no
-other row. In `keys`, null equals null and NaN equals NaN, as in pandas: all rows without a key become one. Drop them
-with `filter`, or reject them with `data_quality`, if they are not the same thing.
+each run; only columns of maps and variants decide nothing.
+
+- In `keys`, null equals null and NaN equals NaN, as in pandas: all rows without a key become one. Drop them with
+  `filter`, or reject them with `data_quality`, if they are not the same thing.
+- In `order_by`, NaN is larger than all numbers, and a row with a null is kept only if there is no other row.
+- 0.0 equals -0.0 in both. The row that is kept keeps its own value.
 
 The rows that were dropped are the difference of rows in and out.
 """
@@ -23,6 +26,7 @@ from slackwater.steps.columns import (
     require_sortable,
     sortable_columns,
 )
+from slackwater.steps.input_columns import Columns, InputColumns, each
 from slackwater.steps.step import Parameters, StepContext, Transform
 
 if TYPE_CHECKING:
@@ -50,6 +54,12 @@ def check(_inputs: Sequence[str], parameters: Deduplicate) -> None:
     require_distinct([*parameters.keys, *parameters.order_by], field="order_by")
 
 
+def result_columns(inputs: InputColumns, parameters: Deduplicate) -> Columns | None:
+    """Return the columns of the input."""
+    inputs.require(0, each(parameters.keys, "keys") | each(parameters.order_by, "order_by"))
+    return inputs[0]
+
+
 def apply(frames: Mapping[str, DataFrame], parameters: Deduplicate, _context: StepContext) -> DataFrame:
     """Return one row of each key. Raises `DefinitionError` for a column that is missing or cannot be compared."""
     from pyspark.sql import Window
@@ -71,4 +81,4 @@ def apply(frames: Mapping[str, DataFrame], parameters: Deduplicate, _context: St
     return numbered.where(sf.col(_POSITION) == 1).drop(_POSITION)
 
 
-STEP = Transform(name="deduplicate", parameters=Deduplicate, apply=apply, check=check)
+STEP = Transform(name="deduplicate", parameters=Deduplicate, apply=apply, check=check, columns=result_columns)

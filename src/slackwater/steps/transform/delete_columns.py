@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slackwater.errors import DefinitionError
+from slackwater.faults import Fault
 from slackwater.steps.columns import ColumnNames, all_quoted, require_columns, require_distinct
+from slackwater.steps.input_columns import Columns, InputColumns, each
 from slackwater.steps.step import Effect, Parameters, StepContext, Transform
 
 if TYPE_CHECKING:
@@ -28,6 +30,18 @@ def check(_inputs: Sequence[str], parameters: DeleteColumns) -> None:
     require_distinct(parameters.columns, field="columns")
 
 
+def result_columns(inputs: InputColumns, parameters: DeleteColumns) -> Columns | None:
+    """Return the other columns. They are not known if one of those to remove is missing."""
+    inputs.require(0, each(parameters.columns, "columns"))
+    if inputs[0] is None or inputs.faults:
+        return None
+    others = tuple(name for name in inputs[0] if name not in parameters.columns)
+    if not others:
+        message = f"{inputs.name(0)} has no other columns, so none would remain"
+        inputs.faults.append(Fault(path=("columns",), message=message))
+    return others
+
+
 def apply(frames: Mapping[str, DataFrame], parameters: DeleteColumns, _context: StepContext) -> DataFrame:
     """Return the other columns. Raises `DefinitionError` for a column that is missing, and if none remains."""
     ((input_name, frame),) = frames.items()
@@ -43,4 +57,11 @@ def report(parameters: DeleteColumns, _observed: Mapping[str, Any]) -> Effect:
     return {"deleted": list(parameters.columns)}
 
 
-STEP = Transform(name="delete_columns", parameters=DeleteColumns, apply=apply, report=report, check=check)
+STEP = Transform(
+    name="delete_columns",
+    parameters=DeleteColumns,
+    apply=apply,
+    report=report,
+    check=check,
+    columns=result_columns,
+)

@@ -17,6 +17,8 @@ from pydantic import AfterValidator
 
 from slackwater.arrow.names import quoted
 from slackwater.steps.columns import all_quoted
+from slackwater.steps.input_columns import Columns, InputColumns
+from slackwater.steps.sql_columns import condition_faults
 from slackwater.steps.sql_rules import FORBIDDEN_FUNCTIONS, check_condition
 from slackwater.steps.step import Parameters, StepContext, Transform
 
@@ -31,6 +33,13 @@ class Filter(Parameters, json_schema_extra={"examples": [{"where": "dep_time IS 
 
     where: Annotated[str, AfterValidator(check_condition)]
     """One boolean expression in Spark SQL. The rows for which it is true are kept."""
+
+
+def result_columns(inputs: InputColumns, parameters: Filter) -> Columns | None:
+    """Return the columns of the input."""
+    if inputs[0] is not None:
+        inputs.faults += condition_faults(parameters.where, inputs.name(0), inputs[0], path=("where",))
+    return inputs[0]
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Filter, context: StepContext) -> DataFrame:
@@ -60,4 +69,4 @@ def apply(frames: Mapping[str, DataFrame], parameters: Filter, context: StepCont
     return context.observe(result, counts).where(matches).select(*all_quoted(frame.columns))
 
 
-STEP = Transform(name="filter", parameters=Filter, apply=apply)
+STEP = Transform(name="filter", parameters=Filter, apply=apply, columns=result_columns)

@@ -34,6 +34,7 @@ from slackwater.steps.columns import (
     require_sortable,
     require_unique_keys,
 )
+from slackwater.steps.input_columns import Columns, InputColumns, each
 from slackwater.steps.step import Parameters, StepContext, Transform
 
 if TYPE_CHECKING:
@@ -93,6 +94,25 @@ def check(_inputs: Sequence[str], parameters: Join) -> None:
             raise DefinitionError(f"take: the result of a {parameters.how} join has no columns of the right input")
         if parameters.many:
             raise DefinitionError(f"many: a {parameters.how} join repeats no row")
+
+
+def result_columns(inputs: InputColumns, parameters: Join) -> Columns | None:
+    """Return the columns of the left input, then the added ones. They are not known if one of these is missing."""
+    for index, (side, names) in enumerate(zip(("left", "right"), _keys(parameters), strict=True)):
+        written = zip(parameters.keys, names, strict=True)
+        paths = {("keys", n, *(() if isinstance(key, str) else (side,))): name for n, (key, name) in enumerate(written)}
+        inputs.require(index, paths)
+    inputs.require(1, each(parameters.take or (), "take"))
+    left, right = inputs[0], inputs[1]
+    if parameters.how in ("semi", "anti"):
+        return left
+    take = parameters.take
+    if take is None and right is not None:
+        take = tuple(name for name in right if name not in _keys(parameters)[1])
+    if left is None or take is None or inputs.faults:
+        return None
+    inputs.require_new(0, take, path=("take",))
+    return (*left, *take)
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Join, context: StepContext) -> DataFrame:
@@ -163,4 +183,6 @@ def _with_keys(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
     return frame.where(reduce(and_, (sf.col(quoted(key)).isNotNull() for key in keys)))
 
 
-STEP = Transform(name="join", parameters=Join, apply=apply, inputs=("left", "right"), check=check)
+STEP = Transform(
+    name="join", parameters=Join, apply=apply, inputs=("left", "right"), check=check, columns=result_columns
+)

@@ -32,6 +32,7 @@ from slackwater.steps.columns import (
     require_sortable,
     require_unique_keys,
 )
+from slackwater.steps.input_columns import Columns, InputColumns, each
 from slackwater.steps.step import Effect, Parameters, StepContext, Transform
 
 if TYPE_CHECKING:
@@ -69,6 +70,21 @@ def check(_inputs: Sequence[str], parameters: Lookup) -> None:
     require_distinct(parameters.values, field="values")
     if parameters.missing == "keep" and len(parameters.values) > 1:
         raise DefinitionError("missing: keep needs exactly one column in `values`, which takes the key")
+
+
+def result_columns(inputs: InputColumns, parameters: Lookup) -> Columns | None:
+    """Return the columns of the first input, with the values in place of the key."""
+    column, values = parameters.column, parameters.values
+    inputs.require(0, {("column",): column})
+    # Without `reference_column`, the reference has a column of the same name.
+    key = "column" if parameters.reference_column is None else "reference_column"
+    inputs.require(1, {(key,): parameters.reference_column or column, **each(values, "values")})
+    if inputs[0] is None or inputs.faults:
+        return None
+    others = [name for name in inputs[0] if name != column]
+    inputs.require_new(0, [name for name in values if name.lower() in map(str.lower, others)], path=("values",))
+    position = inputs[0].index(column)
+    return (*inputs[0][:position], *values, *inputs[0][position + 1 :])
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Lookup, context: StepContext) -> DataFrame:
@@ -145,6 +161,7 @@ STEP = Transform(
     apply=apply,
     inputs=("rows", "reference"),
     check=check,
+    columns=result_columns,
     report=report,
     verify=verify,
 )

@@ -16,7 +16,9 @@ interpolated, as in numpy and pandas. No value of at most ten has a z-score of 3
 - There are no limits, and so no outliers: without finite values; for `z_score`, with one value; for `mad`, if MAD is
   0, because more than half of the values are equal, which makes the score a division by zero. For `iqr` and equal
   quartiles, every other value is an outlier.
-- `clip` keeps the type: limits are rounded inwards, to an integer or to the scale of a decimal.
+- `clip` keeps the type: limits are rounded inwards, to an integer or to the scale of a decimal. If no such number is
+  between them, they are rounded outwards.
+- Limits and comparisons are computed as doubles, of about 16 digits.
 - The input is computed twice, and three times for `mad`. `iqr` and `mad` need memory for each distinct value of a
   column or group on one executor.
 
@@ -42,6 +44,7 @@ from slackwater.steps.columns import (
     require_sortable,
     require_type,
 )
+from slackwater.steps.input_columns import Columns, InputColumns, each
 from slackwater.steps.step import Parameters, StepContext, Transform
 
 if TYPE_CHECKING:
@@ -80,6 +83,16 @@ def check(_inputs: Sequence[str], parameters: Outliers) -> None:
     """Raise `DefinitionError` for a column that is named twice."""
     require_distinct(parameters.columns, field="columns")
     require_distinct([*parameters.columns, *parameters.group_by], field="group_by")
+
+
+def result_columns(inputs: InputColumns, parameters: Outliers) -> Columns | None:
+    """Return the columns of the input, and those of the flags."""
+    inputs.require(0, each(parameters.columns, "columns") | each(parameters.group_by, "group_by"))
+    if parameters.action != "flag" or inputs[0] is None:
+        return inputs[0]
+    flags = [f"{name}_outlier" for name in parameters.columns]
+    inputs.require_new(0, flags, path=("columns",))
+    return (*inputs[0], *flags) if not inputs.faults else None
 
 
 def apply(frames: Mapping[str, DataFrame], parameters: Outliers, context: StepContext) -> DataFrame:
@@ -197,15 +210,21 @@ def _clipped(name: str, data_type: DataType) -> Column:
     from pyspark.sql.types import DecimalType, IntegralType
 
     low, high = sf.col(quoted(_low(name))), sf.col(quoted(_high(name)))
-    if isinstance(data_type, IntegralType):
-        low, high = sf.ceil(low), sf.floor(high)
-    elif isinstance(data_type, DecimalType):
-        unit = sf.lit(Decimal(1).scaleb(-data_type.scale))
-        above, below = low.cast(data_type), high.cast(data_type)
-        low = sf.when(above.cast("double") < low, above + unit).otherwise(above)
-        high = sf.when(below.cast("double") > high, below - unit).otherwise(below)
+    if isinstance(data_type, IntegralType | DecimalType):
+        if isinstance(data_type, IntegralType):
+            inner = (sf.ceil(low), sf.floor(high))
+        else:
+            unit = sf.lit(Decimal(1).scaleb(-data_type.scale))
+            above, below = low.try_cast(data_type), high.try_cast(data_type)
+            inner = (
+                sf.when(above.cast("double") < low, above + unit).otherwise(above),
+                sf.when(below.cast("double") > high, below - unit).otherwise(below),
+            )
+        # A rounded limit that the type lacks is null. Where no value of the type is between the limits, they cross.
+        rounded = [limit.try_cast(data_type) for limit in inner]
+        low, high = sf.least(*rounded), sf.greatest(*rounded)
     clipped = sf.when(_below(name), low.cast(data_type)).when(_above(name), high.cast(data_type))
     return clipped.otherwise(sf.col(quoted(name))).alias(name)
 
 
-STEP = Transform(name="outliers", parameters=Outliers, apply=apply, check=check)
+STEP = Transform(name="outliers", parameters=Outliers, apply=apply, check=check, columns=result_columns)

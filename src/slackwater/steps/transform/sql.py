@@ -7,16 +7,18 @@ may read a query differently.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import sqlglot
 from pydantic import AfterValidator
 from sqlglot import exp
 
-from slackwater.errors import DefinitionError
-from slackwater.steps.sql_rules import FORBIDDEN_FUNCTIONS, ROW_FUNCTIONS, check_query
+from slackwater.faults import Faults, unknown_name
+from slackwater.steps.input_columns import Columns, InputColumns
+from slackwater.steps.sql_columns import query_columns
+from slackwater.steps.sql_rules import FORBIDDEN_FUNCTIONS, ROW_FUNCTIONS, check_query, position_of
 from slackwater.steps.step import Parameters, StepContext, Transform
 
 if TYPE_CHECKING:
@@ -37,12 +39,20 @@ def check(inputs: Sequence[str], parameters: Sql) -> None:
     """Raise `DefinitionError` for a table that is not an input of the step."""
     statement = sqlglot.parse_one(parameters.query, dialect="spark")
     known = {*(name.lower() for name in inputs), *(cte.alias.lower() for cte in statement.find_all(exp.CTE))}
-    tables = {table.name for table in statement.find_all(exp.Table) if not isinstance(table.this, exp.Func)}
-    for name in sorted(tables):
-        if name.lower() not in known:
-            similar = difflib.get_close_matches(name, inputs, n=1)
-            hint = f"did you mean {similar[0]}?" if similar else f"its inputs are: {', '.join(inputs)}"
-            raise DefinitionError(f"query: {name} is not an input of the step ({hint})")
+    faults = []
+    for table in statement.find_all(exp.Table):
+        if not isinstance(table.this, exp.Func) and table.name.lower() not in known:
+            fault = unknown_name(f"{table.name} is not an input of the step", table.name, inputs, path=("query",))
+            faults.append(replace(fault, position=position_of(table, parameters.query)))
+    if faults:
+        raise Faults(*faults)
+
+
+def result_columns(inputs: InputColumns, parameters: Sql) -> Columns | None:
+    """Return the columns of the query's result, if they do not depend on what only Spark knows."""
+    columns, faults = query_columns(parameters.query, inputs.by_name, path=("query",))
+    inputs.faults += faults
+    return columns
 
 
 def reads_rows_once(parameters: Sql) -> bool:
@@ -74,5 +84,6 @@ STEP = Transform(
     inputs=("input",),
     many_inputs=True,
     check=check,
+    columns=result_columns,
     reads_rows_once=reads_rows_once,
 )

@@ -1,0 +1,57 @@
+"""The columns of a step's inputs, as far as they are known before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slackwater.faults import Fault, Path, unknown_name
+
+Columns = tuple[str, ...]
+"""The names of the columns of a frame, in order."""
+
+
+class InputColumns:
+    """The columns of the inputs of one step, and the faults of its parameters that they show."""
+
+    def __init__(
+        self, inputs: Mapping[str, Columns | None], *, sources: Mapping[str, Columns | None] | None = None
+    ) -> None:
+        """`inputs` are the columns by the name of the input, in order; None where they are not known.
+
+        `sources` are those of all sources of the pipeline.
+        """
+        self.by_name = inputs
+        self.sources = sources or {}
+        self.faults: list[Fault] = []
+
+    def __getitem__(self, index: int) -> Columns | None:
+        """Return the columns of an input by its position; None if they are not known."""
+        return list(self.by_name.values())[index]
+
+    def require(self, index: int, names: Mapping[Path, str], *, at_key: bool = False) -> None:
+        """Report each name that is no column of the input at this position.
+
+        The keys are paths in the parameters. `at_key` says that the names are keys there, and not values.
+        """
+        columns, of = self[index], self.name(index)
+        for path, name in names.items():
+            if columns is not None and name not in columns:
+                message = f"no column {name!r} in {of}"
+                self.faults.append(unknown_name(message, name, columns, path=path, at_key=at_key))
+
+    def require_new(self, index: int, names: Sequence[str], *, path: Path) -> None:
+        """Report that the input at this position has columns of these names already, regardless of case."""
+        new = {name.lower() for name in names}
+        existing = [name for name in self[index] or () if name.lower() in new]
+        if existing:
+            message = f"{self.name(index)} has a column {', '.join(existing)} already"
+            self.faults.append(Fault(path=path, message=f"{message}: rename or delete it in a step before"))
+
+    def name(self, index: int) -> str:
+        """Return the name of the input at this position."""
+        return list(self.by_name)[index]
+
+
+def each(names: Sequence[str], *path: str | int) -> dict[Path, str]:
+    """Return the names in a list of the parameters, by their paths; `path` is that of the list."""
+    return {(*path, index): name for index, name in enumerate(names)}

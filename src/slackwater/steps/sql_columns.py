@@ -1,0 +1,180 @@
+"""The columns that SQL reads and returns, found by a parser in Python before Spark plans the query.
+
+Only what is certain counts: a query that a run would accept has no fault here. Where the parser cannot tell which
+columns there are, they are unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
+
+from slackwater.faults import Fault, Path, unknown_name
+from slackwater.steps.input_columns import Columns
+from slackwater.steps.sql_rules import position_of
+
+# Spark reads these names as functions, if there is no such column.
+_FUNCTIONS_WITHOUT_BRACKETS = frozenset(
+    {
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "grouping__id",
+        "localtimestamp",
+        "session_user",
+        "user",
+    }
+)
+# What makes columns that no input has.
+_GENERATORS = (exp.Lateral, exp.Pivot, exp.UDTF, exp.Unnest, exp.Values, exp.Explode, exp.Inline, exp.Aliases)
+
+
+def condition_faults(condition: str, table: str, columns: Columns, *, path: Path) -> Iterator[Fault]:
+    """Yield a fault for each column that a condition over the rows of a table names and that it lacks."""
+    statement = sqlglot.parse_one(condition, dialect="spark")
+    for column in statement.find_all(exp.Column):
+        qualifier = column.table.lower()
+        if qualifier in ("", table.lower()) and _is_missing(column, columns):
+            yield _unknown_column(column, table, columns, condition, path)
+
+
+def query_columns(
+    query: str, inputs: Mapping[str, Columns | None], *, path: Path
+) -> tuple[Columns | None, list[Fault]]:
+    """Return the columns of a query's result, None if they are not known, and faults of columns that it reads.
+
+    `inputs` are the columns of the tables that it may read, by name.
+    """
+    statement = sqlglot.parse_one(query, dialect="spark")
+    if statement.find(*_GENERATORS):
+        return None, []
+    try:
+        scopes = traverse_scope(statement)
+    except SqlglotError:  # such as two tables of one name
+        return None, []
+    results = _Results(inputs)
+    faults: list[Fault] = []
+    for scope in scopes:  # the inner ones first
+        found = [
+            _unknown_column(column, table, columns, query, path)
+            for column, table, columns in _missing_columns(scope, results)
+        ]
+        results.add(scope, None if found else _result(scope, results))
+        faults += found
+    return results.of(scopes[-1]) if scopes else None, faults
+
+
+class _Results:
+    """The columns of tables and of the queries within a query, as far as they are known."""
+
+    def __init__(self, inputs: Mapping[str, Columns | None]) -> None:
+        self._tables = {name.lower(): columns for name, columns in inputs.items()}
+        self._queries: dict[int, Columns | None] = {}
+
+    def add(self, scope: Scope, columns: Columns | None) -> None:
+        # `AS t(p, q)` renames the columns.
+        self._queries[id(scope)] = tuple(scope.outer_columns) or columns
+
+    def of(self, source: exp.Table | Scope) -> Columns | None:
+        if isinstance(source, Scope):
+            return self._queries.get(id(source))
+        alias = source.args.get("alias")
+        is_plain = isinstance(source.this, exp.Identifier) and not (alias and alias.columns)
+        return self._tables.get(source.name.lower()) if is_plain else None
+
+
+def _missing_columns(scope: Scope, results: _Results) -> Iterator[tuple[exp.Column, str, Columns]]:
+    """Yield each column of a SELECT that no table has which it can see, with the table's name and its columns."""
+    select = scope.expression
+    if not isinstance(select, exp.Select):
+        return
+    sources = {name: results.of(source) for name, source in _visible_sources(scope).items()}
+    known = [columns for columns in sources.values() if columns is not None]
+    names = tuple(name for columns in known for name in columns)
+    aliased = [projection for projection in select.expressions if isinstance(projection, exp.Alias)]
+    within = {id(column): projection.alias for projection in aliased for column in projection.find_all(exp.Column)}
+    for column in scope.find_all(exp.Column):
+        if isinstance(column.this, exp.Star) or column.args.get("db") or column.find_ancestor(exp.Hint):
+            continue
+        qualifier = column.table.lower()
+        # `name.field` may be a field of the column `name`.
+        if qualifier in sources and all(qualifier != name.lower() for name in names):
+            columns = sources[qualifier]
+            if columns is not None and _is_missing(column, columns):
+                yield column, column.table, columns
+        elif not qualifier and len(known) == len(sources):
+            # An expression may use the aliases of others.
+            visible = (*names, *(one.alias for one in aliased if one.alias != within.get(id(column))))
+            if _is_missing(column, visible):
+                yield column, ", ".join(name for name in scope.selected_sources if name) or "its input", visible
+
+
+def _visible_sources(scope: Scope) -> dict[str, exp.Table | Scope]:
+    """Return the tables that a SELECT can name, in lower case: a subquery also sees those of the query around it."""
+    visible: dict[str, exp.Table | Scope] = {}
+    if scope.parent is not None and scope.scope_type in (ScopeType.SUBQUERY, ScopeType.SET_OPERATION):
+        visible = _visible_sources(scope.parent)
+    # A common table expression is a source only where FROM names it.
+    named = {
+        name.lower(): source
+        for name, source in scope.sources.items()
+        if name in scope.selected_sources or name not in scope.cte_sources
+    }
+    return visible | named
+
+
+def _result(scope: Scope, results: _Results) -> Columns | None:
+    """Return the columns of a query; None if they are not known, or if Spark makes up the name of one."""
+    select = scope.expression
+    if scope.set_operation_scopes:
+        return results.of(scope.set_operation_scopes[0])
+    if not isinstance(select, exp.Select):
+        return None
+    names: list[str] = []
+    for projection in select.expressions:
+        if projection.is_star:
+            columns = _expanded(projection, scope, results)
+            if columns is None:
+                return None
+            names += columns
+        elif isinstance(projection, exp.Alias | exp.Column | exp.Dot) and projection.alias_or_name:
+            names.append(projection.alias_or_name)
+        else:
+            return None
+    return tuple(names)
+
+
+def _expanded(projection: exp.Expr, scope: Scope, results: _Results) -> Columns | None:
+    """Return the columns that a star means; None if one of the tables is not known."""
+    is_qualified = isinstance(projection, exp.Column)
+    star = projection.this if is_qualified else projection
+    if not isinstance(star, exp.Star) or any(star.args.values()):  # such as EXCEPT
+        return None
+    # The result of these joins has other columns than all of both sides.
+    if any(
+        join.args.get("using") or join.method or join.kind in ("SEMI", "ANTI")
+        for join in scope.expression.args.get("joins") or ()
+    ):
+        return None
+    sources = {name.lower(): results.of(source) for name, (_, source) in scope.selected_sources.items()}
+    tables = [sources.get(projection.text("table").lower())] if is_qualified else list(sources.values())
+    known = [columns for columns in tables if columns is not None]
+    return tuple(name for columns in known for name in columns) if len(known) == len(tables) else None
+
+
+def _is_missing(column: exp.Column, columns: Columns) -> bool:
+    """Whether Spark finds no column of this name, regardless of case, and no function either."""
+    name = column.name.lower()
+    return name not in _FUNCTIONS_WITHOUT_BRACKETS and all(name != known.lower() for known in columns)
+
+
+def _unknown_column(column: exp.Column, table: str, columns: Columns, sql: str, path: Path) -> Fault:
+    names = dict.fromkeys(columns)
+    fault = unknown_name(f"no column {column.name!r} in {table}", column.name, names, path=path)
+    return replace(fault, position=position_of(column, sql))

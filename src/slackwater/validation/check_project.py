@@ -1,0 +1,200 @@
+"""Check the folder of a project, and report all problems of all files at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from slackwater.errors import DefinitionError
+from slackwater.faults import Fault
+from slackwater.pipeline.definition import Pipeline
+from slackwater.sources.definition import Source
+from slackwater.validation.graph import graph_faults, table_faults, with_meant_names
+from slackwater.validation.problems import Problem
+from slackwater.validation.readable import readable_pipeline
+from slackwater.validation.structure import Structure, check_structure, rule_faults
+from slackwater.validation.yaml_file import YamlFile
+
+if TYPE_CHECKING:
+    from slackwater.steps.input_columns import Columns
+
+_Definition = TypeVar("_Definition", Source, Pipeline)
+
+# Keys of a source that its own rules compare: they are checked only if all of these could be read.
+_COMPARED = ("timestamp", "event_id", "fields", "enrich")
+# Keys of a pipeline without names of sources and steps.
+_OPERATIONAL = (
+    ("pipeline",),
+    ("description",),
+    ("timezone",),
+    ("spark",),
+    ("schedule",),
+    ("late",),
+    ("deadline_hours",),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedProject:
+    """The definitions of a project that are valid, by name, and all problems of the others."""
+
+    sources: dict[str, Source]
+    pipelines: dict[str, Pipeline]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CheckedSource:
+    definition: Source | None
+    columns: Columns | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CheckedPipeline:
+    file: YamlFile
+    structure: Structure[Pipeline]
+    content: Pipeline
+    """The definition, or its readable parts."""
+
+
+def check_project(folder: Path, *, steps: bool = True) -> CheckedProject:
+    """Check all files of a project; without `steps`, everything but the parameters and columns of steps.
+
+    Raises `DefinitionError` if the folder is no project, or defines no source.
+    """
+    sources, files = _check_sources(folder)
+    paths = sorted((folder / "pipelines").glob("*.yaml"))
+    pipelines = _check_pipelines(paths, sources, steps=steps)
+    files += [pipeline.file for pipeline in pipelines.values()]
+    return CheckedProject(
+        sources={name: source.definition for name, source in sources.items() if source.definition},
+        pipelines={
+            name: one.structure.definition
+            for name, one in pipelines.items()
+            if one.structure.definition and not one.file.problems
+        },
+        problems=tuple(problem for file in files for problem in sorted(set(file.problems))),
+    )
+
+
+def check_pipeline(folder: Path, path: Path) -> tuple[Problem, ...]:
+    """Check the file of one pipeline, which may be anywhere, with the project in `folder` around it.
+
+    The problems are those of this file. Raises `DefinitionError` as `check_project` does, and if there is no such file.
+    """
+    if not path.is_file():
+        raise DefinitionError(f"{path}: no such file")
+    sources, _ = _check_sources(folder)
+    others = [other for other in sorted((folder / "pipelines").glob("*.yaml")) if other.stem != path.stem]
+    checked = _check_pipelines([*others, path], sources, steps=True)[path.stem]
+    for index, name in enumerate(checked.content.sources):
+        if name in sources and sources[name].definition is None:
+            message = f"the source has problems: see {folder / 'sources' / name}.yaml"
+            checked.file.report(Fault(path=("sources", index), message=message))
+    return tuple(sorted(set(checked.file.problems)))
+
+
+def check_source(path: Path) -> tuple[Source | None, tuple[Problem, ...]]:
+    """Check the file of one source. Raises `DefinitionError` if there is no such file."""
+    if not path.is_file():
+        raise DefinitionError(f"{path}: no such file")
+    file = YamlFile(path, path.read_bytes())
+    source = _check_source(file)
+    return source.definition, tuple(sorted(set(file.problems)))
+
+
+def _check_sources(folder: Path) -> tuple[dict[str, _CheckedSource], list[YamlFile]]:
+    """Return the sources of a project by the names of their files, and the files."""
+    if not folder.is_dir():
+        raise DefinitionError(f"no project folder at {folder} (name one with --project DIR)")
+    files = [YamlFile(path, path.read_bytes()) for path in sorted((folder / "sources").glob("*.yaml"))]
+    if not files:
+        raise DefinitionError(f"{folder / 'sources'}: no source is defined there (add one YAML file per source)")
+    return {file.path.stem: _check_source(file) for file in files}, files
+
+
+def _check_source(file: YamlFile) -> _CheckedSource:
+    if not _is_mapping(file):
+        return _CheckedSource(definition=None, columns=None)
+    structure = check_structure(file, Source)
+    if not structure.rules_are_checked and all(structure.can_read_all((key,)) for key in _COMPARED):
+        faulty = [path for path in structure.faulty if path != ("source",)]
+        can_arrive = structure.can_read(("push",)) and structure.can_read_all(("pull",))
+        for fault in rule_faults(Source, {**file.value, "source": "any"}, faulty):
+            # Without its faulty `pull`, a source seems to have none.
+            if fault.path or can_arrive:
+                file.report(fault)
+    _check_name(file, "source", structure)
+    columns = None
+    if structure.can_read_all(("fields",)) and structure.can_read_all(("enrich",)):
+        columns = tuple(map(str, (*file.value.get("fields", ()), *file.value.get("enrich", ()))))
+    return _CheckedSource(definition=None if file.problems else structure.definition, columns=columns)
+
+
+def _check_pipelines(
+    paths: Sequence[Path], sources: Mapping[str, _CheckedSource], *, steps: bool
+) -> dict[str, _CheckedPipeline]:
+    """Return the pipelines in the files, by the names of the files."""
+    checked = {path.stem: _check_pipeline(YamlFile(path, path.read_bytes())) for path in paths}
+    for one in checked.values():
+        for fault in _name_faults(one, sources, checked):
+            one.file.report(fault)
+    for name, fault in table_faults({name: one.content for name, one in checked.items()}):
+        checked[name].file.report(fault)
+    if steps:
+        # Imports a SQL parser, which Lambda functions lack, and which takes a third of a second.
+        from slackwater.validation.columns import check_columns  # noqa: PLC0415
+        from slackwater.validation.steps import StepChecks  # noqa: PLC0415
+
+        columns = {name: source.columns for name, source in sources.items()}
+        for one in checked.values():
+            content = with_meant_names(one.content, sources)
+            check_columns(one.file, content, StepChecks(one.file, content, one.structure).run(), columns)
+    return checked
+
+
+def _check_pipeline(file: YamlFile) -> _CheckedPipeline:
+    if not _is_mapping(file):
+        unreadable = Structure[Pipeline](definition=None, faulty=((),), rules_are_checked=False)
+        return _CheckedPipeline(file=file, structure=unreadable, content=readable_pipeline(None))
+    structure = check_structure(file, Pipeline)
+    _check_name(file, "pipeline", structure)
+    content = structure.definition or readable_pipeline(file.value)
+    return _CheckedPipeline(file=file, structure=structure, content=content)
+
+
+def _name_faults(checked: _CheckedPipeline, sources: Collection[str], pipelines: Collection[str]) -> Iterator[Fault]:
+    """Yield the faults of names in a pipeline, except those that only follow from values that could not be read."""
+    structure, pipeline = checked.structure, checked.content
+    faults = [] if structure.rules_are_checked else list(pipeline.name_faults())
+    has_names = all(structure.can_read((key,)) for key in ("sources", "tables", "steps"))
+    if has_names:
+        is_complete = all(
+            path[2:3] in (("step",), ("with",), ("exchange",))
+            for path in structure.faulty
+            if path[:1] not in _OPERATIONAL
+        )
+        faults += graph_faults(pipeline, sources, pipelines, is_complete=is_complete)
+    for fault in faults:
+        is_read = structure.can_read(fault.path) and (fault.at_key or structure.can_read_all(fault.path))
+        if is_read and (has_names or fault.path == ("publish", "key")):
+            yield fault
+
+
+def _check_name(file: YamlFile, key: str, structure: Structure[_Definition]) -> None:
+    """Report a definition that has another name than its file."""
+    name = file.value.get(key)
+    if structure.can_read((key,)) and name != file.path.stem:
+        file.report(Fault(path=(key,), message=f"it defines {name!r}: name the file {name}.yaml, or change the name"))
+
+
+def _is_mapping(file: YamlFile) -> bool:
+    """Return whether the file holds a definition, and report if it was readable and holds something else."""
+    if isinstance(file.value, dict):
+        return True
+    if file.value is not None or not file.problems:
+        found = "nothing" if file.value is None else "a list" if isinstance(file.value, list) else "a single value"
+        file.report(Fault(message=f"a mapping of keys is expected at the top, not {found}"))
+    return False

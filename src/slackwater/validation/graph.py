@@ -1,0 +1,132 @@
+"""Check the graph of a pipeline: the names of its inputs and of dependencies, cycles, and what no step reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from slackwater.faults import Fault, closest, unknown_name
+from slackwater.pipeline.definition import Pipeline, StepUse
+
+
+def graph_faults(
+    pipeline: Pipeline, sources: Collection[str], pipelines: Collection[str], *, is_complete: bool
+) -> Iterator[Fault]:
+    """Yield all faults of a pipeline's graph. `sources` and `pipelines` are the names of those of the project.
+
+    Where the definition could not be read completely (`is_complete`), what seems unused may be used.
+    """
+    for index, name in enumerate(pipeline.sources):
+        if name not in sources:
+            yield unknown_name(f"no source {name!r} in this project", name, sources, path=("sources", index))
+    for name, table in pipeline.tables.items():
+        if table.table not in pipelines:
+            message = f"no pipeline {table.table!r} in this project"
+            yield unknown_name(message, table.table, pipelines, path=("tables", name, "table"))
+    yield from _unknown_dependencies(pipeline, sources)
+    only_steps = [name for name in pipeline.steps if name not in pipeline.inputs]
+    steps = {step: [name for name in pipeline.steps[step].depends_on if name in only_steps] for step in only_steps}
+    for cycle in cycles(steps):
+        path = ("steps", cycle[0], "depends_on", pipeline.steps[cycle[0]].depends_on.index(cycle[-1]))
+        yield Fault(path=path, message=f"the steps form a cycle: {' -> '.join([*cycle, cycle[0]])}")
+    if is_complete:
+        yield from _unused(pipeline, sources)
+
+
+def with_meant_names(pipeline: Pipeline, sources: Collection[str]) -> Pipeline:
+    """Return the pipeline with each misspelt name replaced by the closest one, so that steps are checked with it."""
+
+    def meant(name: str, names: Collection[str]) -> str:
+        return name if name in names else closest(name, names) or name
+
+    named = pipeline.model_copy(update={"sources": tuple(meant(name, sources) for name in pipeline.sources)})
+    names = [*named.inputs, *named.steps]
+
+    def with_names(uses: Mapping[str, StepUse]) -> dict[str, StepUse]:
+        return {
+            step: use.model_copy(update={"depends_on": tuple(meant(name, names) for name in use.depends_on)})
+            for step, use in uses.items()
+        }
+
+    step = meant(named.publish.step, named.steps)
+    update = {"steps": with_names(named.steps), "load": with_names(named.load)}
+    return named.model_copy(update={**update, "publish": named.publish.model_copy(update={"step": step})})
+
+
+def table_faults(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Fault]]:
+    """Yield a pipeline's name and its fault for each cycle of pipelines that read each other's tables."""
+    reads = {
+        name: [item.table for item in pipeline.tables.values() if item.table in pipelines]
+        for name, pipeline in pipelines.items()
+    }
+    for cycle in cycles(reads):
+        tables = pipelines[cycle[0]].tables
+        path = ("tables", next(name for name, item in tables.items() if item.table == cycle[-1]), "table")
+        yield cycle[0], Fault(path=path, message=f"pipelines read each other: {' -> '.join([*cycle, cycle[0]])}")
+
+
+def cycles(reads: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    """Yield the cycles of a graph, each from its first node on, in the direction of the data.
+
+    `reads` are the nodes that each node reads. Of cycles that have a node in common, one is found.
+    """
+    order = list(reads)
+    while True:
+        try:
+            TopologicalSorter(reads).prepare()
+        except CycleError as error:
+            *cycle, _ = error.args[1]
+        else:
+            return
+        first = cycle.index(min(cycle, key=order.index))
+        yield [*cycle[first:], *cycle[:first]]
+        reads = {
+            node: [name for name in names if name not in cycle] for node, names in reads.items() if node not in cycle
+        }
+
+
+def _unknown_dependencies(pipeline: Pipeline, sources: Collection[str]) -> Iterator[Fault]:
+    known = [*pipeline.inputs, *pipeline.steps]
+    # A misspelt source is one fault, and not another one in each step that reads it.
+    meant = {closest(name, sources) for name in pipeline.sources if name not in sources}
+    for step, use in pipeline.steps.items():
+        for index, name in enumerate(use.depends_on):
+            path = ("steps", step, "depends_on", index)
+            if name in known or name in meant:
+                continue
+            if name in sources:
+                yield Fault(path=path, message=f"{name} is not one of the pipeline's sources: add it to `sources`")
+            else:
+                others = [other for other in known if other != step]
+                yield unknown_name(f"no source or step {name!r}", name, others, path=path)
+
+
+def _unused(pipeline: Pipeline, sources: Collection[str]) -> Iterator[Fault]:
+    uses = [*pipeline.steps.values(), *pipeline.load.values()]
+    names = [*pipeline.inputs, *pipeline.steps]
+    # A misspelt name is one fault, and not another one of what it was meant to name.
+    written = [pipeline.publish.step, *(name for use in uses for name in use.depends_on)]
+    read = {name if name in names else closest(name, names) for name in written}
+    for step in pipeline.steps:
+        if step not in read:
+            yield Fault(path=("steps", step), at_key=True, message="no step reads it: remove it or publish it")
+    # Some steps read a source that their parameters name.
+    read |= {string for use in uses for string in _strings(use.parameters)}
+    for index, name in enumerate(pipeline.sources):
+        if name in sources and name not in read:
+            message = f"no step reads {name}: remove it, or name it in `depends_on`"
+            yield Fault(path=("sources", index), message=message)
+    for name in pipeline.tables:
+        if name not in read:
+            message = "no step reads it: remove it, or name it in `depends_on`"
+            yield Fault(path=("tables", name), at_key=True, message=message)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield all strings in a parameter."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(item)

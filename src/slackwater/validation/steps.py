@@ -1,0 +1,130 @@
+"""Check the steps of a pipeline against the registry: their names, inputs and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slackwater.errors import DefinitionError
+from slackwater.faults import Fault, Faults, Path, unknown_name
+from slackwater.pipeline.definition import Pipeline, StepUse
+from slackwater.steps.registry import inputs_fault, registry, written_target
+from slackwater.steps.step import Load, Parameters, Step
+from slackwater.validation.structure import Structure, check_structure
+from slackwater.validation.wrong_values import value_at
+from slackwater.validation.yaml_file import YamlFile
+
+
+@dataclass(frozen=True)
+class CheckedStep:
+    """A step of a pipeline whose inputs and parameters are valid."""
+
+    step: Step
+    parameters: Parameters
+
+
+@dataclass(frozen=True)
+class StepChecks:
+    """The checks of the steps of a pipeline. All problems are reported to its file."""
+
+    file: YamlFile
+    pipeline: Pipeline
+    structure: Structure[Pipeline]
+
+    def run(self) -> dict[str, CheckedStep]:
+        """Check every step, and return those of the section `steps` that are valid, by name."""
+        steps = self._checked("steps", self.pipeline.steps)
+        loads = self._checked("load", self.pipeline.load)
+        if len(loads) > 1:
+            self._check_targets(loads)
+        return steps
+
+    def _checked(self, section: str, uses: Mapping[str, StepUse]) -> dict[str, CheckedStep]:
+        checked = {}
+        for name, use in uses.items():
+            path: Path = (section, name)
+            step = self._find_step(path, use) if self.structure.can_read((*path, "step")) else None
+            found = self._check_use(path, use, step) if step else None
+            if found:
+                checked[name] = found
+        return checked
+
+    def _check_targets(self, loads: Mapping[str, CheckedStep]) -> None:
+        """Report load steps that write to the same place, because each would replace the rows of the one before."""
+        writers: dict[str, str] = {}
+        for name, load in loads.items():
+            field, target = written_target(load.parameters) or ("", "")
+            other = writers.setdefault(target, name) if target else name
+            if other != name:
+                message = f"load.{other} writes {target} too, and {name} would replace it: set another {field}"
+                self.file.report(Fault(path=("load", name, "with", field), message=message))
+
+    def _find_step(self, path: Path, use: StepUse) -> Step | None:
+        try:
+            known = registry()
+            # `get` would take a `KeyError` of the module's code for a missing step.
+            step = known[use.step] if use.step in known else None  # noqa: SIM401
+        except DefinitionError as error:  # of a module that cannot be imported
+            self.file.report(Fault(path=("step",), message=str(error)), below=path)
+            return None
+        if step is None:
+            fault = unknown_name(f"no step {use.step!r}", use.step, known, path=("step",))
+            self.file.report(fault, below=path)
+        elif isinstance(step, Load) != (path[0] == "load"):
+            is_load = isinstance(step, Load)
+            rule = "writes rows: move it to `load`" if is_load else "does not write rows: move it to `steps`"
+            self.file.report(Fault(path=("step",), message=f"{step.name} {rule}"), below=path)
+        return step
+
+    def _check_use(self, path: Path, use: StepUse, step: Step) -> CheckedStep | None:
+        """Check the inputs and the parameters of a step. Return None unless both are valid."""
+        can_read_inputs = self.structure.can_read_all((*path, "depends_on"))
+        fault = inputs_fault(step, use.depends_on) if can_read_inputs else None
+        if fault:
+            self.file.report(Fault(path=("depends_on",), message=fault), below=path)
+        place = (*path, "with")
+        if not self.structure.can_read(place):
+            return None
+        parameters = check_structure(self.file, step.parameters, at=place).definition
+        has_inputs = can_read_inputs and {*use.depends_on} <= {*self.pipeline.inputs, *self.pipeline.steps}
+        if parameters is None or fault or not has_inputs:
+            return None
+        faults = _own_faults(step, use, parameters, value_at(self.file.value, place))
+        for one in faults:
+            self.file.report(one, below=place)
+        return None if faults else CheckedStep(step, parameters)
+
+
+def _own_faults(step: Step, use: StepUse, parameters: Parameters, value: Any) -> Sequence[Fault]:
+    """Return what the step's own check finds. `value` is what the file states as parameters."""
+    try:
+        step.check(use.depends_on, parameters)
+    except Faults as error:
+        return error.faults
+    except DefinitionError as error:
+        return [_fault_of(str(error), value)]
+    return []
+
+
+def _fault_of(message: str, parameters: Any) -> Fault:
+    """Return the fault that a step reports as `FIELD: fault`, where FIELD may be `rules.0.min`."""
+    field, separator, rest = message.partition(": ")
+    if not separator or " " in field:
+        return Fault(message=message)
+    return Fault(path=tuple(_parts(field, parameters)), message=rest)
+
+
+def _parts(field: str, value: Any) -> list[str | int]:
+    """Return the keys and indices in a dotted name. A key may contain dots itself."""
+    if isinstance(value, Mapping):
+        key = next(
+            (key for key in sorted(map(str, value), key=len, reverse=True) if f"{field}.".startswith(f"{key}.")), None
+        )
+        if key is not None:
+            rest = field[len(key) + 1 :]
+            return [key, *(_parts(rest, value.get(key)) if rest else [])]
+    first, _, rest = field.partition(".")
+    if isinstance(value, list) and first.isdecimal() and int(first) < len(value):
+        return [int(first), *(_parts(rest, value[int(first)]) if rest else [])]
+    return [field]

@@ -1,0 +1,166 @@
+"""The fault that an error of a model describes, in the words of a definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from pydantic import BaseModel
+
+from slackwater.faults import Fault, Faults, closest, listed, unknown_name
+from slackwater.model import NAME_PATTERN
+from slackwater.validation import wrong_values
+from slackwater.validation.schema import keys_at, words_at
+from slackwater.validation.wrong_values import KEY, WrongValue, cause, value_at
+
+_LONGEST_VALUE = 60
+# What a value has to be, by pydantic's type of the error.
+_EXPECTED = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "tuple_type": "a list",
+    "invalid_key": "a string: write it in quotes",
+    "greater_than": "a value greater than {gt}",
+    "greater_than_equal": "a value of at least {ge}",
+    "less_than": "a value less than {lt}",
+    "less_than_equal": "a value of at most {le}",
+    "string_too_short": "a length of at least {min_length}",
+    "string_too_long": "a length of at most {max_length}",
+    "too_short": "a length of at least {min_length}",
+    "too_long": "a length of at most {max_length}",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+}
+
+
+def faults_of(error: WrongValue, model: type[BaseModel], value: Any) -> Sequence[Fault]:
+    """Return the fault of an error; several, if a validator of the model has found several at once.
+
+    `value` is what the model has refused.
+    """
+    raised = cause(error.details)
+    if isinstance(raised, Faults):
+        return raised.below(*error.path).faults
+    match error.type:
+        case "value_error":
+            fault = _own_fault(str(raised), error)
+        case "extra_forbidden":
+            fault = _unknown_key(error, model, value)
+        case "missing":
+            fault = Fault(path=error.path, message="missing", expected=words_at(model, error.path, value))
+        case "union_tag_not_found":
+            tag = error.details["ctx"]["discriminator"].strip("'")
+            path = (*error.path, tag)
+            fault = Fault(path=path, message="missing", expected=words_at(model, path, value))
+        case "union_tag_invalid":
+            fault = _unknown_tag(error, value)
+        case "string_pattern_mismatch":
+            fault = _wrong_form(error)
+        case wrong_values.NO_MEMBER:
+            message = _wrong(value_at(value, error.path))
+            fault = Fault(path=error.path, message=message, expected=_expected_of_members(error))
+        case _:
+            fault = _wrong_value(error)
+    return [fault]
+
+
+def _own_fault(message: str, error: WrongValue) -> Fault:
+    """Return the fault of a validator's own message; in a mapping, `field: message` is about one of its fields."""
+    field, _, rest = message.partition(": ")
+    if isinstance(error.details["input"], Mapping) and field in error.details["input"]:
+        return Fault(path=(*error.path, field), message=rest)
+    return Fault(path=error.path, message=message)
+
+
+def _unknown_key(error: WrongValue, model: type[BaseModel], value: Any) -> Fault:
+    *parents, key = error.path
+    member = error.members[-1][1] if error.members else ""
+    known = keys_at(model, tuple(parents), value, member=member)
+    mapping = value_at(value, parents)
+    similar = closest(str(key), [name for name in known if name not in mapping])
+    return Fault(
+        path=error.path,
+        at_key=True,
+        message="unknown key",
+        expected="" if similar else listed(known),
+        suggestion=similar,
+    )
+
+
+def _unknown_tag(error: WrongValue, value: Any) -> Fault:
+    """Return the fault of a value that has to name one of several types."""
+    context = error.details["ctx"]
+    # A short form, such as `format: csv`, has no key that names the type.
+    is_mapping = isinstance(value_at(value, error.path), Mapping)
+    path = (*error.path, context["discriminator"].strip("'")) if is_mapping else error.path
+    names = [tag.strip("'") for tag in context["expected_tags"].split(", ")]
+    return unknown_name(_wrong(context["tag"]), context["tag"], names, path=path)
+
+
+def _wrong_form(error: WrongValue) -> Fault:
+    given, pattern = error.details["input"], error.details["ctx"]["pattern"]
+    expected = f"a match of {pattern}"
+    if pattern == NAME_PATTERN:
+        expected = "up to 63 lower-case letters, digits and _, beginning with a letter"
+    return Fault(path=error.path, at_key=_is_key(error), message=_wrong(given), expected=expected)
+
+
+def _wrong_value(error: WrongValue) -> Fault:
+    given, context = error.details["input"], error.details.get("ctx", {})
+    suggestion = ""
+    if error.type == "string_type" and isinstance(given, bool | int | float | date):
+        expected = "a string: write it in quotes"
+    elif error.type in _EXPECTED:
+        expected = _EXPECTED[error.type].format(**context)
+    else:
+        expected = error.details["msg"].removeprefix("Input should be ")
+    if error.type in ("literal_error", "enum") and isinstance(given, str):
+        suggestion = closest(given, [option.strip("'") for option in expected.replace(" or ", ", ").split(", ")])
+    return Fault(
+        path=error.path, at_key=_is_key(error), message=_wrong(given), expected=expected, suggestion=suggestion
+    )
+
+
+def _expected_of_members(error: WrongValue) -> str:
+    """Return what the members of a union expect: values, or else keys."""
+    values = [_EXPECTED[one.type] for one in error.alternatives if one.type in _EXPECTED]
+    if values:
+        return " or ".join(dict.fromkeys(values))
+    keys: dict[str, list[str]] = {}
+    for one in error.alternatives:
+        if one.type == "missing":
+            keys.setdefault(one.members[-1][1], []).append(str(one.path[-1]))
+    forms = ", or ".join(" and ".join(names) for names in keys.values())
+    return f"the keys {forms}" if forms else "the keys of only one of its forms"
+
+
+def _is_key(error: WrongValue) -> bool:
+    return error.type == "invalid_key" or error.details["loc"][-1:] == (KEY,)
+
+
+def _wrong(value: Any) -> str:
+    """Return the message for a wrong value. Only a plain value is shown, because others may contain secrets."""
+    match value:
+        case None:
+            return "no value"
+        case Mapping():
+            return "wrong value: a mapping" if value else "an empty mapping"
+        case list() | tuple():
+            return "wrong value: a list" if value else "an empty list"
+        case bool():
+            return f"wrong value: {str(value).lower()}"
+        case _:
+            shown = repr(value) if isinstance(value, str) else str(value)
+            return f"wrong value: {shown[:_LONGEST_VALUE]}{'...' if len(shown) > _LONGEST_VALUE else ''}"
