@@ -44,7 +44,9 @@ class World:
 
     @property
     def inputs(self) -> InputListing:
-        return InputListing(project=self.project, store=self.store, files=self.files, raw_bucket="raw", now=self.now)
+        return InputListing(
+            project=self.project, store=self.store, files=self.files, table=self.table, raw_bucket="raw", now=self.now
+        )
 
     @property
     def checker(self) -> Checker:
@@ -64,17 +66,7 @@ class World:
         return uri
 
     def freeze(self, date: str, **options: Any) -> Run:
-        freezer = Freezer(
-            project=self.project,
-            store=self.store,
-            inputs=self.inputs,
-            table=self.table,
-            executions=self.executions,
-            exchange_bucket="exchange",
-            now=self.now,
-            on_run_lost=lambda pipeline: None,
-        )
-        return freezer.freeze(pipeline=PIPELINE, date=date, execution="run", correlation_id="c", **options).run
+        return freezer_of(self).freeze(pipeline=PIPELINE, date=date, execution="run", correlation_id="c", **options).run
 
     def publish(self, date: str, **options: Any) -> Run:
         run = self.freeze(date, **options)
@@ -87,6 +79,19 @@ class World:
 
     def rules(self, as_of: str | None = None) -> dict[str, DecisionRule]:
         return {day.date: day.rule for day in self.check(as_of).days}
+
+
+def freezer_of(world: World) -> Freezer:
+    return Freezer(
+        project=world.project,
+        store=world.store,
+        inputs=world.inputs,
+        table=world.table,
+        executions=world.executions,
+        exchange_bucket="exchange",
+        now=world.now,
+        on_run_lost=lambda pipeline: None,
+    )
 
 
 def five_days(table: RunTable | None = None) -> World:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+from slackwater.client.client import Client
+from slackwater.client.connection import Connection
+from slackwater.client.workspace import Workspace
 from slackwater.errors import ObjectMissing
 
 BEGIN = datetime(2013, 3, 11, 6, tzinfo=UTC)
@@ -16,6 +21,35 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+class FakeClients(dict):
+    """The clients of AWS's services by name."""
+
+    def __call__(self, service):
+        return self[service]
+
+    def close(self):
+        pass
+
+
+def a_client(project=None, *, deployment=None, root=Path(), clients=None, **resources):
+    """A client of no cloud, with the correlation id `c` and these resources."""
+    connection = Connection(
+        workspace=Workspace(root=root, project=root),
+        project=project,
+        deployment=deployment,
+        cloud="a test",
+        clients=FakeClients(clients or {}),
+    )
+    client = Client(correlation_id="c", connection=connection)
+    vars(client).update(resources)
+    return client
+
+
+def use_client(monkeypatch, client):
+    """Let commands use this client, or a part of one."""
+    monkeypatch.setattr(Client, "open", lambda *_: nullcontext(client))
 
 
 class Pages:

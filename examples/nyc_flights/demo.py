@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,23 +16,25 @@ from pathlib import Path
 
 from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import PartnerServer
+from slackwater import Client
 from slackwater.cli.cdk import deploy
 from slackwater.cli.commands.deploy import print_deployment
-from slackwater.cli.commands.monitor import print_day_outcomes, print_decisions
-from slackwater.cli.commands.pull import print_pull_totals
+from slackwater.cli.commands.monitor import monitor_pipeline, print_day_outcomes, print_decisions
+from slackwater.cli.commands.pull import print_pull_totals, pull_source
 from slackwater.cli.commands.push import print_push_totals
 from slackwater.cli.commands.run import format_breakdown
-from slackwater.cli.events import read_events
 from slackwater.cli.output import print_note, print_table, print_text
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.cli.session import Session
-from slackwater.cli.workspace import Workspace
+from slackwater.client.events import read_events
+from slackwater.client.workspace import Workspace
 from slackwater.errors import PartnerError, RunFailed, SlackwaterError
 from slackwater.local import cloud
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKSPACE = Workspace(root=ROOT, project=Path(__file__).resolve().parent)
 PIPELINE = "daily_delays"
+WEEKLY = "weekly_delays"
+"""It reads the days that `daily_delays` has published."""
 DATES = ("2013-03-08", "2013-03-09", "2013-03-10", "2013-03-11", "2013-03-12")
 LATE_DAY = "2013-03-10"
 """The day with late data. It has 23 hours, because clocks went forward."""
@@ -82,24 +84,22 @@ def partner_server(feed: Feed) -> PartnerServer:
         raise PartnerError(f"the partner's server cannot use port {PARTNER_PORT}: {error.strerror}") from error
 
 
-def run_days(session: Session) -> None:
-    """Run all days in parallel; the Spark application queues jobs that exceed its capacity.
+def run_days(client: Client, pipeline: str, dates: Sequence[str]) -> None:
+    """Run days in parallel; the Spark application queues jobs that exceed its capacity.
 
     Raises `RunFailed` when all runs have ended, if one of them failed.
     """
-    runner = session.runner
-    days = {runner.start(PIPELINE, date): date for date in DATES}
     failures = []
     with ProgressBoard() as progress:
-        for view in session.machines.follow(list(days)):
-            date = days[view.arn]
+        for run, view in client.follow([client.run(pipeline, date) for date in dates]):
+            date = run.date
             if not view.over:
                 progress.update(date, note=view.current.name if view.current else "starting")
                 continue
             try:
-                result = runner.result(view)
+                result = run.result
             except RunFailed as error:
-                failures.append(f"{date}: {error} (its log: {shell_command(f'logs {PIPELINE} --date {date}')})")
+                failures.append(f"{date}: {error} (its log: {shell_command(f'logs {pipeline} --date {date}')})")
                 progress.update(date, TaskState.FAILED, seconds=view.seconds)
                 continue
             note = f"{result.outcome}{format_breakdown(result.seconds)}"
@@ -108,23 +108,23 @@ def run_days(session: Session) -> None:
         raise RunFailed("\n  ".join(["some days failed:", *failures]))
 
 
-def query_day(session: Session) -> None:
+def query_day(client: Client) -> None:
     """Print the published rows of one day."""
     columns = "* EXCLUDE (date)"
-    result = session.query(f"SELECT {columns} FROM {PIPELINE} WHERE date = '{LATE_DAY}' ORDER BY origin, carrier")  # noqa: S608
+    result = client.query(f"SELECT {columns} FROM {PIPELINE} WHERE date = '{LATE_DAY}' ORDER BY origin, carrier")  # noqa: S608
     print_table(result.columns, result.rows, title=f"{PIPELINE}, {LATE_DAY} (a day of 23 hours)")
 
 
-def monitor_days(session: Session) -> None:
-    """Find the late day, run it again, and print what changed. Raises `RunFailed`."""
-    result = session.monitor(PIPELINE, TWO_DAYS_LATER, on_report=print_decisions)
-    print_day_outcomes(result)
-    if result.failure:
-        raise RunFailed(result.failure)
-    if not result.days:
-        print_text(
-            f"No late days. To see what the late data changed: {shell_command(f'diff {PIPELINE} --date {LATE_DAY}')}"
-        )
+def monitor_days(client: Client) -> None:
+    """Find the late day, run it and then its week again, and print what changed. Raises `RunFailed`."""
+    for pipeline in (PIPELINE, WEEKLY):
+        result = monitor_pipeline(client, pipeline, TWO_DAYS_LATER, show_report=print_decisions)
+        print_day_outcomes(result)
+        if result.failure:
+            raise RunFailed(result.failure)
+        if not result.days:
+            command = shell_command(f"diff {pipeline} --date {LATE_DAY}")
+            print_text(f"No late days. To see what the late data changed: {command}")
 
 
 def print_next_commands() -> None:
@@ -156,26 +156,28 @@ def demo() -> None:
     with parts.part("Deploy the stacks"):
         print_deployment(deploy(WORKSPACE))
     # After the start of the cloud, because boto3 reads the endpoint from the environment.
-    session = Session.open(WORKSPACE)
-    with parts.part("Prepare the partners' data"):
-        feed = make_feed(WORKSPACE.state / "demo", DATES)
-        feed.hold_back(LATE_FILES, weather=LATE_WEATHER)
-        print_text(f"flights of {len(DATES)} days as CSV, their weather as NDJSON: {feed.folder.relative_to(ROOT)}")
-        print_text(f"arrives late: {' and '.join(LATE_FILES)}, and the weather of one hour of that day")
-    with parts.part("Pull the flights from the partner's server"), partner_server(feed):
-        print_pull_totals(session.pull("flights", as_of=DATES[-1]))
-    with parts.part("Push the weather"):
-        print_push_totals(session.push("weather", read_events(str(feed.weather))))
-    with parts.part(f"Run {len(DATES)} days of {PIPELINE}"):
-        run_days(session)
-    with parts.part("Query a published day"):
-        query_day(session)
-    with parts.part("Two days later, the late data arrives"), partner_server(feed):
-        feed.release()
-        print_pull_totals(session.pull("flights", as_of=TWO_DAYS_LATER))
-        print_push_totals(session.push("weather", read_events(str(feed.late_weather))))
-    with parts.part(f"Monitor {PIPELINE} as of {TWO_DAYS_LATER}"):
-        monitor_days(session)
+    with Client.open(WORKSPACE) as client:
+        with parts.part("Prepare the partners' data"):
+            feed = make_feed(WORKSPACE.state / "demo", DATES)
+            feed.hold_back(LATE_FILES, weather=LATE_WEATHER)
+            print_text(f"flights of {len(DATES)} days as CSV, their weather as NDJSON: {feed.folder.relative_to(ROOT)}")
+            print_text(f"arrives late: {' and '.join(LATE_FILES)}, and the weather of one hour of that day")
+        with parts.part("Pull the flights from the partner's server"), partner_server(feed):
+            print_pull_totals(pull_source(client, "flights", as_of=DATES[-1]))
+        with parts.part("Push the weather"):
+            print_push_totals(client.push("weather", read_events(str(feed.weather))))
+        with parts.part(f"Run {len(DATES)} days of {PIPELINE}"):
+            run_days(client, PIPELINE, DATES)
+    with parts.part(f"Run {WEEKLY} for the week that ends with {LATE_DAY}"):
+        run_days(client, WEEKLY, [LATE_DAY])
+        with parts.part("Query a published day"):
+            query_day(client)
+        with parts.part("Two days later, the late data arrives"), partner_server(feed):
+            feed.release()
+            print_pull_totals(pull_source(client, "flights", as_of=TWO_DAYS_LATER))
+            print_push_totals(client.push("weather", read_events(str(feed.late_weather))))
+        with parts.part(f"Monitor both pipelines as of {TWO_DAYS_LATER}"):
+            monitor_days(client)
     print_text("")
     parts.print_seconds()
     print_next_commands()

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from slackwater.aws.clients import client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
-from slackwater.aws.function import FunctionEnvironment
+from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.inputs import input_listing
 from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
@@ -54,6 +54,7 @@ def build_checker() -> Checker:
     store = S3ObjectStore(client("s3"))
     # The URI contains a digest: another project has another URI, and a changed environment starts new processes.
     project = Project.model_validate_json(store.get(environment.project_uri))
+    table = DynamoRunTable(client("dynamodb"), environment.run_table)
 
     def now() -> datetime:
         return datetime.now(UTC)
@@ -61,9 +62,14 @@ def build_checker() -> Checker:
     return Checker(
         project=project,
         inputs=input_listing(
-            project, store=store, raw_bucket=environment.raw_bucket, file_table=environment.file_table, now=now
+            project,
+            store=store,
+            table=table,
+            raw_bucket=environment.raw_bucket,
+            file_table=environment.file_table,
+            now=now,
         ),
-        table=DynamoRunTable(client("dynamodb"), environment.run_table),
+        table=table,
         executions=StepFunctionsExecutions(client("stepfunctions")),
         store=store,
         exchange_bucket=environment.exchange_bucket,
@@ -71,12 +77,12 @@ def build_checker() -> Checker:
     )
 
 
+@with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Return the URI of the report, and the days that need an action. The report is too large for the state machine."""
     request = CheckDaysRequest.model_validate(event)
-    logger.set_correlation_id(request.correlation_id)
     checker = build_checker()
-    report = checker.check(pipeline=request.pipeline, as_of=request.as_of)
+    report = checker.check(pipeline=request.pipeline, as_of=request.as_of, correlation_id=request.correlation_id)
     days = [task.model_dump(mode="json") for task in day_tasks(report)]
     # The report's URI depends only on the execution and the date: a repeated call replaces the report.
     answer = {"report": checker.save(report, execution=request.execution), "days": days}

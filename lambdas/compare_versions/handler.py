@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.aws.function import FunctionEnvironment
+from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.late.versions import CompareSince, Versions
 
@@ -72,13 +72,13 @@ def build_versions() -> Versions:
     )
 
 
+@with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Return what the state machine needs next, as JSON.
 
     Before the comparison this is a `ChosenVersions`, after it a `ComparisonReference`, and after a failure `reason`.
     """
     request = _REQUEST.validate_python(event)
-    logger.set_correlation_id(request.correlation_id)
     versions = build_versions()
     answer: dict[str, Any]
     match request:

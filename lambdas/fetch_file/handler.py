@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from slackwater.aws.clients import client
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.emf import put_counts
-from slackwater.aws.function import FunctionEnvironment
+from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partitions import create_raw_writer
 from slackwater.aws.partners.connect import partner_of
@@ -78,6 +78,7 @@ def build_resources() -> FetchFileResources:
     )
 
 
+@with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Return a `FetchResult` as JSON, or a `LargeFileJob` for a file that is too large for a function but not for jobs.
 
@@ -85,7 +86,6 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     file cannot be fetched.
     """
     request = FetchFileRequest.model_validate(event)
-    logger.set_correlation_id(request.correlation_id)
     resources = build_resources()
     source = resources.project.source(request.source)
     try:

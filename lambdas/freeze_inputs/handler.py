@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from slackwater.aws.clients import client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
-from slackwater.aws.function import FunctionEnvironment
+from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.inputs import input_listing
 from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
@@ -51,6 +51,7 @@ def build_freezer() -> Freezer:
     environment = FreezeInputsEnvironment.read()
     store = S3ObjectStore(client("s3"))
     project = Project.model_validate_json(store.get(environment.project_uri))
+    table = DynamoRunTable(client("dynamodb"), environment.run_table)
 
     def now() -> datetime:
         return datetime.now(UTC)
@@ -59,9 +60,14 @@ def build_freezer() -> Freezer:
         project=project,
         store=store,
         inputs=input_listing(
-            project, store=store, raw_bucket=environment.raw_bucket, file_table=environment.file_table, now=now
+            project,
+            store=store,
+            table=table,
+            raw_bucket=environment.raw_bucket,
+            file_table=environment.file_table,
+            now=now,
         ),
-        table=DynamoRunTable(client("dynamodb"), environment.run_table),
+        table=table,
         executions=StepFunctionsExecutions(client("stepfunctions")),
         exchange_bucket=environment.exchange_bucket,
         now=now,
@@ -69,6 +75,7 @@ def build_freezer() -> Freezer:
     )
 
 
+@with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Freeze the inputs of a run, and return `slackwater.runs.freeze.Frozen` as JSON.
 
@@ -76,7 +83,6 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     (`slackwater.pipeline.retries`).
     """
     request = FreezeInputsRequest.model_validate(event)
-    logger.set_correlation_id(request.correlation_id)
     frozen = build_freezer().freeze(**request.model_dump())
     response = frozen.model_dump(mode="json")
     logger.info("inputs frozen", extra=response)

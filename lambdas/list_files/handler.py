@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel
@@ -13,7 +14,7 @@ from pydantic import BaseModel
 from slackwater.aws.clients import client
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.emf import put_metric
-from slackwater.aws.function import FunctionEnvironment
+from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partners.connect import partner_of
 from slackwater.metrics import Metric
@@ -64,20 +65,22 @@ def build_resources() -> ListFilesResources:
     )
 
 
+@with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """List the partner's files, write the work list, and return `PlanSummary` (module `plan`) as JSON.
 
     Raises what `plan_pull` raises; the state machine retries transient errors.
     """
     request = ListFilesRequest.model_validate(event)
-    logger.set_correlation_id(request.correlation_id)
     resources = build_resources()
     source = resources.project.source(request.source)
     # `max_file_bytes` limits downloads, and a listing downloads no file.
     now = datetime.now(UTC)
     with partner_of(source, allow=resources.environment.outbound_allow, max_file_bytes=0) as partner:
         plan = plan_pull(source, as_of=request.as_of, partner=partner, cache=resources.cache, now=now)
-    uri = work_list_uri(resources.environment.exchange_bucket, source.source, request.correlation_id)
+    # Not the correlation id alone: one client may pull a source twice at the same time.
+    name = f"{request.correlation_id}-{uuid4().hex}"
+    uri = work_list_uri(resources.environment.exchange_bucket, source.source, name)
     summary = write_plan(plan, store=resources.store, uri=uri).model_dump(mode="json")
     put_metrics(plan, source, as_of=request.as_of, now=now)
     logger.info("files listed", extra={"source": source.source, **summary})

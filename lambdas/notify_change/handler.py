@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
-from slackwater.aws.function import FunctionEnvironment
+from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.topic import SnsTopic
@@ -54,10 +54,10 @@ def build_notifier() -> Notifier:
     )
 
 
+@with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """Return `slackwater.late.notify.NotificationResult` as JSON."""
     request = NotifyChangeRequest.model_validate(event)
-    logger.set_correlation_id(request.correlation_id)
     result = build_notifier().notify(**request.model_dump(exclude={"correlation_id"}))
     if result.notified:
         put_metric(Metric.NOTIFICATIONS_SENT, 1, pipeline=request.pipeline)

@@ -1,4 +1,4 @@
-"""Record the progress of a run: a stage that succeeded, the published day, or the failure."""
+"""Record the end of a run: the published day, or the failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
-from slackwater.aws.function import FunctionEnvironment
+from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import SlackwaterError
 from slackwater.metrics import Metric
@@ -27,14 +27,6 @@ class RecordRunEnvironment(FunctionEnvironment):
 
     run_table: str
     intermediate_days: int
-
-
-class StageSucceededRequest(BaseModel):
-    """Input from the state machine when a stage's job has succeeded."""
-
-    event: Literal["stage"]
-    run: Run
-    stage: str
 
 
 class RunPublishedRequest(BaseModel):
@@ -53,9 +45,11 @@ class RunFailedRequest(BaseModel):
     """The name of the error, as Step Functions reports it."""
     cause: str
     """A message, or JSON that describes the failed job or function; empty if Step Functions reports none."""
+    retried: bool
+    """Whether the execution has run the day a second time already."""
 
 
-RecordRunRequest = StageSucceededRequest | RunPublishedRequest | RunFailedRequest
+RecordRunRequest = RunPublishedRequest | RunFailedRequest
 _REQUEST: TypeAdapter[RecordRunRequest] = TypeAdapter(Annotated[RecordRunRequest, Field(discriminator="event")])
 
 
@@ -70,26 +64,25 @@ def build_recorder() -> RunRecorder:
     )
 
 
+@with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Record a stage, a publication or a failure.
+    """Record a publication or a failure.
 
-    Returns as JSON the stage's `ArrowReference`, the run's `Publication`, or `{"reason": "..."}`. Raises as the methods
-    of `RunRecorder` do.
+    Returns as JSON the run's `Publication`, or `{"reason": "...", "retry": false}`: whether to run the day once more.
+    Raises as the methods of `RunRecorder` do.
     """
     request = _REQUEST.validate_python(event)
-    logger.set_correlation_id(request.run.correlation_id)
     recorder = build_recorder()
     # Decided before the end is recorded: Step Functions may invoke this function again, and a run must count once.
     metric = metric_of(request, recorder)
     response: dict[str, Any]
     match request:
-        case StageSucceededRequest():
-            response = recorder.record_stage(request.run, request.stage).model_dump(mode="json")
         case RunPublishedRequest():
             response = recorder.record_published(request.run).model_dump(mode="json")
         case RunFailedRequest():
-            response = {"reason": recorder.record_failure(request.run, error=request.error, cause=request.cause)}
-    if metric:
+            failure = recorder.record_failure(request.run, error=request.error, cause=request.cause)
+            response = {"reason": failure.reason, "retry": failure.is_transient and not request.retried}
+    if metric and not response.get("retry"):
         put_metric(metric, 1, pipeline=request.run.pipeline)
     logger.info(f"run: {request.event}", extra={"run": request.run.model_dump(), "response": response})
     if request.event == "published" and RecordRunEnvironment.read().intermediate_days == 0:
@@ -108,10 +101,8 @@ def remove_arrow_files(recorder: RunRecorder, run: Run) -> None:
 
 
 def metric_of(request: RecordRunRequest, recorder: RunRecorder) -> Metric | None:
-    """Return the metric that counts the end of a run; None if the run continues, or if its end is already recorded."""
+    """Return the metric that counts the end of a run; None if its end is already recorded."""
     run = request.run
-    if request.event == "stage":
-        return None
     record = recorder.table.run(run.pipeline, run.date, run.attempt)
     if record is None or record.state is not RunState.RUNNING:
         return None

@@ -35,6 +35,9 @@ CONFIG = Config(
 SHORT_CONFIG = CONFIG.merge(
     Config(connect_timeout=1, read_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
 )
+# For people's programs, which wait: a large answer may take minutes to arrive. `standard` also has a budget: a client
+# repeats about 100 calls, and each success allows more, so that an outage does not multiply its load.
+PATIENT_CONFIG = CONFIG.merge(Config(read_timeout=300))
 # A session must not create two clients at the same time.
 _CREATING = threading.Lock()
 
@@ -74,3 +77,26 @@ def client(service: str, *, session: boto3.session.Session | None = None, config
     """
     with _CREATING, _configuration_errors():
         return (session or default_session()).client(service, config=config)
+
+
+class Clients:
+    """One client of each service, created when it is first used. All threads share its connections."""
+
+    def __init__(self, config: Config = PATIENT_CONFIG) -> None:
+        self._config = config
+        self._clients: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, service: str) -> Any:
+        """Return the client of a service. Raises as `client` does."""
+        with self._lock:
+            if service not in self._clients:
+                self._clients[service] = client(service, config=self._config)
+            return self._clients[service]
+
+    def close(self) -> None:
+        """Close the connections of all clients."""
+        with self._lock:
+            for opened in self._clients.values():
+                opened.close()
+            self._clients.clear()

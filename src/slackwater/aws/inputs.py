@@ -9,12 +9,19 @@ from slackwater.aws.clients import client
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.project import Project
 from slackwater.runs.inputs import InputListing
+from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
 
 
 def input_listing(
-    project: Project, *, store: ObjectStore, raw_bucket: str, file_table: str, now: Callable[[], datetime]
+    project: Project,
+    *,
+    store: ObjectStore,
+    table: RunTable,
+    raw_bucket: str,
+    file_table: str,
+    now: Callable[[], datetime],
 ) -> InputListing:
     """Return the listing that both freezing a run's inputs and checking its days use."""
     files = DynamoFileCache(client("dynamodb"), file_table)
-    return InputListing(project=project, store=store, files=files, raw_bucket=raw_bucket, now=now)
+    return InputListing(project=project, store=store, files=files, table=table, raw_bucket=raw_bucket, now=now)

@@ -16,9 +16,10 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType
 
-from slackwater.aws.clients import client, default_session
+from slackwater.aws.clients import Clients, default_session
 from slackwater.aws.failures import translated
 from slackwater.aws.objects import S3ObjectStore
+from slackwater.errors import ObjectMissing
 from slackwater.sources.partitions import source_prefix
 
 if TYPE_CHECKING:
@@ -64,6 +65,22 @@ class Warehouse:
             uris = [task.file.file_path for task in tasks]
             return self._files(uris, schema, [partition_condition(table, task) for task in tasks])
 
+    def version(self, pipeline: str, *, date: str, tag: str) -> pa.Table:
+        """Return the rows of a day, an ISO date, in the version of the published table that the tag keeps.
+
+        Raises `ObjectMissing` if there is no such version, or `CloudError`.
+        """
+        name = f"{self.database}.{pipeline}"
+        with translated(f"read the version {tag} of the table {name}"):
+            try:
+                table = self.catalog.load_table(name)
+            except NoSuchTableError as error:
+                raise ObjectMissing(f"there is no table {name}: its version {tag} cannot be read") from error
+            snapshot = table.snapshot_by_name(tag)
+            if snapshot is None:
+                raise ObjectMissing(f"the table {name} has no version {tag} any more")
+            return table.scan(row_filter=f"date = '{date}'", snapshot_id=snapshot.snapshot_id).to_arrow()
+
     def objects(self, source: str) -> Iterator[StoredObject]:
         """Return all objects of a source's partitions, in order of URI."""
         objects = self.store.list(source_prefix(self.raw_bucket, source))
@@ -93,9 +110,9 @@ class Warehouse:
         )
 
 
-def open_warehouse(*, database: str, raw_bucket: str) -> Warehouse:
+def open_warehouse(clients: Clients, *, database: str, raw_bucket: str) -> Warehouse:
     """Return the warehouse, with the region, credentials and endpoint of the environment. Raises `CloudError`."""
-    session, s3 = default_session(), client("s3")
+    session, s3 = default_session(), clients("s3")
     endpoint: str = s3.meta.endpoint_url
     with translated("read the AWS credentials"):
         credentials = session.get_credentials()
@@ -111,7 +128,7 @@ def open_warehouse(*, database: str, raw_bucket: str) -> Warehouse:
     iceberg = {_ICEBERG_PROPERTIES[name]: value for name, value in settings.items()}
     iceberg["py-io-impl"] = "pyiceberg.io.pyarrow.PyArrowFileIO"
     return Warehouse(
-        catalog=GlueCatalog("warehouse", client=client("glue"), **iceberg),
+        catalog=GlueCatalog("warehouse", client=clients("glue"), **iceberg),
         files=S3FileSystem(**settings),
         store=S3ObjectStore(s3),
         database=database,

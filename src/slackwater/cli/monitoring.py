@@ -1,159 +1,65 @@
-"""Monitors one pipeline: starts the state machine, follows it, and reads the outcome of each late day."""
+"""Shows the progress of a monitoring."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
 
-from pydantic import ValidationError
-
-from slackwater.aws.machines import ExecutionView, Machines
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.cli.running import correlation_id, execution_error
-from slackwater.errors import CloudError, SlackwaterError
-from slackwater.late.check import report_uri
-from slackwater.late.comparison import Comparison
-from slackwater.late.decision import CheckReport, LateDecision
-from slackwater.late.message import Message
-from slackwater.runs.table import RunTable
-from slackwater.storage import ObjectStore
+from slackwater.client.monitoring import MonitorObserver
+from slackwater.late.decision import CheckReport
 
 _CHECK = "check the days"
-_STARTING = "starting"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DayOutcome:
-    """Outcome of one late day."""
+class MonitorBoards(MonitorObserver):
+    """Shows the check on one board, then the report, then the days that are run again on a second board."""
 
-    date: str
-    outcome: str
-    """`published`, `unchanged` if the published day already has these inputs, or `failed`."""
-    run_id: str | None = None
-    attempt: int | None = None
-    notified: bool = False
-    reason: str = ""
-    """Why the day failed, or why no notification was sent; empty otherwise."""
-    comparison: Comparison | None = None
-    message: Message | None = None
+    def __init__(self, show_report: Callable[[CheckReport], None]) -> None:
+        """`show_report` shows the report of the check, before the days run."""
+        self._show_report = show_report
+        self._stack = ExitStack()
+        self._board: ProgressBoard | None = None
 
+    def __enter__(self) -> Self:
+        return self
 
-@dataclass(frozen=True, kw_only=True)
-class MonitorResult:
-    """Result of monitoring one pipeline."""
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
 
-    report: CheckReport
-    days: tuple[DayOutcome, ...]
-    execution: str
-    failure: str = ""
-    """Why the monitoring failed, empty for success. A day that fails does not stop the others."""
+    def check_started(self) -> None:
+        """Show the check as running."""
+        self._open().update(_CHECK)
 
+    def check_ended(self, *, seconds: float, failed: bool) -> None:
+        """Show the end of the check."""
+        self._open().update(_CHECK, TaskState.FAILED if failed else TaskState.DONE, seconds=seconds)
+        self._close()
 
-@dataclass(frozen=True, kw_only=True)
-class Monitor:
-    """Monitors pipelines with the deployed state machine."""
+    def report(self, report: CheckReport) -> None:
+        """Show the report."""
+        self._show_report(report)
 
-    machines: Machines
-    table: RunTable
-    store: ObjectStore
-    machine: str
-    """ARN of the monitoring state machine."""
-    exchange_bucket: str
+    def days(self, notes: Mapping[str, str]) -> None:
+        """Show the current state of each day."""
+        for date, note in notes.items():
+            self._open().update(date, note=note)
 
-    def run(self, pipeline: str, as_of: str, *, on_report: Callable[[CheckReport], None]) -> MonitorResult:
-        """Monitor a pipeline as of an ISO date, and return the result when all late days are done.
+    def days_ended(self, dates: tuple[str, ...], *, succeeded: bool) -> None:
+        """Show the end of each day."""
+        for date in dates:
+            self._open().update(date, TaskState.DONE if succeeded else TaskState.FAILED)
+        self._close()
 
-        `on_report` is called with the report of the check, while the late days are being run. Raises `RunFailed` if the
-        check fails. The failure of a day is in the result.
-        """
-        correlation = correlation_id()
-        payload = {"pipeline": pipeline, "as_of": as_of, "correlation_id": correlation}
-        execution = self.machines.start(self.machine, name=f"{as_of}-{correlation}", payload=payload)
-        view, report = self._follow_check(execution, report_uri(self.exchange_bucket, pipeline, as_of, execution))
-        if report is None:
-            raise execution_error(view)
-        # The report is shown before the days run, because a run takes minutes.
-        on_report(report)
-        view = self._follow_days(execution, report)
-        # A failed execution has no output, but the input of its last state has the outcomes of the days.
-        output = view.output if view.succeeded else self.machines.failure_input(execution)
-        return MonitorResult(
-            report=report,
-            days=tuple(self._day_outcome(day) for day in output.get("days", ())),
-            execution=execution,
-            failure="" if view.succeeded else str(execution_error(view)),
-        )
+    def _open(self) -> ProgressBoard:
+        if self._board is None:
+            self._board = self._stack.enter_context(ProgressBoard())
+        return self._board
 
-    def _follow_check(self, execution: str, uri: str) -> tuple[ExecutionView, CheckReport | None]:
-        """Follow the execution until its check has ended; return the report, None if the check failed.
-
-        Raises the error of reading the report if the check has not failed.
-        """
-        with ProgressBoard() as progress:
-            progress.update(_CHECK)
-            for view in self.machines.follow([execution]):
-                # The first task is the check. When it has exited, its report is in S3.
-                check = next((state for state in view.states if state.type == "Task" and state.exited), None)
-                if check or view.over:
-                    break
-            seconds = check.seconds if check else view.seconds
-            try:
-                report = self._read_report(uri)
-            except SlackwaterError:
-                progress.update(_CHECK, TaskState.FAILED, seconds=seconds)
-                # A failed check has no report. For a missing object, S3 answers "access denied" to a role that may not
-                # list the bucket.
-                if view.over and not view.succeeded:
-                    return view, None
-                raise
-            progress.update(_CHECK, TaskState.DONE, seconds=seconds)
-        return view, report
-
-    def _read_report(self, uri: str) -> CheckReport:
-        """Return the report at the URI. Raises `CloudError` when it is missing or not a valid report."""
-        try:
-            return CheckReport.model_validate_json(self.store.get(uri))
-        except ValidationError as error:
-            raise CloudError(
-                f"{uri} is not a report that this version can read: deploy the project again (slackwater deploy)"
-            ) from error
-
-    def _follow_days(self, execution: str, report: CheckReport) -> ExecutionView:
-        """Follow the execution to its end, and show the current state of each day that is run again."""
-        notes = {day.date: _STARTING for day in report.days if day.decision is LateDecision.RERUN}
-        with ProgressBoard() as progress:
-            for view in self.machines.follow([execution]):
-                for date, note in notes.items():
-                    notes[date] = self._day_note(report.pipeline, date, note)
-                    if not view.over:
-                        progress.update(date, note=notes[date])
-            for date in notes:
-                progress.update(date, TaskState.DONE if view.succeeded else TaskState.FAILED)
-        return view
-
-    def _day_note(self, pipeline: str, date: str, previous: str) -> str:
-        """Return what the progress shows for a day: the current state of its run, or the phase before or after it.
-
-        `previous` is the last result for the day. It is needed because the run table shows no active run both before
-        and after the run.
-        """
-        active = self.table.day(pipeline, date).active
-        if active is None:
-            return _STARTING if previous == _STARTING else "comparing, notifying"
-        current = self.machines.view(active.execution).current
-        return current.name if current else previous
-
-    def _day_outcome(self, day: Mapping[str, Any]) -> DayOutcome:
-        """Read the state machine's output for one day, and from S3 the comparison and the message that it refers to."""
-        comparison, message = day.get("comparison"), day.get("message")
-        return DayOutcome(
-            date=day["date"],
-            outcome=day["outcome"],
-            run_id=day.get("run_id"),
-            attempt=day.get("attempt"),
-            notified=day.get("notified", False),
-            reason=day.get("reason", ""),
-            comparison=Comparison.model_validate_json(self.store.get(comparison)) if comparison else None,
-            message=Message.model_validate_json(self.store.get(message)) if message else None,
-        )
+    def _close(self) -> None:
+        self._stack.close()
+        self._board = None

@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 
 from slackwater.aws.queue import EventQueues, SqsEventQueue
 from slackwater.cli.main import run
-from slackwater.cli.session import Session
 from slackwater.errors import AccessDenied, CloudError
+from tests.fakes_cli import use_client
 
 pytestmark = pytest.mark.unit
 
@@ -78,7 +78,7 @@ def sqs():
 @pytest.fixture
 def queues(sqs, monkeypatch):
     queues = EventQueues(sqs, events="events", dead_letters="dead")
-    monkeypatch.setattr(Session, "open", lambda *_: SimpleNamespace(buffer=queues))
+    use_client(monkeypatch, SimpleNamespace(buffer=queues))
     return queues
 
 

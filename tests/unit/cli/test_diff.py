@@ -11,18 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.arrow.reference import ArrowReference
-from slackwater.aws.machines import Machines
-from slackwater.cli import session as session_module
 from slackwater.cli.comparison import show_comparison
 from slackwater.cli.main import run
-from slackwater.cli.session import Session
 from slackwater.late.comparison import MetricChange, Mover, RowChange, RowCounts
 from slackwater.project import load_project
 from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, PublishedRun
-from tests.fakes_cli import FakeObjects, FakeStates, Terminal
+from tests.fakes_cli import FakeObjects, FakeStates, Terminal, a_client, use_client
 from tests.fakes_comparison import FROZEN, comparison
-from tests.unit.cli.test_running import BEGIN, PUBLICATION, RUN
+from tests.unit.client.test_runs import BEGIN, PUBLICATION, RUN
 
 pytestmark = pytest.mark.unit
 
@@ -52,17 +49,14 @@ def cloud(monkeypatch):
         day = DayRecord(pipeline="daily_delays", date="2013-03-10")
         current_run = PublishedRun(run=RUN, publication=PUBLICATION, at=BEGIN)
         day = day.model_copy(update={"published": current_run}) if published else day
-        session = Session(
-            workspace=None,
-            project=load_project(PROJECT),
+        client = a_client(
+            load_project(PROJECT),
             deployment=SimpleNamespace(compare_machine_arn="arn:compare-day"),
-            cloud="fake",
+            clients={"stepfunctions": states},
+            run_table=SimpleNamespace(day=lambda *_: day),
+            store=FakeObjects({URI: comparison().model_dump_json().encode()}),
         )
-        session.__dict__.update(machines=Machines(states), table=SimpleNamespace(day=lambda *_: day))
-        monkeypatch.setattr(session_module.Session, "open", lambda *_: session)
-        objects = FakeObjects({URI: comparison().model_dump_json().encode()})
-        monkeypatch.setattr(session_module, "client", lambda _: None)
-        monkeypatch.setattr(session_module, "S3ObjectStore", lambda _: objects)
+        use_client(monkeypatch, client)
         return states
 
     return cloud
@@ -74,7 +68,7 @@ def test_the_published_version_is_compared_with_the_one_before(cloud, capsys):
     (call,) = states.started
     payload = json.loads(call["input"])
     assert call["stateMachineArn"] == "arn:compare-day"
-    assert call["name"] == f"2013-03-10-{payload.pop('correlation_id')}"
+    assert call["name"].startswith(f"2013-03-10-{payload.pop('correlation_id')}-")
     assert payload == {"pipeline": "daily_delays", "date": "2013-03-10", "since": "previous"}
     shown = capsys.readouterr()
     assert shown.out.startswith("daily_delays 2013-03-10: version 1 -> 2\n")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 
 from slackwater.cli.commands.files import State
 from slackwater.cli.main import run
-from slackwater.cli.session import Session
+from slackwater.project import load_definitions
 from slackwater.receiver.pull.file_cache import FileEntry, FileState
+from tests.fakes_cli import a_client, use_client
 from tests.fakes_receiver import RECEIVED, MemoryFileCache
 
 pytestmark = pytest.mark.unit
@@ -44,8 +44,8 @@ def cache(monkeypatch):
         content="0",
     )
     cache.save(broken, stored)
-    monkeypatch.setattr(Session, "open", lambda *_: SimpleNamespace(file_cache=cache))
-    monkeypatch.setattr("slackwater.cli.commands.files._now", lambda: RECEIVED)
+    use_client(monkeypatch, a_client(load_definitions(Path(PROJECT[1])), file_cache=cache))
+    monkeypatch.setattr("slackwater.client.client._now", lambda: RECEIVED)
     return cache
 
 

@@ -17,11 +17,11 @@ pytestmark = pytest.mark.unit
 
 PROJECT = str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
 COMMANDS = [
-    "local up", "local down", "local status", "deploy", "doctor", "source validate", "token create", "token list",
-    "token revoke", "push", "pull", "files list", "files give-up", "sideline list", "sideline show", "buffer status",
-    "buffer redrive", "run", "runs", "refs", "monitor", "diff", "logs", "query",
+    "local up", "local down", "local status", "deploy", "doctor", "source validate", "pipeline validate",
+    "token create", "token list", "token revoke", "push", "pull", "files list", "files give-up", "sideline list",
+    "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs", "monitor", "diff", "logs", "query",
 ]  # fmt: skip
-WITHOUT_PROJECT = ["step list", "step show", "step run"]
+WITHOUT_PROJECT = ["init", "step list", "step show", "step run"]
 
 
 @pytest.fixture(autouse=True)

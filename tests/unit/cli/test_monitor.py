@@ -11,7 +11,9 @@ import pytest
 
 from slackwater.aws.machines import ExecutionView, StateView
 from slackwater.cli.commands.monitor import monitor_document, print_day_outcomes, print_decisions
-from slackwater.cli.monitoring import Monitor
+from slackwater.cli.monitoring import MonitorBoards
+from slackwater.client.executions import Executions
+from slackwater.client.monitoring import Monitor, MonitorObserver
 from slackwater.errors import AccessDenied, RunFailed, SlackwaterError
 from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.late.message import compose
@@ -94,13 +96,14 @@ def monitor(machines, store=None):
     }
     table = SimpleNamespace(day=lambda pipeline, date: DayRecord(pipeline=pipeline, date=date))
     store = Store(objects) if store is None else store
-    return Monitor(machines=machines, table=table, store=store, machine="monitor-days", exchange_bucket="exchange")
+    executions = Executions(machines=machines, correlation_id="c")
+    return Monitor(executions=executions, table=table, store=store, machine="monitor-days", exchange_bucket="exchange")
 
 
 def test_the_decisions_are_reported_before_a_day_is_run_again(capsys):
     machines = OneExecution(view("SUCCEEDED", output={"days": [NOTIFIED]}))
     reports = []
-    result = monitor(machines).run("daily_delays", "2013-03-12", on_report=reports.append)
+    result = monitor(machines).run("daily_delays", "2013-03-12", observer=MonitorBoards(reports.append))
     assert reports == [REPORT]
     assert {machines.payload[name] for name in ("pipeline", "as_of")} == {"daily_delays", "2013-03-12"}
     assert (result.failure, [day.notified for day in result.days]) == ("", [True])
@@ -115,9 +118,8 @@ def test_the_decisions_are_reported_before_a_day_is_run_again(capsys):
 
 
 def test_comparison_and_notification_are_printed(capsys):
-    print_day_outcomes(
-        monitor(OneExecution(view("SUCCEEDED", output={"days": [NOTIFIED]}))).run("p", "2013-03-12", on_report=id)
-    )
+    machines = OneExecution(view("SUCCEEDED", output={"days": [NOTIFIED]}))
+    print_day_outcomes(monitor(machines).run("p", "2013-03-12", observer=MonitorObserver()))
     shown = capsys.readouterr().out
     message = compose(comparison())
     assert "daily_delays 2013-03-10: version 1 -> 2" in shown
@@ -128,7 +130,7 @@ def test_comparison_and_notification_are_printed(capsys):
 def test_the_outcomes_of_other_days_are_printed_when_one_fails(capsys):
     cause = "1 of 2 late days of daily_delays failed: 2013-03-09: it broke"
     machines = OneExecution(view("FAILED", error="DaysFailed", cause=cause), failed={"days": [FAILED, NOTIFIED]})
-    result = monitor(machines).run("daily_delays", "2013-03-12", on_report=id)
+    result = monitor(machines).run("daily_delays", "2013-03-12", observer=MonitorObserver())
     assert result.failure == cause
     print_day_outcomes(result)
     shown = capsys.readouterr().out
@@ -145,7 +147,7 @@ def test_a_failed_check_raises_with_its_reason():
     machines = OneExecution(view("FAILED", error="E", cause='{"errorMessage": "no such day"}'))
     machines.follow = lambda _: iter([machines.end])
     with pytest.raises(RunFailed, match="no such day"):
-        monitor(machines, FakeObjects()).run("p", "2013-03-12", on_report=id)
+        monitor(machines, FakeObjects()).run("p", "2013-03-12", observer=MonitorObserver())
 
 
 class Refusing:
@@ -159,7 +161,7 @@ def test_a_failed_check_raises_its_reason_even_if_its_report_cannot_be_read():
     machines = OneExecution(view("FAILED", error="E", cause='{"errorMessage": "no such day"}'))
     machines.follow = lambda _: iter([machines.end])
     with pytest.raises(RunFailed, match="no such day"):
-        monitor(machines, Refusing()).run("p", "2013-03-12", on_report=id)
+        monitor(machines, Refusing()).run("p", "2013-03-12", observer=MonitorObserver())
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_a_failed_check_raises_its_reason_even_if_its_report_cannot_be_read():
 )
 def test_a_report_that_cannot_be_read_after_a_successful_check_is_named(store, message):
     with pytest.raises(SlackwaterError, match=message):
-        monitor(OneExecution(view("SUCCEEDED")), store).run("p", "2013-03-12", on_report=id)
+        monitor(OneExecution(view("SUCCEEDED")), store).run("p", "2013-03-12", observer=MonitorObserver())
 
 
 def test_an_unchanged_day_names_the_run_with_the_same_inputs(capsys):
@@ -183,9 +185,8 @@ def test_an_unchanged_day_names_the_run_with_the_same_inputs(capsys):
         "comparison": "",
         "message": "",
     }
-    print_day_outcomes(
-        monitor(OneExecution(view("SUCCEEDED", output={"days": [same]}))).run("p", "2013-03-12", on_report=id)
-    )
+    machines = OneExecution(view("SUCCEEDED", output={"days": [same]}))
+    print_day_outcomes(monitor(machines).run("p", "2013-03-12", observer=MonitorObserver()))
     shown = capsys.readouterr().out
     assert "not run again, because run r, attempt 2, has the same inputs" in shown
     assert "No notification: already notified" in shown

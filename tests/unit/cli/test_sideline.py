@@ -12,12 +12,11 @@ import pytest
 
 from slackwater.cli.commands.sideline import read_days
 from slackwater.cli.main import run
-from slackwater.cli.session import Session
 from slackwater.receiver.parsing.rejections import RejectionRule
 from slackwater.receiver.writing.rejects import RejectRecord, rejects_uri, to_jsonl
 from slackwater.receiver.writing.rejects_reader import RejectsReader
 from slackwater.storage import StoredObject
-from tests.fakes_cli import Terminal
+from tests.fakes_cli import Terminal, use_client
 from tests.fakes_receiver import MemoryStore
 
 pytestmark = pytest.mark.unit
@@ -52,8 +51,7 @@ def iso(back: int) -> str:
 @pytest.fixture
 def store(monkeypatch):
     store = Store()
-    session = SimpleNamespace(rejects=RejectsReader(store=store, raw_bucket="raw"))
-    monkeypatch.setattr(Session, "open", lambda *_: session)
+    use_client(monkeypatch, SimpleNamespace(rejects=RejectsReader(store=store, raw_bucket="raw")))
     monkeypatch.setattr("slackwater.cli.commands.sideline._today", TODAY.date)
     return store
 

@@ -10,12 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater.cli import session as session_module
 from slackwater.cli.main import run
-from slackwater.cli.sender import TokenFile
-from slackwater.cli.session import OPERATOR, Session
-from slackwater.cli.workspace import Workspace
+from slackwater.client.push import OPERATOR
+from slackwater.client.token_file import TokenFile
 from slackwater.project import load_project
+from tests.fakes_cli import a_client, use_client
 from tests.fakes_dynamodb import LocalDynamoDB
 
 pytestmark = pytest.mark.unit
@@ -30,22 +29,19 @@ def dynamodb():
 
 
 @pytest.fixture
-def session(dynamodb, monkeypatch, tmp_path):
-    """A session whose token table is empty."""
-    monkeypatch.setattr(session_module, "client", lambda _: dynamodb.client)
+def client(dynamodb, monkeypatch, tmp_path):
+    """A client whose token table is empty."""
     with dynamodb.table("tokens", "token_hash") as name:
-        session = Session(
-            workspace=Workspace(root=tmp_path, project=PROJECT),
-            project=load_project(PROJECT),
-            deployment=SimpleNamespace(token_table=name, api_url="http://api"),
-            cloud="a test",
+        deployment = SimpleNamespace(token_table=name, api_url="http://api")
+        client = a_client(
+            load_project(PROJECT), deployment=deployment, root=tmp_path, clients={"dynamodb": dynamodb.client}
         )
-        monkeypatch.setattr(Session, "open", lambda *_: session)
-        yield session
+        use_client(monkeypatch, client)
+        yield client
 
 
 @pytest.fixture
-def slackwater(session, capsys):
+def slackwater(client, capsys):
     """Run a `token` command, and return what it printed: lines, or its document."""
 
     def slackwater(*arguments, code=0, error=False):
@@ -67,9 +63,9 @@ def put(dynamodb, token_hash, **more):
 
 
 class TestCreate:
-    def test_json_output_describes_the_new_token(self, slackwater, session):
+    def test_json_output_describes_the_new_token(self, slackwater, client):
         created = slackwater("create", "acme", "--source", "weather", "--source", "weather")
-        token = session.tokens.find(created["token"])
+        token = client.tokens.find(created["token"])
         assert created == {
             "id": token.id,
             "partner": "acme",
@@ -80,26 +76,26 @@ class TestCreate:
             "token": created["token"],
         }
 
-    def test_the_token_alone_is_on_standard_output(self, slackwater, session):
+    def test_the_token_alone_is_on_standard_output(self, slackwater, client):
         printed = slackwater("create", "acme", "--source", "*", "--text")
-        token = session.tokens.find(printed.out.strip())
+        token = client.tokens.find(printed.out.strip())
         assert printed.err == f"acme may push to * with this token. Its id is {token.id}; it is printed once:\n"
 
-    def test_days(self, slackwater, session):
+    def test_days(self, slackwater, client):
         created = slackwater("create", "acme", "--source", "weather", "--days", "90")
-        token = session.tokens.find(created["token"])
+        token = client.tokens.find(created["token"])
         assert abs(token.expires_at - token.created_at - timedelta(days=90)) < timedelta(minutes=1)
         printed = slackwater("create", "acme", "--source", "weather", "--days", "1", "--text")
         assert re.search(r"^acme may push to weather until \d{4}-\d\d-\d\d \d\d:\d\d UTC with", printed.err)
 
-    def test_a_third_token_is_refused(self, slackwater, session):
+    def test_a_third_token_is_refused(self, slackwater, client):
         first, second = (slackwater("create", "acme", "--source", "weather")["id"] for _ in range(2))
         error = slackwater("create", "acme", "--source", "weather", code=2, error=True)
         assert error == (
             f"error: acme has 2 valid tokens, {first} and {second}, and may have 2: revoke one that is no longer used, "
             f"such as the oldest (slackwater token revoke {first})\n"
         )
-        assert len(session.tokens.all()) == 2
+        assert len(client.tokens.all()) == 2
         slackwater("revoke", first)
         assert slackwater("create", "acme", "--source", "weather")["state"] == "valid"
 
@@ -114,9 +110,9 @@ class TestCreate:
             (["acme"], "Missing option '--source'"),
         ],
     )
-    def test_wrong_input(self, slackwater, session, arguments, expected):
+    def test_wrong_input(self, slackwater, client, arguments, expected):
         assert expected in slackwater("create", *arguments, code=2, error=True)
-        assert session.tokens.all() == []
+        assert client.tokens.all() == []
 
 
 class TestList:
@@ -159,25 +155,25 @@ class TestList:
 
 class TestRevoke:
     @pytest.mark.parametrize("digits", [6, 12, 64])
-    def test_a_token_is_revoked_by_its_id_or_the_first_digits_of_it(self, slackwater, session, dynamodb, digits):
+    def test_a_token_is_revoked_by_its_id_or_the_first_digits_of_it(self, slackwater, client, dynamodb, digits):
         put(dynamodb, "0123456789abcdef" * 4)
         put(dynamodb, "0123400000000000" * 4)
         (revoked,) = slackwater("revoke", ("0123456789ABCDEF" * 4)[:digits])["revoked"]
         assert (revoked["id"], revoked["partner"], revoked["state"]) == ("0123456789ab", "acme", "revoked")
-        assert [token.revoked for token in session.tokens.all()] == [False, True]
+        assert [token.revoked for token in client.tokens.all()] == [False, True]
 
     def test_as_text_and_twice(self, slackwater, dynamodb):
         put(dynamodb, "a" * 64)
         for _ in range(2):
             assert slackwater("revoke", "aaaaaa", "--text").out == "revoked aaaaaaaaaaaa of acme\n"
 
-    def test_all_valid_tokens_of_a_partner_are_revoked(self, slackwater, session, dynamodb):
+    def test_all_valid_tokens_of_a_partner_are_revoked(self, slackwater, client, dynamodb):
         other = slackwater("create", "globex", "--source", "weather")["token"]
         ids = [slackwater("create", "acme", "--source", "weather")["id"] for _ in range(2)]
         put(dynamodb, "a" * 64, expires_at={"S": NOW.isoformat()})
         revoked = slackwater("revoke", "--all", "acme")["revoked"]
         assert [(token["id"], token["state"]) for token in revoked] == [(id_, "revoked") for id_ in ids]
-        assert not session.tokens.find(other).revoked
+        assert not client.tokens.find(other).revoked
         assert slackwater("revoke", "--all", "acme") == {"revoked": []}
         assert slackwater("revoke", "--all", "acme", "--text").out == "acme has no valid token\n"
 
@@ -198,11 +194,11 @@ class TestRevoke:
             (["--all", "nobody"], "no partner 'nobody' has a token"),
         ],
     )
-    def test_wrong_input(self, slackwater, session, dynamodb, arguments, expected):
+    def test_wrong_input(self, slackwater, client, dynamodb, arguments, expected):
         put(dynamodb, "0123456789abcdef" * 4)
         put(dynamodb, "012345678fffffff" * 4)
         assert expected in slackwater("revoke", *arguments, code=2, error=True)
-        assert not any(token.revoked for token in session.tokens.all())
+        assert not any(token.revoked for token in client.tokens.all())
 
     def test_a_token_passed_instead_of_its_id_is_not_printed(self, slackwater):
         token = slackwater("create", "acme", "--source", "weather")["token"]
@@ -210,12 +206,12 @@ class TestRevoke:
 
 
 class TestOperator:
-    def test_a_new_checkout_replaces_the_oldest_token_of_the_operator(self, session, tmp_path):
+    def test_a_new_checkout_replaces_the_oldest_token_of_the_operator(self, client, tmp_path):
         plain_tokens = []
         for checkout in ("one", "two", "three"):
             token_file = TokenFile(tmp_path / checkout / "token")
-            plain_tokens.append(token_file.get_or_create("http://api", session.create_operator_token))
+            plain_tokens.append(token_file.get_or_create("http://api", client.pusher.create_operator_token))
             assert token_file.token("http://api") == plain_tokens[-1]
-        assert [session.tokens.find(plain).revoked for plain in plain_tokens] == [True, False, False]
-        token = session.tokens.find(plain_tokens[2])
+        assert [client.tokens.find(plain).revoked for plain in plain_tokens] == [True, False, False]
+        token = client.tokens.find(plain_tokens[2])
         assert (token.partner, token.sources) == (OPERATOR, {"weather"})

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from slackwater.arrow.reference import REFERENCE_LIMIT, StepRecord
-from slackwater.cli import session as session_module
 from slackwater.cli.main import run
-from slackwater.cli.session import Session
+from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Loads, loads_uri
 from tests.fakes_check import World
-from tests.fakes_cli import Terminal
+from tests.fakes_cli import Terminal, a_client, use_client
 from tests.fakes_runs import store_stage
 
 pytestmark = pytest.mark.unit
@@ -42,25 +40,35 @@ COUNTED = (
 LOADED = step("report", "write_csv", {"counted": 16}, 16, effect={"files": 1}, seconds=0.2)
 
 
+TWO_STAGES = Pipeline.model_validate(
+    {
+        "pipeline": "daily_delays",
+        "timezone": "America/New_York",
+        "sources": ["flights", "weather"],
+        "steps": {
+            "cleaned": {"step": "join", "depends_on": ["flights", "weather"], "exchange": True},
+            "counted": {"step": "sql", "depends_on": ["cleaned"]},
+        },
+        "publish": {"step": "counted", "key": ["date"]},
+    }
+)
+
+
 @pytest.fixture
 def world(monkeypatch):
-    """A day with its input, and the session of a command on it."""
+    """A day with its input, and the client of a command on it."""
     world = World()
     world.add("flights", DATE, "12")
-    session = Session(workspace=None, project=world.project, deployment=SimpleNamespace(), cloud="fake")
-    session.__dict__.update(table=world.table, store=world.store)
-    monkeypatch.setattr(session_module.Session, "open", lambda *_: session)
+    world.project = world.project.model_copy(update={"pipelines": {"daily_delays": TWO_STAGES}})
+    use_client(monkeypatch, a_client(world.project, run_table=world.table, store=world.store))
     return world
 
 
 def run_stages(world, *, force=False):
     """Freeze a run and finish its two stages."""
     run = world.freeze(DATE, force=force)
-    recorder = RunRecorder(store=world.store, table=world.table, now=world.now)
     first = store_stage(world.store, run, "cleaned", rows=899, files=2, steps=CLEANED)
     store_stage(world.store, run, "counted", rows=16, files=1, steps=COUNTED, parents=[first])
-    for stage in ("cleaned", "counted"):
-        recorder.record_stage(run, stage)
     return run
 
 

@@ -297,7 +297,7 @@ def test_a_user_is_simulated_with_its_own_arn(doctor):
 
 
 def test_a_bootstrap_with_a_name_of_its_own_that_is_missing_is_a_fault(doctor, monkeypatch):
-    monkeypatch.setattr("slackwater.cli.workspace.Workspace.bootstrap_qualifier", "acme")
+    monkeypatch.setattr("slackwater.client.workspace.Workspace.bootstrap_qualifier", "acme")
     checks, code = doctor(**{"ssm:GetParameter": "ParameterNotFound"})
     assert checks["CDK bootstrap"]["remedy"].startswith("run `cdk bootstrap --qualifier acme`")
     assert code == 1

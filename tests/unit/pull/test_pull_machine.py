@@ -221,14 +221,16 @@ class TestFunctions:
             "removed": 0,
             "left": 0,
             "oldest_not_taken": None,
-            "work": "s3://exchange/pulls/flights/c-1.json",
+            "work": listing["work"],
         }
+        assert listing["work"].startswith("s3://exchange/pulls/flights/c-1-")
         answers = [file() for file in files]
         assert {(answer["state"], answer["rejected"]) for answer in answers} == {("stored", 0)}
         assert sum(answer["rows"] for answer in answers) == 979 + 765 + 908
         assert sum(int(self.store.metadata(uri)["rows"]) for uri in self.store.uris("/raw/source=")) == 979 + 765 + 908
         again, files = pull()
         assert (again["files"], again["unchanged"], files) == (0, 15, [])
+        assert again["work"] != listing["work"]
 
     def test_a_file_that_vanishes_before_its_download_is_fetched_by_the_next_pull(self, pull, partner):
         _, files = pull()
@@ -280,8 +282,8 @@ class TestFunctions:
         assert entry.reason.endswith("larger than 0 bytes, the limit")
 
     def test_a_function_tries_a_file_again_that_killed_it_twice_if_no_job_can_fetch_it(self, pull, monkeypatch):
-        _, files = pull()
-        item = fetch_file.read_item(self.store, "s3://exchange/pulls/flights/c-1.json", 3)
+        listing, files = pull()
+        item = fetch_file.read_item(self.store, listing["work"], 3)
         killed = item.model_copy(update={"killed_attempts": 2})
         monkeypatch.setattr(fetch_file, "read_item", lambda *_: killed)
         assert files[3]()["state"] == "stored"

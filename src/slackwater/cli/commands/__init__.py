@@ -13,9 +13,11 @@ from slackwater.cli.commands import (
     diff,
     doctor,
     files,
+    init,
     local,
     logs,
     monitor,
+    pipeline,
     pull,
     push,
     query,
@@ -32,10 +34,12 @@ from slackwater.cli.commands import (
 def register(app: typer.Typer) -> None:
     """Add every command. `--help` lists the single commands first, then the groups, each in this order."""
     for module in (
+        init,
         local,
         deploy,
         doctor,
         source,
+        pipeline,
         step,
         token,
         push,

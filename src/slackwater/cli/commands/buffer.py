@@ -8,7 +8,7 @@ import typer
 
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import print_json, print_note, print_text
-from slackwater.cli.workspace import find_workspace
+from slackwater.client.workspace import find_workspace
 from slackwater.formatting import counted
 
 group = typer.Typer(name="buffer", help="The queue of events that wait to be stored.", no_args_is_help=True)
@@ -26,9 +26,10 @@ def status(project: ProjectFolder = None, as_json: AsJson = False) -> None:
     A message is one batch of events of a source with `buffer: queue`. A dead letter is a message that could not be
     stored. The counts are approximate.
     """
-    from slackwater.cli.session import Session
+    from slackwater.client.client import Client
 
-    depth = Session.open(find_workspace(project)).buffer.depth()
+    with Client.open(find_workspace(project)) as client:
+        depth = client.buffer.depth()
     if as_json:
         print_json(asdict(depth))
         return
@@ -49,12 +50,12 @@ def redrive(project: ProjectFolder = None, as_json: AsJson = False) -> None:
     back twice is stored once.
     """
     from slackwater.cli.progress import ProgressBoard, TaskState
-    from slackwater.cli.session import Session
+    from slackwater.client.client import Client
 
-    moved, queues = 0, Session.open(find_workspace(project)).buffer
-    with ProgressBoard() as progress:
+    moved = 0
+    with Client.open(find_workspace(project)) as client, ProgressBoard() as progress:
         progress.update("redrive")
-        for moved in queues.redrive():
+        for moved in client.buffer.redrive():
             progress.update("redrive", note=counted(moved, "message"))
         progress.update("redrive", TaskState.DONE, note=counted(moved, "message"))
     if as_json:

@@ -8,7 +8,7 @@ import typer
 
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import print_json, print_note, print_text
-from slackwater.cli.workspace import find_workspace
+from slackwater.client.workspace import find_workspace
 
 if TYPE_CHECKING:
     from slackwater.cli.cdk import DeployResult

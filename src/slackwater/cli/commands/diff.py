@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
 from slackwater.cli.output import print_json, print_text
-from slackwater.cli.workspace import find_workspace
+from slackwater.cli.progress import ProgressBoard
+from slackwater.client.workspace import find_workspace
 from slackwater.errors import InputError, RunFailed
 
 
@@ -36,15 +38,18 @@ def diff(
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
     definitions.pipeline(pipeline)
-    from slackwater.cli.session import Session
+    from slackwater.cli.running import show_states
+    from slackwater.client.client import Client
 
-    session = Session.open(workspace, definitions)
-    if session.table.day(pipeline, day).published is None:
-        raise InputError(f"--date: {pipeline} has published nothing for {day} (slackwater run {pipeline} --date {day})")
-    try:
-        comparison, reason = session.compare(pipeline, day)
-    except RunFailed as error:
-        raise RunFailed(f"comparing {pipeline} for {day}: {error}") from error
+    with Client.open(workspace, definitions) as client, ProgressBoard() as progress:
+        if client.day(pipeline, day).published is None:
+            raise InputError(
+                f"--date: {pipeline} has published nothing for {day} (slackwater run {pipeline} --date {day})"
+            )
+        try:
+            comparison, reason = client.compare(pipeline, day, on_progress=partial(show_states, progress))
+        except RunFailed as error:
+            raise RunFailed(f"comparing {pipeline} for {day}: {error}") from error
     if as_json:
         print_json({"comparison": comparison.model_dump(mode="json") if comparison else None, "reason": reason or None})
     elif comparison is None:

@@ -12,7 +12,7 @@ import typer
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import print_json, print_note, print_table
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.cli.workspace import Workspace, find_workspace
+from slackwater.client.workspace import Workspace, find_workspace
 from slackwater.errors import NotDeployed, SlackwaterError
 
 if TYPE_CHECKING:

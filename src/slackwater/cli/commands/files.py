@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from datetime import date as date_type
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -11,13 +10,12 @@ from typer.core import TyperGroup
 
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
 from slackwater.cli.output import print_json, print_note, print_table, print_text
-from slackwater.cli.workspace import find_workspace
-from slackwater.errors import InputError
+from slackwater.client.arguments import pulled_source
+from slackwater.client.workspace import find_workspace
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
     from slackwater.receiver.pull.file_cache import FileEntry
-    from slackwater.sources.definition import Source
 
 # The values of `FileState`, which is slow to import.
 State = Literal["listed", "leased", "stored", "duplicate", "vanished", "failed", "given-up"]
@@ -76,17 +74,14 @@ def list_(  # noqa: PLR0917 - the command line's own options
 
     Files that are not taken come first, the oldest first. Then the latest date comes first.
     """
-    last = date_type.fromisoformat(read_date(as_of, option="--as-of")) if as_of else None
+    last = read_date(as_of, option="--as-of") if as_of else None
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
-    definition = _pulled(definitions.source(source))
-    from slackwater.cli.session import Session
-    from slackwater.receiver.pull.file_cache import FileState
-    from slackwater.receiver.pull.recorded_files import recorded_files
+    pulled_source(definitions, source)
+    from slackwater.client.client import Client
 
-    cache, now = Session.open(workspace, definitions).file_cache, _now()
-    wanted = FileState(state) if state else None
-    files = recorded_files(definition, cache=cache, state=wanted, as_of=last, now=now, limit=limit)
+    with Client.open(workspace, definitions) as client:
+        files = client.files(source, state=state, as_of=last, limit=limit)
     if as_json:
         print_json({"source": source, "files": [file_document(file) for file in files.entries], "more": files.more})
     elif files.entries:
@@ -123,12 +118,11 @@ def give_up(
     """
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
-    _pulled(definitions.source(source))
-    from slackwater.cli.session import Session
-    from slackwater.receiver.pull.give_up import give_up as give_up_files
+    pulled_source(definitions, source)
+    from slackwater.client.client import Client
 
-    cache = Session.open(workspace, definitions).file_cache
-    entries = give_up_files(source, paths, reason=reason, cache=cache, now=_now())
+    with Client.open(workspace, definitions) as client:
+        entries = client.give_up(source, paths, reason=reason)
     if as_json:
         print_json({"source": source, "files": [file_document(entry) for entry in entries]})
         return
@@ -151,16 +145,5 @@ def file_document(entry: FileEntry, instants: Any = None) -> dict[str, Any]:
     }
 
 
-def _pulled(source: Source) -> Source:
-    """Return the source. Raises `InputError` when it has no `pull`."""
-    if source.pull is None:
-        raise InputError(f"source {source.source!r} is not pulled: its definition has no `pull`")
-    return source
-
-
 def _minutes(instant: datetime | None) -> str | None:
     return f"{instant:%Y-%m-%d %H:%M}" if instant else None
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

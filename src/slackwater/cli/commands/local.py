@@ -10,7 +10,7 @@ import typer
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import print_json, print_text
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.cli.workspace import find_workspace
+from slackwater.client.workspace import find_workspace
 
 if TYPE_CHECKING:
     from slackwater.local.cloud import LocalCloud
@@ -31,11 +31,20 @@ def up(
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start the local cloud if it does not run yet."""
-    from slackwater.local import cloud
+    """Start the local cloud if it does not run yet. The first start fetches Spark's jars (115 MB)."""
+    from slackwater.local import cloud, jars
+    from slackwater.local.layout import Layout
 
     workspace = find_workspace(project)
+    folder = Layout(workspace.root).jars
     with ProgressBoard() as progress:
+        if cloud.status(workspace.root) is None:
+            first = not jars.is_complete(folder)
+            if first:
+                progress.update("fetch Spark's jars")
+            jars.fetch(folder)  # later, it only updates the links to Spark, whose environment may have moved
+            if first:
+                progress.update("fetch Spark's jars", TaskState.DONE)
         progress.update("local cloud")
         local_cloud = cloud.up(workspace.root, port=port)
         progress.update("local cloud", TaskState.DONE)

@@ -10,7 +10,7 @@ import typer
 
 from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
 from slackwater.cli.output import print_json, print_note
-from slackwater.cli.workspace import find_workspace
+from slackwater.client.workspace import find_workspace
 from slackwater.errors import InputError
 
 # Fields that a formatted line leaves out: it begins with some of them, the others are the same on every line.
@@ -49,16 +49,16 @@ def logs(  # noqa: PLR0917 - the command line's own options
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
     definitions.pipeline(pipeline)
-    from slackwater.cli.session import Session
+    from slackwater.client.client import Client
 
-    log = Session.open(workspace, definitions).logs
-    jobs = [job for job in log.jobs(pipeline, day) if stage is None or job.name.endswith(f" {stage}")]
-    if not jobs:
-        of_stage = f" and stage {stage}" if stage else ""
-        raise InputError(f"{pipeline} has no Spark job for {day}{of_stage} (its runs: slackwater runs {pipeline})")
-    job = jobs[-1]
-    # spark-submit merges the driver's standard error into its standard output, on EMR as on the local cloud.
-    text = log.driver_log(job, "stderr" if spark else "stdout")
+    with Client.open(workspace, definitions) as client:
+        jobs = [job for job in client.logs.jobs(pipeline, day) if stage is None or job.name.endswith(f" {stage}")]
+        if not jobs:
+            of_stage = f" and stage {stage}" if stage else ""
+            raise InputError(f"{pipeline} has no Spark job for {day}{of_stage} (its runs: slackwater runs {pipeline})")
+        job = jobs[-1]
+        # spark-submit merges the driver's standard error into its standard output, on EMR as on the local cloud.
+        text = client.logs.driver_log(job, "stderr" if spark else "stdout")
     if as_json:
         print_json({"job": job.id, "name": job.name, "state": job.state, "detail": job.detail, "log": text})
         return

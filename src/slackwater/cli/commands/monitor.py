@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from textwrap import indent
@@ -11,12 +12,13 @@ import typer
 
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
 from slackwater.cli.output import print_json, print_table, print_text
-from slackwater.cli.workspace import find_workspace
+from slackwater.client.workspace import find_workspace
 from slackwater.errors import InputError, RunFailed, SlackwaterError
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.cli.monitoring import MonitorResult
+    from slackwater.client.client import Client
+    from slackwater.client.monitoring import MonitorResult
     from slackwater.late.decision import CheckReport
 
 
@@ -39,42 +41,58 @@ def monitor(
 ) -> None:
     """Run days with late data again, and notify people of changes.
 
-    Checks the finished days of each pipeline's window (`late` in its definition). A day runs again if its late data
-    reaches a threshold. People are notified if that changes the published table.
+    Checks the finished days of each pipeline's window (`late` in its definition), of a pipeline before those that read
+    its table. A day runs again if its late data reaches a threshold. People are notified if that changes the published
+    table.
     """
     from slackwater.late.check import today
+    from slackwater.pipeline.graph import pipeline_order
 
     requested = read_date(as_of, option="--as-of") if as_of else None
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
     days = {}
-    for name in pipelines or sorted(definitions.pipelines):
+    for name in pipelines or pipeline_order(definitions.pipelines):
         pipeline = definitions.pipeline(name)
         # Each pipeline has its own timezone, so today may differ between pipelines.
         current = today(pipeline, datetime.now(UTC)).isoformat()
         if requested and requested > current:
             raise InputError(f"--as-of: {requested} has not begun in {pipeline.timezone}")
         days[name] = requested or current
-    from slackwater.cli.session import Session
+    from slackwater.client.client import Client
 
-    session = Session.open(workspace, definitions)
     documents, failures = [], []
-    for name, day in days.items():
-        try:
-            result = session.monitor(name, day, on_report=(lambda _: None) if as_json else print_decisions)
-        except SlackwaterError as error:
-            # The other pipelines are still monitored.
-            failures.append(f"{name}: {error}")
-            continue
-        documents.append(monitor_document(result))
-        failures += [result.failure] if result.failure else []
-        if not as_json:
-            print_day_outcomes(result)
+    with Client.open(workspace, definitions) as client:
+        for name, day in days.items():
+            try:
+                show_report = (lambda _: None) if as_json else print_decisions
+                result = monitor_pipeline(client, name, day, show_report=show_report)
+            except SlackwaterError as error:
+                # The other pipelines are still monitored.
+                failures.append(f"{name}: {error}")
+                continue
+            documents.append(monitor_document(result))
+            failures += [result.failure] if result.failure else []
+            if not as_json:
+                print_day_outcomes(result)
     if as_json:
         print_json({"pipelines": documents, "failures": failures})
         raise typer.Exit(1 if failures else 0)
     if failures:
         raise RunFailed("\n  ".join(failures))
+
+
+def monitor_pipeline(
+    client: Client, pipeline: str, as_of: str, *, show_report: Callable[[CheckReport], None]
+) -> MonitorResult:
+    """Monitor a pipeline as of an ISO date and show the progress; `show_report` is called before the days run.
+
+    Raises as `Client.monitor` does.
+    """
+    from slackwater.cli.monitoring import MonitorBoards
+
+    with MonitorBoards(show_report) as boards:
+        return client.monitor(pipeline, as_of=as_of, observer=boards)
 
 
 def print_decisions(report: CheckReport) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
 from slackwater.cli.output import print_json, print_note, print_text
-from slackwater.cli.workspace import find_workspace
-from slackwater.errors import InputError
+from slackwater.cli.progress import ProgressBoard
+from slackwater.client.arguments import pulled_source
+from slackwater.client.workspace import find_workspace
 from slackwater.formatting import counted
+
+if TYPE_CHECKING:
+    from slackwater.client.client import Client, PullTotals
 
 # Totals that are shown unless they are zero: what is counted, and the sentence about one of it and about several.
 _NOTES = (
@@ -61,15 +66,23 @@ def pull(
     day = read_date(as_of, option="--as-of") if as_of else None
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
-    if definitions.source(source).pull is None:
-        raise InputError(f"source {source!r} is not pulled: its definition has no `pull`")
-    from slackwater.cli.session import Session
+    pulled_source(definitions, source)
+    from slackwater.client.client import Client
 
-    totals = Session.open(workspace, definitions).pull(source, as_of=day)
+    with Client.open(workspace, definitions) as client:
+        totals = pull_source(client, source, as_of=day)
     if as_json:
         print_json(totals)
     else:
         print_pull_totals(totals)
+
+
+def pull_source(client: Client, source: str, *, as_of: str | None) -> PullTotals:
+    """Pull a source as of an ISO date, None for today, and show the progress. Raises as `Client.pull` does."""
+    from slackwater.cli.running import show_states
+
+    with ProgressBoard() as progress:
+        return client.pull(source, as_of=as_of, on_progress=partial(show_states, progress))
 
 
 def print_pull_totals(totals: Mapping[str, Any]) -> None:

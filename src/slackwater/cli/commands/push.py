@@ -10,12 +10,12 @@ import typer
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import print_json, print_note, print_text
 from slackwater.cli.progress import ProgressBoard, TaskState
-from slackwater.cli.workspace import find_workspace
-from slackwater.errors import InputError
+from slackwater.client.arguments import pushed_source
+from slackwater.client.workspace import find_workspace
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.cli.sender import PushTotals
+    from slackwater.client.sender import PushTotals
 
 _PRINTED_REASONS = 5
 
@@ -57,21 +57,19 @@ def push(
     The same file can be sent again: events that are stored already count as duplicates. Rejected events are kept with
     their reasons (slackwater sideline show SOURCE). The exit code is 1 only if every event was rejected.
     """
-    from slackwater.cli.events import read_events
+    from slackwater.client.events import read_events
 
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
-    if definitions.source(source).push is None:
-        raise InputError(f"source {source!r} is not pushed: its definition has no `push`")
+    pushed_source(definitions, source)
     # A wrong file is reported before any cloud is contacted.
     events = read_events(file)
-    from slackwater.cli.session import Session
+    from slackwater.client.client import Client
 
-    session = Session.open(workspace, definitions)
     task = f"push {source}"
-    with ProgressBoard() as progress:
+    with Client.open(workspace, definitions) as client, ProgressBoard() as progress:
         progress.update(task, note=counted(len(events), "event"))
-        totals = session.push(
+        totals = client.push(
             source,
             events,
             token=token,

@@ -8,7 +8,7 @@ import typer
 
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import print_json, print_note, print_table
-from slackwater.cli.workspace import find_workspace
+from slackwater.client.workspace import find_workspace
 from slackwater.formatting import counted
 
 
@@ -36,11 +36,13 @@ def query(
     """
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
-    from slackwater.cli.session import Session
+    from slackwater.client.client import Client
 
-    result = Session.open(workspace, definitions).query(sql)
+    with Client.open(workspace, definitions) as client:
+        result = client.query(sql)
+        columns, rows = result.columns, result.rows
     if as_json:
-        print_json({"columns": result.columns, "rows": result.rows})
+        print_json({"columns": columns, "rows": rows})
     else:
-        print_table(result.columns, result.rows)
-        print_note(counted(len(result.rows), "row"))
+        print_table(columns, rows)
+        print_note(counted(len(rows), "row"))

@@ -8,7 +8,7 @@ import typer
 
 from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
 from slackwater.cli.output import print_json, print_table, print_text
-from slackwater.cli.workspace import find_workspace
+from slackwater.client.workspace import find_workspace
 
 if TYPE_CHECKING:
     from slackwater.runs.outputs import Version
@@ -36,12 +36,10 @@ def refs(
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
     definitions.pipeline(pipeline)
-    from slackwater.cli.session import Session
-    from slackwater.runs.outputs import versions
+    from slackwater.client.client import Client
 
-    session = Session.open(workspace, definitions)
-    attempts = session.table.runs(pipeline, day)
-    listed = [version for record in attempts for version in versions(record, store=session.store)]
+    with Client.open(workspace, definitions) as client:
+        listed = client.refs(pipeline, day)
     if as_json:
         documents = [version.model_dump(mode="json", exclude_none=True) for version in listed]
         print_json({"pipeline": pipeline, "date": day, "versions": documents})

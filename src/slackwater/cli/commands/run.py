@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 from datetime import date as date_type
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
 from slackwater.cli.output import print_json, print_note, print_text
-from slackwater.cli.workspace import find_workspace
+from slackwater.cli.progress import ProgressBoard
+from slackwater.client.workspace import find_workspace
 from slackwater.errors import InputError, RunFailed
 from slackwater.formatting import counted
 from slackwater.runs.day import day_of
 
 if TYPE_CHECKING:
-    from slackwater.cli.running import RunResult, RunSeconds
+    from slackwater.client.runs import RunResult, RunSeconds
 
 
 def register(app: typer.Typer) -> None:
@@ -53,17 +55,21 @@ def run(
     timezone = definitions.pipeline(pipeline).timezone
     if day_of(date_type.fromisoformat(day), timezone).start > datetime.now(UTC):
         raise InputError(f"--date: {day} has not begun in {timezone}")
-    from slackwater.cli.session import Session
+    from slackwater.cli.running import show_states
+    from slackwater.client.client import Client
     from slackwater.runs.untaken_files import describe_untaken
 
-    session = Session.open(workspace, definitions)
-    try:
-        result = session.run(pipeline, day, force=force, allow_fewer=allow_fewer)
-    except RunFailed as error:
-        raise RunFailed(f"{pipeline} for {day}: {error}\n  its log: slackwater logs {pipeline} --date {day}") from error
-    except KeyboardInterrupt as error:
-        print_note(f"The run continues in the cloud. To see its state: slackwater runs {pipeline}", style="yellow")
-        raise typer.Exit(130) from error
+    with Client.open(workspace, definitions) as client:
+        try:
+            started = client.run(pipeline, day, force=force, allow_fewer=allow_fewer)
+            with ProgressBoard() as progress:
+                result = started.wait(on_progress=partial(show_states, progress))
+        except RunFailed as error:
+            message = f"{pipeline} for {day}: {error}\n  its log: slackwater logs {pipeline} --date {day}"
+            raise RunFailed(message) from error
+        except KeyboardInterrupt as error:
+            print_note(f"The run continues in the cloud. To see its state: slackwater runs {pipeline}", style="yellow")
+            raise typer.Exit(130) from error
     if as_json:
         print_json(run_document(result))
         return

@@ -8,7 +8,7 @@ import typer
 
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
 from slackwater.cli.output import print_json, print_table, print_text, value_lines
-from slackwater.cli.workspace import find_workspace
+from slackwater.client.workspace import find_workspace
 
 if TYPE_CHECKING:
     from slackwater.runs.outputs import RunSteps
@@ -44,16 +44,17 @@ def runs(
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
     names = [definitions.pipeline(pipeline).pipeline] if pipeline else sorted(definitions.pipelines)
-    from slackwater.cli.session import Session
-    from slackwater.runs.outputs import run_steps
+    from slackwater.client.client import Client
     from slackwater.runs.untaken_files import describe_untaken
 
-    session = Session.open(workspace, definitions)
-    by_pipeline = [session.table.runs(name, day) for name in names]
-    records = [record for of_pipeline in by_pipeline for record in of_pipeline]
+    with Client.open(workspace, definitions) as client:
+        records = client.runs(pipeline, day)
+        last_runs = list({record.run.pipeline: record for record in records}.values()) if day else []
+        detailed = records if as_json and day else last_runs
+        steps = [client.steps(record) for record in detailed]
     if as_json:
-        steps = [steps_document(run_steps(record, store=session.store)) if day else {} for record in records]
-        documents = [run_record_document(record) | more for record, more in zip(records, steps, strict=True)]
+        more = [steps_document(of_run) for of_run in steps] if day else [{} for _ in records]
+        documents = [run_record_document(record) | of_run for record, of_run in zip(records, more, strict=True)]
         print_json({"runs": documents})
         return
     if not records:
@@ -80,9 +81,9 @@ def runs(
             print_text(f"{attempt}: {record.error}", style="red")
         for note in describe_untaken(record.files_not_taken):
             print_text(f"{attempt}: {note}", style="yellow")
-    for last in [of_pipeline[-1] for of_pipeline in by_pipeline if day and of_pipeline]:
+    for last, of_run in zip(last_runs, steps, strict=True):
         print_text("")
-        show_steps(last, run_steps(last, store=session.store))
+        show_steps(last, of_run)
 
 
 def show_steps(record: RunRecord, run: RunSteps) -> None:

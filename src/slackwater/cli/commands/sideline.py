@@ -12,7 +12,7 @@ import typer
 
 from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
 from slackwater.cli.output import print_json, print_note, print_table, print_text
-from slackwater.cli.workspace import find_workspace
+from slackwater.client.workspace import find_workspace
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 
@@ -62,11 +62,11 @@ def list_(
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
     names = [definitions.source(source).source] if source else sorted(definitions.sources)
-    from slackwater.cli.session import Session
+    from slackwater.client.client import Client
 
-    rejects = Session.open(workspace, definitions).rejects
-    by_source = chain.from_iterable(rejects.days(name, days) for name in names)
-    rejected_days = sorted(by_source, key=lambda day: day.date, reverse=True)
+    with Client.open(workspace, definitions) as client:
+        by_source = chain.from_iterable(client.rejects.days(name, days) for name in names)
+        rejected_days = sorted(by_source, key=lambda day: day.date, reverse=True)
     if as_json:
         documents = [
             {
@@ -116,12 +116,13 @@ def show(  # noqa: PLR0917 - the command line's own options
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
     definitions.source(source)
-    from slackwater.cli.session import Session
+    from slackwater.client.client import Client
 
-    rejects = Session.open(workspace, definitions).rejects
-    stored = rejects.events_of_batch(source, batch) if batch else rejects.events(source, days)
-    # One more than is printed, to know whether there are more.
-    events = list(islice(stored, limit + 1))
+    with Client.open(workspace, definitions) as client:
+        rejects = client.rejects
+        stored = rejects.events_of_batch(source, batch) if batch else rejects.events(source, days)
+        # One more than is printed, to know whether there are more.
+        events = list(islice(stored, limit + 1))
     printed, more = events[:limit], len(events) > limit
     if as_json:
         documents = [{"date": event.date, **event.record.model_dump()} for event in printed]

@@ -11,7 +11,7 @@ import typer
 
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import print_json, print_note, print_table, print_text
-from slackwater.cli.workspace import find_workspace
+from slackwater.client.workspace import find_workspace
 from slackwater.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
@@ -77,11 +77,11 @@ def create(
     for name in source:
         if name != ALL_SOURCES and definitions.source(name).push is None:
             raise InputError(f"--source: {name!r} is not pushed: its definition has no `push`")
-    from slackwater.cli.session import Session
+    from slackwater.client.client import Client
 
-    tokens = Session.open(workspace, definitions).tokens
     expires_at = datetime.now(UTC) + timedelta(days=days) if days else None
-    new = tokens.create(partner, source, expires_at=expires_at)
+    with Client.open(workspace, definitions) as client:
+        new = client.tokens.create(partner, source, expires_at=expires_at)
     if as_json:
         print_json({**token_document(new.token), "token": new.plain})
         return
@@ -105,9 +105,10 @@ def list_(
 
     The tokens themselves are never shown.
     """
-    from slackwater.cli.session import Session
+    from slackwater.client.client import Client
 
-    tokens = Session.open(find_workspace(project)).tokens.all()
+    with Client.open(find_workspace(project)) as client:
+        tokens = client.tokens.all()
     chosen = [token for token in tokens if partner in {None, token.partner}]
     if as_json:
         print_json({"tokens": [token_document(token) for token in chosen]})
@@ -156,13 +157,13 @@ def revoke(
             "ID: 6 digits or more of an id are expected, such as 3f2a91c04b7d (slackwater token list shows the ids; "
             "all tokens of a partner: slackwater token revoke --all PARTNER)"
         )
-    from slackwater.cli.session import Session
+    from slackwater.client.client import Client
 
-    tokens = Session.open(find_workspace(project)).tokens
-    known = tokens.all()
-    chosen = [_token_with_id(digits, known)] if all_of is None else _valid_tokens(all_of, known)
-    for item in chosen:
-        tokens.revoke(item)
+    with Client.open(find_workspace(project)) as client:
+        known = client.tokens.all()
+        chosen = [_token_with_id(digits, known)] if all_of is None else _valid_tokens(all_of, known)
+        for item in chosen:
+            client.tokens.revoke(item)
     if as_json:
         print_json({"revoked": [token_document(item) | {"state": "revoked"} for item in chosen]})
     elif not chosen:

@@ -1,4 +1,4 @@
-"""Where a command works: the root folder that holds `.slackwater`, the project, and the cloud."""
+"""Where a client works: the root folder that holds `.slackwater`, the project, and the cloud."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import slackwater
 from slackwater.errors import InputError
+from slackwater.installation import deployed_files, is_clone
 
 if TYPE_CHECKING:
     from slackwater.project import Project
@@ -20,10 +20,10 @@ _DEFAULT_PREFIX = "slackwater"
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folders that a command works with."""
+    """The folders that a client works with."""
 
     root: Path
-    """The repository: it holds `cdk.json` and `.slackwater/`."""
+    """The folder of `.slackwater/`, and of `cdk.json` if there is one: a clone, or without one the project."""
     project: Path
 
     @property
@@ -103,21 +103,21 @@ class Workspace:
 def find_workspace(project: Path | None) -> Workspace:
     """Return the workspace for the option `--project` and the current folder.
 
-    The project is `--project`, else the current folder if it has `sources/`, else the repository's example. The root
+    The project is `--project`, else the current folder if it has `sources/`, else the clone's example. The root
     is the nearest folder with a `cdk.json` among the project given by `--project` and its parents, else among the
-    current folder and its parents, else the repository that this package is installed from, else the current folder.
+    current folder and its parents, else the clone that this package is installed from, else the project.
     """
-    current = Path.cwd()
+    current, files = Path.cwd(), deployed_files()
     project = project.resolve() if project else None
-    installed = Path(slackwater.__file__).resolve().parents[2]
-    for folder in (*_with_parents(project), *_with_parents(current), installed):
+    installed = (files,) if is_clone(files) else ()
+    for folder in (*_with_parents(project), *_with_parents(current), *installed):
         if (folder / "cdk.json").is_file():
             root = folder
             break
     else:
-        root = current
+        root = project or current
     if project is None:
-        project = current if (current / "sources").is_dir() else root / EXAMPLE
+        project = root / EXAMPLE if is_clone(files) and not (current / "sources").is_dir() else current
     return Workspace(root=root, project=project)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from slackwater.cli.sql import run_query
+from slackwater.client.sql import run_query
 from slackwater.errors import CloudError, InputError
 
 pytestmark = pytest.mark.unit
@@ -48,7 +49,10 @@ class Tables:
 
 def execute(sql, tables=None):
     names = {"pipelines": ["daily_delays", "never_run"], "sources": ["weather", "flights"]}
-    return run_query(sql, tables=tables or Tables(), **names)
+    result = run_query(sql, tables=tables or Tables(), **names)
+    # The statement runs once for each form: both have the same rows.
+    assert result.to_arrow().num_rows == len(result.rows)
+    return result
 
 
 def test_a_published_table_has_its_pipelines_name():
@@ -186,3 +190,17 @@ def test_python_variables_are_no_tables():
     with pytest.raises(InputError, match="local_table does not exist"):
         execute("SELECT * FROM local_table")
     assert local_table.num_rows == 2
+
+
+def test_a_result_is_rows_arrow_or_pandas():
+    result = execute("SELECT sum(flights) AS total, max(date) AS date FROM daily_delays")
+    assert (result.columns, result.rows) == (["total", "date"], [(16, "2013-03-09")])
+    assert result.to_arrow().to_pydict() == {"total": [16], "date": ["2013-03-09"]}
+    assert result.to_pandas().to_dict("list") == {"total": [16], "date": ["2013-03-09"]}
+
+
+def test_a_missing_pandas_is_named(monkeypatch):
+    result = execute("SELECT 1")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match="pip install pandas"):
+        result.to_pandas()

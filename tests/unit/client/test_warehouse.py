@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -14,7 +13,7 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from slackwater.aws.warehouse import Warehouse
-from slackwater.cli.sql import CloudTables, run_query
+from slackwater.client.sql import CloudTables, run_query
 from slackwater.project import Project
 from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
@@ -91,10 +90,10 @@ class Cloud:
     def __init__(self, folder, **source):
         self.source = a_source(**source)
         self.store, self.files, self.clock = FolderStore(folder), MemoryFileCache(), Clock()
-        self.tables = CloudTables(Project(sources={"things": self.source}, pipelines={}), Names(raw_bucket="raw"))
         files = SubTreeFileSystem(str(folder), LocalFileSystem())
         warehouse = Warehouse(catalog=None, files=files, store=self.store, database="w", raw_bucket="raw")
-        vars(self.tables).update(_warehouse=warehouse, _files=self.files)
+        project = Project(sources={"things": self.source}, pipelines={})
+        self.tables = CloudTables(project=project, warehouse=warehouse, files=self.files)
 
     def push(self, events):
         raw_writer = RawWriter(store=self.store, partitions=MemoryPartitions(), raw_bucket="raw")
@@ -110,12 +109,6 @@ class Cloud:
 
     def query(self, sql):
         return run_query(sql, tables=self.tables, pipelines=[], sources=["things"]).rows
-
-
-class Names(NamedTuple):
-    """The names of a deployment that the tables need."""
-
-    raw_bucket: str
 
 
 def test_a_query_reads_the_first_received_event_of_each_id(tmp_path):

@@ -1,33 +1,30 @@
-"""Sends batches of events to the API, as a partner does, and keeps the tokens for it in a file."""
+"""Sends batches of events to the API, as a partner does."""
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 import httpx
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from slackwater.cli.events import encode_body
+from slackwater.client.events import encode_body
+from slackwater.client.retry_budget import RetryBudget
 from slackwater.errors import (
     AccessDenied,
     CloudError,
     DataError,
-    InputError,
     SlackwaterError,
     Throttled,
     Unavailable,
     UnknownName,
 )
 
-# Seconds. API Gateway ends a request after 30 s; the rest is for sending the body over a slow connection.
-TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+TIMEOUT = httpx.Timeout(300.0, connect=5.0)
+"""Seconds, for connecting and for each read or write. A body may pass through a slow connection."""
 _ATTEMPTS = 5
 # 422: every event was rejected. Its body has the same keys as the body of a 202.
 _PROCESSED = {HTTPStatus.ACCEPTED, HTTPStatus.UNPROCESSABLE_ENTITY}
@@ -86,7 +83,10 @@ class PushTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """Sends batches over one connection, each with up to five attempts if failures are transient."""
+    """Sends batches over one connection, each with up to five attempts if failures are transient.
+
+    The pauses between attempts are random and grow. A batch gets fewer attempts when the budget of retries is used up.
+    """
 
     http: httpx.Client
     api: str
@@ -94,6 +94,8 @@ class Sender:
     token: str
     correlation_id: str
     """Sent with every batch; it is in all log lines about the batches."""
+    budget: RetryBudget = field(default_factory=RetryBudget)
+    """The retries that the client has left: senders share it."""
     sleep: Callable[[float], None] = time.sleep
 
     def send(self, source: str, batches: Iterator[list[bytes]]) -> Iterator[PushTotals]:
@@ -116,7 +118,7 @@ class Sender:
         attempts = Retrying(
             retry=retry_if_exception_type((httpx.TransportError, Throttled, Unavailable)),
             wait=wait_random_exponential(multiplier=0.5, max=10),
-            stop=stop_after_attempt(_ATTEMPTS),
+            stop=self._is_last_attempt,
             sleep=self.sleep,
             reraise=True,
         )
@@ -133,6 +135,9 @@ class Sender:
         else:
             yield batch, response
 
+    def _is_last_attempt(self, state: RetryCallState) -> bool:
+        return state.attempt_number == _ATTEMPTS or not self.budget.take()
+
     def _post(self, source: str, body: bytes) -> dict[str, Any]:
         response = self.http.post(
             f"{self.api.rstrip('/')}/v1/sources/{source}/events",
@@ -143,10 +148,10 @@ class Sender:
                 "content-encoding": "gzip",
                 "x-correlation-id": self.correlation_id,
             },
-            timeout=TIMEOUT,
         )
         status = response.status_code
         if status in _PROCESSED:
+            self.budget.succeeded()
             document: dict[str, Any] = response.json()
             return document
         error = _TRANSIENT.get(status) or _ERRORS.get(status, CloudError)
@@ -163,44 +168,3 @@ def _error_message(response: httpx.Response) -> str:
         return str(document)[:200]
     error = document.get("error")
     return str(error.get("message") if isinstance(error, dict) else document.get("message", document))
-
-
-@dataclass(frozen=True)
-class TokenFile:
-    """A file of bearer tokens, one for each API, readable only by its owner. A token is sent only to its API."""
-
-    path: Path
-
-    def token(self, api: str) -> str | None:
-        """Return the token for that API, None if there is none. Raises `InputError` for an unreadable file."""
-        return self._read().get(api)
-
-    def save(self, api: str, token: str) -> None:
-        """Save a token; it replaces an earlier one for that API. Raises `InputError` for an unreadable file."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        content = json.dumps(self._read() | {api: token}, indent=1)
-        # A new file replaces the old one, so another command never reads half a file.
-        new = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        # The mode is set when the file is created: others cannot read it at any time.
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(content)
-        new.replace(self.path)
-
-    def get_or_create(self, api: str, create: Callable[[], str]) -> str:
-        """Return the token for that API; on first use, create and save one."""
-        token = self.token(api)
-        if token is None:
-            token = create()
-            self.save(api, token)
-        return token
-
-    def _read(self) -> dict[str, str]:
-        try:
-            tokens = json.loads(self.path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{self.path}: this file of tokens cannot be read: {error} (remove it: the next push creates a new one)"
-            ) from error
-        return {str(api): str(token) for api, token in tokens.items()}

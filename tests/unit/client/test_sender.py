@@ -13,12 +13,12 @@ import httpx
 import pytest
 
 from slackwater.aws.deployment import Deployment
-from slackwater.cli.sender import _TRANSIENT, PushTotals, Sender, TokenFile
-from slackwater.cli.session import Session
-from slackwater.cli.workspace import Workspace
+from slackwater.client.sender import _TRANSIENT, PushTotals, Sender
+from slackwater.client.token_file import TokenFile
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, Unavailable, UnknownName
 from slackwater.project import load_project
 from slackwater.sources.definition import PushConfig
+from tests.fakes_cli import a_client
 
 pytestmark = pytest.mark.unit
 
@@ -206,13 +206,10 @@ def test_a_broken_token_file_says_what_to_do(tmp_path):
 
 
 @pytest.fixture
-def session(tmp_path, monkeypatch):
-    """A session of the example that numbers the tokens it creates, and an API that accepts the second token only."""
+def client(tmp_path):
+    """A client of the example that numbers the tokens it creates, and an API that accepts the second token only."""
     deployment = Deployment.model_construct(api_url="http://api")
     project = load_project(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
-    session = Session(
-        workspace=Workspace(root=tmp_path, project=tmp_path), project=project, deployment=deployment, cloud="a test"
-    )
     created = []
 
     def create(partner, sources, *, instead_of_oldest):
@@ -225,36 +222,35 @@ def session(tmp_path, monkeypatch):
             return httpx.Response(401, json={"error": {"code": "unauthorized", "message": "no"}})
         return accepted(len(gzip.decompress(request.content).splitlines()))
 
-    real = httpx.Client
-    vars(session).update(tokens=SimpleNamespace(create=create))
-    monkeypatch.setattr(httpx, "Client", lambda: real(transport=httpx.MockTransport(respond)))
-    return session, created
+    with httpx.Client(transport=httpx.MockTransport(respond)) as http:
+        tokens = SimpleNamespace(create=create)
+        yield a_client(project, deployment=deployment, root=tmp_path, tokens=tokens, http=http), created
 
 
-def test_a_saved_token_that_is_refused_is_replaced_once(session):
-    session, created = session
-    assert session.push("weather", [b"{}"] * 3).accepted == 3
+def test_a_saved_token_that_is_refused_is_replaced_once(client):
+    client, created = client
+    assert client.push("weather", [b"{}"] * 3).accepted == 3
     assert created == [("operator", ["weather"])] * 2
-    assert session.push("weather", [b"{}"] * 2).accepted == 2
+    assert client.push("weather", [b"{}"] * 2).accepted == 2
     assert len(created) == 2
 
 
-def test_a_token_from_the_caller_is_used_and_not_saved(session):
-    session, created = session
+def test_a_token_from_the_caller_is_used_and_not_saved(client):
+    client, created = client
     with pytest.raises(AccessDenied):
-        session.push("weather", [b"{}"], token="wrong")
-    assert session.push("weather", [b"{}"], token="token2").accepted == 1
+        client.push("weather", [b"{}"], token="wrong")
+    assert client.push("weather", [b"{}"], token="token2").accepted == 1
     assert created == []
-    assert not (session.workspace.state / "token").exists()
+    assert not (client.connection.workspace.state / "token").exists()
 
 
-def test_max_events_of_the_source_limits_a_batch(session):
-    session, _ = session
+def test_max_events_of_the_source_limits_a_batch(client):
+    client, _ = client
     batches = []
-    session.push("weather", [b"{}"] * 10_001, token="token2", on_progress=lambda now: batches.append(now.events))
+    client.push("weather", [b"{}"] * 10_001, token="token2", on_progress=lambda now: batches.append(now.events))
     assert batches == [5_000, 10_000, 10_001]
-    source = session.project.sources["weather"]
-    session.project.sources["weather"] = source.model_copy(update={"push": PushConfig(max_events=4_000)})
+    source = client.project.sources["weather"]
+    client.project.sources["weather"] = source.model_copy(update={"push": PushConfig(max_events=4_000)})
     batches.clear()
-    session.push("weather", [b"{}"] * 5_000, token="token2", on_progress=lambda now: batches.append(now.events))
+    client.push("weather", [b"{}"] * 5_000, token="token2", on_progress=lambda now: batches.append(now.events))
     assert batches == [4_000, 5_000]

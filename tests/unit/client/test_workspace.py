@@ -9,9 +9,8 @@ import pytest
 
 import slackwater
 from slackwater.aws.clients import default_session
-from slackwater.cli import session as session_module
-from slackwater.cli.session import Session
-from slackwater.cli.workspace import Workspace, find_workspace
+from slackwater.client import connection
+from slackwater.client.workspace import Workspace, find_workspace
 from slackwater.errors import InputError
 from slackwater.local import cloud
 from slackwater.local.cloud import LocalCloud
@@ -56,6 +55,7 @@ def test_outside_of_a_checkout_the_installed_one_is_the_root(monkeypatch, tmp_pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(slackwater, "__file__", str(tmp_path / "site-packages" / "slackwater" / "__init__.py"))
     assert find_workspace(None).root == tmp_path
+    assert find_workspace(tmp_path / "mine") == Workspace(root=tmp_path / "mine", project=tmp_path / "mine")
     checkout = tmp_path / "checkout"
     (checkout / "src" / "slackwater").mkdir(parents=True)
     (checkout / "cdk.json").write_text("{}")
@@ -121,12 +121,11 @@ def test_every_command_takes_the_prefix_from_the_environment_or_from_cdk_json(en
     assert workspace.prefix == "mine"
 
 
-def test_a_session_reads_the_deployment_of_its_prefix(environment, workspace, monkeypatch):
-    environment |= {"SLACKWATER_PREFIX": "yours", "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+def test_a_connection_reads_the_deployment_of_its_prefix(environment, workspace, monkeypatch):
+    environment |= {"SLACKWATER_PREFIX": "yours", "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_REGION": "us-east-1"}
     prefixes = []
-    monkeypatch.setattr(session_module, "client", lambda service: service)
-    monkeypatch.setattr(session_module, "read_deployment", lambda _, *, prefix: prefixes.append(prefix))
-    Session.open(workspace, "any project")
+    monkeypatch.setattr(connection, "read_deployment", lambda _, *, prefix: prefixes.append(prefix))
+    connection.connect(workspace, "any project").clients.close()
     assert prefixes == ["yours"]
 
 
@@ -141,3 +140,13 @@ def test_a_broken_cdk_json_is_named(workspace, content):
     (workspace.root / "cdk.json").write_text(content)
     with pytest.raises(InputError, match=r"cdk\.json is not a JSON object"):
         _ = workspace.prefix
+
+
+def test_of_an_installed_wheel_only_the_project_is_used(monkeypatch, tmp_path):
+    package, project = tmp_path / "site-packages" / "slackwater", tmp_path / "project"
+    (package / "_deployed").mkdir(parents=True)
+    (package / "_deployed" / "cdk.json").write_text("{}")
+    project.mkdir()
+    monkeypatch.setattr(slackwater, "__file__", str(package / "__init__.py"))
+    monkeypatch.chdir(project)
+    assert find_workspace(None) == Workspace(root=project, project=project)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 
-from slackwater.aws.deployment import Deployment
+from slackwater.client.tables import QueryResult
 from slackwater.errors import CloudError, InputError
 from slackwater.project import Project
 from slackwater.sources.first_by_id import is_first_of_its_id
@@ -48,29 +48,17 @@ class Tables(Protocol):
         """Return the source's id column, or None. Each id counts once in its partition."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CloudTables:
-    """Implements `Tables` with Glue, S3 and the file cache. It connects when the first table is opened."""
+    """Implements `Tables` with Glue, S3 and the file cache."""
 
     project: Project
-    deployment: Deployment
-
-    @cached_property
-    def _warehouse(self) -> Warehouse:
-        from slackwater.aws.warehouse import open_warehouse
-
-        return open_warehouse(database=self.deployment.warehouse_database, raw_bucket=self.deployment.raw_bucket)
-
-    @cached_property
-    def _files(self) -> FileCache:
-        from slackwater.aws.clients import client
-        from slackwater.aws.dynamodb.file_cache import DynamoFileCache
-
-        return DynamoFileCache(client("dynamodb"), self.deployment.file_table)
+    warehouse: Warehouse
+    files: FileCache
 
     def published(self, pipeline: str) -> Any | None:
         """Return the pipeline's published table, or None if nothing has been published yet."""
-        return self._warehouse.published(pipeline)
+        return self.warehouse.published(pipeline)
 
     def raw(self, source: str) -> Any:
         """Return the events of a source, without objects that a pull has not committed or has replaced.
@@ -81,62 +69,63 @@ class CloudTables:
         from slackwater.sources.event_schema import raw_schema
 
         definition = self.project.source(source)
-        listing = consistent_listing(definition, lambda: self._warehouse.objects(source), files=self._files)
-        return self._warehouse.partitions([item.uri for item in listing.objects], raw_schema(definition))
+        listing = consistent_listing(definition, lambda: self.warehouse.objects(source), files=self.files)
+        return self.warehouse.partitions([item.uri for item in listing.objects], raw_schema(definition))
 
     def id_column(self, source: str) -> str | None:
         """Return the source's id column, or None."""
         return self.project.source(source).id_column
 
 
-@dataclass(frozen=True)
-class QueryResult:
-    """Column names, and rows of Python values."""
-
-    columns: list[str]
-    rows: list[tuple[Any, ...]]
-
-
 def run_query(sql: str, *, tables: Tables, pipelines: Iterable[str], sources: Iterable[str]) -> QueryResult:
-    """Run one SQL statement, and return its rows.
+    """Open the tables of one SQL statement, and return its result, which runs it.
 
     `pipelines` and `sources` are the names that a query may use. Only tables whose names occur in the SQL are opened,
     because opening one lists its objects in S3.
 
     Raises `InputError` for SQL that is wrong or does more than read, `CloudError` if a table cannot be read.
     """
-    with duckdb.connect(":memory:") as connection:
-        _check_read_only(connection, sql)
-        unpublished = []
-        for name in _names_in(sql, pipelines):
-            published = tables.published(name)
-            if published is None:
-                unpublished.append(name)
-            else:
-                connection.register(name, published)
-        if _names_in(sql, ["raw"]):
-            connection.execute("CREATE SCHEMA raw")
-            for name in _names_in(sql, sources):
-                _create_raw_view(connection, name, tables.raw(name), tables.id_column(name))
-        # Before the statement runs, so that they apply to it.
-        for setting in _SETTINGS:
-            connection.execute(setting)
-        try:
-            result = connection.execute(sql)
-            return QueryResult([column[0] for column in result.description or []], result.fetchall())
-        except duckdb.CatalogException as error:
-            # DuckDB suggests names of internal tables such as `_raw_weather`; the names of the project help more.
-            message = str(error).split("\nDid you mean")[0]
-            for name in unpublished:
-                if f"name {name} " in message.lower():
-                    raise InputError(f"{name} has not been published yet: slackwater run {name} --date DATE") from error
-            known = [*sorted(pipelines), *(f"raw.{name}" for name in sorted(sources))]
-            raise InputError(f"SQL: {message} (tables: {', '.join(known)})") from error
-        except duckdb.Error as error:
-            # DuckDB has no class for errors of Arrow, such as an unreadable file: only the message identifies them.
-            if "reading the stream registered" in str(error):
-                raise CloudError(f"a table could not be read to its end: {error}") from error
-            raise InputError(f"SQL: {error}") from error
+    connection = duckdb.connect(":memory:")
+    _check_read_only(connection, sql)
+    unpublished = []
+    for name in _names_in(sql, pipelines):
+        published = tables.published(name)
+        if published is None:
+            unpublished.append(name)
+        else:
+            connection.register(name, published)
+    if _names_in(sql, ["raw"]):
+        connection.execute("CREATE SCHEMA raw")
+        for name in _names_in(sql, sources):
+            _create_raw_view(connection, name, tables.raw(name), tables.id_column(name))
+    # Before the statement runs, so that they apply to it.
+    for setting in _SETTINGS:
+        connection.execute(setting)
+    try:
+        with sql_errors():
+            return QueryResult(connection.sql(sql), connection)
+    except InputError as error:
+        if not isinstance(error.__cause__, duckdb.CatalogException):
+            raise
+        # DuckDB suggests names of internal tables such as `_raw_weather`; the names of the project help more.
+        message = str(error).split("\nDid you mean")[0]
+        for name in unpublished:
+            if f"name {name} " in message.lower():
+                raise InputError(f"{name} has not been published yet: slackwater run {name} --date DATE") from error
+        known = [*sorted(pipelines), *(f"raw.{name}" for name in sorted(sources))]
+        raise InputError(f"{message} (tables: {', '.join(known)})") from error
+
+
+@contextmanager
+def sql_errors() -> Iterator[None]:
+    """Raise DuckDB's errors about a statement as `InputError`, and about an unreadable table as `CloudError`."""
+    try:
+        yield
+    except duckdb.Error as error:
+        # DuckDB has no class for errors of Arrow, such as an unreadable file: only the message identifies them.
+        if "reading the stream registered" in str(error):
+            raise CloudError(f"a table could not be read to its end: {error}") from error
+        raise InputError(f"SQL: {error}") from error
 
 
 def _check_read_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

@@ -1,0 +1,59 @@
+"""What callers pass: dates, and names of sources that are pulled or pushed. Imported before any cloud is contacted."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+from slackwater.errors import InputError
+
+if TYPE_CHECKING:
+    from slackwater.project import Project
+    from slackwater.sources.definition import Source
+
+Date = date | str
+"""A day: `datetime.date`, or a string such as 2013-03-10."""
+
+# The id is part of the names of executions, which have at most 80 characters and not every one, and it is an HTTP
+# header and a tag of Spark jobs.
+_CORRELATION_ID = re.compile(r"[A-Za-z0-9._-]{1,55}")
+
+
+def iso_date(value: Date, *, name: str = "date") -> str:
+    """Return a date as YYYY-MM-DD. Raises `InputError`, with the argument's name, for anything else.
+
+    A timestamp is refused: its day depends on a timezone.
+    """
+    try:
+        # Python also reads 20130308 and 2013-W10-5.
+        if isinstance(value, str) and date.fromisoformat(value).isoformat() == value:
+            return value
+    except ValueError:
+        pass
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value.isoformat()
+    raise InputError(f"{name}: {value!r} is not a date such as 2013-03-08")
+
+
+def checked_correlation_id(value: str) -> str:
+    """Return a correlation id that a caller has chosen. Raises `InputError` if it cannot be one."""
+    if not _CORRELATION_ID.fullmatch(value):
+        raise InputError(f"correlation_id: {value!r} is not 1 to 55 letters, digits, dots, hyphens and underscores")
+    return value
+
+
+def pulled_source(project: Project, name: str) -> Source:
+    """Return a source that has `pull`. Raises `UnknownName`, or `InputError` when it has none."""
+    source = project.source(name)
+    if source.pull is None:
+        raise InputError(f"source {name!r} is not pulled: its definition has no `pull`")
+    return source
+
+
+def pushed_source(project: Project, name: str) -> Source:
+    """Return a source that has `push`. Raises `UnknownName`, or `InputError` when it has none."""
+    source = project.source(name)
+    if source.push is None:
+        raise InputError(f"source {name!r} is not pushed: its definition has no `push`")
+    return source

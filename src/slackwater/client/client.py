@@ -1,0 +1,273 @@
+"""The client of a deployed system: everything that people and programs do there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from datetime import date as date_type
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, cast
+from uuid import uuid4
+
+from slackwater.aws.machines import ExecutionView
+from slackwater.client.arguments import Date, checked_correlation_id, iso_date, pulled_source
+from slackwater.client.connection import Connection, connect
+from slackwater.client.executions import OnProgress, ignore, require_success
+from slackwater.client.resources import Resources
+from slackwater.client.runs import RunHandle
+from slackwater.client.tables import PublishedTable
+from slackwater.client.workspace import Workspace, find_workspace
+from slackwater.errors import InputError
+from slackwater.project import Project
+from slackwater.runs.record import DayRecord, Run, RunRecord
+
+if TYPE_CHECKING:
+    from slackwater.client.monitoring import MonitorObserver, MonitorResult
+    from slackwater.client.push import Event
+    from slackwater.client.sender import PushTotals
+    from slackwater.client.tables import QueryResult
+    from slackwater.late.comparison import Comparison
+    from slackwater.receiver.pull.file_cache import FileEntry
+    from slackwater.receiver.pull.recorded_files import RecordedFiles
+    from slackwater.runs.outputs import RunSteps, Version
+
+
+class PullTotals(TypedDict):
+    """Result of a pull: numbers of files by outcome, of events (`rows`), of rejected events, and of bytes."""
+
+    source: str
+    listed: int
+    stored: int
+    unchanged: int
+    duplicate: int
+    vanished: int
+    busy: int
+    waiting: int
+    removed: int
+    left: int
+    failed: int
+    rows: int
+    rejected: int
+    bytes: int
+    vanished_files: list[str]
+    correlation_id: str
+
+
+class DayComparison(NamedTuple):
+    """A comparison of a day's published version with the version before it."""
+
+    comparison: Comparison | None
+    reason: str
+    """Why there is nothing to compare; empty with a comparison."""
+
+
+class Client(Resources):
+    """A client of a deployed system. Use it in a `with` statement, which closes its connections.
+
+    It uses the cloud in the environment variable AWS_ENDPOINT_URL if that is set, else the project's local cloud if it
+    runs, else AWS. For a local cloud, it sets the AWS variables of this process.
+
+    Transient failures are repeated with growing, random pauses, at most as often as a budget allows; a wrong argument
+    or missing permission is not. All errors are classes of `slackwater.errors`.
+    """
+
+    def __init__(
+        self, project: str | Path = ".", *, correlation_id: str | None = None, connection: Connection | None = None
+    ) -> None:
+        """Connect to the deployed system of the project in the folder `project`.
+
+        `correlation_id` is in the logs and records of everything that this client starts; by default it is a new one.
+        `connection` replaces the one that is made for `project`. Raises `NotDeployed`, `DefinitionError`, `InputError`.
+        """
+        correlation_id = uuid4().hex if correlation_id is None else checked_correlation_id(correlation_id)
+        super().__init__(connection or connect(find_workspace(Path(project))), correlation_id)
+
+    @classmethod
+    def open(cls, workspace: Workspace, project: Project | None = None) -> Client:
+        """Return a client for a workspace. Arguments and errors are those of `connect`."""
+        return cls(connection=connect(workspace, project))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, pipeline: str, date: Date, *, force: bool = False, allow_fewer: bool = False) -> RunHandle:
+        """Start a run of a day. It is published when `wait()` of the result returns.
+
+        If the published day already has the same inputs and definition, nothing runs, unless `force`. With
+        `allow_fewer`, the day is published even if rows or inputs of its published version are missing.
+
+        Raises `UnknownName`, `NotDeployed`, `InputError` for a date that is none.
+        """
+        self.project.pipeline(pipeline)
+        day = iso_date(date)
+        execution = self.executions.start(
+            f"{self.connection.deployment.pipeline_machine_prefix}{pipeline}",
+            name=day,
+            payload={"date": day, "force": force, "allow_fewer": allow_fewer},
+        )
+        return RunHandle(
+            pipeline=pipeline,
+            date=day,
+            execution=execution,
+            executions=self.executions,
+            run_table=self.run_table,
+            open_table=self.table,
+        )
+
+    def follow(self, runs: Sequence[RunHandle]) -> Iterator[tuple[RunHandle, ExecutionView]]:
+        """Poll runs until all have ended; yield a view of each running one at every poll. Raises `CloudError`."""
+        by_execution = {run.execution: run for run in runs}
+        for view in self.executions.machines.follow(list(by_execution)):
+            yield by_execution[view.arn], view
+
+    def runs(self, pipeline: str | None = None, date: Date | None = None) -> list[RunRecord]:
+        """Return the runs of a pipeline, or of all, by pipeline, date and attempt; with `date` of one day only."""
+        names = sorted(self.project.pipelines) if pipeline is None else [self.project.pipeline(pipeline).pipeline]
+        day = None if date is None else iso_date(date)
+        return [record for name in names for record in self.run_table.runs(name, day)]
+
+    def day(self, pipeline: str, date: Date) -> DayRecord:
+        """Return the state of a day: the run that is active, and the run that is published."""
+        self.project.pipeline(pipeline)
+        return self.run_table.day(pipeline, iso_date(date))
+
+    def steps(self, record: RunRecord) -> RunSteps:
+        """Return what each step of a run did: its rows, its parameters, and its effect."""
+        from slackwater.runs.outputs import run_steps
+
+        return run_steps(record, store=self.store)
+
+    def refs(self, pipeline: str, date: Date) -> list[Version]:
+        """Return the versions of a day's data, of all attempts: inputs, Arrow files of each stage, published table."""
+        from slackwater.runs.outputs import versions
+
+        return [version for record in self.runs(pipeline, date) for version in versions(record, store=self.store)]
+
+    def table(self, run: Run) -> PublishedTable:
+        """Return the version of a day that a run has published. It is read when its rows are asked for."""
+        return PublishedTable(pipeline=run.pipeline, date=run.date, tag=run.tag, warehouse=self.warehouse)
+
+    def query(self, sql: str) -> QueryResult:
+        """Return the result of one SQL statement of DuckDB, which may only read.
+
+        A published table has the name of its pipeline, and the events of a source are the table `raw.SOURCE`. Raises
+        `InputError` for wrong SQL.
+        """
+        from slackwater.client.sql import CloudTables, run_query
+
+        tables = CloudTables(project=self.project, warehouse=self.warehouse, files=self.file_cache)
+        return run_query(sql, tables=tables, pipelines=self.project.pipelines, sources=self.project.sources)
+
+    def push(
+        self,
+        source: str,
+        events: Iterable[Event],
+        *,
+        token: str | None = None,
+        on_progress: Callable[[PushTotals], None] = ignore,
+    ) -> PushTotals:
+        """Send events with `token`, by default with a token of the operator that is created on first use.
+
+        The same events can be sent again: those that are stored already count as duplicates. `on_progress` gets the
+        totals after each batch. Raises `InputError`, `DataError`, `AccessDenied`, `CloudError`.
+        """
+        return self.pusher.push(source, events, token=token, on_progress=on_progress)
+
+    def pull(self, source: str, *, as_of: Date | None = None, on_progress: OnProgress = ignore) -> PullTotals:
+        """Pull a source's new and changed files as of a date, by default today, and return when it has ended.
+
+        Raises `RunFailed` if a file could not be fetched, `InputError` for a source without `pull`.
+        """
+        pulled_source(self.project, source)
+        day = None if as_of is None else iso_date(as_of, name="as_of")
+        execution = self.executions.start(
+            self.connection.deployment.pull_machine_arn,
+            name=day or "today",
+            payload={"source": source, "as_of": day},
+        )
+        totals = require_success(self.executions.wait(execution, on_progress=on_progress))
+        return cast("PullTotals", dict(totals))
+
+    def files(
+        self, source: str, *, state: str | None = None, as_of: Date | None = None, limit: int = 100
+    ) -> RecordedFiles:
+        """Return at most `limit` recorded files of a pulled source: those of the look-back window, and all not taken.
+
+        `state` is a value of `FileState`, such as `failed`. The window ends on `as_of`, by default today.
+        Raises `InputError` for a wrong state or date, or a source without `pull`.
+        """
+        from slackwater.receiver.pull.file_cache import FileState
+        from slackwater.receiver.pull.recorded_files import recorded_files
+
+        if state not in {None, *FileState}:
+            raise InputError(f"state: {state!r} is not one of {', '.join(FileState)}")
+        return recorded_files(
+            pulled_source(self.project, source),
+            cache=self.file_cache,
+            state=None if state is None else FileState(state),
+            as_of=None if as_of is None else date_type.fromisoformat(iso_date(as_of, name="as_of")),
+            now=_now(),
+            limit=limit,
+        )
+
+    def give_up(self, source: str, paths: Sequence[str], *, reason: str | None = None) -> list[FileEntry]:
+        """Give up files of a source: no pull fetches them, unless the partner changes them. All, or none.
+
+        Without `reason`, the reason of the last failure stays. Raises `InputError`.
+        """
+        from slackwater.receiver.pull.give_up import give_up
+
+        pulled_source(self.project, source)
+        return give_up(source, paths, reason=reason, cache=self.file_cache, now=_now())
+
+    def monitor(
+        self, pipeline: str, *, as_of: Date | None = None, observer: MonitorObserver | None = None
+    ) -> MonitorResult:
+        """Run a pipeline's days with late data again as of a date, by default today, and notify people of changes.
+
+        Returns when all late days are done; `observer` is told about the progress. Raises `RunFailed` if the days could
+        not be checked. The failure of a day is in the result.
+        """
+        from slackwater.client.monitoring import Monitor, MonitorObserver
+        from slackwater.late.check import today
+
+        definition, deployment = self.project.pipeline(pipeline), self.connection.deployment
+        monitor = Monitor(
+            executions=self.executions,
+            table=self.run_table,
+            store=self.store,
+            machine=deployment.monitor_machine_arn,
+            exchange_bucket=deployment.exchange_bucket,
+        )
+        day = iso_date(today(definition, _now()) if as_of is None else as_of, name="as_of")
+        return monitor.run(pipeline, day, observer=observer or MonitorObserver())
+
+    def compare(self, pipeline: str, date: Date, *, on_progress: OnProgress = ignore) -> DayComparison:
+        """Compare a day's published version with the version before it. Raises `RunFailed`.
+
+        A Spark job compares each pair of versions once; later calls read its result.
+        """
+        from slackwater.late.comparison import Comparison, ComparisonReference
+
+        self.project.pipeline(pipeline)
+        day = iso_date(date)
+        execution = self.executions.start(
+            self.connection.deployment.compare_machine_arn,
+            name=day,
+            payload={"pipeline": pipeline, "date": day, "since": "previous"},
+        )
+        output = require_success(self.executions.wait(execution, on_progress=on_progress))
+        reference = ComparisonReference.model_validate(output)
+        if not reference.uri:
+            return DayComparison(None, reference.reason)
+        return DayComparison(Comparison.model_validate_json(self.store.get(reference.uri)), "")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,29 @@
+"""The correlation id in the log lines of every function that a state machine calls."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+pytestmark = pytest.mark.unit
+
+# Each request of the API, and each message of the queue, has an id of its own.
+OWN_IDS = {"receive_events", "store_events"}
+FUNCTIONS = sorted({path.parent.name for path in Path("lambdas").glob("*/handler.py")} - OWN_IDS)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_an_error_is_logged_with_the_correlation_id_of_the_event_and_raised(function, monkeypatch):
+    module, logs = importlib.import_module(f"lambdas.{function}.handler"), io.StringIO()
+    monkeypatch.setattr(module.logger.registered_handler, "stream", logs)
+    for number, event in enumerate(({"correlation_id": "c-0"}, {"run": {"correlation_id": "c-1"}}, {}, {"run": "x"})):
+        with pytest.raises(ValidationError):
+            module.handler(event, None)
+        line = json.loads(logs.getvalue().splitlines()[-1])
+        assert (line["level"], line["message"], line["exception_name"]) == ("ERROR", "failed", "ValidationError")
+        assert line["correlation_id"] == (f"c-{number}" if number < 2 else "")

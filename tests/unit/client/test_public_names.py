@@ -1,0 +1,37 @@
+"""The names that the package exports, and what their import costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import slackwater
+
+pytestmark = pytest.mark.unit
+
+
+def test_every_exported_name_is_a_class_of_the_client():
+    assert sorted(slackwater.__all__) == slackwater.__all__
+    for name in slackwater.__all__:
+        exported = getattr(slackwater, name)
+        assert exported.__name__ == name
+        assert exported.__module__.startswith("slackwater.client.")
+    with pytest.raises(AttributeError, match="has no attribute 'Session'"):
+        _ = slackwater.Session
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import slackwater", ["slackwater.client", "boto3", "pydantic"]),
+        ("import lambdas.receive_events.handler", ["slackwater.client", "httpx", "duckdb"]),
+        ("import slackwater.cli.main", ["slackwater.client.client", "boto3", "pydantic", "yaml"]),
+        ("from slackwater import Client", ["httpx", "duckdb", "pyarrow", "pyiceberg"]),
+    ],
+)
+def test_an_import_loads_nothing_that_it_does_not_need(code, absent):
+    script = f"import sys\n{code}\nprint(*(name for name in {absent} if name in sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == []
