@@ -18,6 +18,9 @@ BENCH := .venv-bench/.ready
 PYTEST := $(BIN)/python -m pytest
 SOURCES := src infra lambdas glue_jobs mwaa_dags examples tests benchmarks
 
+# In a clone, everything is below .slackwater/.
+unexport SLACKWATER_CACHE
+
 .PHONY: help setup demo down test unit infra spark cloud airflow peers bench soak check format lint types imports machines lock clean
 
 help: ## List the targets
@@ -36,8 +39,9 @@ $(PACKAGES): pyproject.toml requirements/dev.txt $(UV)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
-$(CDK): scripts/setup-cdk requirements/tools/package-lock.json $(PACKAGES)
-	@scripts/setup-cdk
+$(CDK): src/slackwater/cli/tools.py requirements/tools/package-lock.json $(PACKAGES)
+	@echo "Setting up (once): the CDK command line ..."
+	@$(BIN)/python -m slackwater.cli.tools
 	@touch $@
 
 $(JARS): src/slackwater/local/jars.py src/slackwater/local/emr/spark.py $(PACKAGES)

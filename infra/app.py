@@ -1,7 +1,11 @@
-"""The CDK app. From the root of the repository: `cdk synth`, or `cdk synth --context slackwater:project=DIR`."""
+"""The CDK app. From the root of the repository: `cdk synth`, or `cdk synth --context slackwater:project=DIR`.
+
+Without a clone, `slackwater deploy` runs it in the project's folder.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -30,8 +34,14 @@ from slackwater.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX, PULL_M
 ROOT = Path(__file__).parent.parent
 
 
+def context(root: Path = ROOT) -> dict[str, Any]:
+    """Return the context values of `cdk.json`: feature flags of the CDK, and settings."""
+    values: dict[str, Any] = json.loads((root / "cdk.json").read_text(encoding="utf-8"))["context"]
+    return values
+
+
 def create_app(settings: Settings, *, context: Mapping[str, Any] | None = None, folder: str | None = None) -> App:
-    """Return an app without stacks, for the CDK bootstrap of the settings. `context` and `folder` are for tests."""
+    """Return an app without stacks, for the CDK bootstrap of the settings. `folder` is for tests."""
     # The synthesizer reads the qualifier from the context itself.
     synthesizer = DefaultStackSynthesizer(file_assets_bucket_name=settings.bootstrap_bucket)
     return App(default_stack_synthesizer=synthesizer, context=context, outdir=folder)
@@ -139,7 +149,10 @@ def main() -> int:
     try:
         # This app only reads the context. Without auto_synth=False, it would also write its empty assembly at the end.
         settings = load_settings(App(auto_synth=False).node.get_all_context())
-        app = create_app(settings)
+        packages = tuple(Path.cwd() / package for package in settings.step_packages)
+        settings = settings.model_copy(update={"step_packages": packages})
+        # A project without a clone has no cdk.json, or one with settings only. Of two values, that of the CDK counts.
+        app = create_app(settings, context=context())
         add_stacks(app, settings=settings, artefacts=build_artefacts(root=ROOT, settings=settings))
     except SlackwaterError as error:
         sys.stderr.write(f"{error}\n")

@@ -2,9 +2,10 @@
 
 `python -m infra.artefacts` prepares them for the local cloud.
 
-Both contain our own wheel and locked wheels with verified hashes, for the Python, the processor and the C library that
-run them, and nothing of the local environment. Builds are reproducible byte for byte; only machines that lack the
-target's Python leave out the bytecode. They are cached under `.slackwater/build/<digest of the inputs>/`.
+Both contain the library and locked wheels with verified hashes, for the Python, the processor and the C library that
+run them, and nothing else of the local environment. Builds are reproducible byte for byte; only machines that lack the
+target's Python leave out the bytecode. They are cached in the folder `build/<digest of the inputs>/` of the cache
+(`slackwater.installation`).
 """
 
 from __future__ import annotations
@@ -27,18 +28,17 @@ from typing import NamedTuple
 from uv import find_uv_bin
 
 from infra import shared_objects
-from infra.code_digest import code_digests
+from infra.code_digest import code_digests, name_of
 from infra.settings import Architecture, Settings, load_settings
 from infra.shared_objects import Target, find_unloadable
 from slackwater.errors import SlackwaterError
+from slackwater.installation import cache_folder, deployed_files, library_folder
 from slackwater.local import layout
 from slackwater.project import CodeDigests, Project
 from slackwater.steps.registry import ENTRY_POINTS, installed_steps
 
 # Bytes, unpacked. Lambda's limit for a function with its layers is 250 MB.
 LAYER_LIMIT = 250 * 1024 * 1024
-
-_LIBRARY, _BUILD_FOLDER = "src/slackwater", ".slackwater/build"
 
 _MACHINES = {Architecture.X86_64: "x86_64", Architecture.ARM64: "aarch64"}
 # Unloadable files that an error names.
@@ -73,6 +73,9 @@ _UNUSED = (
     "pyarrow/*.so.*.*.*",
 )
 
+# Folders in the library's folder that are not part of the library.
+_NOT_LIBRARY = frozenset({"__pycache__", "_deployed"})
+
 # zlib's level 6 takes twice as long and saves 4 %.
 _COMPRESSION_LEVEL = 4
 # The earliest timestamp that a zip file can contain.
@@ -98,7 +101,7 @@ class BuildFailed(SlackwaterError):
 
 
 def build_artefacts(*, root: Path, settings: Settings) -> Artefacts:
-    """Build all artefacts of the repository at `root`, or reuse cached ones. Raises `BuildFailed` when uv fails."""
+    """Build all artefacts of the deployed files in `root`, or reuse cached ones. Raises `BuildFailed` when uv fails."""
     builder = ArtefactBuilder(root=root, settings=settings)
     with ThreadPoolExecutor() as pool:
         archive, layer = pool.map(lambda build: build(), (builder.archive, builder.layer))
@@ -115,7 +118,7 @@ def archived_steps(archive: Path) -> set[str]:
 def write_project(*, root: Path, project: Project) -> Path:
     """Write the `project.json` that Lambda functions and Spark jobs read; return its path."""
     content = project.model_dump_json(by_alias=True).encode()
-    path = root / _BUILD_FOLDER / hashlib.sha256(content).hexdigest()[:16] / "project.json"
+    path = cache_folder(root) / "build" / hashlib.sha256(content).hexdigest()[:16] / "project.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
@@ -149,7 +152,7 @@ class _Kind(NamedTuple):
     name: str
     """The name of the file."""
     lock: str
-    """The lock file, relative to the root of the repository."""
+    """The lock file, relative to the folder of deployed files."""
     folder: str
     """The folder of all files in the zip."""
     target: Callable[[Settings], Target]
@@ -166,6 +169,7 @@ class ArtefactBuilder:
     """Builds artefacts for the Python versions and the architecture of the settings."""
 
     root: Path
+    """The folder of deployed files: a clone, or a part of an installed wheel."""
     settings: Settings
 
     def layer(self) -> Path:
@@ -189,20 +193,23 @@ class ArtefactBuilder:
             list(pool.map(self.packages, (_LAYER, _ARCHIVE)))
 
     def build(self, kind: _Kind, packages: Sequence[Path] = ()) -> Path:
-        """Return the cached artefact of the same inputs, or pack the locked wheels, our own, and `packages`.
+        """Return the cached artefact of the same inputs, or pack the locked wheels, the library, and `packages`.
 
         `packages` are wheels and folders of packages. Raises `BuildFailed` when uv fails, when the target cannot load a
         shared object, or when two packages contain a file of the same name.
         """
-        library = (path for path in sorted_files(self.root / _LIBRARY) if "__pycache__" not in path.parts)
+        library = library_folder(self.root) / "slackwater"
+        files = sorted_files(library)
+        sources = [path for path in files if not _NOT_LIBRARY.intersection(path.relative_to(library).parts)]
         added = [file for package in packages for file in package_files(package)]
-        path = self._cached(kind, kind.name, [*library, self.root / "pyproject.toml", *added])
+        path = self._cached(kind, kind.name, [*sources, *added])
         if path.exists():
             return path
         locked = self.packages(kind)
         with _scratch(path) as scratch:
             tree, wheels, packed = scratch / "tree", scratch / "wheel", scratch / kind.name
-            for folder in (self.root, *(package for package in packages if package.is_dir())):
+            shutil.copytree(library, tree / "slackwater", ignore=shutil.ignore_patterns(*_NOT_LIBRARY))
+            for folder in (package for package in packages if package.is_dir()):
                 self._run_uv("build", "--quiet", "--wheel", "--out-dir", str(wheels), str(folder))
             for file in (*sorted(wheels.glob("*.whl")), *(package for package in packages if package.is_file())):
                 with zipfile.ZipFile(file) as wheel:
@@ -245,10 +252,9 @@ class ArtefactBuilder:
         compiled = find_python(target.python) is not None
         digest = hashlib.sha256(f"{target} {target.wheels} {compiled} {_UNUSED}".encode())
         for file in (*inputs, self.root / kind.lock, Path(__file__), Path(shared_objects.__file__)):
-            relative = file.relative_to(self.root) if file.is_relative_to(self.root) else file.name
-            digest.update(f"\n{relative}\n".encode())
+            digest.update(f"\n{name_of(self.root, file)}\n".encode())
             digest.update(hashlib.sha256(file.read_bytes()).digest())
-        return self.root / _BUILD_FOLDER / digest.hexdigest()[:16] / name
+        return cache_folder(self.root) / "build" / digest.hexdigest()[:16] / name
 
     def _finish(self, tree: Path, kind: _Kind) -> None:
         """Remove what is not used, check what remains, and compile it."""
@@ -364,11 +370,11 @@ def pack_zip(tree: Path, out: Path, *, under: str) -> None:
 
 
 def main() -> int:
-    """Prepare the artefacts of this repository for the local cloud, so that its first deployment takes less time."""
+    """Prepare the artefacts for the local cloud, so that its first deployment takes less time."""
     local = {"lambda_python": layout.PYTHON, "spark_python": layout.PYTHON, "architecture": layout.ARCHITECTURE}
     try:
         settings = load_settings({f"slackwater:{name}": value for name, value in local.items()})
-        ArtefactBuilder(root=Path.cwd(), settings=settings).prepare()
+        ArtefactBuilder(root=deployed_files(), settings=settings).prepare()
     except SlackwaterError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 
 from slackwater.errors import DefinitionError
+from slackwater.installation import library_folder
 from slackwater.project import CodeDigests
 from slackwater.steps.registry import ENTRY_POINTS, installed_steps
 
-LIBRARY = "src"
 ARCHIVE_LOCK = "requirements/archive.txt"
 JOB = "glue_jobs/run_stage.py"
 STEPS = ("slackwater.steps.extract", "slackwater.steps.transform", "slackwater.steps.load")
@@ -43,7 +43,7 @@ NOT_FOLLOWED = "slackwater.steps.standalone"
 
 
 def code_digests(root: Path) -> CodeDigests:
-    """Return the digests of the repository at `root`: of the Spark job, and of each step by its module's name.
+    """Return the digests of the deployed files in `root`: of the Spark job, and of each step by its module's name.
 
     The digest of the job covers its entry point, the modules of `FOLLOWED` that it imports, and its archive's lock.
     The digest of a step covers the step's module and the modules of `FOLLOWED` that this module imports; that of a
@@ -52,7 +52,7 @@ def code_digests(root: Path) -> CodeDigests:
     steps = {
         path.stem: _digest(root, imported_files(root, [f"{package}.{path.stem}"]))
         for package in STEPS
-        for path in sorted(root.joinpath(LIBRARY, *package.split(".")).glob("[!_]*.py"))
+        for path in sorted(library_folder(root).joinpath(*package.split(".")).glob("[!_]*.py"))
     }
     return CodeDigests(
         job=_digest(root, [root / JOB, root / ARCHIVE_LOCK, *imported_files(root, imports_of(root / JOB))]),
@@ -101,7 +101,7 @@ def _files_of(root: Path, module: str) -> Iterator[Path]:
         name = ".".join(parts[:length])
         if not is_followed(name):
             continue
-        path = root.joinpath(LIBRARY, *parts[:length])
+        path = library_folder(root).joinpath(*parts[:length])
         yield from (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file())
 
 
@@ -123,7 +123,18 @@ def _imports_of(code: str) -> tuple[str, ...]:
 
 def _digest(root: Path, files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(f"{path.relative_to(root)}\n".encode())
+    for name, path in sorted((name_of(root, path), path) for path in files):
+        digest.update(f"{name}\n".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def name_of(root: Path, path: Path) -> Path:
+    """Return the path of a file relative to the deployed files in `root`: the same for a clone and a wheel.
+
+    So the identity of a run does not depend on which of them deploys. Of a file elsewhere, it is only the name.
+    """
+    library = library_folder(root)
+    if path.is_relative_to(root):
+        return path.relative_to(root)
+    return Path("src", path.relative_to(library)) if path.is_relative_to(library) else Path(path.name)

@@ -21,7 +21,7 @@ from aws_cdk import Validations
 from cdk_nag import AwsSolutionsChecks
 
 from infra import NODE_FOLDER
-from infra.app import ROOT, add_stacks, create_app
+from infra.app import ROOT, add_stacks, context, create_app
 from infra.artefacts import Artefacts
 from infra.service_calls import call_findings
 from infra.settings import Settings, load_settings
@@ -43,12 +43,6 @@ def placeholder_artefacts(folder: Path) -> Artefacts:
         packed.writestr(zipfile.ZipInfo("python/none"), "")  # the same bytes each time
     archive.write_bytes(b"")
     return Artefacts(layer=layer, archive=archive, code=CodeDigests())
-
-
-def context(root: Path = ROOT) -> dict[str, Any]:
-    """Return the context values of `cdk.json`."""
-    values: dict[str, Any] = json.loads((root / "cdk.json").read_text(encoding="utf-8"))["context"]
-    return values
 
 
 def synthesise(folder: Path, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Settings(BaseModel):
     """The project folder, relative to the root of the repository."""
     step_packages: Annotated[tuple[Path, ...], BeforeValidator(_split_list)] = ()
     """Your own packages of steps, which Spark jobs get: wheels, or folders with a `pyproject.toml`, relative to the
-    root of the repository. They are installed without their dependencies."""
+    root of the repository, or without a clone to the project. They are installed without their dependencies."""
     bootstrap_bucket: str | None = None
     """The bucket of the CDK bootstrap, if it was bootstrapped with `--bootstrap-bucket-name`. The context value
     `@aws-cdk/core:bootstrapQualifier` names a bootstrap with `--qualifier`."""

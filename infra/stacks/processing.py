@@ -109,9 +109,10 @@ class ProcessingStack(Stack):
         grants.read_asset(function.role, self._project, settings=self._settings)
         grants.list_objects(function.role, storage.raw, "raw/")
         grants.read_objects(function.role, storage.raw, "raw/")
-        grants.list_objects(function.role, storage.exchange, "manifests/")
-        grants.read_objects(function.role, storage.exchange, "manifests/")
-        grants.write_objects(function.role, storage.exchange, "manifests/")
+        # Under runs/ are the stages that earlier attempts have finished.
+        grants.list_objects(function.role, storage.exchange, "manifests/", "runs/", ARROW_FILES)
+        grants.read_objects(function.role, storage.exchange, "manifests/", "runs/")
+        grants.write_objects(function.role, storage.exchange, "manifests/", "runs/")
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.query_indexes(function.role, storage.file_table, "dated")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem")
@@ -121,7 +122,7 @@ class ProcessingStack(Stack):
     def _record_run(self) -> LibraryFunction:
         function = self._library.function(
             "record_run",
-            description="Records the stages, the publication or the failure of a run",
+            description="Records the publication or the failure of a run",
             environment={
                 "RUN_TABLE": self._storage.run_table.table_name,
                 "INTERMEDIATE_DAYS": str(self._settings.intermediate_days),

@@ -108,13 +108,14 @@ def bootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Bootstrap an account with these versions of bootstraps; return the CDK's arguments, or none."""
 
     def bootstrap(qualifier: str, **versions: str) -> str:
-        program = tmp_path / ".slackwater" / "tools" / "node_modules" / ".bin" / "cdk"
-        program.parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / ".slackwater").mkdir(exist_ok=True)
+        program = tmp_path / "cdk"
         program.write_text('#!/bin/sh\necho "$@"\n')
         program.chmod(0o755)
         monkeypatch.setattr(cdk_module, "client", lambda _: Parameters(**versions))
         log = io.StringIO()
-        Cdk(root=tmp_path, log=log, progress=ProgressBoard(stream=io.StringIO())).bootstrap(qualifier)
+        progress = ProgressBoard(stream=io.StringIO())
+        Cdk(root=tmp_path, program=program, log=log, progress=progress).bootstrap(qualifier)
         return log.getvalue()
 
     return bootstrap

@@ -156,6 +156,7 @@ def test_imports_outside_of_the_followed_modules_are_listed() -> None:
         "slackwater.aws.objects",
         "slackwater.aws.partners.secrets",
         "slackwater.errors",
+        "slackwater.faults",
         "slackwater.formatting",
         "slackwater.model",
         "slackwater.pipeline.definition",

@@ -16,15 +16,13 @@ from slackwater.aws.deployment import STACKS, Deployment, read_deployment
 from slackwater.cli import cdk as cdk_module
 from slackwater.cli.cdk import Cdk, CdkOutput, check_definitions, stop_changed_application
 from slackwater.cli.progress import ProgressBoard
-from slackwater.cli.workspace import Workspace
-from slackwater.errors import CloudError, DefinitionError, InputError, NotDeployed
+from slackwater.client.workspace import Workspace
+from slackwater.errors import CloudError, DefinitionError, NotDeployed
 from slackwater.project import Project
 from tests.fakes_receiver import a_source
 from tests.fakes_runs import DictStore
 
 pytestmark = pytest.mark.infra
-
-_TOOLS = Path(".slackwater") / "tools" / "node_modules"
 
 _OUTPUT = """
 building layer.zip
@@ -85,13 +83,12 @@ def printed_progress(printed: str) -> tuple[CdkOutput, str]:
 @contextmanager
 def cdk(root: Path, script: str) -> Iterator[tuple[Cdk, io.StringIO]]:
     """A shell script in place of the CDK."""
-    program = root / _TOOLS / ".bin" / "cdk"
-    program.parent.mkdir(parents=True)
+    program = root / "cdk"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     shown = io.StringIO()
     with (root / "deploy.log").open("w") as log:
-        yield Cdk(root=root, log=log, progress=ProgressBoard(stream=shown, note_interval=0)), shown
+        yield Cdk(root=root, program=program, log=log, progress=ProgressBoard(stream=shown, note_interval=0)), shown
 
 
 def test_the_deployment_is_read_from_all_stacks() -> None:
@@ -136,11 +133,6 @@ def test_a_service_error_is_not_reported_as_a_missing_stack() -> None:
 
     with pytest.raises(CloudError, match="InternalFailure: down"):
         read_deployment(Refusing(), prefix="slackwater")
-
-
-def test_a_cdk_that_is_not_installed_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the CDK is not installed"):
-        Cdk(root=tmp_path, log=io.StringIO(), progress=ProgressBoard(stream=io.StringIO())).deploy(tmp_path)
 
 
 def test_progress_shows_the_number_of_changed_resources() -> None:

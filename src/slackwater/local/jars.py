@@ -1,12 +1,14 @@
 """Makes the parts of EMR's image that PyPI's Spark lacks: `python -m slackwater.local.jars [ROOT]`.
 
-They are the jars for S3 and Iceberg, and an archive of the classes that a job loads, which halves a job's start time.
+They are the jars for S3 and Iceberg, and an archive of the classes that a job loads, which halves a job's start time
+and takes about a minute to make. `slackwater local up` only fetches the jars.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +18,8 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-from slackwater.errors import CloudError, SlackwaterError
+from slackwater.errors import CloudError, InputError, SlackwaterError
+from slackwater.installation import cache_folder, deployed_files, locked
 from slackwater.local import cloud
 from slackwater.local.emr import spark
 from slackwater.local.emr.runner import SparkRunner, request_object
@@ -49,6 +52,7 @@ _JARS = {
         "11029552e37408e41e689b20150f4b372e0b4f232de321ccafd0fcf443cdfb5a"
     ),
 }
+_JAVA = 17
 # Modules of the SDK that the artefacts depend on. They are excluded, because iceberg-aws-bundle contains them.
 _IN_THE_BUNDLE = (
     *("annotations", "arns", "auth", "aws-core", "bundle", "http-auth-aws", "http-client-spi", "json-utils"),
@@ -57,34 +61,80 @@ _IN_THE_BUNDLE = (
 
 
 def fetch(folder: Path) -> list[Path]:
-    """Return the jars in `folder`, after fetching them with Spark's own resolver if needed. Raises `CloudError`."""
-    # The archive of classes, which is in the same folder, fits one version of Spark only.
-    marker, content = folder / "complete", "\n".join([*ARTEFACTS, f"pyspark {version('pyspark')}"])
-    if not marker.exists() or marker.read_text(encoding="utf-8") != content:
-        with tempfile.TemporaryDirectory() as temporary:
-            scratch, home = Path(temporary), spark.spark_home()
-            # spark-submit resolves packages before it runs a program, so an empty one is enough.
-            (scratch / "nothing.py").touch()
-            command = [str(home / "bin" / "spark-submit"), "--conf", f"spark.jars.ivy={scratch / 'ivy'}"]
-            command += ["--packages", ",".join(ARTEFACTS)]
-            command += ["--exclude-packages", ",".join(f"software.amazon.awssdk:{name}" for name in _IN_THE_BUNDLE)]
-            environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-            process = subprocess.run(  # noqa: S603
-                [*command, str(scratch / "nothing.py")], env=environment, capture_output=True, text=True, check=False
-            )
-            resolved = sorted((scratch / "ivy" / "jars").glob("*.jar"))
-            if process.returncode or not resolved:
-                raise CloudError(f"Spark's jars could not be fetched:\n{process.stderr[-2000:]}")
-            check_jars(resolved)
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            for jar in resolved:
-                shutil.move(jar, folder / jar.name)
-        # Written last: without it, the next call fetches everything again.
-        marker.write_text(content, encoding="utf-8")
+    """Return the jars in `folder`. If needed, they are added from the cache, and fetched into it.
+
+    Raises `InputError` if Java is missing, and `CloudError` if the jars cannot be fetched.
+    """
+    if not is_complete(folder):
+        check_java()
+        cache = cache_folder(deployed_files())
+        downloads = cache / "downloads"
+        with locked(cache):
+            if not all((downloads / name).exists() for name in _JARS):
+                _download(downloads)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for name in _JARS:
+            try:
+                (folder / name).hardlink_to(downloads / name)
+            except OSError:  # the cache is in another file system
+                shutil.copy2(downloads / name, folder / name)
+        # Written last: without it, the next call starts again.
+        _marker(folder).write_text(_versions(), encoding="utf-8")
     (folder / "conf").mkdir(exist_ok=True)
     spark.make_home(folder)
     return sorted(folder.glob("*.jar"))
+
+
+def is_complete(folder: Path) -> bool:
+    """Return whether a folder has the jars of these versions."""
+    return _marker(folder).exists() and _marker(folder).read_text(encoding="utf-8") == _versions()
+
+
+def _marker(folder: Path) -> Path:
+    return folder / "complete"
+
+
+def _versions() -> str:
+    # The archive of classes, which is in the same folder, fits one version of Spark only.
+    return "\n".join([*ARTEFACTS, f"pyspark {version('pyspark')}"])
+
+
+def _download(folder: Path) -> None:
+    """Fetch the jars into `folder` with Spark's own resolver."""
+    with tempfile.TemporaryDirectory() as temporary:
+        scratch, home = Path(temporary), spark.spark_home()
+        # spark-submit resolves packages before it runs a program, so an empty one is enough.
+        (scratch / "nothing.py").touch()
+        command = [str(home / "bin" / "spark-submit"), "--conf", f"spark.jars.ivy={scratch / 'ivy'}"]
+        command += ["--packages", ",".join(ARTEFACTS)]
+        command += ["--exclude-packages", ",".join(f"software.amazon.awssdk:{name}" for name in _IN_THE_BUNDLE)]
+        environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+        process = subprocess.run(  # noqa: S603
+            [*command, str(scratch / "nothing.py")], env=environment, capture_output=True, text=True, check=False
+        )
+        resolved = sorted((scratch / "ivy" / "jars").glob("*.jar"))
+        if process.returncode or not resolved:
+            raise CloudError(f"Spark's jars could not be fetched:\n{process.stderr[-2000:]}")
+        check_jars(resolved)
+        folder.mkdir(parents=True, exist_ok=True)
+        for jar in resolved:
+            # Renamed in its folder: an interrupted copy leaves no jar that looks complete.
+            partial = Path(shutil.move(jar, folder / f"{jar.name}.partial"))
+            partial.replace(folder / jar.name)
+
+
+def check_java() -> None:
+    """Raise `InputError` unless Spark finds Java 17 or newer: in JAVA_HOME if it is set, else on the PATH."""
+    java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else Path("java")
+    try:
+        shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
+    except OSError:
+        shown = ""
+    found = re.search(r'version "(\d+)', shown)
+    if found is None or int(found[1]) < _JAVA:
+        problem = f"{java} is Java {found[1]}" if found else f"there is no {java}"
+        raise InputError(f"Spark needs Java {_JAVA} or newer, and {problem}: put it on the PATH, or set JAVA_HOME")
 
 
 def check_jars(jars: Iterable[Path]) -> None:
@@ -129,7 +179,7 @@ def archive_classes(folder: Path) -> Path:
 
 
 def main() -> int:
-    """Make jars and class archive for the project in the folder of the first argument, or in this folder."""
+    """Make jars and class archive for the root in the first argument (the folder of `.slackwater`), or this folder."""
     folder = Layout(Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()).jars
     try:
         jars = fetch(folder)
