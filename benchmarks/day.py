@@ -31,11 +31,10 @@ from rich.table import Table
 
 from examples.nyc_flights import feed
 from examples.nyc_flights.partner import PartnerServer
-from slackwater.aws.clients import client
+from slackwater import Client
 from slackwater.cli.cdk import deploy
-from slackwater.cli.events import read_events
-from slackwater.cli.session import Session
-from slackwater.cli.workspace import Workspace
+from slackwater.client.events import read_events
+from slackwater.client.workspace import Workspace
 from slackwater.local import cloud, layout
 from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.submit import Submission
@@ -53,8 +52,8 @@ _TARGETS = {"warm": 8.0, "cold": 12.0, "orchestration": 0.5, "cold / checked": 1
 def run(rounds: int) -> dict[str, Any]:
     """Return the seconds of each candidate, by round and as a median, and the ratios to the plain script."""
     seconds: dict[str, list[float]] = {"plain": [], "checked": [], "cold": [], "warm": [], "orchestration": []}
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, _deployed(Path(folder)) as session:
-        plain, checked = (_script(session, Path(folder), *checks) for checks in ((), ("checks",)))
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, _deployed(Path(folder)) as client:
+        plain, checked = (_script(client, Path(folder), *checks) for checks in ((), ("checks",)))
         # The first round compiles Python modules and creates both tables.
         for _ in range(rounds + 1):
             seconds["plain"].append(_timed(plain))
@@ -62,7 +61,7 @@ def run(rounds: int) -> dict[str, Any]:
             cold, orchestration = _run_day()
             _wait_for_driver(Path(folder))
             warm, _ = _run_day()
-            _stop_drivers(session)
+            _stop_drivers(client)
             for name, value in (("cold", cold), ("warm", warm), ("orchestration", orchestration)):
                 seconds[name].append(value)
     counted = {name: times[1:] for name, times in seconds.items()}
@@ -87,7 +86,7 @@ def show(result: Mapping[str, Any], console: Console) -> None:
 
 
 @contextmanager
-def _deployed(folder: Path) -> Iterator[Session]:
+def _deployed(folder: Path) -> Iterator[Client]:
     """Deploy the example to a local cloud of its own, and receive the day's data."""
     state = layout.Layout(folder)
     state.base.mkdir()
@@ -98,27 +97,27 @@ def _deployed(folder: Path) -> Iterator[Session]:
     try:
         with patch.dict(os.environ, running.environment()):
             deploy(workspace, {"pre_warmed_drivers": "1"})
-            session = Session.open(workspace)
             data = feed.make_feed(folder / "feed", [DAY])
-            with PartnerServer(data.flights, port=_PORT):
-                session.pull("flights", as_of=DAY)
-            session.push("weather", read_events(str(data.weather)))
-            yield session
+            with Client.open(workspace) as client:
+                with PartnerServer(data.flights, port=_PORT):
+                    client.pull("flights", as_of=DAY)
+                client.push("weather", read_events(str(data.weather)))
+                yield client
     finally:
         cloud.down(folder)
 
 
-def _script(session: Session, folder: Path, *options: str) -> Callable[[], None]:
+def _script(client: Client, folder: Path, *options: str) -> Callable[[], None]:
     """Return a function that runs the script with the objects, the catalog and the sizes of the pipeline's job."""
-    deployment = session.deployment
+    deployment = client.connection.deployment
     conf = dict(re.findall(r"--conf (\S+?)=(\S+)", deployment.spark_submit_parameters))
     # The script imports nothing but PySpark.
     conf = {key: value for key, value in conf.items() if key != "spark.archives" and "PYTHONPATH" not in key}
     entry_point = f"s3://{deployment.exchange_bucket}/benchmark/{_SCRIPT.name}"
-    session.store.put(entry_point, _SCRIPT.read_bytes())
+    client.store.put(entry_point, _SCRIPT.read_bytes())
     # The UTC hours of a local day are of two dates.
     uris = {
-        source: ",".join(item.uri for item in session.store.list(f"s3://{deployment.raw_bucket}/raw/source={source}/"))
+        source: ",".join(item.uri for item in client.store.list(f"s3://{deployment.raw_bucket}/raw/source={source}/"))
         for source in ("flights", "weather")
     }
     table = f"warehouse.{deployment.warehouse_database}.plain"
@@ -156,9 +155,10 @@ def _timed(call: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def _stop_drivers(session: Session) -> None:
+def _stop_drivers(client: Client) -> None:
     """Stop the application: its drivers end, and the next job starts cold."""
-    client("emr-serverless").stop_application(applicationId=session.deployment.application_id)
+    connection = client.connection
+    connection.clients("emr-serverless").stop_application(applicationId=connection.deployment.application_id)
     time.sleep(3)
 
 

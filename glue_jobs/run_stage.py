@@ -27,14 +27,6 @@ def parse(arguments: Sequence[str] | None) -> StageJob:
         default="refuse",
         help="what to do when the day has fewer rows than are published now",
     )
-    parser.add_argument(
-        "--upstream",
-        action="append",
-        default=[],
-        metavar="STAGE=MANIFEST",
-        type=upstream_argument,
-        help="a stage that this one reads, and the URI of its manifest; once for each of them",
-    )
     parser.add_argument("--files", help="URI prefix of the files that steps read and write")
     parser.add_argument("--outbound-allow", default="", help="hosts and networks, separated by commas")
     options = parser.parse_args(arguments)
@@ -43,19 +35,10 @@ def parse(arguments: Sequence[str] | None) -> StageJob:
         stage=options.stage,
         project=options.project,
         catalog_table=options.catalog_table,
-        upstream=dict(options.upstream),
         allow_fewer=options.fewer_rows == "allow",
         files=options.files,
         outbound_allow=tuple(filter(None, options.outbound_allow.split(","))),
     )
-
-
-def upstream_argument(value: str) -> tuple[str, str]:
-    """Split `STAGE=MANIFEST` into the name of a stage and a URI. Argparse exits with 2 for any other string."""
-    stage, equals, uri = value.partition("=")
-    if not (stage and equals and uri):
-        raise argparse.ArgumentTypeError(f"STAGE=MANIFEST is expected, not {value!r}")
-    return stage, uri
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

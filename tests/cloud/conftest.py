@@ -70,6 +70,12 @@ def published(cloud, received):
 
 
 @pytest.fixture(scope="session")
+def week(cloud, published):
+    """The first run of the week that ends with the late day, before the late data arrives."""
+    return cloud.json("run", "weekly_delays", "--date", LATE)
+
+
+@pytest.fixture(scope="session")
 def inbox(cloud) -> Inbox:
     """The notifications that are sent from now on."""
     sqs, topic = cloud.client("sqs"), cloud.outputs()["ChangeTopicArn"]
@@ -79,7 +85,7 @@ def inbox(cloud) -> Inbox:
 
 
 @pytest.fixture(scope="session")
-def monitored(cloud, published, feed, inbox) -> Monitored:
+def monitored(cloud, published, week, feed, inbox) -> Monitored:
     """The late data arrives, and two monitorings run at the same time."""
     feed.release()
     cloud.json("pull", "flights", "--as-of", AS_OF)

@@ -45,16 +45,16 @@ OBJECTS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
         "list": ("freezeinputs", "checkdays", "SparkJob"),
     },
     ("ExchangeBucket", "runs/"): {
-        "read": ("recordrun", "SparkJob"),
-        "write": ("SparkJob",),
+        "read": ("freezeinputs", "recordrun", "SparkJob"),
+        "write": ("freezeinputs", "SparkJob"),
         "delete": ("SparkJob",),
-        "list": ("recordrun", "SparkJob"),
+        "list": ("freezeinputs", "recordrun", "SparkJob"),
     },
     ("ExchangeBucket", "arrow/"): {
         "read": ("SparkJob",),
         "write": ("SparkJob",),
         "delete": ("recordrun",),
-        "list": ("recordrun", "SparkJob"),
+        "list": ("freezeinputs", "recordrun", "SparkJob"),
     },
     ("ExchangeBucket", "checks/"): {"write": ("checkdays",)},
     ("ExchangeBucket", "comparisons/"): {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
+from collections import Counter
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -24,20 +27,37 @@ TWO_DAYS_LATER = "2013-05-03"
 
 def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud, received, tmp_path):
     running = cloud.process("run", "staged_delays", "--date", AS_OF)
-    second_stage = f"staged_delays {AS_OF} delays_by_carrier"
-    wait_for(lambda: any((job["name"], job["state"]) == (second_stage, "RUNNING") for job in cloud.jobs()))
+    *first, last = (
+        f"staged_delays {AS_OF} {stage}" for stage in ("checked_flights", "hourly_weather", "delays_by_carrier")
+    )
+    wait_for(lambda: (last, "RUNNING") in jobs(cloud))
     kill(cloud)
     running.communicate(timeout=300)
     assert running.returncode != 0
     start_again(cloud)
-    result = cloud.json("run", "staged_delays", "--date", AS_OF)
-    assert result["outcome"] == "published"
+    # The second run loses its driver, and runs once more by itself.
+    running = cloud.process("run", "staged_delays", "--date", AS_OF, "--json")
+    wait_for(lambda: kill_driver("staged_delays"))
+    output, errors = running.communicate(timeout=300)
+    assert running.returncode == 0, errors
+    result = json.loads(output)
+    assert (result["outcome"], result["attempt"]) == ("published", 3)
+    ran = Counter(name for name, _ in jobs(cloud))
+    assert [ran[name] for name in first] == [1, 1], "a finished stage runs once"
+    assert ran[last] >= 2  # the killed cloud may not have stored the first of the three
     rows = cloud.query(
         f"SELECT {', '.join(COLUMNS)} FROM staged_delays WHERE date = '{AS_OF}' ORDER BY origin, carrier"
     )
     assert_same_table(rows, daily_delays(tmp_path, AS_OF))
     states = [run["state"] for run in cloud.json("runs", "staged_delays")["runs"]]
-    assert states == ["failed", "published"]
+    assert states == ["failed", "failed", "published"]
+    versions = cloud.json("refs", "staged_delays", "--date", AS_OF)["versions"]
+    kept = [version for version in versions if version["attempt"] == 3 and version["type"] == "stage"]
+    assert [(version["name"], "/1/" in version["uri"]) for version in kept] == [
+        ("checked_flights", True),
+        ("hourly_weather", True),
+        ("delays_by_carrier", False),
+    ]
     bucket, key = split_uri(f"{cloud.outputs()['FilesPrefix']}reports/delays-{AS_OF}.csv")
     report = cloud.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read().decode()
     assert len(report.splitlines()) == 1 + len(rows)
@@ -64,6 +84,25 @@ def test_one_notification_is_sent_although_the_cloud_was_killed_between_publishi
 def published(cloud, day):
     table = DynamoRunTable(cloud.client("dynamodb"), cloud.outputs()["RunTable"])  # polled, so not by the command line
     return sum(run.state is RunState.PUBLISHED for run in table.runs("daily_delays", day))
+
+
+def jobs(cloud):
+    """Return the names and the states of the jobs of the pipeline `staged_delays`."""
+    return [(job["name"], job["state"]) for job in cloud.jobs() if job["name"].startswith("staged_delays ")]
+
+
+def kill_driver(pipeline):
+    """Kill the processes of the pipeline's Spark jobs, as if a worker was lost; return whether there were any."""
+    killed = False
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+        except OSError:  # the process has ended
+            continue
+        if b"--catalog-table" in command and pipeline.encode() in command:
+            os.kill(int(folder.name), signal.SIGKILL)
+            killed = True
+    return killed
 
 
 def kill(cloud):

@@ -123,19 +123,16 @@ class Day:
             bytes=sum(item.bytes for item in self.objects),
         )
 
-    def job(self, stage: str, **upstream: str) -> StageJob:
-        """Return the job of one stage; `upstream` names the manifests of the stages that it reads."""
-        return StageJob(
-            run=self.identity, stage=stage, project=PROJECT_URI, catalog_table="warehouse.days.none", upstream=upstream
-        )
+    def job(self, stage: str) -> StageJob:
+        """Return the job of one stage."""
+        return StageJob(run=self.identity, stage=stage, project=PROJECT_URI, catalog_table="warehouse.days.none")
 
     def run(self, spark: SparkSession, stores: StoreFactory) -> dict[str, ArrowReference]:
         """Run every stage in order, without publishing; return their references by name."""
         references: dict[str, ArrowReference] = {}
         context = StepContext(spark=spark)
         for stage in stages(self.project.pipeline("daily_delays")):
-            upstream = {name: references[name].manifest for name in stage.reads_stages}
-            references[stage.name] = run_stage(self.job(stage.name, **upstream), self.project, context, stores=stores)
+            references[stage.name] = run_stage(self.job(stage.name), self.project, context, stores=stores)
         return references
 
 

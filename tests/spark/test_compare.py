@@ -145,6 +145,8 @@ def metric(comparison: Comparison, name: str):
 def test_added_removed_and_changed_rows_are_reported_with_both_values(day, store):
     comparison = day.of(ROWS, [("EWR", "UA", 4, 1.5), ("LGA", "DL", 5, -2.0), ("SWF", "MQ", 7, 0.5)])
     assert counts(comparison) == (3, 3, 1, 1, 1)
+    producer = load_manifest(comparison.all_rows.manifest, store=store).producer
+    assert (comparison.correlation_id, producer.correlation_id) == (JOB.correlation_id, JOB.correlation_id)
     assert comparison.key == ("origin", "carrier")
     assert [(row.change, row.key, row.values) for row in comparison.examples] == [
         (Change.CHANGED, {"origin": "EWR", "carrier": "UA"}, {"flights": (3, 4)}),

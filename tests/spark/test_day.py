@@ -21,6 +21,7 @@ from slackwater.steps.spark import job, sources
 from slackwater.steps.spark.job import explain
 from slackwater.steps.spark.stage import run_stage
 from slackwater.steps.step import Parameters, StepContext, Transform
+from tests.checking import check_steps
 from tests.independent import assert_same_table, daily_delays
 from tests.spark.nyc import MANIFEST_URI, Day, nyc_day
 from tests.two_stages import two_stage_project
@@ -77,6 +78,7 @@ def test_a_real_day_agrees_with_an_independent_computation(spark, store, stores,
         "run_id": "run",
         "attempt": 1,
         "stage": "flights_with_weather",
+        "correlation_id": "c-1",
     }
 
 
@@ -203,7 +205,7 @@ def test_wrong_arguments_are_named(spark, stores, day):
     full = day.with_events("flights", [FLIGHT]).freeze()
     with pytest.raises(UnknownName, match=r"no stage 'joined'.*flights_with_weather, delays_by_carrier"):
         run_stage(full.job("joined"), full.project, StepContext(spark=spark), stores=stores)
-    with pytest.raises(InputError, match="flights_with_weather; --upstream names: none"):
+    with pytest.raises(ObjectMissing, match="stage flights_with_weather has not been finished in this run"):
         run_stage(full.job("delays_by_carrier"), full.project, StepContext(spark=spark), stores=stores)
     other = replace(full, date="2013-03-09").job("flights_with_weather")
     with pytest.raises(InputError, match=f"{MANIFEST_URI} is the input manifest of daily_delays 2013-03-08"):
@@ -225,7 +227,7 @@ def test_a_step_reads_the_results_of_earlier_stages_of_its_run(spark, store, sto
     query = {"step": "sql", "depends_on": ["flights"], "with": {"query": "SELECT carrier FROM flights"}}
     steps = {
         "first": {**query, "exchange": True},
-        "second": {"step": "count_version", "depends_on": ["flights"], "exchange": True},
+        "second": {"step": "count_version", "depends_on": ["first"], "exchange": True},
         "third": {"step": "sql", "depends_on": ["first", "second"], "with": {"query": "SELECT * FROM second"}},
     }
     definition = {"sources": ["flights"], "steps": steps, "publish": {"step": "third", "key": ["date"]}}
@@ -281,7 +283,7 @@ def test_extract_steps_of_a_run_read_the_frozen_source_and_the_projects_files(sp
     pipeline = Pipeline.model_validate(
         {**definition, "publish": {"step": "delays_by_carrier", "key": ["date", "name"]}}
     )
-    registry.check(pipeline)
+    check_steps(pipeline)
     project = day.project.model_copy(update={"pipelines": {"daily_delays": pipeline}})
     other_day = {**FLIGHT, "time_hour": datetime(2013, 3, 8, 4, 59, tzinfo=UTC)}
     flights = [FLIGHT, FLIGHT, {**FLIGHT, "carrier": "B6"}, other_day]

@@ -420,9 +420,9 @@ def run_jobs(spark, stores, table):
 
     def run(day: Day, **options: Any) -> None:
         first = replace(day.job("flights_with_weather"), catalog_table=table, **options)
-        reference = run_stage_job(spark, first, stores=stores)
-        last = day.job("delays_by_carrier", flights_with_weather=reference.manifest)
-        run_stage_job(spark, replace(last, catalog_table=table, **options), stores=stores)
+        last = replace(day.job("delays_by_carrier"), catalog_table=table, **options)
+        for job in (first, last):
+            run_stage_job(spark, job, stores=stores)
 
     return run
 

@@ -21,6 +21,7 @@ from slackwater.project import load_project
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.plan import PullPlan
 from slackwater.receiver.push.request import ApiResponse, error_response
+from slackwater.runs.outcome import Failure
 from slackwater.runs.record import Publication, Run, RunRecord, RunState
 
 pytestmark = pytest.mark.unit
@@ -135,8 +136,8 @@ def test_a_pull_of_a_past_date_does_not_fire_the_alarm_of_files_that_are_left(ca
 class Ended:
     """A recorder of one run, which ends when its end is recorded."""
 
-    def __init__(self, state):
-        self.record, self.table = state, self
+    def __init__(self, state, *, is_transient=False):
+        self.record, self.table, self.is_transient = state, self, is_transient
 
     def run(self, pipeline, date, attempt):
         return RunRecord(run=RUN, state=self.record, execution="e", started_at=datetime(2013, 3, 9, tzinfo=UTC))
@@ -147,7 +148,7 @@ class Ended:
 
     def record_failure(self, run, *, error, cause):
         self.record = RunState.FAILED
-        return "why"
+        return Failure("why", self.is_transient)
 
 
 RUN = Run(
@@ -167,7 +168,7 @@ RUN = Run(
 @pytest.mark.parametrize(
     ("event", "counted"),
     [
-        ({"event": "failed", "error": "States.TaskFailed", "cause": ""}, "RunsFailed"),
+        ({"event": "failed", "error": "States.TaskFailed", "cause": "", "retried": False}, "RunsFailed"),
         ({"event": "published"}, "RunsPublished"),
     ],
 )
@@ -179,6 +180,18 @@ def test_an_ended_run_is_counted_once_even_if_its_end_is_recorded_repeatedly(cap
     for _ in range(2):
         record_run.handler({**event, "run": RUN.model_dump()}, None)
     assert read_put_metrics(capsys) == [(counted, {"pipeline": "daily_delays"}, (1.0,))]
+
+
+@pytest.mark.parametrize(("retried", "counted"), [(False, []), (True, ["RunsFailed"])])
+def test_a_failure_after_which_the_day_runs_once_more_is_not_counted(capsys, monkeypatch, retried, counted):
+    recorder = Ended(RunState.RUNNING, is_transient=True)
+    monkeypatch.setattr(record_run, "build_recorder", lambda: recorder)
+    monkeypatch.setenv("RUN_TABLE", "runs")
+    monkeypatch.setenv("INTERMEDIATE_DAYS", "30")
+    event = {"event": "failed", "error": "States.TaskFailed", "cause": "", "retried": retried}
+    answer = record_run.handler({**event, "run": RUN.model_dump()}, None)
+    assert answer == {"reason": "why", "retry": not retried}
+    assert [metric for metric, _, _ in read_put_metrics(capsys)] == counted
 
 
 class ProjectFile:

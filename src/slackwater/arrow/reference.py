@@ -81,6 +81,8 @@ class Producer(_Record):
     run_id: str
     attempt: Annotated[int, Field(ge=1)]
     stage: str
+    correlation_id: str = ""
+    """Of the execution, as in its logs; empty in datasets of earlier versions of this library."""
 
 
 class ArrowManifest(_Record):

@@ -92,7 +92,7 @@ class Checker:
     exchange_bucket: str
     now: Callable[[], datetime]
 
-    def check(self, *, pipeline: str, as_of: str | None) -> CheckReport:
+    def check(self, *, pipeline: str, as_of: str | None, correlation_id: str = "") -> CheckReport:
         """Return the decisions about the day `as_of` and the days of the pipeline's window before it.
 
         `as_of` is an ISO date, or None for today in the pipeline's timezone. A day that cannot be checked is put on
@@ -120,6 +120,7 @@ class Checker:
             pipeline=pipeline,
             as_of=current.date.isoformat(),
             checked_at=checked_at,
+            correlation_id=correlation_id,
             seconds=round(time.perf_counter() - started, 3),
             days=tuple(item.decision for item in checked),
             overdue=overdue_days(definition, checked[:-1], self.table.first_published(pipeline), checked_at),
@@ -175,16 +176,16 @@ class Checker:
         # Without the known objects, the check would read the metadata of each object of the window again.
         current_inputs = self.inputs.manifest(definition.pipeline, day, known=published_inputs.objects)
         pipeline_thresholds = definition.late.thresholds
+        own = f"pipeline {definition.pipeline}"
         thresholds = {
             name: SourceThresholds(
-                definition.thresholds(self.project.source(name)),
-                f"pipeline {definition.pipeline}" if name in pipeline_thresholds else "its source",
+                definition.thresholds(self.project.source(name)), own if name in pipeline_thresholds else "its source"
             )
             for name in definition.sources
-        }
+        } | {name: SourceThresholds(definition.table_thresholds(name), own) for name in definition.tables}
         decision = evaluate_day(
             record,
-            difference(published_inputs, current_inputs, sources=definition.sources),
+            difference(published_inputs, current_inputs, sources=definition.inputs),
             thresholds=thresholds,
             frozen_at=frozen_at,
             failed=self._failed_runs(record, current_inputs),

@@ -111,6 +111,8 @@ class Comparison(Record):
 
     pipeline: str
     date: str
+    correlation_id: str = ""
+    """Of the execution that has compared the versions, as in its logs."""
     key: tuple[str, ...]
     """Columns that identify a row of the day: the table's key without `date`."""
     before: PublishedVersion

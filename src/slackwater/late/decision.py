@@ -82,6 +82,8 @@ class CheckReport(Record):
     as_of: str
     """The current day, in the pipeline's timezone."""
     checked_at: datetime
+    correlation_id: str = ""
+    """Of the monitoring, as in its logs."""
     seconds: float
     days: tuple[DayDecision, ...]
     """In order of date, the current day last."""

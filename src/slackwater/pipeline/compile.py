@@ -3,42 +3,77 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from slackwater.pipeline.definition import Pipeline
-from slackwater.pipeline.graph import stages
+from slackwater.pipeline.graph import Stage, layers, stages
 from slackwater.pipeline.retries import Machine, with_retries
 
-_RUN, _RECORD = "Run <stage>", "Record <stage>"
+_IS_FINISHED, _RUN = "Is <stage> finished?", "Run <stage>"
 
 
 def compile_machine(pipeline: Pipeline, frame: Machine) -> Machine:
-    """Return the pipeline's state machine: the frame, with both states of a stage repeated for every stage, in order.
+    """Return the pipeline's state machine: the frame, with its two states of a stage repeated for every stage.
 
-    The deployment fills in placeholders such as `${ApplicationId}` later. Raises `DefinitionError` as
-    `slackwater.pipeline.graph.stages` does.
+    Stages that do not depend on each other run in parallel. The deployment fills in placeholders such as
+    `${ApplicationId}` later. Raises `DefinitionError` as `slackwater.pipeline.graph.stages` does.
     """
     ordered = stages(pipeline)
     states: Machine = {}
-    for name, state in frame["States"].items():
-        if name == _RUN:
-            for index, stage in enumerate(ordered):
-                run = _filled(state, stage=stage.name, index=str(index))
-                arguments = run["Arguments"]["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
-                # The record state of each earlier stage has added its reference to the variable `references`.
-                for upstream in stage.reads_stages:
-                    arguments += ["--upstream", f"{{% '{upstream}=' & $references.{upstream}.manifest %}}"]
-                record = _filled(frame["States"][_RECORD], stage=stage.name)
-                # The frame's `Next` is right for the last stage only.
-                if index + 1 < len(ordered):
-                    record["Next"] = f"Run {ordered[index + 1].name}"
-                states |= {f"Run {stage.name}": run, f"Record {stage.name}": record}
-        elif name != _RECORD:
-            # Outside of the two states of a stage, `<stage>` occurs only as the first stage to run.
-            states[name] = _filled(state, stage=ordered[0].name)
+    # From the last layer to the first, because each one names the first state of the next.
+    after = frame["States"][_RUN]["Next"]
+    for number, layer in reversed(list(enumerate(layers(ordered), 1))):
+        branches = [_stage_states(frame["States"], stage, index=ordered.index(stage), after=after) for stage in layer]
+        # The job of the last stage runs in every run, because it publishes.
+        if layer == [ordered[-1]]:
+            del branches[0][_filled(_IS_FINISHED, stage=ordered[-1].name)]
+        elif len(layer) > 1:
+            branches = [{f"Run {len(layer)} stages in parallel ({number})": _parallel(layer, branches, after=after)}]
+        states = {**branches[0], **states}
+        after = next(iter(states))
+    for name, state in reversed(frame["States"].items()):
+        if name not in {_IS_FINISHED, _RUN}:
+            states = {
+                name: json.loads(json.dumps(state).replace(json.dumps(_IS_FINISHED), json.dumps(after))),
+                **states,
+            }
     comment = f"{pipeline.pipeline}: {pipeline.description}" if pipeline.description else pipeline.pipeline
     machine: Machine = _filled({**frame, "Comment": comment, "States": states}, pipeline=pipeline.pipeline)
     return with_retries(machine)
+
+
+def _stage_states(frame: Machine, stage: Stage, *, index: int, after: str) -> Machine:
+    """Return both states of a stage, after which the machine goes on to the state `after`."""
+    filled: Machine = {
+        _filled(name, stage=stage.name): _filled(frame[name], stage=stage.name, index=str(index))
+        for name in (_IS_FINISHED, _RUN)
+    }
+    is_finished, run = filled.values()
+    is_finished["Choices"][0]["Next"] = run["Next"] = after
+    return filled
+
+
+def _parallel(layer: Sequence[Stage], branches: Sequence[Machine], *, after: str) -> dict[str, Any]:
+    """Return the state that runs the stages of a layer in parallel; each branch consists of both states of a stage."""
+    catch: list[dict[str, Any]] = []
+    for stage, states in zip(layer, branches, strict=True):
+        is_finished, run = states.values()
+        # A state in a branch cannot go to a state outside: the parallel state does.
+        del run["Next"]
+        catch = run.pop("Catch")
+        run["End"] = True
+        keep = f"Keep {stage.name}"
+        is_finished["Choices"][0]["Next"] = keep
+        states[keep] = {"Type": "Succeed", "Output": {}}
+    return {
+        "Type": "Parallel",
+        "Comment": f"They do not read each other: {', '.join(stage.name for stage in layer)}.",
+        "Branches": [{"StartAt": next(iter(states)), "States": states} for states in branches],
+        "Output": {},
+        "Catch": catch,
+        "Next": after,
+    }
 
 
 def _filled(part: Any, **values: str) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from slackwater.faults import Fault, Faults, closest, unknown_name
 from slackwater.model import Cron, Model, Name, TimeZone
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.sources.definition import Source
-from slackwater.sources.late_thresholds import LateThresholds
+from slackwater.sources.late_thresholds import ANY_LATE_DATA, LateThresholds
 
 
 class StepUse(Model):
@@ -23,6 +25,24 @@ class StepUse(Model):
     parameters: Annotated[dict[str, Any], Field(alias="with")] = {}
     exchange: bool = False
     """Whether to end the Spark job after this step and store its rows as Arrow files, which the next job reads."""
+
+
+class TableInput(Model):
+    """Published days of another pipeline of the project."""
+
+    table: Name
+    """The pipeline that publishes them."""
+    days: tuple[Annotated[int, Field(ge=-366)], Annotated[int, Field(le=0)]] = (0, 0)
+    """The first and the last day, counted from the day of the run: `[-6, 0]` are the seven days that end with it."""
+    missing: Literal["error", "empty"] = "error"
+    """What a day that is not published does: fail the run, or count as a day without rows."""
+
+    @model_validator(mode="after")
+    def _check_days(self) -> TableInput:
+        first, last = self.days
+        if first > last:
+            raise ValueError(f"days: the first day, {first}, is after the last one, {last}")
+        return self
 
 
 class Publish(Model):
@@ -53,14 +73,16 @@ class Late(Model):
 
 
 class Pipeline(Model):
-    """A graph of steps over sources, which runs for one local day at a time and publishes the table of its name."""
+    """A graph of steps over sources and tables. It runs for one local day at a time, and publishes a table."""
 
     pipeline: Name
     """Also the name of the file and of the table in the warehouse."""
     description: str = ""
     timezone: TimeZone = "UTC"
     """A day is the time between two midnights in this timezone: 24 hours, or 23 or 25 when the clocks change."""
-    sources: Annotated[tuple[Name, ...], Field(min_length=1)]
+    sources: tuple[Name, ...] = ()
+    tables: dict[Name, TableInput] = {}
+    """Published days of other pipelines, by the name with which steps read them. The rows have the column `date`."""
     steps: Annotated[dict[Name, StepUse], Field(min_length=1)]
     publish: Publish
     load: dict[Name, StepUse] = {}
@@ -74,37 +96,67 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def _check_names(self) -> Pipeline:
-        # `depends_on` names sources and steps alike.
-        common = set(self.sources) & set(self.steps)
-        if common:
-            raise ValueError(f"steps may not be named like sources: {', '.join(sorted(common))}")
+        faults = list(self.name_faults())
+        if faults:
+            raise Faults(*faults)
+        return self
+
+    def name_faults(self) -> Iterator[Fault]:
+        """Yield the faults of names within the pipeline that have nothing to do with its graph."""
+        if not self.inputs:
+            yield Fault(path=(), message="it has no input: name a source in `sources`, or a pipeline in `tables`")
+        # `depends_on` names sources, tables and steps alike.
+        for name in self.tables:
+            if name in self.sources:
+                yield Fault(path=("tables", name), at_key=True, message="a source has this name: rename the table")
+        for name in self.steps:
+            if name in self.inputs:
+                of = "source" if name in self.sources else "table"
+                yield Fault(path=("steps", name), at_key=True, message=f"a {of} has this name: rename the step")
         if self.publish.step not in self.steps:
-            raise ValueError(
-                f"publish.step: no step {self.publish.step!r} in this pipeline (its steps: {', '.join(self.steps)})"
+            yield unknown_name(
+                f"no step {self.publish.step!r} in this pipeline",
+                self.publish.step,
+                self.steps,
+                path=("publish", "step"),
             )
-        used = {*self.sources, *self.steps}
-        for name, use in self.load.items():
-            if name in used:
-                raise ValueError(f"load.{name}: a source or a step has this name already")
-            if use.exchange:
-                raise ValueError(f"load.{name}.exchange: no step reads what a load step writes: remove it")
-            for read in use.depends_on:
-                # Other steps leave no files, so their rows would be computed a second time, and might differ.
-                if read != self.publish.step and not (read in self.steps and self.steps[read].exchange):
-                    raise ValueError(
-                        f"load.{name}.depends_on: {read} is neither publish.step nor a step with `exchange: true`"
-                    )
         # Publishing adds the column `date`: a row of the table is identified by its day and the rest of the key.
         if "date" not in self.publish.key:
-            raise ValueError("publish.key must contain `date`, the column by which the table is partitioned")
-        unknown = sorted(set(self.late.thresholds) - set(self.sources))
-        if unknown:
-            raise ValueError(
-                f"late.thresholds: {', '.join(unknown)} is not a source of this pipeline "
-                f"(its sources: {', '.join(self.sources)})"
+            yield Fault(
+                path=("publish", "key"), message="it must contain `date`, the column by which the table is partitioned"
             )
-        return self
+        yield from self._load_faults()
+        for name in self.late.thresholds:
+            if name not in self.inputs:
+                path = ("late", "thresholds", name)
+                message = f"{name} is not a source of this pipeline"
+                yield unknown_name(message, name, self.inputs, path=path, at_key=True)
+
+    def _load_faults(self) -> Iterator[Fault]:
+        published = self.publish.step if self.publish.step in self.steps else closest(self.publish.step, self.steps)
+        for name, use in self.load.items():
+            if name in self.inputs or name in self.steps:
+                yield Fault(path=("load", name), at_key=True, message="a source or a step has this name: rename it")
+            if use.exchange:
+                message = "no step reads what a load step writes: remove it"
+                yield Fault(path=("load", name, "exchange"), message=message)
+            for index, read in enumerate(use.depends_on):
+                path = ("load", name, "depends_on", index)
+                if read not in self.steps and read not in self.inputs:
+                    yield unknown_name(f"no step {read!r}", read, self.steps, path=path)
+                # Other steps leave no files, so their rows would be computed a second time, and might differ.
+                elif published and read != published and not (read in self.steps and self.steps[read].exchange):
+                    yield Fault(path=path, message=f"{read} is neither publish.step nor a step with `exchange: true`")
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of everything that a run freezes: sources, then tables."""
+        return (*self.sources, *self.tables)
 
     def thresholds(self, source: Source) -> LateThresholds:
         """Return the thresholds for late data of one of the pipeline's sources."""
         return self.late.thresholds.get(source.source, source.late)
+
+    def table_thresholds(self, name: str) -> LateThresholds:
+        """Return the thresholds for changes of one of the pipeline's tables: by default, any change counts."""
+        return self.late.thresholds.get(name, ANY_LATE_DATA)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from slackwater.errors import DefinitionError
@@ -18,13 +18,33 @@ class Stage(Model):
     steps: tuple[str, ...]
     """In the order in which they run."""
     reads_sources: tuple[str, ...]
+    """Sources and tables whose frozen inputs the steps read."""
     reads_stages: tuple[str, ...]
     """Earlier stages whose results the steps read."""
 
 
+def pipeline_order(pipelines: Mapping[str, Pipeline]) -> tuple[str, ...]:
+    """Return the names of all pipelines of a project, each after those whose tables it reads.
+
+    Raises `DefinitionError` for a table of a pipeline that does not exist, and for pipelines that read each other.
+    """
+    for name, pipeline in pipelines.items():
+        for table, item in pipeline.tables.items():
+            if item.table not in pipelines:
+                raise DefinitionError(
+                    f"pipeline {name}: tables.{table}.table names {item.table!r}, which is not a pipeline of the "
+                    f"project (its pipelines: {', '.join(sorted(pipelines))})"
+                )
+    reads = {name: {item.table for item in pipeline.tables.values()} for name, pipeline in sorted(pipelines.items())}
+    try:
+        return tuple(TopologicalSorter(reads).static_order())
+    except CycleError as error:
+        raise DefinitionError(f"pipelines read each other's tables: {' -> '.join(error.args[1])}") from error
+
+
 def order(pipeline: Pipeline) -> tuple[str, ...]:
     """Return all steps, each after its dependencies. Raises `DefinitionError` for an unknown dependency or a cycle."""
-    known = {*pipeline.sources, *pipeline.steps}
+    known = {*pipeline.inputs, *pipeline.steps}
     for name, use in pipeline.steps.items():
         for dependency in use.depends_on:
             if dependency not in known:
@@ -74,6 +94,29 @@ def stages(pipeline: Pipeline) -> tuple[Stage, ...]:
     )
 
 
+def layers(ordered: Sequence[Stage]) -> list[list[Stage]]:
+    """Group the stages of a pipeline into layers, which run one after the other; the stages of a layer run in parallel.
+
+    Each stage is in the first layer after those of the stages that it reads, as in Kahn's algorithm. The stage that
+    publishes is alone in the last one.
+    """
+    number: dict[str, int] = {}
+    for stage in ordered[:-1]:
+        number[stage.name] = max((number[read] + 1 for read in stage.reads_stages), default=0)
+    number[ordered[-1].name] = max(number.values(), default=-1) + 1
+    return [[stage for stage in ordered if number[stage.name] == layer] for layer in range(max(number.values()) + 1)]
+
+
+def ancestors(pipeline: Pipeline, name: str) -> list[Stage]:
+    """Return the stages that a stage reads, directly or through others, in the order of `stages`."""
+    ordered = stages(pipeline)
+    needed = {name}
+    for stage in reversed(ordered):
+        if stage.name in needed:
+            needed.update(stage.reads_stages)
+    return [stage for stage in ordered if stage.name in needed - {name}]
+
+
 def _stage(pipeline: Pipeline, name: str, steps: Sequence[str]) -> Stage:
     """Return the stage of the steps, which are in the order in which they run."""
     # `dict.fromkeys` drops repeated names and keeps their order.
@@ -83,7 +126,7 @@ def _stage(pipeline: Pipeline, name: str, steps: Sequence[str]) -> Stage:
     return Stage(
         name=name,
         steps=tuple(steps),
-        reads_sources=tuple(read for read in inputs if read in pipeline.sources),
+        reads_sources=tuple(read for read in inputs if read in pipeline.inputs),
         reads_stages=tuple(read for read in inputs if read in pipeline.steps and read not in steps),
     )
 

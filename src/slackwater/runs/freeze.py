@@ -13,6 +13,7 @@ from slackwater.errors import DayChanged, InputError
 from slackwater.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.difference import Amount, difference
+from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
 from slackwater.runs.inputs import InputListing, published_manifest
 from slackwater.runs.manifest import InputManifest
 from slackwater.runs.record import (
@@ -27,6 +28,9 @@ from slackwater.runs.record import (
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.runs.untaken_files import untaken_files
 from slackwater.storage import ObjectStore
+
+# How many earlier attempts of a day are searched for finished stages.
+_ATTEMPTS = 5
 
 
 class FreezeAction(StrEnum):
@@ -47,6 +51,8 @@ class Frozen(BaseModel):
     action: FreezeAction
     run: Run | None = None
     publication: Publication | None = None
+    finished: tuple[int, ...] = ()
+    """Positions of the stages that need no job, because an earlier attempt has finished them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +82,8 @@ class Freezer:
         """List the day's inputs, write the manifest, and claim the day for an execution.
 
         `execution` is the ARN of the Step Functions execution; a second call for it returns the run that it has
-        claimed. `force` runs the day even if its inputs and its definition are those of the published run. Only the
-        action `RUN` claims the day.
+        claimed. `force` runs the day even if its inputs and its definition are those of the published run, and computes
+        all of its stages. Only the action `RUN` claims the day.
 
         Raises `InputError` when `date` is not a date such as 2013-03-10 or has not begun, and when inputs of the
         published run are gone, unless `allow_fewer`; `UnknownName` when the project has no such pipeline; `DayChanged`
@@ -89,7 +95,8 @@ class Freezer:
         record = self.table.day(pipeline, date)
         active = record.active
         if active and active.execution == execution:
-            return Frozen(action=FreezeAction.RUN, run=active.run)
+            frozen = InputManifest.model_validate_json(self.store.get(active.run.manifest))
+            return self._started(active.run, frozen, record, force=force)
         if active and is_alive(self.executions, active.execution, since=active.since, now=self.now()):
             return Frozen(action=FreezeAction.WAIT)
         published = record.published
@@ -98,7 +105,7 @@ class Freezer:
         files_not_taken = untaken_files(self.project, pipeline, day, files=self.inputs.files)
         manifest = self.inputs.manifest(pipeline, day, known=before.objects if before else ())
         if before and not allow_fewer:
-            _refuse_removed_inputs(before, manifest, sources=self.project.pipeline(pipeline).sources)
+            _refuse_removed_inputs(before, manifest, sources=self.project.pipeline(pipeline).inputs)
         run = self._next_run(manifest, record, correlation_id)
         # A run without a recorded outcome may have committed: the table may hold its rows, not those of `published`.
         is_outcome_known = active is None and not record.outcome_unknown
@@ -123,7 +130,19 @@ class Freezer:
             )
         except DayChanged:
             return Frozen(action=FreezeAction.WAIT)
-        return Frozen(action=FreezeAction.RUN, run=run)
+        return self._started(run, manifest, record, force=force)
+
+    def _started(self, run: Run, manifest: InputManifest, record: DayRecord, *, force: bool) -> Frozen:
+        """Return the run that has claimed the day, with the stages that it need not compute: none with `force`."""
+        published = record.published.run.attempt if record.published else 0
+        identities = stage_identities(self.project, run, manifest, published=published)
+        numbers = [] if force else range(run.attempt - 1, max(run.attempt - 1 - _ATTEMPTS, 0), -1)
+        attempts = (self.table.run(run.pipeline, run.date, number) for number in numbers)
+        earlier = [attempt.run for attempt in attempts if attempt]
+        kept = keep_finished_stages(run, identities, earlier, store=self.store)
+        # The job of the last stage runs in any case, because it publishes the day.
+        finished = tuple(position for position, stage in enumerate(list(identities)[:-1]) if stage in kept)
+        return Frozen(action=FreezeAction.RUN, run=run, finished=finished)
 
     def _day(self, pipeline: str, local_date: str) -> Day:
         """Return the day. Raises as `freeze` does for a wrong date or pipeline."""

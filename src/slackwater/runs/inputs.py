@@ -22,6 +22,8 @@ from slackwater.runs.day import Day
 from slackwater.runs.duplicates import ids_in, without_duplicates
 from slackwater.runs.manifest import InputManifest, InputObject
 from slackwater.runs.record import PublishedRun
+from slackwater.runs.table import RunTable
+from slackwater.runs.table_inputs import published_days
 from slackwater.sources.partitions import source_prefix
 from slackwater.storage import ObjectFile, ObjectStore, StoredObject
 
@@ -39,24 +41,27 @@ class InputListing:
     project: Project
     store: ObjectStore
     files: FileCache
+    table: RunTable
     raw_bucket: str
     now: Callable[[], datetime]
 
     def manifest(self, pipeline: str, day: Day, *, known: Iterable[InputObject] = ()) -> InputManifest:
-        """List the objects of the pipeline's day, and return them as an input manifest, which is not stored yet.
+        """List the inputs of the pipeline's day, and return them as an input manifest, which is not stored yet.
 
         `known` are the objects of an earlier manifest: the metadata of an unchanged object is not read again. The file
         that it belongs to is looked up again, because two files may have shared its content and one of them may have
         changed since. For a source with an id column, the ids of a partition are read only when its objects differ from
         `known`, and objects that hold only duplicates are left out.
 
-        Raises `DayChanged` when files of a source keep changing during the listing, and `ObjectInvalid` for an object
-        that the receiver has not written.
+        Raises `DayChanged` when files of a source keep changing during the listing, `ObjectInvalid` for an object that
+        the receiver has not written, and `InputError` as `published_days` does.
         """
         frozen_at, known_objects = self.now(), {item.uri: item for item in known}
-        sources = sorted(self.project.pipeline(pipeline).sources)
+        definition = self.project.pipeline(pipeline)
+        sources = sorted(definition.sources)
         with ThreadPoolExecutor(_READERS) as pool:
             objects = [item for source in sources for item in self._inputs(source, day, known_objects, pool)]
+        objects += published_days(definition, day, table=self.table)
         ordered = sorted(objects, key=lambda item: item.uri)
         return InputManifest(pipeline=pipeline, date=day.date.isoformat(), frozen_at=frozen_at, objects=tuple(ordered))
 

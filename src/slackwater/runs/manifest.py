@@ -16,22 +16,26 @@ class Record(BaseModel):
 
 
 class InputObject(Record):
-    """One Parquet object of raw events, which belongs to one partition."""
+    """One Parquet object of raw events, which belongs to one partition, or a published day of another pipeline."""
 
     uri: str
     source: str
+    """The source, or the name of the table in the pipeline."""
     date: str
-    """Of the partition, UTC, such as 2013-03-10."""
+    """Of the partition, UTC, such as 2013-03-10; the published day."""
     hour: str
-    """Of the partition, UTC: two digits."""
+    """Of the partition, UTC: two digits. `00` for a published day."""
     etag: str
+    """Entity tag of the object; of a published day, the digest of its rows."""
     bytes: Annotated[int, Field(ge=0)]
     rows: Annotated[int, Field(ge=0)]
     """Events that count: duplicates do not, if the source has an id column."""
     arrived: datetime
     """When the object was written, UTC."""
     file: str | None = None
-    """The partner's file that the events come from; None for pushed events."""
+    """The partner's file that the events come from; None for pushed events. The pipeline and its published day."""
+    tag: str | None = None
+    """Of a published day: the Iceberg tag of the version that the run reads."""
 
     @property
     def identity(self) -> tuple[str, str, int]:

@@ -1,4 +1,4 @@
-"""Recording the outcome of a run: its stages as they end, its publication or its failure."""
+"""Recording the outcome of a run: its publication or its failure, and the stages that it has finished."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from typing import NamedTuple
 
-from slackwater.arrow.reference import ArrowReference, reference_uri
-from slackwater.errors import AccessDenied, CloudError, ObjectMissing
+from slackwater.errors import CloudError, ObjectMissing
+from slackwater.runs.finished_stages import finished_stages
 from slackwater.runs.record import (
     DayRecord,
     Publication,
@@ -17,7 +18,6 @@ from slackwater.runs.record import (
     Run,
     RunRecord,
     RunState,
-    StageRecord,
     failure_uri,
     publication_uri,
 )
@@ -26,6 +26,15 @@ from slackwater.storage import ObjectStore
 
 REMOVED_AT_ONCE = 5000
 """Arrow files that one call of `remove_arrow_files` removes: five pages of a listing."""
+
+
+class Failure(NamedTuple):
+    """Why a run failed."""
+
+    reason: str
+    """In one line."""
+    is_transient: bool
+    """Whether the same run may succeed when it is started again, because its job has lost its workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +48,6 @@ class RunRecorder:
     table: RunTable
     now: Callable[[], datetime]
 
-    def record_stage(self, run: Run, stage: str) -> ArrowReference:
-        """Record and return the reference that a stage has written. Raises `ObjectMissing` when there is none."""
-        uri = reference_uri(run.stage_prefix(stage))
-        reference = ArrowReference.model_validate_json(self.store.get(uri))
-        record = self._record(run)
-        others = tuple(item for item in record.stages if item.stage != stage)
-        stages = (*others, StageRecord(stage=stage, reference=reference))
-        self.table.save(run=record.model_copy(update={"stages": stages}))
-        return reference
-
     def record_published(self, run: Run) -> Publication:
         """Record and return the run's publication, make it the day's published run, and release the day.
 
@@ -58,7 +57,9 @@ class RunRecorder:
         record, day, now = self._record(run), self.table.day(run.pipeline, run.date), self.now()
         # A run that another execution has closed as lost stays failed: the day may belong to a later run already.
         if record.state is RunState.RUNNING:
-            ended = record.model_copy(update={"state": RunState.PUBLISHED, "ended_at": now, "publication": publication})
+            stages = finished_stages(run, store=self.store)
+            changes = {"state": RunState.PUBLISHED, "ended_at": now, "publication": publication, "stages": stages}
+            ended = record.model_copy(update=changes)
             update = {
                 "published": PublishedRun(run=run, publication=publication, at=now),
                 "outcome_unknown": False,
@@ -68,22 +69,23 @@ class RunRecorder:
             self.table.save(run=ended, day=released(day, run).model_copy(update=update))
         return publication
 
-    def record_failure(self, run: Run, *, error: str, cause: str) -> str:
-        """Record why the run failed, release the day, and return the reason in one line.
+    def record_failure(self, run: Run, *, error: str, cause: str) -> Failure:
+        """Record why the run failed, release the day, and return the failure.
 
         `error` and `cause` come from Step Functions. They are used only if no job has written a message of its own.
         """
         try:
-            message = self.store.get(failure_uri(run.prefix)).decode()
-        except (ObjectMissing, AccessDenied):
-            # Without the permission to list the bucket, S3 answers 403 instead of 404 for a missing object.
-            message = failure_message(error, cause)
+            failure = Failure(self.store.get(failure_uri(run.prefix)).decode(), is_transient=False)
+        except ObjectMissing:
+            failure = Failure(failure_message(error, cause), is_transient=_has_lost_workers(error, cause))
         record, day = self._record(run), self.table.day(run.pipeline, run.date)
         if record.state is RunState.RUNNING:
-            ended = record.model_copy(update={"state": RunState.FAILED, "ended_at": self.now(), "error": message})
+            stages = finished_stages(run, store=self.store)
+            changes = {"state": RunState.FAILED, "ended_at": self.now(), "error": failure.reason, "stages": stages}
+            ended = record.model_copy(update=changes)
             # The last stage's job may have committed before it failed, so the table may hold the rows of this run.
             self.table.save(run=ended, day=released(day, run).model_copy(update={"outcome_unknown": True}))
-        return message
+        return failure
 
     def remove_arrow_files(self, run: Run) -> int:
         """Remove the Arrow files of the run's stages if the run has published its day; return how many were removed.
@@ -103,6 +105,18 @@ class RunRecorder:
         if record is None:
             raise CloudError(f"the run table has no attempt {run.attempt} of {run.pipeline} for {run.date}")
         return record
+
+
+def _has_lost_workers(error: str, cause: str) -> bool:
+    """Return whether a Spark job has failed that wrote no error: a job that ends by itself always writes one.
+
+    A job that somebody stopped, or that ran too long, is cancelled and has not failed.
+    """
+    try:
+        job = json.loads(cause)
+    except ValueError:
+        return False
+    return error == "States.TaskFailed" and isinstance(job, dict) and job.get("State") == "FAILED"
 
 
 def failure_message(error: str, cause: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from typing import NamedTuple
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, StepRecord
 from slackwater.errors import ObjectMissing
+from slackwater.runs.finished_stages import finished_stages
 from slackwater.runs.manifest import Record
 from slackwater.runs.record import Loads, RunRecord, StageRecord, loads_uri
 from slackwater.storage import ObjectStore
@@ -80,7 +81,7 @@ class RunSteps(NamedTuple):
 def versions(record: RunRecord, *, store: ObjectStore) -> Iterator[Version]:
     """Generate the versions of the attempt: its inputs, the result of each finished stage, what it published.
 
-    The manifest of each stage is read once, and the Arrow files of the attempt are listed once. Raises `CloudError`.
+    The manifest of each stage is read once, and its Arrow files are listed once. Raises `CloudError`.
     """
     run = record.run
     listed = next(store.list(run.manifest), None)
@@ -95,9 +96,9 @@ def versions(record: RunRecord, *, store: ObjectStore) -> Iterator[Version]:
         state=VersionState.PRESENT if listed else VersionState.MISSING,
         uri=run.manifest,
     )
-    stored = {item.uri for item in store.list(run.arrow_prefix)} if record.stages else set()
-    for stage in record.stages:
-        yield _stage_version(record, stage, stored, store=store)
+    stages = _stages(record, store=store)
+    for stage in stages:
+        yield _stage_version(record, stage, store=store)
     if record.publication:
         yield Version(
             attempt=run.attempt,
@@ -105,7 +106,7 @@ def versions(record: RunRecord, *, store: ObjectStore) -> Iterator[Version]:
             name="published",
             rows=record.publication.rows,
             # The job of the last stage publishes the rows of its manifest.
-            parents=tuple(stage.reference.manifest for stage in record.stages[-1:]),
+            parents=tuple(stage.reference.manifest for stage in stages[-1:]),
             created=record.ended_at,
             uri=f"{record.publication.table} VERSION AS OF '{run.tag}'",
             snapshot_id=record.publication.snapshot_id,
@@ -115,7 +116,7 @@ def versions(record: RunRecord, *, store: ObjectStore) -> Iterator[Version]:
 def run_steps(record: RunRecord, *, store: ObjectStore) -> RunSteps:
     """Return what the steps of the attempt's finished stages, and its load steps, did. Raises `CloudError`."""
     steps, missing = [], []
-    for stage in record.stages:
+    for stage in _stages(record, store=store):
         manifest = _manifest(stage, store=store)
         if manifest is None:
             missing.append(stage.reference.manifest)
@@ -128,11 +129,16 @@ def run_steps(record: RunRecord, *, store: ObjectStore) -> RunSteps:
     return RunSteps((*steps, *(StepOutcome(None, step) for step in loads.steps)), tuple(missing))
 
 
-def _stage_version(record: RunRecord, stage: StageRecord, stored: Collection[str], *, store: ObjectStore) -> Version:
-    """Return the version that a stage has written; `stored` are the URIs of the Arrow files that still exist."""
+def _stages(record: RunRecord, *, store: ObjectStore) -> tuple[StageRecord, ...]:
+    """Return the finished stages of the attempt: the record has them when the attempt has ended."""
+    return record.stages or finished_stages(record.run, store=store)
+
+
+def _stage_version(record: RunRecord, stage: StageRecord, *, store: ObjectStore) -> Version:
+    """Return the version that a stage has written."""
     reference, manifest = stage.reference, _manifest(stage, store=store)
     parents = manifest.parents if manifest else ()
-    if manifest and _reads_input(record, manifest):
+    if manifest and _reads_input(manifest):
         parents = (record.run.manifest, *parents)
     return Version(
         attempt=record.run.attempt,
@@ -143,21 +149,24 @@ def _stage_version(record: RunRecord, stage: StageRecord, stored: Collection[str
         files=reference.files,
         parents=parents,
         created=manifest.created_at if manifest else None,
-        state=_state(manifest, stored),
+        state=_state(manifest, store=store),
         uri=reference.manifest,
         reference=reference,
     )
 
 
-def _reads_input(record: RunRecord, manifest: ArrowManifest) -> bool:
+def _reads_input(manifest: ArrowManifest) -> bool:
     """Return whether the stage reads frozen inputs: in a step of it, or as a name that is no step and no stage."""
-    results = {step.name for step in manifest.steps} | {stage.stage for stage in record.stages}
+    results = {step.name for step in manifest.steps} | {uri.split("/")[-2] for uri in manifest.parents}
     return any(step.step == "read_partition" or not set(step.rows_in) <= results for step in manifest.steps)
 
 
-def _state(manifest: ArrowManifest | None, stored: Collection[str]) -> VersionState:
+def _state(manifest: ArrowManifest | None, *, store: ObjectStore) -> VersionState:
+    """Return whether all files of a stage exist. Those of a stage that was kept belong to an earlier attempt."""
     if manifest is None:
         return VersionState.MISSING
+    folders = {file.uri.rpartition("/")[0] + "/" for file in manifest.files}
+    stored = {item.uri for folder in folders for item in store.list(folder)}
     present = sum(file.uri in stored for file in manifest.files)
     if present == len(manifest.files):
         return VersionState.PRESENT

@@ -126,6 +126,8 @@ class Publication(Record):
     """Rows that the day had before, which the commit has removed."""
     seconds: Annotated[float, Field(ge=0)]
     """How long the audit, the commit and the tag took."""
+    content: str = ""
+    """Digest of the rows and their columns, in any order: equal for equal rows. Empty if an older version published."""
 
 
 class StageRecord(Record):

@@ -407,7 +407,8 @@ def test_the_window_starts_at_its_first_midnight(world):
 
 def test_a_source_that_was_added_to_the_pipeline_is_late_data(world):
     definition = world.project.pipelines[PIPELINE]
-    one = Pipeline.model_validate({**definition.model_dump(by_alias=True), "sources": ["flights"]})
+    steps = {definition.publish.step: {"step": "sql", "depends_on": ["flights"]}}
+    one = Pipeline.model_validate({**definition.model_dump(by_alias=True), "sources": ["flights"], "steps": steps})
     world.project = world.project.model_copy(update={"pipelines": {PIPELINE: one}})
     world.publish("2013-03-10", force=True)
     world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})

@@ -56,7 +56,7 @@ def test_a_check_returns_the_uri_of_its_report_and_the_days_to_process(world, ch
         "days": [{"date": "2013-03-10", "action": "rerun"}],
     }
     report = CheckReport.model_validate_json(world.store.get(answer["report"]))
-    assert (report.as_of, len(report.days)) == ("2013-03-13", 8)
+    assert (report.as_of, report.correlation_id, len(report.days)) == ("2013-03-13", "c", 8)
 
 
 def test_a_check_of_the_current_day_puts_counts_and_levels(world, check, metrics):

@@ -1,13 +1,15 @@
 import json
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
+from slackwater.runs.record import RUN_LIMIT
 from tests.two_stages import two_stage_project
 
 pytestmark = pytest.mark.unit
@@ -70,22 +72,92 @@ def compiled():
 
 
 def states_of_a_run(machine):
-    """Return the names of the states in the order of a run that publishes."""
-    name, names = "Run flights_with_weather", []
+    """Return the names of the states in the order of a run that publishes and keeps no stage."""
+    name, names = "Decide what to do", []
     while name:
         names.append(name)
-        name = machine["States"][name].get("Next")
+        state = machine["States"][name]
+        name = state["Choices"][0]["Next"] if name == "Decide what to do" else state.get("Next", state.get("Default"))
     return names
 
 
 def test_the_stages_run_one_after_the_other_and_then_the_publication_is_recorded():
     assert states_of_a_run(compiled()) == [
+        "Decide what to do",
+        "Is flights_with_weather finished?",
         "Run flights_with_weather",
-        "Record flights_with_weather",
         "Run delays_by_carrier",
-        "Record delays_by_carrier",
         "Record the publication",
     ]
+
+
+def test_a_stage_that_is_finished_is_skipped():
+    states = compiled()["States"]
+    (kept,) = states["Is flights_with_weather finished?"]["Choices"]
+    assert kept == {"Condition": "{% 0 in $finished %}", "Next": "Run delays_by_carrier"}
+    assert "Is delays_by_carrier finished?" not in states, "its job publishes in every run"
+
+
+DIAMOND = {"one_x": ["a"], "left_x": ["one_x"], "right_x": ["one_x"], "alone_x": ["b"]}
+
+
+def test_stages_that_do_not_read_each_other_run_in_parallel():
+    machine = compile_machine(pipeline({**DIAMOND, "end": ["left_x", "right_x", "alone_x"]}, "end"), FRAME)
+    first, second = "Run 2 stages in parallel (1)", "Run 2 stages in parallel (2)"
+    assert states_of_a_run(machine)[1:] == [first, second, "Run end", "Record the publication"]
+    for name, expected in ((first, [("one_x", 0), ("alone_x", 1)]), (second, [("left_x", 2), ("right_x", 3)])):
+        state = machine["States"][name]
+        assert state["Catch"][0]["Next"] == "Record the failure"
+        for branch, (stage, position) in zip(state["Branches"], expected, strict=True):
+            choice = branch["States"][branch["StartAt"]]
+            assert choice["Choices"] == [{"Condition": f"{{% {position} in $finished %}}", "Next": f"Keep {stage}"}]
+            assert choice["Default"] == f"Run {stage}"
+            run = branch["States"][f"Run {stage}"]
+            assert run["End"] is True
+            assert run["Retry"]
+            assert not {"Next", "Catch"} & set(run)
+
+
+GRAPHS = st.integers(1, 12).flatmap(
+    lambda size: st.tuples(
+        *(
+            st.lists(st.sampled_from([f"s{n}_x" for n in range(k)] or ["a"]), max_size=3, unique=True)
+            for k in range(size)
+        )
+    )
+)
+
+
+@given(GRAPHS)
+def test_every_stage_of_any_graph_runs_once_and_after_all_that_it_reads(graph):
+    steps = {f"s{number}_x": reads or ["a"] for number, reads in enumerate(graph)}
+    read = {name for reads in steps.values() for name in reads}
+    definition = pipeline({**steps, "end": [name for name in steps if name not in read]}, "end")
+    machine, done = compile_machine(definition, FRAME), set()
+    for state in states_of_a_run(machine):
+        branches = machine["States"][state].get("Branches", [])
+        running = {name for branch in branches for name in branch["States"]} | {state}
+        started = {name.removeprefix("Run ") for name in running if name.startswith("Run ")} - {state[4:]} | (
+            {state[4:]} & {*steps, "end"}
+        )
+        by_name = {stage.name: stage for stage in stages(definition)}
+        assert all(set(by_name[name].reads_stages) <= done for name in started & set(by_name))
+        assert not started & done
+        done |= started & set(by_name)
+    assert done == {stage.name for stage in stages(definition)}
+
+
+def test_200_stages_fit_into_the_limits_of_step_functions():
+    layered = {f"step_{n:03}_{'y' * 50}_x": ["a"] if n < 40 else [f"step_{n - 40:03}_{'y' * 50}_x"] for n in range(199)}
+    last = [name for name in layered if int(name[5:8]) >= 159]
+    machine = compile_machine(pipeline({**layered, "end": last}, "end"), FRAME)
+    # A Task has at most 5 events in the history without retries, a Choice or a Parallel at most 2, a branch 1.
+    branches = [branch for state in machine["States"].values() for branch in state.get("Branches", [])]
+    assert len(branches) == 199
+    assert 10 * (len(branches) + len(machine["States"])) < 25_000
+    assert len(json.dumps(machine)) < 1_048_576
+    every_stage_kept = json.dumps({"finished": list(range(199))})
+    assert len(every_stage_kept) + RUN_LIMIT < 8192
 
 
 def test_every_name_that_a_state_goes_to_exists_and_every_state_is_reached():
@@ -96,17 +168,6 @@ def test_every_name_that_a_state_goes_to_exists_and_every_state_is_reached():
 
 def test_every_placeholder_of_the_frame_is_filled():
     assert not re.search(r"<(pipeline|stage|index)>", json.dumps(compiled()))
-
-
-def test_a_job_gets_the_manifests_of_the_stages_that_it_reads():
-    def upstream(state):
-        arguments = compiled()["States"][state]["Arguments"]["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
-        return [value for flag, value in pairwise(arguments) if flag == "--upstream"]
-
-    assert upstream("Run flights_with_weather") == []
-    assert upstream("Run delays_by_carrier") == [
-        "{% 'flights_with_weather=' & $references.flights_with_weather.manifest %}"
-    ]
 
 
 def test_no_two_jobs_of_a_run_share_a_client_token():
@@ -135,8 +196,8 @@ def test_a_pipeline_without_an_exchange_is_one_spark_job():
 @pytest.mark.parametrize("name", ["publication", "failure"])
 def test_no_name_of_a_stage_replaces_a_state_of_the_frame(name):
     machine = compile_machine(pipeline({name: ["a"]}, name), FRAME)
-    assert len(machine["States"]) == len(FRAME["States"])
-    assert machine["States"][f"Record {name}"]["Next"] == "Record the publication"
+    assert len(machine["States"]) == len(FRAME["States"]) - 1  # without `Is <stage> finished?`
+    assert machine["States"][f"Run {name}"]["Next"] == "Record the publication"
 
 
 def test_the_longest_names_fit_into_a_state_name():

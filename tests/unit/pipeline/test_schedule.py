@@ -34,15 +34,17 @@ def project_folder(folder: Path, *, source: str = SOURCE + PULL, pipeline: str =
     return folder
 
 
-def test_the_example_has_a_task_for_its_pulled_source_and_two_for_its_pipeline():
+def test_the_example_has_a_task_for_its_pulled_source_and_two_for_each_pipeline():
     tasks = schedule_of(load_project(EXAMPLE)).tasks
     assert [(task.work, task.subject, task.state_machine, task.date_key, task.input) for task in tasks] == [
         ("pull", "flights", "pull-source", "as_of", {"source": "flights"}),
         ("process", "daily_delays", "pipeline-daily_delays", "date", {}),
         ("monitor", "daily_delays", "monitor-days", "as_of", {"pipeline": "daily_delays"}),
+        ("process", "weekly_delays", "pipeline-weekly_delays", "date", {}),
+        ("monitor", "weekly_delays", "monitor-days", "as_of", {"pipeline": "weekly_delays"}),
     ]
     assert [(task.buffer_hours, task.days_before, task.max_active_runs) for task in tasks] == [
-        (0, 0, 1), (2, 1, 2), (0, 0, 1),
+        (0, 0, 1), (2, 1, 2), (0, 0, 1), (2, 1, 2), (0, 0, 1),
     ]  # fmt: skip
 
 
@@ -91,16 +93,16 @@ def test_the_command_refuses_wrong_arguments(monkeypatch, capsys, arguments, exi
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("schedule: {process: '99 3 * * *'}", "pipelines/heights.yaml: schedule.process: "),
-        ("schedule: {monitor: 6}", "pipelines/heights.yaml: schedule.monitor: "),
-        ("schedule: {buffer_hours: some}", "pipelines/heights.yaml: schedule.buffer_hours: "),
-        ("schedule: {buffer_hours: 721}", "pipelines/heights.yaml: schedule.buffer_hours: "),
-        ("schedule: nightly", "pipelines/heights.yaml: schedule: "),
-        ("timezone: Mars/Olympus", "pipelines/heights.yaml: timezone: "),
-        ("timezone: [UTC]", "pipelines/heights.yaml: timezone: "),
-        ("pipeline: depths", "pipelines/heights.yaml: it defines 'depths'"),
-        ("a: 'b", "pipelines/heights.yaml: not readable as YAML: "),
-        ("- heights", "pipelines/heights.yaml: "),
+        ("schedule: {process: '99 3 * * *'}", "pipelines/heights.yaml:7:21: schedule.process: "),
+        ("schedule: {monitor: 6}", "pipelines/heights.yaml:7:21: schedule.monitor: "),
+        ("schedule: {buffer_hours: some}", "pipelines/heights.yaml:7:26: schedule.buffer_hours: "),
+        ("schedule: {buffer_hours: 721}", "pipelines/heights.yaml:7:26: schedule.buffer_hours: "),
+        ("schedule: nightly", "pipelines/heights.yaml:7:11: schedule: "),
+        ("timezone: Mars/Olympus", "pipelines/heights.yaml:7:11: timezone: "),
+        ("timezone: [UTC]", "pipelines/heights.yaml:7:1: timezone: "),
+        ("pipeline: depths", "pipelines/heights.yaml:7:11: pipeline: it defines 'depths'"),
+        ("a: 'b", "pipelines/heights.yaml:8:1: not readable as YAML: "),
+        ("- heights", "pipelines/heights.yaml:1:1: "),
     ],
 )
 def test_a_fault_is_refused_before_the_file_is_written(tmp_path, fault, message):
@@ -112,7 +114,7 @@ def test_a_fault_is_refused_before_the_file_is_written(tmp_path, fault, message)
 
 def test_a_source_s_fault_is_refused_before_the_file_is_written(tmp_path):
     source = SOURCE + PULL.rstrip()[:-1] + ", schedule: hourly}\n"
-    with pytest.raises(DefinitionError, match=r"/sources/tides.yaml: pull\.schedule: "):
+    with pytest.raises(DefinitionError, match=r"/sources/tides.yaml:4:74: pull\.schedule: "):
         load_project(project_folder(tmp_path, source=source))
 
 

@@ -38,6 +38,7 @@ VARIABLES = {
     "pipeline": "p",
     "date": "2013-03-10",
     "correlation_id": "c",
+    "retried": False,
     "reason": "E: no cause was given",
 }
 """Variables that the states before a failure have assigned."""
@@ -131,13 +132,26 @@ def test_a_repeated_request_for_a_job_is_equal_to_the_first_so_that_emr_starts_o
         entered = {"source": "s", "index": 1, "work": "w", "answer": "a", "job": "0123", "correlation_id": "c"}
         return evaluated(state["Arguments"], {"input": entered, "context": context}, {**VARIABLES, "run": run})
 
-    run = {"run_id": "0" * 32, "attempt": 1000, "date": "2013-03-10"}
+    run = {"run_id": "0" * 32, "attempt": 1000, "date": "2013-03-10", "correlation_id": "c"}
     jobs = [task for _, task in tasks_of(COMPILED[name]) if task["Resource"] == SPARK_JOB]
     assert jobs
     for job in jobs:
         first = request(job, 0)
         assert re.fullmatch("[A-Za-z0-9._-]{1,64}", first["ClientToken"])
         assert [request(job, retries) for retries in (1, 4)] == [first, first]
+
+
+@pytest.mark.parametrize("name", [name for name in COMPILED if name != "monitor_days"])
+def test_the_tags_of_a_job_have_the_correlation_id_with_the_characters_that_emr_allows(name):
+    correlation_id = "nightly/2013-03-10#1 (c)"
+    run = {"run_id": "0" * 32, "attempt": 1, "date": "2013-03-10", "correlation_id": correlation_id}
+    entered = {"source": "s", "index": 1, "work": "w", "answer": "a", "job": "0123", "correlation_id": correlation_id}
+    context = {"Execution": {"Id": "e", "Name": "n", "Input": {"date": "2013-03-10"}}, "State": {"RetryCount": 0}}
+    variables = {**VARIABLES, "run": run, "correlation_id": correlation_id}
+    for _, job in tasks_of(COMPILED[name]):
+        if job["Resource"] == SPARK_JOB:
+            tags = evaluated(job["Arguments"], {"input": entered, "context": context}, variables)["Tags"]
+            assert tags["slackwater:correlation"] == "nightly_2013-03-10_1 _c_"
 
 
 def test_an_execution_that_step_functions_is_too_busy_to_start_is_started_again_whatever_the_name_of_its_error():

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.arrow.reference import ArrowReference
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
 from slackwater.project import CodeDigests, load_project
 from slackwater.runs.freeze import FreezeAction, Freezer
@@ -64,8 +63,8 @@ def lost():
 
 
 @pytest.fixture
-def inputs(project, store, files):
-    return InputListing(project=project, store=store, files=files, raw_bucket="raw", now=lambda: NOW)
+def inputs(project, store, files, table):
+    return InputListing(project=project, store=store, files=files, table=table, raw_bucket="raw", now=lambda: NOW)
 
 
 @pytest.fixture
@@ -122,7 +121,7 @@ def test_a_day_without_input_is_frozen_as_empty(project, table, executions, lost
         project=project,
         store=DictStore(),
         inputs=InputListing(
-            project=project, store=DictStore(), files=MemoryFileCache(), raw_bucket="raw", now=lambda: NOW
+            project=project, store=DictStore(), files=MemoryFileCache(), table=table, raw_bucket="raw", now=lambda: NOW
         ),
         table=table,
         executions=executions,
@@ -303,7 +302,26 @@ def test_a_failed_run_releases_the_day(freezer, recorder, table):
 def test_the_message_of_a_failed_job_is_recorded(freezer, recorder, store):
     run = freeze(freezer, "one").run
     store.put(failure_uri(run.prefix), b"AuditFailed: a key stands twice")
-    assert recorder.record_failure(run, error="States.TaskFailed", cause="cut") == "AuditFailed: a key stands twice"
+    failure = recorder.record_failure(run, error="States.TaskFailed", cause='{"State": "FAILED"}')
+    assert failure == ("AuditFailed: a key stands twice", False)
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "is_transient"),
+    [
+        ("States.TaskFailed", '{"State": "FAILED", "StateDetails": "the driver was lost"}', True),
+        ("States.TaskFailed", '{"State": "CANCELLED", "StateDetails": "stopped"}', False),
+        ("States.TaskFailed", "not JSON", False),
+        ("States.TaskFailed", "[]", False),
+        ("States.Timeout", '{"State": "FAILED"}', False),
+        ("EMRServerless.ValidationException", "no such application", False),
+    ],
+)
+def test_only_a_job_that_failed_without_an_error_of_its_own_is_worth_a_second_try(
+    freezer, recorder, error, cause, is_transient
+):
+    run = freeze(freezer, "one").run
+    assert recorder.record_failure(run, error=error, cause=cause).is_transient == is_transient
 
 
 def test_recording_twice_changes_nothing(freezer, recorder, table):
@@ -314,15 +332,6 @@ def test_recording_twice_changes_nothing(freezer, recorder, table):
     recorder.record_failure(run, error="late", cause="late")
     assert table.day(PIPELINE, DATE) == before
     assert table.run(PIPELINE, DATE, 1).state is RunState.PUBLISHED
-
-
-def test_a_stage_is_recorded_with_its_reference(freezer, recorder, table, store):
-    run = freeze(freezer, "one").run
-    reference = ArrowReference(manifest=f"{run.prefix}joined/manifest.json", rows=5, bytes=9, files=1, seconds=0.5)
-    store.put(f"{run.prefix}joined/reference.json", reference.model_dump_json().encode())
-    assert recorder.record_stage(run, "joined") == recorder.record_stage(run, "joined") == reference
-    (recorded_stage,) = table.run(PIPELINE, DATE, 1).stages
-    assert (recorded_stage.stage, recorded_stage.reference) == ("joined", reference)
 
 
 @pytest.mark.parametrize("date", ["2013-02-30", "20130310", "2013-W10-7", "yesterday", ""])

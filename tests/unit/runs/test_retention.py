@@ -183,7 +183,7 @@ class TestTheFunctionThatRecordsRuns:
 
     def test_a_failure_leaves_them_to_the_lifecycle_rule(self, world, run, record):
         run, uris = run
-        record(run, intermediate_days="0", event="failed", error="RunFailed", cause="")
+        record(run, intermediate_days="0", event="failed", error="RunFailed", cause="", retried=False)
         assert stored(world) > uris
 
     def test_a_published_run_succeeds_even_if_they_cannot_be_removed(self, world, run, record, monkeypatch):

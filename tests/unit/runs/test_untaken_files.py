@@ -10,8 +10,7 @@ import pytest
 
 from slackwater.cli.commands import run as run_command
 from slackwater.cli.main import run
-from slackwater.cli.running import RunResult, RunSeconds
-from slackwater.cli.session import Session
+from slackwater.client.runs import RunResult, RunSeconds
 from slackwater.late.message import compose
 from slackwater.late.versions import published_version
 from slackwater.project import load_project
@@ -20,6 +19,7 @@ from slackwater.runs.day import day_of
 from slackwater.runs.record import RunRecord
 from slackwater.runs.untaken_files import untaken_files
 from tests.fakes_check import PIPELINE, PUBLICATION, World
+from tests.fakes_cli import a_client, use_client
 from tests.fakes_comparison import comparison, version
 from tests.fakes_receiver import MemoryFileCache
 
@@ -142,7 +142,7 @@ def test_a_notification_about_a_day_whose_files_are_all_taken_does_not_mention_f
 def test_runs_shows_the_files_that_are_not_taken(world, monkeypatch, capsys):
     record_file(world.files, DATE, FileState.FAILED)
     world.freeze(DATE)
-    monkeypatch.setattr(Session, "open", lambda *_: SimpleNamespace(table=world.table))
+    use_client(monkeypatch, a_client(world.project, run_table=world.table))
     assert run(["runs", PIPELINE, *PROJECT]) == 0
     note = f"{DATE}, attempt 1: 1 file of flights was not taken (slackwater files flights --state failed)"
     assert note in capsys.readouterr().out
@@ -159,7 +159,8 @@ def test_run_notes_the_files_that_are_not_taken(world, monkeypatch, capsys):
         execution="e",
         files_not_taken={"flights": 1},
     )
-    monkeypatch.setattr(Session, "open", lambda *_: SimpleNamespace(run=lambda *_, **__: result))
+    started = SimpleNamespace(wait=lambda **_: result)
+    use_client(monkeypatch, SimpleNamespace(run=lambda *_, **__: started))
     assert run(["run", PIPELINE, "--date", DATE, *PROJECT]) == 0
     assert "when its inputs were listed, 1 file of flights was not taken" in capsys.readouterr().err
     assert run_command.run_document(result)["files_not_taken"] == {"flights": 1}

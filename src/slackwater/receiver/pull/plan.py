@@ -184,9 +184,9 @@ class PlanSummary(BaseModel):
     """URI of the work list."""
 
 
-def work_list_uri(bucket: str, source: str, correlation_id: str) -> str:
-    """Return the URI of a pull's work list in the exchange bucket."""
-    return f"s3://{bucket}/pulls/{source}/{correlation_id}.json"
+def work_list_uri(bucket: str, source: str, name: str) -> str:
+    """Return the URI of a pull's work list in the exchange bucket. Each listing has a name of its own."""
+    return f"s3://{bucket}/pulls/{source}/{name}.json"
 
 
 def write_plan(plan: PullPlan, *, store: ObjectStore, uri: str) -> PlanSummary:

@@ -1,0 +1,105 @@
+"""The finished stages of a run, and those of earlier runs of the day that it need not compute again.
+
+A stage has an identity: its inputs, its steps with their parameters, and the code of both. A run writes the identities
+of its stages when it starts. A stage of an earlier attempt that has the same identity is kept: the new attempt gets a
+copy of its reference, so that the jobs that read the stage find it there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from pydantic import TypeAdapter
+
+from slackwater.arrow.dataset import load_manifest
+from slackwater.arrow.reference import ArrowReference, reference_uri
+from slackwater.errors import ObjectInvalid, ObjectMissing
+from slackwater.pipeline.graph import stages
+from slackwater.project import Project
+from slackwater.runs.manifest import InputManifest
+from slackwater.runs.record import Run, StageRecord
+from slackwater.storage import ObjectStore
+
+_Identities = TypeAdapter(dict[str, str])
+
+
+def stage_identities(project: Project, run: Run, manifest: InputManifest, *, published: int) -> dict[str, str]:
+    """Return the identity of each stage of the run's pipeline, as SHA-256 by name, in the order of the stages.
+
+    `manifest` has the run's inputs, and `published` is the attempt that the day's published version comes from, 0
+    without one. A stage whose steps read files, tables or an API of their own cannot see whether these have changed, so
+    its identity is the same only in attempts of one run that follow the same published version.
+    """
+    pipeline = project.pipeline(run.pipeline)
+    identities: dict[str, str] = {}
+    for stage in stages(pipeline):
+        parts = [f"{run.pipeline} {run.date} {pipeline.timezone}", f"job {project.code.job}"]
+        for name in stage.steps:
+            use = pipeline.steps[name]
+            parts.append(f"step {name} {project.code.steps.get(use.step, '')} {use.model_dump_json(by_alias=True)}")
+            if not use.depends_on:
+                parts.append(f"outside {run.run_id} {published}")
+        for source in stage.reads_sources:
+            objects = manifest.model_copy(update={"objects": manifest.of_source(source)})
+            shape = project.source_shape(source) if source in pipeline.sources else source
+            parts.append(f"source {shape} {objects.digest}")
+        parts += [f"stage {name} {identities[name]}" for name in stage.reads_stages]
+        identities[stage.name] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return identities
+
+
+def keep_finished_stages(
+    run: Run, identities: Mapping[str, str], earlier: Iterable[Run], *, store: ObjectStore
+) -> frozenset[str]:
+    """Store the identities of the run's stages, keep the stages that `earlier` attempts have finished; return these.
+
+    A stage is kept from the first of the attempts that has it with the same identity and with all of its Arrow files.
+    """
+    store.put(_identities_uri(run.prefix), _Identities.dump_json(dict(identities)))
+    kept = {stage for stage in identities if _reference(run, stage, store=store)}
+    for attempt in earlier:
+        known = _identities(attempt, store=store)
+        for stage, identity in identities.items():
+            if stage not in kept and known.get(stage) == identity:
+                reference = _reference(attempt, stage, store=store)
+                if reference and _is_complete(reference, store=store):
+                    store.put(reference_uri(run.stage_prefix(stage)), reference.model_dump_json().encode())
+                    kept.add(stage)
+    return frozenset(kept)
+
+
+def finished_stages(run: Run, *, store: ObjectStore) -> tuple[StageRecord, ...]:
+    """Return the stages that the run has finished or kept so far, in order."""
+    references = {stage: _reference(run, stage, store=store) for stage in _identities(run, store=store)}
+    return tuple(StageRecord(stage=stage, reference=reference) for stage, reference in references.items() if reference)
+
+
+def _identities(run: Run, *, store: ObjectStore) -> dict[str, str]:
+    try:
+        return _Identities.validate_json(store.get(_identities_uri(run.prefix)))
+    except ObjectMissing:
+        return {}
+
+
+def _reference(run: Run, stage: str, *, store: ObjectStore) -> ArrowReference | None:
+    try:
+        return ArrowReference.model_validate_json(store.get(reference_uri(run.stage_prefix(stage))))
+    except ObjectMissing:
+        return None
+
+
+def _is_complete(reference: ArrowReference, *, store: ObjectStore) -> bool:
+    """Return whether the manifest and all files of a stage exist: retention may have removed them."""
+    try:
+        files = {file.uri for file in load_manifest(reference.manifest, store=store).files}
+    except (ObjectMissing, ObjectInvalid):
+        return False
+    folders = {uri.rpartition("/")[0] + "/" for uri in files}
+    return files <= {item.uri for folder in folders for item in store.list(folder)}
+
+
+def _identities_uri(prefix: str) -> str:
+    """Return the URI of the identities of an attempt's stages. `prefix` is `Run.prefix`."""
+    # Outside of every `stage_prefix`, so that a stage may have any name.
+    return f"{prefix}stages.json"

@@ -1,0 +1,45 @@
+"""The published days of other pipelines that a run reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from slackwater.errors import InputError
+from slackwater.pipeline.definition import Pipeline
+from slackwater.runs.day import Day
+from slackwater.runs.manifest import InputObject
+from slackwater.runs.table import RunTable
+
+
+def published_days(pipeline: Pipeline, day: Day, *, table: RunTable) -> Iterator[InputObject]:
+    """Yield the version that is published now of each day that the pipeline's tables need for `day`.
+
+    The digest of its rows identifies a version: a day that was published again with the same rows is the same input.
+    Raises `InputError` for a day that is not published, unless the table allows it.
+    """
+    for name, item in sorted(pipeline.tables.items()):
+        first, last = item.days
+        for offset in range(first, last + 1):
+            date = (day.date + timedelta(days=offset)).isoformat()
+            published = table.day(item.table, date).published
+            if published is None:
+                if item.missing == "error":
+                    raise InputError(
+                        f"tables.{name}: {item.table} has not published {date}: run it first "
+                        f"(slackwater run {item.table} --date {date}), or allow it with `missing: empty`"
+                    )
+                continue
+            yield InputObject(
+                uri=f"{published.publication.table}/date={date}",
+                source=name,
+                date=date,
+                hour="00",
+                # A day that an older version has published has no digest: then each version counts as another input.
+                etag=published.publication.content or published.run.tag,
+                bytes=0,
+                rows=published.publication.rows,
+                arrived=published.at,
+                file=f"{item.table} {date}",
+                tag=published.run.tag,
+            )

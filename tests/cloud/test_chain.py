@@ -1,0 +1,53 @@
+"""Late data passes through a chain of pipelines: the week that contains a late day is run again as well."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from tests.cloud.conftest import AS_OF
+from tests.conftest import DATES, LATE
+from tests.independent import daily_delays
+
+pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
+
+COLUMNS = "carrier, flights, cancelled, days"
+
+
+def weekly_delays(folder, days):
+    """Return the rows of the week by carrier, from the partner's files."""
+    total = defaultdict(lambda: [0, 0, 0])
+    for day in days:
+        carriers = set()
+        for _, _, carrier, flights, cancelled, *_ in daily_delays(folder, day):
+            total[carrier][0] += flights
+            total[carrier][1] += cancelled
+            carriers.add(carrier)
+        for carrier in carriers:
+            total[carrier][2] += 1
+    return [[carrier, *values] for carrier, values in sorted(total.items())]
+
+
+def test_a_change_of_a_day_runs_the_week_again_in_the_same_pass(cloud, week, monitored, inbox, tmp_path):
+    assert week["input"] == {"files": 2, "rows": week["input"]["rows"], "bytes": 0}
+    jobs = {job["id"] for job in cloud.jobs()}
+    pipelines = cloud.json("monitor", "daily_delays", "weekly_delays", "--as-of", AS_OF)["pipelines"]
+    daily, weekly = (pipeline["check"] for pipeline in pipelines)
+    assert {day["decision"] for day in daily["days"]} == {"ignore"}, "the late day was run again before"
+    (late,) = [day for day in weekly["days"] if day["decision"] == "rerun"]
+    (change,) = [change for source in late["sources"] for change in source["changes"]]
+    assert (late["date"], change["file"], change["change"]) == (LATE, f"daily_delays {LATE}", "changed")
+    names = [job["name"] for job in cloud.jobs() if job["id"] not in jobs]
+    assert [name.split()[:2] for name in names] == [["weekly_delays", LATE]] * 2, "a run and a comparison"
+    rows = cloud.query(f"SELECT {COLUMNS} FROM weekly_delays WHERE date = '{LATE}' ORDER BY carrier")
+    assert rows == weekly_delays(tmp_path, [day for day in DATES if day <= LATE])
+    (message,) = inbox.take(LATE)
+    assert message["Subject"].startswith(f"weekly_delays {LATE} changed: ")
+    assert f"daily_delays {LATE}" in message["Message"]
+
+
+def test_a_day_that_is_run_again_with_the_same_rows_changes_nothing_downstream(cloud, monitored):
+    again = cloud.json("run", "daily_delays", "--date", LATE, "--force")
+    assert again["publication"]["content"] != ""
+    assert cloud.json("run", "weekly_delays", "--date", LATE)["outcome"] == "unchanged"

@@ -1,0 +1,130 @@
+"""The digest of a day's rows, and reading the days that other pipelines have published."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+
+from slackwater.errors import InputError, ObjectMissing
+from slackwater.runs.manifest import InputObject
+from slackwater.steps.spark.publish import audit, with_date
+from slackwater.steps.spark.sources import read_published
+from slackwater.steps.spark.table import create_tag, current_snapshot, overwrite_day, prepare_table, quoted_table
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+SCHEMA = """
+    k string, n bigint, d double, e decimal(10, 2), b boolean, y date, t timestamp, l array<int>,
+    s struct<a: int>, m map<string, int>, r binary
+"""
+INSTANT = datetime(2013, 3, 10, 12, tzinfo=UTC)
+ROWS = [
+    ("a", 1, 1.5, Decimal("1.00"), True, date(2013, 3, 10), INSTANT, [1, None], (1,), {"x": 1}, b"1"),
+    ("b", None, float("nan"), None, None, None, None, [], None, {}, b""),
+    ("ü", -(2**63), float("inf"), Decimal("-99999999.99"), False, date.min, INSTANT, None, (None,), None, None),
+]
+OTHERS = (
+    "z",
+    2,
+    2.5,
+    Decimal("2.00"),
+    False,
+    date(2013, 3, 11),
+    datetime(2013, 3, 11, tzinfo=UTC),
+    [2],
+    (2,),
+    {"y": 1},
+    b"2",
+)
+
+
+@pytest.fixture
+def content(spark):
+    def content(rows, schema=SCHEMA, partitions=1):
+        frame = spark.createDataFrame(rows, schema).repartition(partitions)
+        return audit(with_date(frame, date(2013, 3, 10)), ["date", "k"]).content
+
+    return content
+
+
+def test_equal_rows_have_equal_digests_in_any_order_and_partition(content):
+    assert len({content(ROWS), content(ROWS[::-1]), content(ROWS, partitions=3), content(ROWS[1:] + ROWS[:1])}) == 1
+    assert len(content(ROWS)) == 64
+
+
+@pytest.mark.parametrize("column", range(len(ROWS[0])))
+@pytest.mark.parametrize("value", [None, "other"])
+def test_any_other_value_has_another_digest(content, column, value):
+    if column == 0 and value is None:
+        pytest.skip("the key of a row is never null")
+    changed = list(ROWS[0])
+    changed[column] = OTHERS[column] if value else None
+    assert content([tuple(changed), *ROWS[1:]]) != content(ROWS)
+
+
+def test_fewer_rows_more_rows_and_other_columns_have_other_digests(content):
+    names = ["k string, n int", "k string, n bigint", "k string, o int"]
+    digests = [content([], name) for name in names] + [content([("a", 1)], name) for name in names]
+    digests += [content(ROWS), content(ROWS[:2]), content([])]
+    assert len(set(digests)) == len(digests)
+
+
+def test_values_that_change_places_have_another_digest(content):
+    schema = "k string, n int, o int"
+    assert content([("a", 1, 2), ("b", 3, 4)], schema) != content([("a", 2, 1), ("b", 4, 3)], schema)
+    assert content([("a", 1, 2), ("b", 3, 4)], schema) != content([("a", 3, 2), ("b", 1, 4)], schema)
+
+
+@pytest.fixture
+def publish(spark):
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS warehouse.days")
+
+    def publish(table, rows, schema, *, day, tag):
+        frame = with_date(spark.createDataFrame(rows, schema), date.fromisoformat(day))
+        name = quoted_table(table)
+        prepare_table(spark, name, frame)
+        overwrite_day(frame, name, date.fromisoformat(day), {}, inspected=current_snapshot(spark, name))
+        create_tag(spark, name, tag, current_snapshot(spark, name))
+        return InputObject(
+            uri=f"{table}/date={day}",
+            source="days",
+            date=day,
+            hour="00",
+            etag="e",
+            bytes=0,
+            rows=len(rows),
+            arrived=INSTANT,
+            tag=tag,
+        )
+
+    return publish
+
+
+def rows_of(frame):
+    return sorted(map(tuple, frame.select("date", "k", *frame.columns[2:]).collect()))
+
+
+def test_each_day_is_read_in_the_version_that_was_frozen(spark, publish):
+    table = "warehouse.days.read_days"
+    monday = publish(table, [("a", 1)], "k string, n int", day="2013-03-11", tag="monday-1")
+    publish(table, [("a", 2)], "k string, n int", day="2013-03-11", tag="monday-2")
+    tuesday = publish(table, [("b", 3, 0.5)], "k string, n int, x double", day="2013-03-12", tag="tuesday-1")
+    publish(table, [], "k string, n int, x double", day="2013-03-12", tag="tuesday-2")
+    first, second = date(2013, 3, 11), date(2013, 3, 12)
+    assert rows_of(read_published(spark, [monday])) == [(first, "a", 1)]
+    assert rows_of(read_published(spark, [monday, tuesday])) == [(first, "a", 1, None), (second, "b", 3, 0.5)]
+
+
+def test_a_version_that_is_gone_is_named(spark, publish):
+    day = publish("warehouse.days.gone_days", [("a", 1)], "k string, n int", day="2013-03-11", tag="one")
+    with pytest.raises(ObjectMissing, match=r"gone_days` VERSION AS OF 'two' is in the input manifest"):
+        read_published(spark, [day.model_copy(update={"tag": "two"})])
+    with pytest.raises(ObjectMissing, match="no_days` VERSION AS OF"):
+        read_published(spark, [day.model_copy(update={"uri": "warehouse.days.no_days/date=2013-03-11"})])
+
+
+def test_without_any_published_day_the_columns_are_unknown(spark):
+    with pytest.raises(InputError, match="none of the days that this table needs is published"):
+        read_published(spark, [])
