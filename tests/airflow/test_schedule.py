@@ -153,10 +153,10 @@ def test_dags_are_scheduled_as_the_library_reads_the_project(dags, project):
 
 
 def test_the_processed_day_is_the_one_that_the_library_selects(dags, project):
-    [pipeline] = project.pipelines.values()
-    runs = dags[f"process_{pipeline.pipeline}"]["rendered"][-len(INSTANTS) :]
-    expected = [{"date": latest_day(pipeline, instant)} for instant in INSTANTS]
-    assert [{"date": run["input"]["date"]} for run in runs] == expected
+    for pipeline in project.pipelines.values():
+        runs = dags[f"process_{pipeline.pipeline}"]["rendered"][-len(INSTANTS) :]
+        expected = [{"date": latest_day(pipeline, instant)} for instant in INSTANTS]
+        assert [{"date": run["input"]["date"]} for run in runs] == expected
 
 
 def latest_day(pipeline: Pipeline, instant: datetime) -> str:
@@ -192,6 +192,8 @@ def test_each_state_machine_gets_its_input(inspected):
         "pull_flights": "pull-source",
         "process_daily_delays": "pipeline-daily_delays",
         "monitor_daily_delays": "monitor-days",
+        "process_weekly_delays": "pipeline-weekly_delays",
+        "monitor_weekly_delays": "monitor-days",
     }
     inputs = {dag_id: dict(run["input"]) for dag_id, run in runs.items()}
     names = {dag_id: values.pop("correlation_id") for dag_id, values in inputs.items()}
@@ -199,6 +201,8 @@ def test_each_state_machine_gets_its_input(inspected):
         "pull_flights": {"source": "flights", "as_of": "2013-03-09"},
         "process_daily_delays": {"date": "2013-03-08"},
         "monitor_daily_delays": {"pipeline": "daily_delays", "as_of": "2013-03-09"},
+        "process_weekly_delays": {"date": "2013-03-08"},
+        "monitor_weekly_delays": {"pipeline": "weekly_delays", "as_of": "2013-03-09"},
     }
     assert names == {dag_id: run["name"] for dag_id, run in runs.items()}
     assert names["process_daily_delays"] == "process-20130309T080000Z-00000000-0000-0000-0000-000000000007"

@@ -76,8 +76,8 @@ def test_fetch_file_has_exactly_these_permissions(assembly: Assembly) -> None:
 
 def test_freeze_inputs_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "freezeinputs")) == {
-        "s3:GetObject": {"asset.json", "Raw/raw/*", "Exchange/manifests/*"},
-        "s3:PutObject": {"Exchange/manifests/*"},
+        "s3:GetObject": {"asset.json", "Raw/raw/*", "Exchange/manifests/*", "Exchange/runs/*"},
+        "s3:PutObject": {"Exchange/manifests/*", "Exchange/runs/*"},
         "s3:ListBucket": {"Raw", "Exchange"},
         "dynamodb:BatchGetItem": {"FileTable"},
         "dynamodb:Query": {"FileTable/index/dated"},

@@ -103,7 +103,7 @@ def test_the_dags_get_the_beginning_of_the_state_machines_arns(schedule: Assembl
 
 def test_airflow_runs_exactly_the_machines_that_the_dags_start(schedule: Assembly) -> None:
     permissions = granted(schedule, "AirflowRole")
-    machines = {"pull-source", "pipeline-daily_delays", "monitor-days"}
+    machines = {"pull-source", "pipeline-daily_delays", "pipeline-weekly_delays", "monitor-days"}
     prefix = "arn:Partition:states:Region:AccountId:"
     assert permissions["states:StartExecution"] == {f"{prefix}stateMachine:slackwater-{name}" for name in machines}
     assert permissions["states:DescribeExecution"] == {f"{prefix}execution:slackwater-{name}:*" for name in machines}

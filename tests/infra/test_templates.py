@@ -310,7 +310,7 @@ def test_the_api_has_one_route_with_a_limit_and_a_log(assembly: Assembly) -> Non
 
 def test_every_log_group_has_a_retention(assembly: Assembly) -> None:
     groups = assembly.resources("AWS::Logs::LogGroup").values()
-    assert len(groups) == 14
+    assert len(groups) == 15
     assert {group["Properties"]["RetentionInDays"] for group in groups} == {30}
 
 
@@ -363,6 +363,7 @@ def test_state_machines_are_logged_and_named_after_pipelines(assembly: Assembly)
     assert set(assembly.machines()) == {
         "slackwater-pull-source",
         "slackwater-pipeline-daily_delays",
+        "slackwater-pipeline-weekly_delays",
         "slackwater-compare-day",
         "slackwater-monitor-days",
     }

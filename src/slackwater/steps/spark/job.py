@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -31,6 +32,9 @@ _SMALL_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
+
+# The part of Spark's message that names a file: the whole message also has the errors of all attempts of the task.
+_UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\S*\] .*?(?= SQLSTATE|$)", re.MULTILINE)
 
 _LOG = logging.getLogger("slackwater.job")
 _Argument = TypeVar("_Argument", bound=BaseModel)
@@ -112,8 +116,8 @@ def explain(error: BaseException) -> tuple[str, str]:
             causes.append(cause)
         error_type, message = causes[-1].getClass().getSimpleName(), str(causes[-1].getMessage())
         # Only this one of the outer errors says more: it names the file that cannot be read.
-        unread = next((text for outer in causes[:-1] if "[FAILED_READ_FILE" in (text := str(outer.getMessage()))), "")
-        message = f"{unread.splitlines()[0]} {message}" if unread else message
+        unread = next(filter(None, (_UNREAD_FILE.search(str(outer.getMessage())) for outer in causes[:-1])), None)
+        message = f"{unread[0]} {message}" if unread else message
     if isinstance(error, (PySparkException, Py4JJavaError)):
         raised = _raised_in_query(message) or _raised_in_worker(message)
         if raised:
