@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.cloud.conftest import AS_OF, PAST
+from tests.cloud.conftest import AS_OF
 from tests.conftest import DATES, LATE
 from tests.independent import daily_delays
 
@@ -45,9 +45,3 @@ def test_a_change_of_a_day_runs_the_week_again_in_the_same_pass(cloud, week, mon
     (message,) = inbox.take(LATE)
     assert message["Subject"].startswith(f"weekly_delays {LATE} changed: ")
     assert f"daily_delays {LATE}" in message["Message"]
-
-
-def test_a_day_that_is_run_again_with_the_same_rows_changes_nothing_downstream(cloud, monitored):
-    again = cloud.json("run", "daily_delays", "--date", PAST[0], "--force")
-    assert (again["outcome"], again["attempt"], len(again["publication"]["content"])) == ("published", 2, 64)
-    assert cloud.json("run", "weekly_delays", "--date", LATE)["outcome"] == "unchanged"

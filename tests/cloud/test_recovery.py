@@ -18,11 +18,19 @@ from slackwater.local import cloud as local_cloud
 from slackwater.runs.record import RunState
 from slackwater.storage import split_uri
 from tests.cloud.conftest import AS_OF, EMPTY_DAY, start_monitor
+from tests.conftest import LATE
 from tests.independent import COLUMNS, assert_same_table, daily_delays
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
 TWO_DAYS_LATER = "2013-05-03"
+
+
+def test_a_day_that_is_run_again_with_the_same_rows_changes_nothing_downstream(cloud, monitored):
+    cloud.json("monitor", "weekly_delays", "--as-of", AS_OF)
+    again = cloud.json("run", "daily_delays", "--date", LATE, "--force")
+    assert (again["outcome"], len(again["publication"]["content"])) == ("published", 64)
+    assert cloud.json("run", "weekly_delays", "--date", LATE)["outcome"] == "unchanged"
 
 
 def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud, received, tmp_path):
