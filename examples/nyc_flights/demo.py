@@ -168,8 +168,8 @@ def demo() -> None:
             print_push_totals(client.push("weather", read_events(str(feed.weather))))
         with parts.part(f"Run {len(DATES)} days of {PIPELINE}"):
             run_days(client, PIPELINE, DATES)
-    with parts.part(f"Run {WEEKLY} for the week that ends with {LATE_DAY}"):
-        run_days(client, WEEKLY, [LATE_DAY])
+        with parts.part(f"Run {WEEKLY} for the week that ends with {LATE_DAY}"):
+            run_days(client, WEEKLY, [LATE_DAY])
         with parts.part("Query a published day"):
             query_day(client)
         with parts.part("Two days later, the late data arrives"), partner_server(feed):
