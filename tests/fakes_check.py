@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from slackwater.late.check import Checker
 from slackwater.late.decision import CheckReport, DecisionRule
 from slackwater.pipeline.definition import Late
 from slackwater.project import load_project
-from slackwater.runs.freeze import Freezer
+from slackwater.runs.freeze import Freezer, KeptStages
 from slackwater.runs.inputs import InputListing
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, Run
@@ -21,6 +21,9 @@ from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 
 PIPELINE, NOW = "daily_delays", datetime(2013, 3, 13, 18, tzinfo=UTC)
 PUBLICATION = Publication(table="t", snapshot_id="1", rows=3, replaced=0, seconds=1.0)
+
+KEPT = KeptStages(age=timedelta(days=29), published=True)
+"""The stages that a run keeps in a deployment with the default settings."""
 
 
 class World:
@@ -81,7 +84,7 @@ class World:
         return {day.date: day.rule for day in self.check(as_of).days}
 
 
-def freezer_of(world: World) -> Freezer:
+def freezer_of(world: World, keeps: KeptStages = KEPT) -> Freezer:
     return Freezer(
         project=world.project,
         store=world.store,
@@ -89,6 +92,7 @@ def freezer_of(world: World) -> Freezer:
         table=world.table,
         executions=world.executions,
         exchange_bucket="exchange",
+        keeps=keeps,
         now=world.now,
         on_run_lost=lambda pipeline: None,
     )

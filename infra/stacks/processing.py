@@ -100,6 +100,8 @@ class ProcessingStack(Stack):
                 "FILE_TABLE": storage.file_table.table_name,
                 "RUN_TABLE": storage.run_table.table_name,
                 "PROJECT_URI": self._project.s3_object_url,
+                "KEPT_DAYS": str(storage.kept_days),
+                "INTERMEDIATE_DAYS": str(self._settings.intermediate_days),
             },
             timeout=Duration.minutes(10),
             memory_mb=1024,

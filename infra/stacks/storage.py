@@ -34,10 +34,15 @@ class StorageStack(Stack):
     ) -> None:
         super().__init__(scope, id_, env=env, description="Slackwater: buckets, tables, Glue databases and queues")
         self._settings = settings
+        longest = longest_run_days(project, settings)
+        # A run reads the files of its own attempt, and of stages that it keeps from earlier ones: those that exist for
+        # as long as the run may take. So a failed run can be resumed for the other days, at least as many.
+        arrow_days = max(settings.intermediate_days, 2 * longest)
+        self.kept_days = arrow_days - longest
         # S3 removes an object asynchronously, from the first midnight UTC after the days since it was written
         # (https://repost.aws/knowledge-center/s3-lifecycle-rule-delay). The least is one day.
         expirations = {
-            ARROW_FILES: max(settings.intermediate_days, longest_run_days(project, settings)),
+            ARROW_FILES: arrow_days,
             "pulls/": settings.exchange_days,
             "logs/": settings.exchange_days,
         }

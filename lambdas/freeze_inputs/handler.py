@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.metrics import Metric
 from slackwater.project import Project
-from slackwater.runs.freeze import Freezer
+from slackwater.runs.freeze import Freezer, KeptStages
 
 logger = Logger()
 
@@ -31,6 +31,8 @@ class FreezeInputsEnvironment(FunctionEnvironment):
     file_table: str
     run_table: str
     project_uri: str
+    kept_days: int
+    intermediate_days: int
 
 
 class FreezeInputsRequest(BaseModel):
@@ -70,6 +72,8 @@ def build_freezer() -> Freezer:
         table=table,
         executions=StepFunctionsExecutions(client("stepfunctions")),
         exchange_bucket=environment.exchange_bucket,
+        # With 0 days, the function record_run removes the files of a run that has published its day.
+        keeps=KeptStages(age=timedelta(days=environment.kept_days), published=environment.intermediate_days > 0),
         now=now,
         on_run_lost=lambda pipeline: put_metric(Metric.RUNS_FAILED, 1, pipeline=pipeline),
     )

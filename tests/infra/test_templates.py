@@ -62,7 +62,10 @@ def test_no_function_has_more_environment_variables_than_it_needs(assembly: Asse
         "store-events": {"RAW_BUCKET", "RAW_DATABASE", "PROJECT_URI"},
         "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
         "fetch-file": {"RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
-        "freeze-inputs": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"},
+        "freeze-inputs": {
+            *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"),
+            *("KEPT_DAYS", "INTERMEDIATE_DAYS"),
+        },
         "record-run": {"RUN_TABLE", "INTERMEDIATE_DAYS"},
         "check-days": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"},
         "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
@@ -222,8 +225,11 @@ def test_raw_objects_keep_their_versions_and_exchanged_files_expire(assembly: As
     # Without its receipt, a batch that is sent again could be stored twice.
     assert not [rule for rule in raw["LifecycleConfiguration"]["Rules"] if "ExpirationInDays" in rule]
     assert expirations(exchange) == {"arrow/": 30, "pulls/": 30, "logs/": 30}
-    # With `intermediate_days: 0`, files of failed runs expire as early as S3 can remove them.
-    assert expirations(scheduled.one("AWS::S3::Bucket", "Exchange")) == {"arrow/": 1, "pulls/": 30, "logs/": 30}
+    # With `intermediate_days: 0`, runs of the next day, which take a day themselves, can keep stages of failed runs.
+    assert expirations(scheduled.one("AWS::S3::Bucket", "Exchange")) == {"arrow/": 2, "pulls/": 30, "logs/": 30}
+    functions = [a.one("AWS::Lambda::Function", "freezeinputs") for a in (assembly, scheduled)]
+    kept = [function["Environment"]["Variables"] for function in functions]
+    assert [(each["KEPT_DAYS"], each["INTERMEDIATE_DAYS"]) for each in kept] == [("29", "30"), ("1", "0")]
     assert [rule for rule in exchange["LifecycleConfiguration"]["Rules"] if "AbortIncompleteMultipartUpload" in rule]
 
 

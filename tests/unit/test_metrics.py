@@ -207,6 +207,8 @@ class ProjectFile:
 def test_a_lost_run_is_counted_as_failed(capsys, monkeypatch):
     for name in ("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"):
         monkeypatch.setenv(name, name.lower())
+    for name in ("KEPT_DAYS", "INTERMEDIATE_DAYS"):
+        monkeypatch.setenv(name, "1")
     for module in (freeze_inputs, inputs):
         monkeypatch.setattr(module, "client", lambda service: None)
     monkeypatch.setattr(freeze_inputs, "S3ObjectStore", ProjectFile)

@@ -1,11 +1,11 @@
-"""Store the manifest and the reference of a dataset, and load the manifest: without Spark and without Arrow."""
+"""Store the manifest and the reference of a dataset, and find them again: without Spark and without Arrow."""
 
 from __future__ import annotations
 
 from pydantic import ValidationError
 
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, manifest_uri, reference_uri
-from slackwater.errors import ObjectInvalid
+from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.storage import ObjectStore
 
 
@@ -22,6 +22,21 @@ def store_dataset(manifest: ArrowManifest, prefix: str, *, store: ObjectStore, s
     )
     store.put(reference_uri(prefix), reference.model_dump_json().encode())
     return reference
+
+
+def find_reference(prefix: str, *, store: ObjectStore) -> ArrowReference | None:
+    """Return the reference of the dataset under `prefix`, or None if there is none: then it is not complete."""
+    try:
+        return ArrowReference.model_validate_json(store.get(reference_uri(prefix)))
+    except ObjectMissing:
+        return None
+
+
+def count_files(manifest: ArrowManifest, *, store: ObjectStore) -> int:
+    """Return how many files of a dataset exist: retention removes them, and the manifest stays."""
+    folders = {file.uri.rpartition("/")[0] + "/" for file in manifest.files}
+    stored = {item.uri for folder in folders for item in store.list(folder)}
+    return sum(file.uri in stored for file in manifest.files)
 
 
 def load_manifest(uri: str, *, store: ObjectStore) -> ArrowManifest:

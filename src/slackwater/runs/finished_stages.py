@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from pydantic import TypeAdapter
 
-from slackwater.arrow.dataset import load_manifest
+from slackwater.arrow.dataset import count_files, find_reference, load_manifest
 from slackwater.arrow.reference import ArrowReference, reference_uri
 from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.pipeline.graph import stages
@@ -50,20 +51,21 @@ def stage_identities(project: Project, run: Run, manifest: InputManifest, *, pub
 
 
 def keep_finished_stages(
-    run: Run, identities: Mapping[str, str], earlier: Iterable[Run], *, store: ObjectStore
+    run: Run, identities: Mapping[str, str], earlier: Iterable[Run], *, since: datetime, store: ObjectStore
 ) -> frozenset[str]:
     """Store the identities of the run's stages, keep the stages that `earlier` attempts have finished; return these.
 
-    A stage is kept from the first of the attempts that has it with the same identity and with all of its Arrow files.
+    A stage is kept from the first of the attempts that has it with the same identity, with all of its Arrow files, and
+    written after `since`: older files may be removed by retention while the run reads them.
     """
     store.put(_identities_uri(run.prefix), _Identities.dump_json(dict(identities)))
-    kept = {stage for stage in identities if _reference(run, stage, store=store)}
+    kept = {stage for stage in identities if find_reference(run.stage_prefix(stage), store=store)}
     for attempt in earlier:
         known = _identities(attempt, store=store)
         for stage, identity in identities.items():
             if stage not in kept and known.get(stage) == identity:
-                reference = _reference(attempt, stage, store=store)
-                if reference and _is_complete(reference, store=store):
+                reference = find_reference(attempt.stage_prefix(stage), store=store)
+                if reference and _is_readable(reference, since=since, store=store):
                     store.put(reference_uri(run.stage_prefix(stage)), reference.model_dump_json().encode())
                     kept.add(stage)
     return frozenset(kept)
@@ -71,7 +73,8 @@ def keep_finished_stages(
 
 def finished_stages(run: Run, *, store: ObjectStore) -> tuple[StageRecord, ...]:
     """Return the stages that the run has finished or kept so far, in order."""
-    references = {stage: _reference(run, stage, store=store) for stage in _identities(run, store=store)}
+    names = _identities(run, store=store)
+    references = {stage: find_reference(run.stage_prefix(stage), store=store) for stage in names}
     return tuple(StageRecord(stage=stage, reference=reference) for stage, reference in references.items() if reference)
 
 
@@ -82,21 +85,13 @@ def _identities(run: Run, *, store: ObjectStore) -> dict[str, str]:
         return {}
 
 
-def _reference(run: Run, stage: str, *, store: ObjectStore) -> ArrowReference | None:
+def _is_readable(reference: ArrowReference, *, since: datetime, store: ObjectStore) -> bool:
+    """Return whether a stage was written after `since`, and its manifest and all of its files exist."""
     try:
-        return ArrowReference.model_validate_json(store.get(reference_uri(run.stage_prefix(stage))))
-    except ObjectMissing:
-        return None
-
-
-def _is_complete(reference: ArrowReference, *, store: ObjectStore) -> bool:
-    """Return whether the manifest and all files of a stage exist: retention may have removed them."""
-    try:
-        files = {file.uri for file in load_manifest(reference.manifest, store=store).files}
+        manifest = load_manifest(reference.manifest, store=store)
     except (ObjectMissing, ObjectInvalid):
         return False
-    folders = {uri.rpartition("/")[0] + "/" for uri in files}
-    return files <= {item.uri for folder in folders for item in store.list(folder)}
+    return manifest.created_at > since and count_files(manifest, store=store) == len(manifest.files)
 
 
 def _identities_uri(prefix: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
@@ -56,6 +56,16 @@ class Frozen(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeptStages:
+    """Which stages of earlier attempts a run may keep: those whose Arrow files exist until the run has ended."""
+
+    age: timedelta
+    """At most so long ago were they written. Lifecycle rules remove files by their age."""
+    published: bool
+    """Whether also stages of attempts that have published their day, whose files are not removed at once then."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Freezer:
     """Freezes the inputs of a project's runs."""
 
@@ -65,6 +75,7 @@ class Freezer:
     table: RunTable
     executions: Executions
     exchange_bucket: str
+    keeps: KeptStages
     now: Callable[[], datetime]
     on_run_lost: Callable[[str], None]
     """Called with the name of the pipeline after the day of a lost run was claimed by another execution."""
@@ -138,8 +149,11 @@ class Freezer:
         identities = stage_identities(self.project, run, manifest, published=published)
         numbers = [] if force else range(run.attempt - 1, max(run.attempt - 1 - _ATTEMPTS, 0), -1)
         attempts = (self.table.run(run.pipeline, run.date, number) for number in numbers)
-        earlier = [attempt.run for attempt in attempts if attempt]
-        kept = keep_finished_stages(run, identities, earlier, store=self.store)
+        earlier = [
+            item.run for item in attempts if item and (self.keeps.published or item.state is not RunState.PUBLISHED)
+        ]
+        since = self.now() - self.keeps.age
+        kept = keep_finished_stages(run, identities, earlier, since=since, store=self.store)
         # The job of the last stage runs in any case, because it publishes the day.
         finished = tuple(position for position, stage in enumerate(list(identities)[:-1]) if stage in kept)
         return Frozen(action=FreezeAction.RUN, run=run, finished=finished)

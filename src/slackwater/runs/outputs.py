@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from slackwater.arrow.dataset import load_manifest
+from slackwater.arrow.dataset import count_files, load_manifest
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, StepRecord
 from slackwater.errors import ObjectMissing
 from slackwater.runs.finished_stages import finished_stages
@@ -165,9 +165,7 @@ def _state(manifest: ArrowManifest | None, *, store: ObjectStore) -> VersionStat
     """Return whether all files of a stage exist. Those of a stage that was kept belong to an earlier attempt."""
     if manifest is None:
         return VersionState.MISSING
-    folders = {file.uri.rpartition("/")[0] + "/" for file in manifest.files}
-    stored = {item.uri for folder in folders for item in store.list(folder)}
-    present = sum(file.uri in stored for file in manifest.files)
+    present = count_files(manifest, store=store)
     if present == len(manifest.files):
         return VersionState.PRESENT
     return VersionState.INCOMPLETE if present else VersionState.REMOVED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import CodeDigests
 from slackwater.runs.finished_stages import finished_stages
+from slackwater.runs.freeze import KeptStages
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Run
-from tests.fakes_check import PIPELINE, PUBLICATION, World, freezer_of
+from tests.fakes_check import KEPT, PIPELINE, PUBLICATION, World, freezer_of
 from tests.fakes_runs import store_stage
 
 pytestmark = pytest.mark.unit
@@ -29,6 +31,8 @@ POSITIONS = {"delays": 0, "winds": 1, "named": 2}
 class Attempts(World):
     """A day whose runs finish some stages and then fail or publish."""
 
+    keeps = KEPT
+
     def __init__(self) -> None:
         super().__init__()
         for source in ("flights", "weather"):
@@ -44,7 +48,7 @@ class Attempts(World):
 
     def start(self, **options: Any) -> tuple[Run, set[str]]:
         """Start a run; return it, and the stages that it keeps."""
-        freezer = freezer_of(self)
+        freezer = freezer_of(self, self.keeps)
         arguments = {"pipeline": PIPELINE, "date": DATE, "execution": "run", "correlation_id": "c"}
         frozen = freezer.freeze(**arguments, **options)
         assert freezer.freeze(**arguments, **options) == frozen, "Step Functions may repeat the call"
@@ -170,3 +174,18 @@ def test_a_run_looks_at_five_earlier_attempts_only(world):
         world.fail()
     world.define(STEPS)
     assert world.start()[1] == set()
+
+
+@pytest.mark.parametrize(("age", "kept"), [(timedelta(days=28, hours=23), {"delays"}), (timedelta(days=29), set())])
+def test_a_stage_whose_files_may_be_removed_during_the_run_is_computed_again(world, age, kept):
+    world.fail("delays")
+    world.time += age
+    assert world.start()[1] == kept
+
+
+def test_where_published_runs_lose_their_files_only_stages_of_failed_runs_are_kept(world):
+    world.keeps = KeptStages(age=KEPT.age, published=False)
+    world.fail("winds")
+    world.publish_day("delays", "named", "end")
+    world.add("flights", DATE, "13", name="late")
+    assert world.start()[1] == {"winds"}

@@ -13,6 +13,7 @@ from slackwater.runs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder, failure_message
 from slackwater.runs.record import Publication, RunState, failure_uri
 from slackwater.sources.partitions import Partition
+from tests.fakes_check import KEPT
 from tests.fakes_receiver import MemoryFileCache, announce_file, store_file
 from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 
@@ -76,6 +77,7 @@ def freezer(inputs, table, executions, lost):
         table=table,
         executions=executions,
         exchange_bucket="exchange",
+        keeps=KEPT,
         now=lambda: NOW,
         on_run_lost=lost.append,
     )
@@ -126,6 +128,7 @@ def test_a_day_without_input_is_frozen_as_empty(project, table, executions, lost
         table=table,
         executions=executions,
         exchange_bucket="exchange",
+        keeps=KEPT,
         now=lambda: NOW,
         on_run_lost=lost.append,
     )

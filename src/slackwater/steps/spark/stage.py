@@ -11,9 +11,9 @@ from datetime import date
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.arrow.columns import columns_read
-from slackwater.arrow.dataset import load_manifest, store_dataset
+from slackwater.arrow.dataset import find_reference, load_manifest, store_dataset
 from slackwater.arrow.exchange import StoreFactory, is_large, read_frame, write_frame
-from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer, reference_uri
+from slackwater.arrow.reference import ArrowManifest, ArrowReference, Producer
 from slackwater.arrow.schema import decode_schema
 from slackwater.arrow.session import temporary_settings
 from slackwater.errors import DefinitionError, InputError, ObjectMissing, UnknownName
@@ -104,7 +104,7 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
     stage = stage_of(pipeline, job.stage)
     prefix = run.stage_prefix(stage.name)
     # EMR Serverless may run the job more than once. The reference exists only if all files of the stage do.
-    finished = finished_stage(prefix, store=store)
+    finished = find_reference(prefix, store=store)
     if finished is not None:
         log("an earlier job of this attempt has written the stage", **finished.model_dump())
         return finished
@@ -171,16 +171,19 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
 
 
 def upstream_manifests(run: Run, stage: Stage, *, store: ObjectStore) -> dict[str, str]:
-    """Return the URIs of the manifests of the stages that a stage reads, by name. Raises `ObjectMissing`.
+    """Return the URIs of the manifests of the stages that a stage reads, by name. Raises `ObjectMissing`."""
+    return {name: stage_manifest(run, name, store=store) for name in stage.reads_stages}
 
-    A stage that an earlier attempt has finished has its manifest under the prefix of that attempt.
+
+def stage_manifest(run: Run, stage: str, *, store: ObjectStore) -> str:
+    """Return the URI of the manifest of a stage that the run has finished, or has kept from an earlier attempt.
+
+    Raises `ObjectMissing` if it has done neither.
     """
-    prefixes = {name: run.stage_prefix(name) for name in stage.reads_stages}
-    references = {name: finished_stage(prefix, store=store) for name, prefix in prefixes.items()}
-    for name, reference in references.items():
-        if reference is None:
-            raise ObjectMissing(f"{reference_uri(prefixes[name])}: stage {name} has not been finished in this run")
-    return {name: reference.manifest for name, reference in references.items() if reference}
+    reference = find_reference(run.stage_prefix(stage), store=store)
+    if reference is None:
+        raise ObjectMissing(f"{run.stage_prefix(stage)}: stage {stage} has not been finished in this run")
+    return reference.manifest
 
 
 def read_upstream(
@@ -221,24 +224,26 @@ class EarlierVersions(Mapping[str, DataFrame]):
 
     def __init__(self, run: Run, pipeline: Pipeline, stage: str, spark: SparkSession, *, stores: StoreFactory) -> None:
         # Other earlier stages run in parallel, and may not have finished.
-        self._prefixes = {item.name: run.stage_prefix(item.name) for item in ancestors(pipeline, stage)}
-        self._spark, self._stores = spark, stores
+        self._names = [item.name for item in ancestors(pipeline, stage)]
+        self._run, self._spark, self._stores = run, spark, stores
         self.read: list[str] = []
         """URIs of the manifests of those that were looked up."""
 
     def __getitem__(self, name: str) -> DataFrame:
-        """Return the result of the stage. Raises `KeyError`."""
-        uri = ArrowReference.model_validate_json(self._stores().get(reference_uri(self._prefixes[name]))).manifest
+        """Return the result of the stage. Raises `KeyError` for any other stage."""
+        if name not in self._names:
+            raise KeyError(name)
+        uri = stage_manifest(self._run, name, store=self._stores())
         self.read.append(uri)
         return read_frame(self._spark, load_manifest(uri, store=self._stores()), stores=self._stores)
 
     def __iter__(self) -> Iterator[str]:
         """Generate the names of the stages, each after those that it reads."""
-        return iter(self._prefixes)
+        return iter(self._names)
 
     def __len__(self) -> int:
         """Return the number of earlier stages."""
-        return len(self._prefixes)
+        return len(self._names)
 
 
 def stage_of(pipeline: Pipeline, name: str) -> Stage:
@@ -268,14 +273,6 @@ def apply_stage(
         )
     except DefinitionError as error:
         raise DefinitionError(f"pipeline {pipeline.pipeline}: {error}") from error
-
-
-def finished_stage(prefix: str, *, store: ObjectStore) -> ArrowReference | None:
-    """Return the reference of the stage whose dataset is under `prefix`, or None if the stage is not finished."""
-    try:
-        return ArrowReference.model_validate_json(store.get(reference_uri(prefix)))
-    except ObjectMissing:
-        return None
 
 
 def read_input_manifest(run: Run, *, store: ObjectStore) -> InputManifest:
