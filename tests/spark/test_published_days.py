@@ -54,13 +54,12 @@ def test_equal_rows_have_equal_digests_in_any_order_and_partition(content):
     assert len(content(ROWS)) == 64
 
 
-@pytest.mark.parametrize("column", range(len(ROWS[0])))
-@pytest.mark.parametrize("value", [None, "other"])
+@pytest.mark.parametrize(
+    ("column", "value"), [*enumerate(OTHERS), *((column, None) for column in range(1, len(OTHERS)))]
+)
 def test_any_other_value_has_another_digest(content, column, value):
-    if column == 0 and value is None:
-        pytest.skip("the key of a row is never null")
     changed = list(ROWS[0])
-    changed[column] = OTHERS[column] if value else None
+    changed[column] = value
     assert content([tuple(changed), *ROWS[1:]]) != content(ROWS)
 
 

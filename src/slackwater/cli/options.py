@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from slackwater.errors import InputError
+from slackwater.client.arguments import iso_date
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on standard output.")]
 ProjectFolder = Annotated[
@@ -25,13 +24,7 @@ PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipelin
 
 def read_date(value: str, *, option: str) -> str:
     """Return a date in the form YYYY-MM-DD. Raises `InputError` naming the option for any other string."""
-    try:
-        # Python also reads 20130308 and 2013-W10-5.
-        if date.fromisoformat(value).isoformat() == value:
-            return value
-    except ValueError:
-        pass
-    raise InputError(f"{option}: {value!r} is not a date such as 2013-03-08")
+    return iso_date(value, name=option)
 
 
 def examples(*lines: str) -> str:

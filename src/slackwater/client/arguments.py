@@ -7,6 +7,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING
 
 from slackwater.errors import InputError
+from slackwater.runs.day import parse_date
 
 if TYPE_CHECKING:
     from slackwater.project import Project
@@ -26,9 +27,8 @@ def iso_date(value: Date, *, name: str = "date") -> str:
     A timestamp is refused: its day depends on a timezone.
     """
     try:
-        # Python also reads 20130308 and 2013-W10-5.
-        if isinstance(value, str) and date.fromisoformat(value).isoformat() == value:
-            return value
+        if isinstance(value, str):
+            return parse_date(value).isoformat()
     except ValueError:
         pass
     if isinstance(value, date) and not isinstance(value, datetime):

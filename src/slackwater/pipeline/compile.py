@@ -20,7 +20,7 @@ def compile_machine(pipeline: Pipeline, frame: Machine) -> Machine:
     `${ApplicationId}` later. Raises `DefinitionError` as `slackwater.pipeline.graph.stages` does.
     """
     ordered = stages(pipeline)
-    states: Machine = {}
+    running: Machine = {}
     # From the last layer to the first, because each one names the first state of the next.
     after = frame["States"][_RUN]["Next"]
     for number, layer in reversed(list(enumerate(layers(ordered), 1))):
@@ -30,14 +30,14 @@ def compile_machine(pipeline: Pipeline, frame: Machine) -> Machine:
             del branches[0][_filled(_IS_FINISHED, stage=ordered[-1].name)]
         elif len(layer) > 1:
             branches = [{f"Run {len(layer)} stages in parallel ({number})": _parallel(layer, branches, after=after)}]
-        states = {**branches[0], **states}
-        after = next(iter(states))
-    for name, state in reversed(frame["States"].items()):
-        if name not in {_IS_FINISHED, _RUN}:
-            states = {
-                name: json.loads(json.dumps(state).replace(json.dumps(_IS_FINISHED), json.dumps(after))),
-                **states,
-            }
+        running = {**branches[0], **running}
+        after = next(iter(running))
+    states: Machine = {}
+    for name, state in frame["States"].items():
+        if name == _RUN:
+            states |= running
+        elif name != _IS_FINISHED:
+            states[name] = json.loads(json.dumps(state).replace(json.dumps(_IS_FINISHED), json.dumps(after)))
     comment = f"{pipeline.pipeline}: {pipeline.description}" if pipeline.description else pipeline.pipeline
     machine: Machine = _filled({**frame, "Comment": comment, "States": states}, pipeline=pipeline.pipeline)
     return with_retries(machine)

@@ -52,7 +52,8 @@ def monitor(
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
     days = {}
-    for name in pipelines or pipeline_order(definitions.pipelines):
+    wanted = [definitions.pipeline(name).pipeline for name in pipelines or definitions.pipelines]
+    for name in sorted(wanted, key=pipeline_order(definitions.pipelines).index):
         pipeline = definitions.pipeline(name)
         # Each pipeline has its own timezone, so today may differ between pipelines.
         current = today(pipeline, datetime.now(UTC)).isoformat()
