@@ -1,4 +1,4 @@
-"""Measure the receiver on one core, and the exchange and a day on two.
+"""Measure the receiver on one core, and the exchange, a day and pipelines on two.
 
 python -m benchmarks [--json] [--rounds N] [--megabytes N] [--only PART]
 """
@@ -15,14 +15,16 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
-from benchmarks import day, exchange, pull, push
+from benchmarks import day, exchange, pipeline, pull, push
 
-PARTS = {"exchange": exchange, "day": day, "push": push, "pull": pull}
-_TWO_CORES = ("exchange", "day")
+PARTS = {"exchange": exchange, "day": day, "pipeline": pipeline, "push": push, "pull": pull}
+_TWO_CORES = ("exchange", "day", "pipeline")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure receiver, exchange and day.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure receiver, exchange, day and pipelines."
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--rounds", type=int, default=5, help="rounds; the median counts")
     parser.add_argument("--megabytes", type=int, default=pull.MEGABYTES, help="size of the file to pull")

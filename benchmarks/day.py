@@ -12,38 +12,24 @@ All use both cores. Their rounds are interleaved. The first round is not counted
 from __future__ import annotations
 
 import json
-import os
-import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
-from unittest.mock import patch
 
 from rich.console import Console
 from rich.table import Table
 
-from examples.nyc_flights import feed
-from examples.nyc_flights.partner import PartnerServer
+from benchmarks.cloud import DAY, EXAMPLE, ROOT, deployed, script, timed
 from slackwater import Client
-from slackwater.cli.cdk import deploy
-from slackwater.client.events import read_events
-from slackwater.client.workspace import Workspace
-from slackwater.local import cloud, layout
-from slackwater.local.emr.runner import SparkRunner
-from slackwater.local.emr.submit import Submission
+from slackwater.local import layout
 
-ROOT = Path(__file__).parents[1]
-PIPELINE, DAY = "daily_delays", "2013-03-08"
+PIPELINE = "daily_delays"
 _SCRIPT = Path(__file__).with_name("day_script.py")
-# `sources/flights.yaml` has the same port.
-_PORT = 8713
 _WAIT_SECONDS = 120
 _PEERS = ("plain", "checked")
 _TARGETS = {"warm": 8.0, "cold": 12.0, "orchestration": 0.5, "cold / checked": 1.3}
@@ -52,12 +38,14 @@ _TARGETS = {"warm": 8.0, "cold": 12.0, "orchestration": 0.5, "cold / checked": 1
 def run(rounds: int) -> dict[str, Any]:
     """Return the seconds of each candidate, by round and as a median, and the ratios to the plain script."""
     seconds: dict[str, list[float]] = {"plain": [], "checked": [], "cold": [], "warm": [], "orchestration": []}
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, _deployed(Path(folder)) as client:
-        plain, checked = (_script(client, Path(folder), *checks) for checks in ((), ("checks",)))
+    settings = {"pre_warmed_drivers": "1"}
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, deployed(Path(folder), EXAMPLE, settings) as client:
+        table = f"warehouse.{client.connection.deployment.warehouse_database}.plain"
+        plain, checked = (script(client, Path(folder), _SCRIPT, [table, *checks]) for checks in ((), ("checks",)))
         # The first round compiles Python modules and creates both tables.
         for _ in range(rounds + 1):
-            seconds["plain"].append(_timed(plain))
-            seconds["checked"].append(_timed(checked))
+            seconds["plain"].append(timed(plain))
+            seconds["checked"].append(timed(checked))
             cold, orchestration = _run_day()
             _wait_for_driver(Path(folder))
             warm, _ = _run_day()
@@ -85,59 +73,6 @@ def show(result: Mapping[str, Any], console: Console) -> None:
         console.print(f"{name}: {ratio:.2f}{target}")
 
 
-@contextmanager
-def _deployed(folder: Path) -> Iterator[Client]:
-    """Deploy the example to a local cloud of its own, and receive the day's data."""
-    state = layout.Layout(folder)
-    state.base.mkdir()
-    state.jars.symlink_to(ROOT / ".slackwater" / "jars")
-    running = cloud.up(folder)
-    # The commands read the name of the cloud from the environment, not from a folder.
-    workspace = Workspace(root=ROOT, project=ROOT / "examples" / "nyc_flights")
-    try:
-        with patch.dict(os.environ, running.environment()):
-            deploy(workspace, {"pre_warmed_drivers": "1"})
-            data = feed.make_feed(folder / "feed", [DAY])
-            with Client.open(workspace) as client:
-                with PartnerServer(data.flights, port=_PORT):
-                    client.pull("flights", as_of=DAY)
-                client.push("weather", read_events(str(data.weather)))
-                yield client
-    finally:
-        cloud.down(folder)
-
-
-def _script(client: Client, folder: Path, *options: str) -> Callable[[], None]:
-    """Return a function that runs the script with the objects, the catalog and the sizes of the pipeline's job."""
-    deployment = client.connection.deployment
-    conf = dict(re.findall(r"--conf (\S+?)=(\S+)", deployment.spark_submit_parameters))
-    # The script imports nothing but PySpark.
-    conf = {key: value for key, value in conf.items() if key != "spark.archives" and "PYTHONPATH" not in key}
-    entry_point = f"s3://{deployment.exchange_bucket}/benchmark/{_SCRIPT.name}"
-    client.store.put(entry_point, _SCRIPT.read_bytes())
-    # The UTC hours of a local day are of two dates.
-    uris = {
-        source: ",".join(item.uri for item in client.store.list(f"s3://{deployment.raw_bucket}/raw/source={source}/"))
-        for source in ("flights", "weather")
-    }
-    table = f"warehouse.{deployment.warehouse_database}.plain"
-    submission = Submission(entry_point, [DAY, table, uris["flights"], uris["weather"], *options], conf)
-    endpoint = os.environ["AWS_ENDPOINT_URL"]
-    runner = SparkRunner(
-        endpoint=endpoint,
-        jars=layout.Layout(folder).jars,
-        folder=folder / "plain",
-        credentials=lambda _: layout.ROOT_CREDENTIALS,
-    )
-
-    def run_script() -> None:
-        result = runner.run("script", submission, log_prefix=None, stop=threading.Event())
-        if result.exit_code:
-            raise RuntimeError(f"the script failed: {result.error}")
-
-    return run_script
-
-
 def _run_day() -> tuple[float, float]:
     """Run the day. Return the seconds of the whole command, and those of its orchestration."""
     command = [sys.executable, "-m", "slackwater.cli", "run", PIPELINE, "--date", DAY, "--force", "--json"]
@@ -147,12 +82,6 @@ def _run_day() -> tuple[float, float]:
     if done.returncode:
         raise RuntimeError(f"the day failed: {done.stderr}")
     return seconds, json.loads(done.stdout)["seconds"]["orchestration"]
-
-
-def _timed(call: Callable[[], object]) -> float:
-    began = time.monotonic()
-    call()
-    return time.monotonic() - began
 
 
 def _stop_drivers(client: Client) -> None:

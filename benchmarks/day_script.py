@@ -1,4 +1,4 @@
-"""A plain PySpark script that does the example's day: `day_script.py DATE TABLE FLIGHTS WEATHER [checks]`.
+"""A plain PySpark script that does the example's day: `day_script.py DATE FLIGHTS WEATHER TABLE [checks]`.
 
 FLIGHTS and WEATHER are URIs, separated by commas. With `checks` it also checks what the pipeline checks: the rules of
 its step `data_quality`, one row of weather for each hour, the key of the result, and the number of published rows.
@@ -35,7 +35,7 @@ RULES = {
 
 def main() -> None:
     """Join the flights of a day in New York with the weather, aggregate them, and replace the day in the table."""
-    day, table, flights, weather, *checks = sys.argv[1:]
+    day, flights, weather, table, *checks = sys.argv[1:]
     spark = SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     local_date = sf.to_date(sf.from_utc_timestamp("_event_time", "America/New_York"))
     of_day = local_date == sf.lit(day).cast("date")

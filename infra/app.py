@@ -18,7 +18,7 @@ from infra.artefacts import Artefacts, build_artefacts, write_project
 from infra.constructs.alarm_rules import AlarmGroup
 from infra.constructs.alarms import SubjectAlarms
 from infra.settings import Settings, load_settings
-from infra.stacks.late import COMPARE_MACHINE, LateStack
+from infra.stacks.late import BACKFILL_MACHINE, COMPARE_MACHINE, LateStack
 from infra.stacks.monitoring import MonitoringStack
 from infra.stacks.processing import ProcessingStack
 from infra.stacks.receiver import ReceiverStack
@@ -89,6 +89,7 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         app,
         settings.named("late"),
         settings=settings,
+        project=project,
         storage=storage,
         processing=processing,
         layer=artefacts.layer,
@@ -96,6 +97,7 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         project_file=project_file,
         compare=with_retries(read_machine(root / "step_functions" / "compare_day.asl.json")),
         monitor=with_retries(read_machine(root / "step_functions" / "monitor_days.asl.json")),
+        backfill=with_retries(read_machine(root / "step_functions" / "backfill.asl.json")),
         env=env,
     )
     monitoring = MonitoringStack(
@@ -110,6 +112,7 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
             *(f"{PIPELINE_MACHINE_PREFIX}{name}" for name in sorted(project.pipelines)),
             COMPARE_MACHINE,
             MONITOR_MACHINE,
+            BACKFILL_MACHINE,
         ],
         monitor=MONITOR_MACHINE,
         application_id=processing.spark.id,

@@ -20,7 +20,7 @@ from pydantic import (
 
 from infra.workers import DISK_GB, Worker, worker_for
 from slackwater.errors import DefinitionError
-from slackwater.pipeline.spark_workers import SparkSizes
+from slackwater.pipeline.spark_workers import SparkSizes, WorkerSize
 from slackwater.project import describe_validation_error
 from slackwater.receiver.partners.outbound import Outbound
 
@@ -175,6 +175,15 @@ class Settings(BaseModel):
     def executor(self) -> Worker:
         """The worker of an executor."""
         return worker_for(self.executor_cores, self.executor_memory_gb)
+
+    @property
+    def spark_sizes(self) -> SparkSizes:
+        """The workers of the jobs of a pipeline that states none."""
+        return SparkSizes(
+            driver=WorkerSize(vcpu=self.driver_cores, memory_gb=self.driver.memory_gb),
+            executor=WorkerSize(vcpu=self.executor_cores, memory_gb=self.executor.memory_gb),
+            max_executors=self.maximum_executors,
+        )
 
     @model_validator(mode="after")
     def _check_capacity(self) -> Self:

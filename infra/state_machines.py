@@ -30,10 +30,15 @@ def read_machine(path: Path) -> Machine:
 def fill_placeholders(machine: Machine, values: Mapping[str, str], *, name: str) -> tuple[str, dict[str, str]]:
     """Return the definition as JSON, and the substitutions that CloudFormation has to make in it.
 
-    A value that is known now replaces its `${placeholder}`. A value that only CloudFormation knows, such as an ARN,
-    becomes a substitution. Raises `DefinitionError` for a placeholder that has no value.
+    A value that is known now replaces its `${placeholder}`, and may contain other placeholders. A value that only
+    CloudFormation knows, such as an ARN, becomes a substitution. Raises `DefinitionError` for a placeholder that has no
+    value.
     """
     definition = json.dumps(machine)
+    for key, value in values.items():
+        if not Token.is_unresolved(value):
+            # A placeholder stands inside of a JSON string: the value is escaped, but has no quotes of its own.
+            definition = definition.replace(f"${{{key}}}", json.dumps(value)[1:-1])
     placeholders = sorted(set(_PLACEHOLDER.findall(definition)))
     missing = [key for key in placeholders if key not in values]
     if missing:
@@ -41,9 +46,4 @@ def fill_placeholders(machine: Machine, values: Mapping[str, str], *, name: str)
             f"state machine {name}: no value for {', '.join(f'${{{key}}}' for key in missing)} "
             f"(known: {', '.join(sorted(values))})"
         )
-    substitutions = {key: values[key] for key in placeholders if Token.is_unresolved(values[key])}
-    for key in placeholders:
-        if key not in substitutions:
-            # A placeholder stands inside of a JSON string: the value is escaped, but has no quotes of its own.
-            definition = definition.replace(f"${{{key}}}", json.dumps(values[key])[1:-1])
-    return definition, substitutions
+    return definition, {key: values[key] for key in placeholders}

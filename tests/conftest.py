@@ -70,6 +70,20 @@ steps:
 publish: {step: wrong, key: [date]}
 """
 
+FOREIGN = """
+pipeline: carrier_rates
+timezone: America/New_York
+tables:
+  rates: {iceberg: finance.rates, location: "s3://finance-lake/rates"}
+steps:
+  in_euros:
+    step: sql
+    depends_on: [rates]
+    with: {query: "SELECT carrier, sum(rate) * 2 AS rate, count(*) AS entries FROM rates GROUP BY carrier"}
+publish: {step: in_euros, key: [date, carrier]}
+late: {window_days: 1}
+"""
+"""It reads a table of another system."""
 
 OWN_CLOUDS = tuple(f"tests/cloud/test_{name}.py" for name in ("emr_serverless", "s3_contract", "empty_folder"))
 """Tests that start clouds of their own."""
@@ -245,6 +259,7 @@ def project(tmp_path_factory, partner, sftp) -> Path:
     flights = folder / "sources" / "flights.yaml"
     flights.write_text(flights.read_text().replace("http://127.0.0.1:8713/flights", partner.url))
     (folder / "pipelines" / "broken.yaml").write_text(BROKEN)
+    (folder / "pipelines" / "carrier_rates.yaml").write_text(FOREIGN)
     delays = (folder / "pipelines" / "daily_delays.yaml").read_text()
     staged = delays.replace("pipeline: daily_delays", "pipeline: staged_delays") + LOAD
     for step in ENDS_OF_STAGES:

@@ -10,6 +10,7 @@ from slackwater.late.check import Checker
 from slackwater.late.decision import CheckReport, DecisionRule
 from slackwater.pipeline.definition import Late
 from slackwater.project import load_project
+from slackwater.runs.foreign_tables import ForeignTables
 from slackwater.runs.freeze import Freezer, KeptStages
 from slackwater.runs.inputs import InputListing
 from slackwater.runs.outcome import RunRecorder
@@ -17,7 +18,7 @@ from slackwater.runs.record import Publication, Run
 from slackwater.runs.table import RunTable
 from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_receiver import MemoryFileCache
-from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
+from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
 
 PIPELINE, NOW = "daily_delays", datetime(2013, 3, 13, 18, tzinfo=UTC)
 PUBLICATION = Publication(table="t", snapshot_id="1", rows=3, replaced=0, seconds=1.0)
@@ -41,6 +42,8 @@ class World:
         self.store, self.files = DictStore(), MemoryFileCache()
         self.table: Any = table or DictRunTable()
         self.executions, self.time = SetExecutions("run"), NOW
+        self.catalog = DictCatalog()
+        self.foreign = ForeignTables(self.catalog, self.store)
 
     def now(self) -> datetime:
         return self.time
@@ -48,7 +51,13 @@ class World:
     @property
     def inputs(self) -> InputListing:
         return InputListing(
-            project=self.project, store=self.store, files=self.files, table=self.table, raw_bucket="raw", now=self.now
+            project=self.project,
+            store=self.store,
+            files=self.files,
+            table=self.table,
+            foreign=self.foreign,
+            raw_bucket="raw",
+            now=self.now,
         )
 
     @property

@@ -125,7 +125,13 @@ class FakeEmr:
         self._jobs = jobs
 
     def get_paginator(self, _):
-        return Pages([{"jobRuns": [job]} for job in self._jobs])
+        return self
+
+    def paginate(self, *, createdAtAfter, createdAtBefore, **_):  # noqa: N803
+        return ({"jobRuns": [job]} for job in self._jobs if createdAtAfter <= job["createdAt"] <= createdAtBefore)
+
+    def get_job_run(self, *, applicationId, jobRunId):  # noqa: N803
+        return {"jobRun": next(job for job in self._jobs if job["id"] == jobRunId)}
 
 
 class FakeObjects(dict):

@@ -17,8 +17,24 @@ from slackwater.arrow.reference import (
     reference_uri,
 )
 from slackwater.errors import DayChanged, ObjectMissing
+from slackwater.runs.foreign_tables import ForeignTables
 from slackwater.runs.record import DayRecord, Run, RunRecord
 from slackwater.storage import StoredObject
+
+_BUCKET, _PIPELINE, _DAY, _RUN_ID = "b" * 63, "p" * 63, "2013-03-10", "0" * 32
+LONGEST_RUN = Run(
+    pipeline=_PIPELINE,
+    date=_DAY,
+    run_id=_RUN_ID,
+    attempt=10**6,
+    correlation_id="c" * 128,
+    manifest=f"s3://{_BUCKET}/manifests/{_PIPELINE}/{_DAY}/{'0' * 64}.json",
+    prefix=f"s3://{_BUCKET}/runs/{_PIPELINE}/{_DAY}/{_RUN_ID}/{10**6}/",
+    files=10**15,
+    rows=10**15,
+    bytes=10**15,
+)
+"""A run with the longest names and numbers."""
 
 
 class DictStore:
@@ -133,6 +149,14 @@ class DictRunTable:
     def day(self, pipeline: str, date: str) -> DayRecord:
         return self.by_day.get((pipeline, date), DayRecord(pipeline=pipeline, date=date))
 
+    def days(
+        self, pipeline: str, first: str, last: str, *, limit: int | None = None, latest_first: bool = False
+    ) -> list[DayRecord]:
+        records = [
+            day for (name, date), day in sorted(self.by_day.items()) if name == pipeline and first <= date <= last
+        ]
+        return (records[::-1] if latest_first else records)[:limit]
+
     def first_published(self, pipeline: str) -> str | None:
         return min(
             (date for (name, date), day in self.by_day.items() if name == pipeline and day.published), default=None
@@ -148,6 +172,10 @@ class DictRunTable:
     def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
         return [r for (p, d, _), r in sorted(self.records.items()) if p == pipeline and date in (None, d)]
 
+    def date_of_run(self, pipeline: str, run_id: str) -> str | None:
+        dates = [record.run.date for record in self.runs(pipeline) if record.run.run_id.startswith(run_id)]
+        return dates[-1] if dates else None
+
     def save_day(self, day: DayRecord) -> None:
         stored = self.by_day.get((day.pipeline, day.date))
         if (stored.version if stored else 0) != day.version:
@@ -158,6 +186,23 @@ class DictRunTable:
         if day is not None:
             self.save_day(day)
         self.records[run.run.pipeline, run.run.date, run.run.attempt] = run
+
+
+class DictCatalog:
+    """A `TableCatalog` in a dictionary: the URI of each table's metadata, or an error, by `database.table`."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, str | Exception] = {}
+
+    def metadata_uri(self, database: str, table: str) -> str:
+        uri = self.tables[f"{database}.{table}"]
+        if isinstance(uri, Exception):
+            raise uri
+        return uri
+
+
+NO_FOREIGN_TABLES = ForeignTables(DictCatalog(), DictStore())
+"""For projects whose pipelines read no tables of other systems."""
 
 
 class SetExecutions:

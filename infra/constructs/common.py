@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aws_cdk import Acknowledgment, ArnFormat, CfnOutput, RemovalPolicy, Stack, Validations
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
@@ -60,7 +59,7 @@ def accept(construct: IConstruct, findings: Mapping[str, str]) -> None:
         Validations.of(construct).acknowledge(Acknowledgment(id=rule, reason=reason))
 
 
-def accept_wildcards(role: iam.IRole, resources: Iterable[str], *, reason: str) -> None:
+def accept_wildcards(role: IConstruct, resources: Iterable[str], *, reason: str) -> None:
     """Accept wildcards in exactly these resources of a role's policy."""
     for resource in resources:
         name = _nag_name(Stack.of(role).resolve(resource))

@@ -1,4 +1,4 @@
-"""The EMR Serverless application, its job roles, and the Spark parameters of every job."""
+"""The EMR Serverless application, the roles of its jobs, and the Spark parameters of every job."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from infra.constructs.roles import InlineRole
 from infra.settings import Architecture, Settings
 from infra.workers import Worker, heap_mb
 from slackwater.pipeline.spark_workers import SparkSizes
@@ -57,12 +58,11 @@ class SparkApplication(Construct):
         )
         self.id = self.application.attr_application_id
         self.arn = self.application.attr_arn
-        self.job_role = self._role("JobRole", "Permissions of Spark jobs")
-        self.pull_role = self._role("PullRole", "Permissions of jobs that fetch large files")
 
-    def _role(self, id_: str, description: str) -> iam.Role:
-        return iam.Role(
-            self,
+    def new_role(self, scope: Construct, id_: str, description: str, *, inline: bool = False) -> iam.Role:
+        """Return a role for jobs of this application, without permissions; `inline` makes it an `InlineRole`."""
+        return (InlineRole if inline else iam.Role)(
+            scope,
             id_,
             description=description,
             # The conditions keep EMR Serverless from using the role for another application or account.

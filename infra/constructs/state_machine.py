@@ -14,6 +14,7 @@ from constructs import Construct
 from infra.constructs import grants
 from infra.constructs.common import accept, log_group, states_arn
 from infra.constructs.library_function import LibraryFunction
+from infra.constructs.roles import Grantee, InlineRole
 from infra.constructs.spark_application import SparkApplication
 from infra.settings import Settings
 from infra.state_machines import fill_placeholders
@@ -28,12 +29,27 @@ _JOB_RULE = "StepFunctionsGetEventsForEMRServerlessJobRule"
 
 
 class MachineRole(Construct):
-    """The role of one state machine, or of several that do the same work. It may call the given functions."""
+    """The role of a state machine. It may call the given functions."""
 
-    def __init__(self, scope: Construct, id_: str, *, functions: Sequence[LibraryFunction]) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        functions: Sequence[LibraryFunction] = (),
+        policies: Sequence[iam.IManagedPolicy] = (),
+    ) -> None:
         super().__init__(scope, id_)
-        self.role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("states.amazonaws.com"))
-        grants.allow(self.role, ["lambda:InvokeFunction"], [function.function.function_arn for function in functions])
+        self.role = InlineRole(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("states.amazonaws.com"),
+            description="Permissions of a state machine",
+        )
+        if functions:
+            allow_functions(self.role, functions)
+        for policy in policies:
+            self.role.add_managed_policy(policy)
         accept(
             self.role,
             {"AwsSolutions-IAM5[Resource::*]": "CloudWatch's log delivery has no resource-level permissions."},
@@ -41,18 +57,11 @@ class MachineRole(Construct):
 
     def allow_jobs(self, application: SparkApplication, role: iam.IRole) -> None:
         """Grant what `startJobRun.sync` needs: start, poll and cancel jobs of one application with that job role."""
-        application_stack = Stack.of(application)
-        # An exported ARN of another stack has a fixed name, which the accepted cdk-nag finding can state.
-        same_stack = application_stack.node.path == Stack.of(self).node.path
-        arn = application.arn if same_stack else application_stack.export_value(application.arn)
-        # A job run is started with tags. AWS documents that this needs TagResource, but not on which of the two.
-        grants.allow(self.role, ["emr-serverless:StartJobRun", "emr-serverless:TagResource"], [arn])
-        grants.allow(
-            self.role,
-            ["emr-serverless:GetJobRun", "emr-serverless:CancelJobRun", "emr-serverless:TagResource"],
-            [f"{arn}/jobruns/*"],
-            wildcard="Job runs of this one application; their ids are assigned when they start.",
-        )
+        allow_jobs(self.role, application)
+        self.pass_role(role)
+
+    def pass_role(self, role: iam.IRole) -> None:
+        """Let the machine start jobs with that job role."""
         self.role.add_to_policy(
             iam.PolicyStatement(
                 actions=["iam:PassRole"],
@@ -60,7 +69,6 @@ class MachineRole(Construct):
                 conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
             )
         )
-        self._allow_event_rule(_JOB_RULE)
 
     def allow_executions(self, machines: str, *, wildcard: str = "") -> None:
         """Grant what `startExecution.sync:2` needs, for the state machines whose full names match `machines`."""
@@ -73,11 +81,34 @@ class MachineRole(Construct):
             [states_arn(self, "execution", f"{machines}:*")],
             wildcard="Executions are named when they start.",
         )
-        self._allow_event_rule(_EXECUTION_RULE)
+        _allow_event_rule(self.role, _EXECUTION_RULE)
 
-    def _allow_event_rule(self, rule: str) -> None:
-        arn = Stack.of(self).format_arn(service="events", resource="rule", resource_name=rule)
-        grants.allow(self.role, ["events:PutRule", "events:PutTargets", "events:DescribeRule"], [arn])
+
+def allow_functions(role: Grantee, functions: Sequence[LibraryFunction]) -> None:
+    """Let a state machine's `role` call these functions."""
+    grants.allow(role, ["lambda:InvokeFunction"], [function.function.function_arn for function in functions])
+
+
+def allow_jobs(role: Grantee, application: SparkApplication) -> None:
+    """Let a state machine's `role` start, poll and cancel jobs of one application."""
+    application_stack = Stack.of(application)
+    # An exported ARN of another stack has a fixed name, which the accepted cdk-nag finding can state.
+    same_stack = application_stack.node.path == Stack.of(role).node.path
+    arn = application.arn if same_stack else application_stack.export_value(application.arn)
+    # A job run is started with tags. AWS documents that this needs TagResource, but not on which of the two.
+    grants.allow(role, ["emr-serverless:StartJobRun", "emr-serverless:TagResource"], [arn])
+    grants.allow(
+        role,
+        ["emr-serverless:GetJobRun", "emr-serverless:CancelJobRun", "emr-serverless:TagResource"],
+        [f"{arn}/jobruns/*"],
+        wildcard="Job runs of this one application; their ids are assigned when they start.",
+    )
+    _allow_event_rule(role, _JOB_RULE)
+
+
+def _allow_event_rule(role: Grantee, rule: str) -> None:
+    arn = Stack.of(role).format_arn(service="events", resource="rule", resource_name=rule)
+    grants.allow(role, ["events:PutRule", "events:PutTargets", "events:DescribeRule"], [arn])
 
 
 class StateMachine(Construct):

@@ -17,13 +17,15 @@ from infra.settings import Settings
 from infra.stacks.processing import ProcessingStack
 from infra.stacks.storage import StorageStack
 from slackwater.pipeline.retries import Machine
+from slackwater.project import Project
 from slackwater.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX
 
 COMPARE_MACHINE = "compare-day"
+BACKFILL_MACHINE = "backfill"
 
 
 class LateStack(Stack):
-    """A state machine that compares two versions of a day, and one that monitors the finished days of a pipeline."""
+    """State machines that compare two versions of a day, monitor the finished days of a pipeline, and run its days."""
 
     def __init__(
         self,
@@ -31,6 +33,7 @@ class LateStack(Stack):
         id_: str,
         *,
         settings: Settings,
+        project: Project,
         storage: StorageStack,
         processing: ProcessingStack,
         layer: Path,
@@ -38,6 +41,7 @@ class LateStack(Stack):
         project_file: Path,
         compare: Machine,
         monitor: Machine,
+        backfill: Machine,
         env: Environment | None = None,
     ) -> None:
         super().__init__(scope, id_, env=env, description="Slackwater: detects, compares and reports late days")
@@ -53,15 +57,18 @@ class LateStack(Stack):
             enforce_ssl=True,
         )
         self.check_days = self._check_days()
+        grants.allow_foreign_tables(self.check_days.role, project.pipelines.values())
         self.compare_versions = self._compare_versions()
         self.notify_change = self._notify_change()
         self.compare = self._compare(compare, processing)
         self.monitor = self._monitor(monitor)
+        self.backfill = self._backfill(backfill)
         outputs(
             self,
             {
                 "CompareMachineArn": self.compare.arn,
                 "MonitorMachineArn": self.monitor.arn,
+                "BackfillMachineArn": self.backfill.arn,
                 "ChangeTopicArn": self.changes.topic_arn,
             },
         )
@@ -123,9 +130,13 @@ class LateStack(Stack):
         return function
 
     def _compare(self, definition: Machine, processing: ProcessingStack) -> StateMachine:
-        values = {"CompareVersionsFunction": self.compare_versions.function.function_arn, **processing.job_values}
+        values = {
+            "CompareVersionsFunction": self.compare_versions.function.function_arn,
+            **processing.job_values,
+            "JobRoleArn": processing.compare_role.role_arn,
+        }
         role = MachineRole(self, "Compare", functions=[self.compare_versions])
-        role.allow_jobs(processing.spark, processing.spark.job_role)
+        role.allow_jobs(processing.spark, processing.compare_role)
         return StateMachine(
             role,
             "Machine",
@@ -158,5 +169,19 @@ class LateStack(Stack):
             name=MONITOR_MACHINE,
             definition=definition,
             values=values,
+            role=role,
+        )
+
+    def _backfill(self, definition: Machine) -> StateMachine:
+        pipelines = self._settings.named(PIPELINE_MACHINE_PREFIX)
+        role = MachineRole(self, "Backfill", functions=[])
+        role.allow_executions(f"{pipelines}*", wildcard="One machine for each pipeline.")
+        return StateMachine(
+            role,
+            "Machine",
+            settings=self._settings,
+            name=BACKFILL_MACHINE,
+            definition=definition,
+            values={"PipelineMachinePrefix": states_arn(self, "stateMachine", pipelines)},
             role=role,
         )

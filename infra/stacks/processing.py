@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aws_cdk import Duration, Environment, Stack
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
-from infra.constructs import grants
+from infra.constructs import grants, job_permissions
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
+from infra.constructs.roles import Grantee, SharedPolicy
 from infra.constructs.spark_application import SparkApplication
-from infra.constructs.state_machine import MachineRole, StateMachine
+from infra.constructs.state_machine import MachineRole, StateMachine, allow_functions, allow_jobs
 from infra.settings import Settings
 from infra.stacks.receiver import ReceiverStack
-from infra.stacks.storage import FILES, StorageStack
+from infra.stacks.storage import StorageStack
 from slackwater import __version__
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Pipeline
@@ -62,16 +64,26 @@ class ProcessingStack(Stack):
         self._fetch_file = assets.Asset(self, "FetchFile", path=str(jobs / "fetch_file.py"))
         self._check_release = assets.Asset(self, "CheckRelease", path=str(jobs / "check_release.py"))
         self.spark = SparkApplication(self, "Spark", settings=settings)
-        self._allow_jobs(project)
+        self.pull_role = self._job_role("PullJobRole", "Jobs that fetch large files", self._fetch_file)
+        job_permissions.allow_pulls(self.pull_role, project, storage=storage)
+        self.compare_role = self._job_role("CompareJobRole", "Jobs that compare versions of days", self._compare_day)
+        job_permissions.allow_comparisons(self.compare_role, storage=storage)
         self.freeze_inputs = self._freeze_inputs()
+        grants.allow_foreign_tables(self.freeze_inputs.role, project.pipelines.values())
         self.record_run = self._record_run()
         self.pull = self._pull(pull, [receiver.list_files, receiver.fetch_file])
-        # One role: the state machines of all pipelines do the same work with the same resources.
-        role = MachineRole(self, "Pipelines", functions=[self.freeze_inputs, self.record_run])
-        role.allow_jobs(self.spark, self.spark.job_role)
-        self.pipelines = {
-            name: self._pipeline(project.pipeline(name), machine, role) for name, machine in pipelines.items()
-        }
+        self._of_jobs, self._of_machines = SharedPolicy(self, "PipelineJobs"), SharedPolicy(self, "PipelineMachines")
+        self._allow_files(self._of_jobs, self._run_stage)
+        job_permissions.allow_every_pipeline(self._of_jobs, storage=storage)
+        allow_functions(self._of_machines, [self.freeze_inputs, self.record_run])
+        allow_jobs(self._of_machines, self.spark)
+        self.pipelines = {name: self._pipeline(project.pipeline(name), machine) for name, machine in pipelines.items()}
+        any_pipeline = self._job_role(
+            "AnyPipelineJobRole", "Jobs of pipelines that are not deployed", self._run_stage, self._check_release
+        )
+        job_permissions.allow_any_pipeline(any_pipeline, project, storage=storage)
+        any_machine = MachineRole(self, "AnyPipeline", policies=[self._of_machines])
+        any_machine.pass_role(any_pipeline)
         outputs(
             self,
             {
@@ -83,9 +95,19 @@ class ProcessingStack(Stack):
                 "ProjectUri": self._project.s3_object_url,
                 "LogPrefix": self.log_uri,
                 "LibraryVersion": __version__,
-                "JobRoleArn": self.spark.job_role.role_arn,
                 "CheckReleaseUri": self._check_release.s3_object_url,
-                "SparkSubmitParameters": self.job_values["SparkSubmitParameters"],
+                "AnyPipelineRoleArn": any_machine.role.role_arn,
+                "JobRoleArn": any_pipeline.role_arn,
+                "FreezeInputsFunction": self.freeze_inputs.function.function_arn,
+                "RecordRunFunction": self.record_run.function.function_arn,
+                "RunStageUri": self._run_stage.s3_object_url,
+                "FilesPrefix": storage.files_uri,
+                "SparkSubmitParameters": self.spark.submit_parameters(
+                    archive=self._archive.s3_object_url, warehouse=f"s3://{storage.warehouse.bucket_name}/"
+                ),
+                "SparkSizes": settings.spark_sizes.model_dump_json(),
+                # The value of an output must not be empty.
+                **({"OutboundAllow": allowed} if (allowed := self.job_values["OutboundAllow"]) else {}),
             },
         )
 
@@ -99,7 +121,6 @@ class ProcessingStack(Stack):
                 "EXCHANGE_BUCKET": storage.exchange.bucket_name,
                 "FILE_TABLE": storage.file_table.table_name,
                 "RUN_TABLE": storage.run_table.table_name,
-                "PROJECT_URI": self._project.s3_object_url,
                 "KEPT_DAYS": str(storage.kept_days),
                 "INTERMEDIATE_DAYS": str(self._settings.intermediate_days),
             },
@@ -113,7 +134,7 @@ class ProcessingStack(Stack):
         grants.read_objects(function.role, storage.raw, "raw/")
         # Under runs/ are the stages that earlier attempts have finished.
         grants.list_objects(function.role, storage.exchange, "manifests/", "runs/", ARROW_FILES)
-        grants.read_objects(function.role, storage.exchange, "manifests/", "runs/")
+        grants.read_objects(function.role, storage.exchange, "manifests/", "runs/", job_permissions.PROJECTS)
         grants.write_objects(function.role, storage.exchange, "manifests/", "runs/")
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.query_indexes(function.role, storage.file_table, "dated")
@@ -140,37 +161,15 @@ class ProcessingStack(Stack):
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem")
         return function
 
-    def _allow_jobs(self, project: Project) -> None:
-        """Grant the permissions of both job roles."""
-        storage = self._storage
-        # Jobs that run stages and compare days.
-        role = self.spark.job_role
-        for asset in (self._project, self._archive, self._run_stage, self._compare_day, self._check_release):
-            grants.read_asset(role, asset, settings=self._settings)
-        grants.read_objects(role, storage.raw, "raw/")
-        grants.list_objects(role, storage.raw, "raw/")
-        grants.read_objects(role, storage.exchange, "manifests/")
-        grants.replace_objects(role, storage.exchange, "runs/", "comparisons/")
-        grants.read_objects(role, storage.exchange, ARROW_FILES)
-        grants.list_objects(role, storage.exchange, "manifests/", "runs/", ARROW_FILES, "comparisons/")
-        grants.write_objects(role, storage.exchange, ARROW_FILES, "logs/")
-        grants.replace_objects(role, storage.warehouse, f"{storage.warehouse_database}/", FILES)
-        grants.list_objects(role, storage.warehouse, f"{storage.warehouse_database}/", FILES)
-        grants.allow_steps(role, project)
-        grants.use_tables(
-            role, storage.warehouse_database, "GetDatabase", "GetTable", "GetTables", "CreateTable", "UpdateTable"
-        )
-        # Jobs that fetch files too large for a function.
-        role = self.spark.pull_role
-        for asset in (self._project, self._archive, self._fetch_file):
-            grants.read_asset(role, asset, settings=self._settings)
-        grants.read_objects(role, storage.exchange, "pulls/")
-        grants.write_objects(role, storage.exchange, "pulls/", "logs/")
-        grants.write_objects(role, storage.raw, "raw/", "sideline/", "landing/")
-        grants.delete_objects(role, storage.raw, "raw/", "sideline/")
-        grants.use_items(role, storage.file_table, "BatchGetItem", "PutItem")
-        grants.use_tables(role, storage.raw_database, "GetTable", "BatchCreatePartition")
-        grants.allow_partners(role, project)
+    def _job_role(self, id_: str, description: str, *files: assets.Asset) -> iam.Role:
+        """Return a role for jobs, which may read the library, the project, and these files."""
+        role = self.spark.new_role(self, id_, description)
+        self._allow_files(role, *files)
+        return role
+
+    def _allow_files(self, role: Grantee, *files: assets.Asset) -> None:
+        for file in (self._project, self._archive, *files):
+            grants.read_asset(role, file, settings=self._settings)
 
     def _pull(self, definition: Machine, functions: Sequence[LibraryFunction]) -> StateMachine:
         listing, fetching = functions
@@ -182,10 +181,10 @@ class ProcessingStack(Stack):
             "RawDatabase": self._storage.raw_database,
             "FileTable": self._storage.file_table.table_name,
             **self.job_values,
-            "JobRoleArn": self.spark.pull_role.role_arn,
+            "JobRoleArn": self.pull_role.role_arn,
         }
         role = MachineRole(self, "Pull", functions=functions)
-        role.allow_jobs(self.spark, self.spark.pull_role)
+        role.allow_jobs(self.spark, self.pull_role)
         return StateMachine(
             role,
             "Machine",
@@ -196,21 +195,28 @@ class ProcessingStack(Stack):
             role=role,
         )
 
-    def _pipeline(self, pipeline: Pipeline, definition: Machine, role: MachineRole) -> StateMachine:
+    def _pipeline(self, pipeline: Pipeline, definition: Machine) -> StateMachine:
+        name = pipeline.pipeline
+        job_role = self.spark.new_role(self, f"Pipeline-{name}-JobRole", f"Jobs of the pipeline {name}", inline=True)
+        job_role.add_managed_policy(self._of_jobs)
+        job_permissions.allow_pipeline(job_role, pipeline, storage=self._storage)
+        machine_role = MachineRole(self, f"Pipeline-{name}-Machine", policies=[self._of_machines])
+        machine_role.pass_role(job_role)
         values = {
             "FreezeInputsFunction": self.freeze_inputs.function.function_arn,
             "RecordRunFunction": self.record_run.function.function_arn,
             **self.job_values,
+            "JobRoleArn": job_role.role_arn,
             "SparkSubmitParameters": self._submit_parameters(pipeline.spark),
         }
         return StateMachine(
             self,
-            f"Pipeline-{pipeline.pipeline}",
+            f"Pipeline-{name}",
             settings=self._settings,
-            name=f"{PIPELINE_MACHINE_PREFIX}{pipeline.pipeline}",
+            name=f"{PIPELINE_MACHINE_PREFIX}{name}",
             definition=definition,
             values=values,
-            role=role,
+            role=machine_role,
         )
 
     @property
@@ -219,12 +225,11 @@ class ProcessingStack(Stack):
         storage = self._storage
         return {
             "ApplicationId": self.spark.id,
-            "JobRoleArn": self.spark.job_role.role_arn,
             "RunStageUri": self._run_stage.s3_object_url,
             "CompareDayUri": self._compare_day.s3_object_url,
             "ArchiveUri": self._archive.s3_object_url,
             "ProjectUri": self._project.s3_object_url,
-            "SparkSubmitParameters": self._submit_parameters(),
+            "SparkSubmitParameters": self._submit_parameters(SparkSizes()),
             "ExchangeBucket": storage.exchange.bucket_name,
             "WarehouseBucket": storage.warehouse.bucket_name,
             "WarehouseDatabase": storage.warehouse_database,
@@ -233,9 +238,9 @@ class ProcessingStack(Stack):
             "LogUri": self.log_uri,
         }
 
-    def _submit_parameters(self, sizes: SparkSizes | None = None) -> str:
-        warehouse = f"s3://{self._storage.warehouse.bucket_name}/"
-        return self.spark.submit_parameters(archive=self._archive.s3_object_url, warehouse=warehouse, sizes=sizes)
+    def _submit_parameters(self, sizes: SparkSizes) -> str:
+        # Placeholders, because only CloudFormation knows both URIs: so it substitutes less than this long text.
+        return self.spark.submit_parameters(archive="${ArchiveUri}", warehouse="s3://${WarehouseBucket}/", sizes=sizes)
 
     @property
     def log_uri(self) -> str:
@@ -275,7 +280,7 @@ def check_steps(project: Project, settings: Settings) -> None:
         f"pipelines/{pipeline}.yaml: {place}: without the setting job_subnets, jobs reach no server outside of AWS and "
         "no database in a network: set job_subnets to private subnets, with a NAT gateway for servers outside, and "
         "job_security_groups"
-        for pipeline, place, _ in grants.step_values(project, "url")
+        for pipeline, place, _ in grants.step_values(project.pipelines.values(), "url")
     ]
     if problems:
         raise DefinitionError("\n".join(problems))

@@ -43,8 +43,7 @@ class StorageStack(Stack):
         # (https://repost.aws/knowledge-center/s3-lifecycle-rule-delay). The least is one day.
         expirations = {
             ARROW_FILES: arrow_days,
-            "pulls/": settings.exchange_days,
-            "logs/": settings.exchange_days,
+            **dict.fromkeys(("pulls/", "logs/", "projects/"), settings.exchange_days),
         }
         self.raw = self._bucket(
             "Raw",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -30,7 +30,6 @@ class FreezeInputsEnvironment(FunctionEnvironment):
     exchange_bucket: str
     file_table: str
     run_table: str
-    project_uri: str
     kept_days: int
     intermediate_days: int
 
@@ -38,6 +37,8 @@ class FreezeInputsEnvironment(FunctionEnvironment):
 class FreezeInputsRequest(BaseModel):
     """Input from the state machine."""
 
+    project: str
+    """URI of the `Project` that defines the pipeline. Its name contains a hash of its content."""
     pipeline: str
     date: str
     execution: str
@@ -46,13 +47,12 @@ class FreezeInputsRequest(BaseModel):
     allow_fewer: bool = False
 
 
-@cache
-def build_freezer() -> Freezer:
-    """Build the freezer, once per process."""
-    # Its name contains the hash of its content, so project.json never changes while the process has this environment.
+@lru_cache(maxsize=2)
+def build_freezer(project_uri: str) -> Freezer:
+    """Build the freezer of a project, once per process."""
     environment = FreezeInputsEnvironment.read()
     store = S3ObjectStore(client("s3"))
-    project = Project.model_validate_json(store.get(environment.project_uri))
+    project = Project.model_validate_json(store.get(project_uri))
     table = DynamoRunTable(client("dynamodb"), environment.run_table)
 
     def now() -> datetime:
@@ -87,7 +87,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     (`slackwater.pipeline.retries`).
     """
     request = FreezeInputsRequest.model_validate(event)
-    frozen = build_freezer().freeze(**request.model_dump())
+    frozen = build_freezer(request.project).freeze(**request.model_dump(exclude={"project"}))
     response = frozen.model_dump(mode="json")
     logger.info("inputs frozen", extra=response)
     return response

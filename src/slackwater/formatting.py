@@ -45,9 +45,14 @@ def hour_range(partitions: Iterable[tuple[str, str]]) -> str:
     """Return the time that UTC hours cover: `2013-03-10 12:00 to 14:00 UTC`.
 
     Each partition is a date and an hour: `("2013-03-10", "12")`. If hours in between are missing, the result says how
-    many hours there are: `2 hours of 2013-03-10 12:00 to 16:00 UTC`. Raises `IndexError` for no partitions.
+    many hours there are: `2 hours of 2013-03-10 12:00 to 16:00 UTC`. Tables of other systems have an empty hour: the
+    result is then `the whole table`.
     """
-    starts = sorted({datetime.fromisoformat(f"{date}T{hour}:00").replace(tzinfo=UTC) for date, hour in partitions})
+    starts = sorted(
+        {datetime.fromisoformat(f"{date}T{hour}:00").replace(tzinfo=UTC) for date, hour in partitions if hour}
+    )
+    if not starts:
+        return "the whole table"
     first, end = starts[0], starts[-1] + _HOUR
     until = f"{end:%H:%M}" if end.date() == first.date() else f"{end:%Y-%m-%d %H:%M}"
     gaps = "" if len(starts) * _HOUR == end - first else f"{counted(len(starts), 'hour')} of "

@@ -13,7 +13,10 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.sources.definition import Source
 
 # Keys of a pipeline that do not change its output, so that a changed schedule does not run every day again.
-_OPERATIONAL_KEYS = {"description", "spark", "schedule", "late", "deadline_hours"}
+_OPERATIONAL_KEYS: dict[str, bool | set[str]] = {
+    **dict.fromkeys(("description", "spark", "schedule", "late", "deadline_hours"), True),
+    "publish": {"metrics"},
+}
 # Keys of a source that change how its partitions are read.
 _SHAPE_KEYS = {"timestamp", "event_id", "fields", "enrich"}
 
@@ -84,6 +87,19 @@ def load_definitions(folder: Path) -> Project:
     Raises `DefinitionError` as `load_project` does.
     """
     return _load(folder, steps=False)
+
+
+def load_pipeline(path: Path, folder: Path) -> Pipeline:
+    """Read and check the file of one pipeline, which may be anywhere, with the project in `folder` around it.
+
+    Raises `DefinitionError` as `load_project` does.
+    """
+    from slackwater.validation.check_project import check_pipeline  # noqa: PLC0415
+
+    pipeline, problems = check_pipeline(folder, path)
+    if pipeline is None or problems:
+        raise DefinitionError("\n".join(map(str, problems)))
+    return pipeline
 
 
 def load_source(path: Path) -> Source:

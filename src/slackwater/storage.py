@@ -43,7 +43,10 @@ class ObjectStore(Protocol):
         """Return the content of an object. Raises `ObjectMissing`."""
 
     def get_range(self, uri: str, start: int, length: int) -> bytes:
-        """Return `length` bytes of an object from `start`; both must be within the object. Raises `ObjectMissing`."""
+        """Return `length` bytes of an object from `start`, which must be within it, or fewer up to its end.
+
+        Raises `ObjectMissing`.
+        """
 
     def metadata(self, uri: str) -> Mapping[str, str]:
         """Return the user metadata of an object. Raises `ObjectMissing`."""

@@ -14,59 +14,94 @@ FUNCTIONS = (
     *("receiveevents", "storeevents", "listfiles", "fetchfile"),
     *("freezeinputs", "recordrun", "checkdays", "compareversions", "notifychange"),
 )
-STARTS_JOBS = ("Pipelines", "Compare")
-RAW_WRITERS = ("receiveevents", "storeevents", "fetchfile", "SparkPull")
-ROLES = {*FUNCTIONS, *STARTS_JOBS, "Pull", "Monitor", "SparkJob", "SparkPull"}
-"""Every role of the deployment, by its logical id without `Role` and hash."""
+DAILY, WEEKLY, ANY = "PipelinedailydelaysJob", "PipelineweeklydelaysJob", "AnyPipelineJob"
+"""Roles of jobs: of two pipelines, and of those that are not deployed. `weekly_delays` reads `daily_delays` only."""
+RUNS = {"PipelinedailydelaysMachine": DAILY, "PipelineweeklydelaysMachine": WEEKLY, "AnyPipeline": ANY}
+STARTS_JOBS = {**RUNS, "Compare": "CompareJob", "Pull": "PullJob"}
+"""By the role of a state machine: the role of its jobs."""
+RAW_WRITERS = ("receiveevents", "storeevents", "fetchfile", "PullJob")
+ROLES = {*FUNCTIONS, *STARTS_JOBS, *STARTS_JOBS.values(), "Monitor", "Backfill"}
+"""Every role of the deployment, by its logical id without `Role` and hash; of pipelines only those of `RUNS`."""
 
+_READS_INPUTS = ("freezeinputs", "checkdays", ANY)
+_READS_MANIFESTS = (*_READS_INPUTS, "CompareJob")
 # By bucket and prefix: which roles read, write, delete and list objects there.
 OBJECTS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("RawBucket", "raw/"): {
-        "read": ("freezeinputs", "checkdays", "SparkJob"),
+        "read": _READS_INPUTS,
         "write": RAW_WRITERS,
-        "delete": ("fetchfile", "SparkPull"),
-        "list": ("freezeinputs", "checkdays", "SparkJob"),
+        "delete": ("fetchfile", "PullJob"),
+        "list": _READS_INPUTS,
+    },
+    ("RawBucket", "raw/source=flights/"): {
+        "read": (*_READS_INPUTS, DAILY),
+        "write": RAW_WRITERS,
+        "delete": ("fetchfile", "PullJob"),
+        "list": (*_READS_INPUTS, DAILY),
     },
     ("RawBucket", "sideline/"): {
-        "write": ("receiveevents", "fetchfile", "SparkPull"),
-        "delete": ("fetchfile", "SparkPull"),
+        "write": ("receiveevents", "fetchfile", "PullJob"),
+        "delete": ("fetchfile", "PullJob"),
     },
-    ("RawBucket", "landing/"): {"write": ("fetchfile", "SparkPull")},
+    ("RawBucket", "landing/"): {"write": ("fetchfile", "PullJob")},
     ("RawBucket", "receipts/"): dict.fromkeys(("read", "write", "list"), ("receiveevents",)),
     ("RawBucket", ""): {},
+    ("ExchangeBucket", "projects/"): {"read": ("freezeinputs", ANY)},
     ("ExchangeBucket", "pulls/"): {
-        "read": ("fetchfile", "SparkPull"),
-        "write": ("listfiles", "SparkPull"),
+        "read": ("fetchfile", "PullJob"),
+        "write": ("listfiles", "PullJob"),
         "list": ("fetchfile",),
     },
     ("ExchangeBucket", "manifests/"): {
-        "read": ("freezeinputs", "checkdays", "SparkJob"),
+        "read": _READS_MANIFESTS,
         "write": ("freezeinputs",),
-        "list": ("freezeinputs", "checkdays", "SparkJob"),
+        "list": _READS_MANIFESTS,
+    },
+    ("ExchangeBucket", "manifests/weekly_delays/"): {
+        "read": (*_READS_MANIFESTS, WEEKLY),
+        "write": ("freezeinputs",),
+        "list": (*_READS_MANIFESTS, WEEKLY),
     },
     ("ExchangeBucket", "runs/"): {
-        "read": ("freezeinputs", "recordrun", "SparkJob"),
-        "write": ("freezeinputs", "SparkJob"),
-        "delete": ("SparkJob",),
-        "list": ("freezeinputs", "recordrun", "SparkJob"),
+        "read": ("freezeinputs", "recordrun", ANY),
+        "write": ("freezeinputs", ANY),
+        "delete": (ANY,),
+        "list": ("freezeinputs", "recordrun", ANY),
     },
-    ("ExchangeBucket", "arrow/"): {
-        "read": ("SparkJob",),
-        "write": ("SparkJob",),
+    ("ExchangeBucket", "runs/daily_delays/"): {
+        "read": ("freezeinputs", "recordrun", ANY, DAILY),
+        "write": ("freezeinputs", ANY, DAILY),
+        "delete": (ANY, DAILY),
+        "list": ("freezeinputs", "recordrun", ANY, DAILY),
+    },
+    ("ExchangeBucket", "arrow/weekly_delays/"): {
+        "read": (ANY, WEEKLY),
+        "write": (ANY, WEEKLY),
         "delete": ("recordrun",),
-        "list": ("freezeinputs", "recordrun", "SparkJob"),
+        "list": ("freezeinputs", "recordrun", ANY, WEEKLY),
     },
     ("ExchangeBucket", "checks/"): {"write": ("checkdays",)},
     ("ExchangeBucket", "comparisons/"): {
-        "read": ("compareversions", "notifychange", "SparkJob"),
-        "write": ("compareversions", "notifychange", "SparkJob"),
-        "delete": ("SparkJob",),
-        "list": ("compareversions", "notifychange", "SparkJob"),
+        "read": ("compareversions", "notifychange", "CompareJob"),
+        "write": ("compareversions", "notifychange", "CompareJob"),
+        "delete": ("CompareJob",),
+        "list": ("compareversions", "notifychange", "CompareJob"),
     },
-    ("ExchangeBucket", "logs/"): {"write": ("SparkJob", "SparkPull")},
+    ("ExchangeBucket", "logs/"): {"write": tuple(STARTS_JOBS.values())},
     ("ExchangeBucket", ""): {},
-    ("WarehouseBucket", "slackwater_warehouse/"): dict.fromkeys(("read", "write", "delete", "list"), ("SparkJob",)),
-    ("WarehouseBucket", "files/"): dict.fromkeys(("read", "write", "delete", "list"), ("SparkJob",)),
+    ("WarehouseBucket", "slackwater_warehouse/"): {
+        "read": (ANY, "CompareJob"),
+        "write": (ANY,),
+        "delete": (ANY,),
+        "list": (ANY, "CompareJob"),
+    },
+    ("WarehouseBucket", "slackwater_warehouse/daily_delays/"): {
+        "read": (ANY, "CompareJob", DAILY, WEEKLY),
+        "write": (ANY, DAILY),
+        "delete": (ANY, DAILY),
+        "list": (ANY, "CompareJob", DAILY, WEEKLY),
+    },
+    ("WarehouseBucket", "files/"): dict.fromkeys(("read", "write", "delete", "list"), (ANY, DAILY, WEEKLY)),
     ("WarehouseBucket", ""): {},
 }
 
@@ -115,7 +150,7 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
         return {"TableName": table, **condition, **values, **({"IndexName": index} if index else {})}
 
     for table, key, readers, writers in (
-        (files, file, (), ("listfiles", "fetchfile", "SparkPull")),
+        (files, file, (), ("listfiles", "fetchfile", "PullJob")),
         (runs, run, FUNCTIONS[4:], ("freezeinputs", "recordrun", "notifychange")),
         (tokens, token, ("receiveevents",), ()),
     ):
@@ -125,7 +160,7 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
         yield Call("dynamodb", "scan", {"TableName": table, "Limit": 1})
     yield Call("dynamodb", "delete_table", {"TableName": runs})
     batch = {"RequestItems": {files: {"Keys": [file]}}}
-    readers = ("listfiles", "fetchfile", "freezeinputs", "checkdays", "SparkPull")
+    readers = ("listfiles", "fetchfile", "freezeinputs", "checkdays", "PullJob")
     yield Call("dynamodb", "batch_get_item", batch, readers)
     yield Call("dynamodb", "query", query(files, "source"))
     yield Call("dynamodb", "query", query(files, "open_source", "due"), ("listfiles",))
@@ -134,13 +169,15 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
     yield Call("dynamodb", "query", query(runs, "published_pipeline", "published"), ("checkdays",))
     raw, warehouse = {"DatabaseName": outputs["RawDatabase"]}, {"DatabaseName": outputs["WarehouseDatabase"]}
     partitions = {**raw, "TableName": "rights", "PartitionInputList": []}
-    for database, roles in ((raw, RAW_WRITERS), (warehouse, ("SparkJob",))):
+    for database, roles in ((raw, RAW_WRITERS), (warehouse, (ANY, "CompareJob"))):
         yield Call("glue", "get_table", {**database, "Name": "rights"}, roles)
         yield Call("glue", "delete_table", {**database, "Name": "rights"})
     yield Call("glue", "batch_create_partition", partitions, RAW_WRITERS)
-    yield Call("glue", "get_database", {"Name": outputs["WarehouseDatabase"]}, ("SparkJob",))
+    yield Call("glue", "get_table", {**warehouse, "Name": "weekly_delays"}, (ANY, "CompareJob", WEEKLY))
+    yield Call("glue", "get_table", {**warehouse, "Name": "daily_delays"}, (ANY, "CompareJob", WEEKLY, DAILY))
+    yield Call("glue", "get_database", {"Name": outputs["WarehouseDatabase"]}, (ANY, "CompareJob", WEEKLY, DAILY))
     yield Call("glue", "get_database", {"Name": outputs["RawDatabase"]})
-    yield Call("glue", "update_table", {**warehouse, "TableInput": {"Name": "rights"}}, ("SparkJob",))
+    yield Call("glue", "update_table", {**warehouse, "TableInput": {"Name": "rights"}}, (ANY,))
     yield Call("glue", "get_tables", {"DatabaseName": "default"})
 
 
@@ -155,7 +192,7 @@ def message_calls(outputs: dict[str, str], arn: Callable[[str, str], str]) -> It
     yield Call("sqs", "receive_message", {"QueueUrl": dead_letters, **receive})
     yield Call("sns", "publish", {"TopicArn": outputs["ChangeTopicArn"], "Message": ""}, ("notifychange",))
     yield Call("sns", "publish", {"TopicArn": outputs["AlarmTopicArn"], "Message": ""})
-    for name, roles in (("ship", ("listfiles", "fetchfile", "SparkPull")), ("other", ())):
+    for name, roles in (("ship", ("listfiles", "fetchfile", "PullJob")), ("other", ())):
         secret = {"SecretId": arn("secretsmanager", f"secret:partners/{name}-AbCdEf")}
         yield Call("secretsmanager", "get_secret_value", secret, roles)
     yield Call("secretsmanager", "list_secrets", {})
@@ -167,11 +204,9 @@ def message_calls(outputs: dict[str, str], arn: Callable[[str, str], str]) -> It
     yield Call("cloudwatch", "delete_alarms", {"AlarmNames": ["slackwater-dead-letters"]})
 
 
-def machine_calls(
-    outputs: dict[str, str], arn: Callable[[str, str], str], job_role: str, pull_role: str
-) -> Iterator[Call]:
+def machine_calls(outputs: dict[str, str], arn: Callable[[str, str], str], arns: dict[str, str]) -> Iterator[Call]:
     """Calls to functions, state machines, jobs and IAM. What is started has input that is refused."""
-    invokers = {"freeze-inputs": ("Pipelines",), "record-run": ("Pipelines",), "compare-versions": ("Compare",)}
+    invokers = {"freeze-inputs": tuple(RUNS), "record-run": tuple(RUNS), "compare-versions": ("Compare",)}
     invokers |= dict.fromkeys(("list-files", "fetch-file"), ("Pull",))
     invokers |= dict.fromkeys(("check-days", "notify-change"), ("Monitor",))
     for name in ("receive-events", "store-events", *invokers):
@@ -180,9 +215,10 @@ def machine_calls(
     yield Call("lambda", "delete_function", {"FunctionName": "slackwater-receive-events"})
     yield Call("lambda", "get_function", {"FunctionName": "slackwater-receive-events"})
     for name, starters, readers in (
-        ("pipeline-daily_delays", ("Monitor",), ("Monitor", "freezeinputs", "checkdays")),
+        ("pipeline-daily_delays", ("Monitor", "Backfill"), ("Monitor", "Backfill", "freezeinputs", "checkdays")),
         ("compare-day", ("Monitor",), ("Monitor",)),
         ("monitor-days", (), ("notifychange",)),
+        ("backfill", (), ()),
         ("pull", (), ()),
     ):
         machine = arn("states", f"stateMachine:slackwater-{name}")
@@ -194,15 +230,15 @@ def machine_calls(
     application = {"applicationId": outputs["ApplicationId"]}
     # EMR Serverless refuses the option `--none`.
     submit = {"sparkSubmit": {"entryPoint": "s3://b/k", "sparkSubmitParameters": "--none"}}
-    other = f"{job_role}-other"
-    for role, starters in ((job_role, STARTS_JOBS), (pull_role, ("Pull",)), (other, ())):
+    starters_of = {arns[role]: (machine,) for machine, role in STARTS_JOBS.items()}
+    for role, starters in {**starters_of, f"{arns[ANY]}-other": ()}.items():
         job = {**application, "executionRoleArn": role, "jobDriver": submit, "clientToken": "rights"}
         yield Call("emr-serverless", "start_job_run", job, starters)
     run = {**application, "jobRunId": "00none0000000000"}
-    yield Call("emr-serverless", "get_job_run", run, (*STARTS_JOBS, "Pull"))
-    yield Call("emr-serverless", "cancel_job_run", run, (*STARTS_JOBS, "Pull"))
+    yield Call("emr-serverless", "get_job_run", run, tuple(STARTS_JOBS))
+    yield Call("emr-serverless", "cancel_job_run", run, tuple(STARTS_JOBS))
     yield Call("emr-serverless", "list_job_runs", application)
     yield Call("emr-serverless", "delete_application", application)
     yield Call("iam", "put_role_policy", {"RoleName": "other", "PolicyName": "p", "PolicyDocument": "{}"})
     yield Call("iam", "list_roles", {})
-    yield Call("sts", "assume_role", {"RoleArn": job_role, "RoleSessionName": "rights"})
+    yield Call("sts", "assume_role", {"RoleArn": arns[ANY], "RoleSessionName": "rights"})

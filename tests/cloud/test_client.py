@@ -68,8 +68,10 @@ def test_the_correlation_id_is_in_everything_that_a_run_leaves(cloud, published)
     jobs = [emr.get_job_run(applicationId=application, jobRunId=job["id"])["jobRun"] for job in cloud.jobs()]
     tagged = [job["name"] for job in jobs if job.get("tags", {}).get("slackwater:correlation") == correlation_id]
     assert tagged == [f"daily_delays {DAY} delays_by_carrier"]
-    log = cloud.json("logs", "daily_delays", "--date", DAY)["log"]
-    assert f'"correlation_id": "{correlation_id}"' in log
+    lines = cloud.json("logs", "daily_delays", "--date", DAY)["lines"]
+    ids = {(line["source"], line["fields"]["correlation_id"]) for line in lines if line["fields"]}
+    sources = ("freeze-inputs", "record-run", "job delays_by_carrier")
+    assert ids == {(source, correlation_id) for source in sources}
     records = cloud.json("runs", "daily_delays", "--date", DAY)["runs"]
     assert records[0]["correlation_id"] == correlation_id
     [stage] = [v for v in cloud.json("refs", "daily_delays", "--date", DAY)["versions"][:3] if v["type"] == "stage"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.lint import definitions
+from infra.lint import definition, definitions
 from infra.settings import Settings
 from slackwater.local.layout import ARCHITECTURE, PYTHON
 
@@ -43,3 +44,22 @@ class Assembly:
         [match] = [resource for name, resource in self.resources(resource_type).items() if name.startswith(start)]
         properties: dict[str, Any] = match["Properties"]
         return properties
+
+
+def submit_parameters(machine: dict[str, Any], folder: Path) -> str:
+    """The Spark parameters of the first job of a state machine, given by its properties."""
+    match = re.search(r'"SparkSubmitParameters": "([^"]+)"', definition(machine, folder=folder))
+    assert match
+    return match[1]
+
+
+def policies(templates: dict[str, Any]) -> dict[str, Any]:
+    """The permissions of all roles: policies of their own or shared, and those inside of roles, by logical id."""
+    documents: dict[str, Any] = {}
+    for template in templates.values():
+        for name, resource in template["Resources"].items():
+            if resource["Type"] in {"AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"}:
+                documents[name] = resource["Properties"]["PolicyDocument"]
+            for policy in resource.get("Properties", {}).get("Policies", []):
+                documents[name] = policy["PolicyDocument"]
+    return documents

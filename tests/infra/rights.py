@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.infra.assembly import Assembly
+from tests.infra.assembly import Assembly, policies
 
 
 def resource_name(resource: Any) -> str:
@@ -34,9 +34,13 @@ def short(resource: Any) -> str:
 
 
 def granted(assembly: Assembly, role: str) -> dict[str, set[str]]:
-    """What a role's policy allows: resources by action."""
+    """What a role's policies allow: resources by action. Policies that roles share are included."""
     permissions: dict[str, set[str]] = {}
-    for statement in assembly.one("AWS::IAM::Policy", role)["PolicyDocument"]["Statement"]:
+    documents = policies(assembly.templates)
+    [document] = [document for name, document in documents.items() if name.startswith(role)]
+    roles = [properties for name, properties in assembly.resources("AWS::IAM::Role").items() if name.startswith(role)]
+    shared = [arn["Ref"] for properties in roles for arn in properties["Properties"].get("ManagedPolicyArns", [])]
+    for statement in [*document["Statement"], *(part for name in shared for part in documents[name]["Statement"])]:
         assert statement["Effect"] == "Allow"
         actions, resources = statement["Action"], statement["Resource"]
         for action in [actions] if isinstance(actions, str) else actions:

@@ -19,6 +19,7 @@ from slackwater.cli import cdk as cdk_module
 from slackwater.cli.cdk import Cdk
 from slackwater.cli.progress import ProgressBoard
 from slackwater.errors import AccessDenied, InputError
+from tests.infra.assembly import policies
 
 pytestmark = pytest.mark.infra
 
@@ -53,15 +54,12 @@ def test_the_templates_use_the_bootstrap_of_the_settings(templates: dict[str, An
 
 def test_every_role_that_reads_a_deployed_file_may_decrypt_with_the_key(templates: dict[str, Any]) -> None:
     checked = 0
-    for template in templates.values():
-        for name, resource in template["Resources"].items():
-            if resource["Type"] != "AWS::IAM::Policy":
-                continue
-            statements = resource["Properties"]["PolicyDocument"]["Statement"]
-            if any("acme-assets" in json.dumps(statement.get("Resource")) for statement in statements):
-                decrypting = [statement for statement in statements if statement.get("Action") == "kms:Decrypt"]
-                assert [statement["Resource"] for statement in decrypting] == [_KEY], name
-                checked += 1
+    for name, document in policies(templates).items():
+        statements = document["Statement"]
+        if any("acme-assets" in json.dumps(statement.get("Resource")) for statement in statements):
+            decrypting = [statement for statement in statements if statement.get("Action") == "kms:Decrypt"]
+            assert [statement["Resource"] for statement in decrypting] == [_KEY], name
+            checked += 1
     assert checked >= 8
 
 

@@ -65,7 +65,7 @@ def test_cfn_lint_reports_a_known_fault(tmp_path: Path) -> None:
 
 def test_every_state_machine_is_valid(assembly: Assembly) -> None:
     machines = assembly.machines()
-    assert len(machines) == 5
+    assert len(machines) == 6
     for name, definition in machines.items():
         assert list(machine_findings(name, definition)) == []
 

@@ -106,7 +106,7 @@ def test_every_alarm_fits_cloudwatch(large: Assembly) -> None:
 def test_every_state_machine_fits_step_functions(large: Assembly) -> None:
     """`CreateStateMachine` in the API reference of Step Functions."""
     machines = large.machines()
-    assert len(machines) == _COUNT + 3
+    assert len(machines) == _COUNT + 4
     for name, definition in machines.items():
         assert len(name) <= 80
         assert len(definition) <= 2**20
@@ -121,15 +121,22 @@ def test_the_environment_of_every_function_fits_lambda(large: Assembly) -> None:
 
 def test_the_policies_of_every_role_fit_iam(large: Assembly) -> None:
     """ "IAM and AWS STS quotas" in IAM's user guide. White space does not count."""
-    inline: Counter[str] = Counter()
+    inline = Counter(
+        {
+            name: sum(_policy_size(policy["PolicyDocument"]) for policy in role["Properties"].get("Policies", []))
+            for name, role in large.resources("AWS::IAM::Role").items()
+        }
+    )
     attached: Counter[str] = Counter()
     for policy in large.resources("AWS::IAM::Policy").values():
         for role in policy["Properties"]["Roles"]:
             inline[role["Ref"]] += _policy_size(policy["Properties"]["PolicyDocument"])
     for policy in large.resources("AWS::IAM::ManagedPolicy").values():
         assert _policy_size(policy["Properties"]["PolicyDocument"]) <= 6144
-        for role in policy["Properties"]["Roles"]:
+        for role in policy["Properties"].get("Roles", []):
             attached[role["Ref"]] += 1
+    for name, role in large.resources("AWS::IAM::Role").items():
+        attached[name] += len(role["Properties"].get("ManagedPolicyArns", []))
     assert max(inline.values()) <= 10_240
     assert max(attached.values()) <= 10
     for role in large.resources("AWS::IAM::Role").values():

@@ -21,7 +21,7 @@ from slackwater.errors import DefinitionError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from tests.fakes_receiver import a_source
-from tests.infra.assembly import Assembly
+from tests.infra.assembly import Assembly, policies
 from tests.infra.rights import granted, without_logs
 
 pytestmark = pytest.mark.infra
@@ -76,7 +76,11 @@ def test_fetch_file_has_exactly_these_permissions(assembly: Assembly) -> None:
 
 def test_freeze_inputs_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "freezeinputs")) == {
-        "s3:GetObject": {"asset.json", "Raw/raw/*", "Exchange/manifests/*", "Exchange/runs/*"},
+        "s3:GetObject": {
+            "asset.json",
+            "Raw/raw/*",
+            *(f"Exchange/{name}/*" for name in ("manifests", "runs", "projects")),
+        },
         "s3:PutObject": {"Exchange/manifests/*", "Exchange/runs/*"},
         "s3:ListBucket": {"Raw", "Exchange"},
         "dynamodb:BatchGetItem": {"FileTable"},
@@ -104,24 +108,70 @@ def test_record_run_has_exactly_these_permissions(assembly: Assembly, scheduled:
         assert conditions == [{"StringLike": {"s3:prefix": listed}}]
 
 
-def test_spark_jobs_has_exactly_these_permissions(assembly: Assembly) -> None:
-    tables = {"catalog", "database/slackwater_warehouse", "table/slackwater_warehouse/*"}
-    replaced = {"Exchange/runs/*", "Exchange/comparisons/*", "Warehouse/slackwater_warehouse/*", "Warehouse/files/*"}
-    assets = {"asset.json", "asset.zip", "asset.py"}
-    assert granted(assembly, "SparkJobRole") == {
-        "s3:GetObject": {*assets, "Raw/raw/*", "Exchange/manifests/*", "Exchange/arrow/*", *replaced},
+_ASSETS = {"asset.json", "asset.zip", "asset.py"}
+_DATABASE = {"catalog", "database/slackwater_warehouse"}
+
+
+def test_the_jobs_of_a_pipeline_have_the_permissions_for_its_inputs_and_its_table(assembly: Assembly) -> None:
+    # weekly_delays reads the table of daily_delays.
+    replaced = {"Exchange/runs/weekly_delays/*", "Warehouse/slackwater_warehouse/weekly_delays/*", "Warehouse/files/*"}
+    read = {
+        "Warehouse/slackwater_warehouse/daily_delays/*",
+        *("Exchange/manifests/weekly_delays/*", "Exchange/arrow/weekly_delays/*"),
+    }
+    written = _DATABASE | {"table/slackwater_warehouse/weekly_delays"}
+    assert granted(assembly, "PipelineweeklydelaysJobRole") == {
+        "s3:GetObject": {*_ASSETS, *read, *replaced},
+        "s3:PutObject": {"Exchange/arrow/weekly_delays/*", "Exchange/logs/*", *replaced},
+        "s3:DeleteObject": replaced,
+        "s3:AbortMultipartUpload": replaced,
+        "s3:ListBucket": {"Exchange", "Warehouse"},
+        "glue:GetDatabase": _DATABASE,
+        "glue:GetTable": written | {"table/slackwater_warehouse/daily_delays"},
+        "glue:CreateTable": written,
+        "glue:UpdateTable": written,
+    }
+
+
+def test_the_jobs_of_a_pipeline_read_the_events_of_its_sources_only(assembly: Assembly) -> None:
+    permissions = granted(assembly, "PipelinedailydelaysJobRole")
+    raw = {resource for resource in permissions["s3:GetObject"] if resource.startswith("Raw/")}
+    assert raw == {f"Raw/raw/source={source}/*" for source in ("flights", "weather")}
+
+
+def test_the_jobs_of_a_pipeline_that_is_not_deployed_may_run_any(assembly: Assembly) -> None:
+    tables = _DATABASE | {"table/slackwater_warehouse/*"}
+    replaced = {"Exchange/runs/*", "Warehouse/slackwater_warehouse/*", "Warehouse/files/*"}
+    read = {"Raw/raw/*", "Exchange/manifests/*", "Exchange/projects/*", "Exchange/arrow/*"}
+    assert granted(assembly, "AnyPipelineJobRole") == {
+        "s3:GetObject": {*_ASSETS, *read, *replaced},
         "s3:PutObject": {"Exchange/arrow/*", "Exchange/logs/*", *replaced},
         "s3:DeleteObject": replaced,
         "s3:AbortMultipartUpload": replaced,
         "s3:ListBucket": {"Raw", "Exchange", "Warehouse"},
-        **{f"glue:{verb}": tables for verb in ("GetDatabase", "GetTable", "GetTables", "CreateTable", "UpdateTable")},
+        **{f"glue:{verb}": tables for verb in ("GetDatabase", "GetTable", "CreateTable", "UpdateTable")},
+    }
+
+
+def test_the_jobs_that_compare_versions_only_read_the_tables(assembly: Assembly) -> None:
+    tables = _DATABASE | {"table/slackwater_warehouse/*"}
+    assert granted(assembly, "CompareJobRole") == {
+        "s3:GetObject": {
+            *_ASSETS,
+            *("Exchange/manifests/*", "Exchange/comparisons/*", "Warehouse/slackwater_warehouse/*"),
+        },
+        "s3:PutObject": {"Exchange/comparisons/*", "Exchange/logs/*"},
+        "s3:DeleteObject": {"Exchange/comparisons/*"},
+        "s3:AbortMultipartUpload": {"Exchange/comparisons/*"},
+        "s3:ListBucket": {"Exchange", "Warehouse"},
+        **{f"glue:{verb}": tables for verb in ("GetDatabase", "GetTable")},
     }
 
 
 def test_jobs_that_fetch_large_files_have_the_permissions_of_fetch_file(assembly: Assembly) -> None:
     written = {"Raw/raw/*", "Raw/sideline/*", "Raw/landing/*", "Exchange/pulls/*", "Exchange/logs/*"}
-    assert granted(assembly, "SparkPullRole") == {
-        "s3:GetObject": {"asset.json", "asset.zip", "asset.py", "Exchange/pulls/*"},
+    assert granted(assembly, "PullJobRole") == {
+        "s3:GetObject": {*_ASSETS, "Exchange/pulls/*"},
         "s3:PutObject": written,
         "s3:DeleteObject": {"Raw/raw/*", "Raw/sideline/*"},
         **{f"dynamodb:{verb}": {"FileTable"} for verb in ("BatchGetItem", "PutItem")},
@@ -132,8 +182,10 @@ def test_jobs_that_fetch_large_files_have_the_permissions_of_fetch_file(assembly
 @pytest.mark.parametrize(
     ("machine", "functions", "role"),
     [
-        ("PipelinesRole", {"freezeinputs", "recordrun"}, "SparkJobRole"),
-        ("Pull", {"listfiles", "fetchfile"}, "SparkPullRole"),
+        ("PipelinedailydelaysMachineRole", {"freezeinputs", "recordrun"}, "PipelinedailydelaysJobRole"),
+        ("PipelineweeklydelaysMachineRole", {"freezeinputs", "recordrun"}, "PipelineweeklydelaysJobRole"),
+        ("AnyPipelineRole", {"freezeinputs", "recordrun"}, "AnyPipelineJobRole"),
+        ("PullRole", {"listfiles", "fetchfile"}, "PullJobRole"),
     ],
 )
 def test_a_machine_starts_watches_and_cancels_jobs_and_calls_its_two_functions(
@@ -159,30 +211,37 @@ def test_a_machine_starts_watches_and_cancels_jobs_and_calls_its_two_functions(
 
 
 def test_a_job_role_is_passed_to_emr_serverless_only(assembly: Assembly) -> None:
-    statements = assembly.one("AWS::IAM::Policy", "PipelinesRole")["PolicyDocument"]["Statement"]
-    [passing] = [statement for statement in statements if statement["Action"] == "iam:PassRole"]
-    assert passing["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
+    statements = [
+        statement for document in policies(assembly.templates).values() for statement in document["Statement"]
+    ]
+    passing = [statement for statement in statements if statement["Action"] == "iam:PassRole"]
+    assert len(passing) == 5
+    for statement in passing:
+        assert statement["Condition"] == {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}}
 
 
 def test_no_policy_has_a_wildcard_among_its_actions(assembly: Assembly) -> None:
-    policies = assembly.resources("AWS::IAM::Policy")
-    assert len(policies) == 15
-    for policy in policies.values():
-        for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
+    documents = policies(assembly.templates)
+    assert len(documents) >= 20
+    for document in documents.values():
+        for statement in document["Statement"]:
             assert "*" not in json.dumps(statement["Action"])
 
 
 def test_listing_is_restricted_to_prefixes(assembly: Assembly) -> None:
-    for policy in assembly.resources("AWS::IAM::Policy").values():
-        for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
+    for document in policies(assembly.templates).values():
+        for statement in document["Statement"]:
             if "s3:ListBucket" in statement["Action"]:
                 assert statement["Condition"]["StringLike"]["s3:prefix"]
 
 
-def test_no_role_has_a_managed_policy(assembly: Assembly) -> None:
-    assert not [
-        role for role in assembly.resources("AWS::IAM::Role").values() if "ManagedPolicyArns" in role["Properties"]
+def test_no_role_has_a_policy_of_aws(assembly: Assembly) -> None:
+    attached = [
+        arn
+        for role in assembly.resources("AWS::IAM::Role").values()
+        for arn in role["Properties"].get("ManagedPolicyArns", [])
     ]
+    assert {re.sub(r"\w{8}$", "", arn["Ref"]) for arn in attached} == {"PipelineJobs", "PipelineMachines"}
 
 
 def test_check_days_has_exactly_these_permissions(assembly: Assembly) -> None:
@@ -238,6 +297,18 @@ def test_the_monitor_starts_pipelines_and_comparisons_and_calls_its_two_function
     }
 
 
+def test_a_backfill_starts_pipelines_and_nothing_else(assembly: Assembly) -> None:
+    executions, rule = "execution:slackwater-pipeline-*:*", "rule/StepFunctionsGetEventsForStepFunctionsExecutionRule"
+    assert without_logs(granted(assembly, "Backfill")) == {
+        "states:StartExecution": {"stateMachine:slackwater-pipeline-*"},
+        "states:DescribeExecution": {executions},
+        "states:StopExecution": {executions},
+        "events:PutRule": {rule},
+        "events:PutTargets": {rule},
+        "events:DescribeRule": {rule},
+    }
+
+
 _WHOLE = "arn:aws:secretsmanager:eu-west-1:210987654321:secret:theirs-AbCdEf"
 _THEIRS = "arn:aws:iam::210987654321:role/exports"
 _SFTP = {
@@ -281,19 +352,19 @@ def test_jobs_read_the_credentials_that_steps_name_at_any_depth(tmp_path: Path) 
             "load": {"d": {"step": "write_table", "depends_on": ["c"], "with": {**database, "table": "t"}}},
         }
     )
-    project = Project(sources={}, pipelines={"p": pipeline})
-    grants.allow_steps(role, project)
+    grants.allow_steps(role, [pipeline])
     app.synth()
     synthesised = Assembly(tmp_path, {"Stack": json.loads((tmp_path / "Stack.template.json").read_text())})
     assert granted(synthesised, "Role") == {
         "secretsmanager:GetSecretValue": {"secret:acme/db-??????"},
         "ssm:GetParameter": {"parameter/acme/api"},
     }
-    assert [(place, url) for _, place, url in grants.step_values(project, "url")] == [
+    assert [(place, url) for _, place, url in grants.step_values([pipeline], "url")] == [
         ("steps.a.with.postgres.url", "postgresql://db.example/x"),
         ("steps.b.with.url", "https://api.example"),
         ("load.d.with.url", "postgresql://db.example/x"),
     ]
+    project = Project(sources={}, pipelines={"p": pipeline})
     check_steps(project, Settings(job_subnets=["subnet-1"], job_security_groups=["sg-1"]))
     with pytest.raises(DefinitionError, match=r"pipelines/p.yaml: steps.b.with.url: without the setting job_subnets"):
         check_steps(project, Settings())

@@ -27,7 +27,7 @@ from slackwater.local.emr.pythons import IMAGE_PYTHONS
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.spark_workers import MEMORY_GB, WorkerSize
 from slackwater.project import Project
-from tests.infra.assembly import Assembly
+from tests.infra.assembly import Assembly, submit_parameters
 
 pytestmark = pytest.mark.infra
 
@@ -245,11 +245,11 @@ def test_another_project_has_its_own_tables_and_machines_under_its_own_prefix(tm
     assert capacity["Executor"]["WorkerConfiguration"]["Memory"] == "7 GB"
     # The pipeline has an executor of its own; its driver is that of the settings.
     [machine] = [
-        resource["Properties"]["DefinitionSubstitutions"]
+        resource["Properties"]
         for resource in processing["Resources"].values()
         if resource.get("Properties", {}).get("StateMachineName") == "sea-two-pipeline-heights"
     ]
-    conf = dict(re.findall(r"--conf (\S+?)=(\S+)", json.dumps(machine["SparkSubmitParameters"])))
+    conf = dict(re.findall(r"--conf (\S+?)=(\S+)", submit_parameters(machine, tmp_path / "cdk.out")))
     assert read_workers(conf) == (settings.driver, Worker(4, 16), 1)
     assert conf["spark.dynamicAllocation.maxExecutors"] == "1"
     [environment] = [

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from annotated_types import Le
 from aws_cdk import Stack
 from pydantic import ValidationError
 
@@ -27,8 +28,9 @@ from slackwater.pipeline.retries import LAMBDA, RETRIES, SPARK_JOB
 from slackwater.project import Project
 from tests.fakes_receiver import FILE_TABLE, a_source
 from tests.fakes_runs import RUN_TABLE
-from tests.infra.assembly import Assembly
+from tests.infra.assembly import Assembly, submit_parameters
 from tests.infra.rights import resource_name
+from tests.machines import tasks_of
 
 pytestmark = pytest.mark.infra
 
@@ -63,8 +65,7 @@ def test_no_function_has_more_environment_variables_than_it_needs(assembly: Asse
         "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
         "fetch-file": {"RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
         "freeze-inputs": {
-            *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"),
-            *("KEPT_DAYS", "INTERMEDIATE_DAYS"),
+            *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "KEPT_DAYS", "INTERMEDIATE_DAYS"),
         },
         "record-run": {"RUN_TABLE", "INTERMEDIATE_DAYS"},
         "check-days": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"},
@@ -219,14 +220,35 @@ def test_the_api_does_not_end_a_request_before_its_function_answers(assembly: As
     assert assembly.one("AWS::Lambda::Function", "receiveevents")["Timeout"] + 5 <= 30
 
 
+def test_every_task_ends_some_time_after_what_it_waits_for_has_to(assembly: Assembly) -> None:
+    functions = {
+        name: function["Properties"]["Timeout"]
+        for name, function in assembly.resources("AWS::Lambda::Function").items()
+    }
+    longest_queue = next(bound.le for bound in Settings.model_fields["queue_minutes"].metadata if isinstance(bound, Le))
+    for machine in assembly.resources("AWS::StepFunctions::StateMachine").values():
+        values = machine["Properties"]["DefinitionSubstitutions"]
+        for name, task in tasks_of(json.loads(definition(machine["Properties"], folder=assembly.folder))):
+            seconds, arguments = task["TimeoutSeconds"], task["Arguments"]
+            if task["Resource"] == LAMBDA:
+                function = resource_name(values[arguments["FunctionName"][2:-1]])
+                [least] = [timeout for id_, timeout in functions.items() if id_ in function]
+            elif task["Resource"] == SPARK_JOB:
+                least = (longest_queue + arguments["ExecutionTimeoutMinutes"]) * 60
+            else:
+                least = 0  # an execution ends by the timeouts of its own tasks
+            assert seconds >= least, name
+            assert seconds <= 2 * 86_400, name
+
+
 def test_raw_objects_keep_their_versions_and_exchanged_files_expire(assembly: Assembly, scheduled: Assembly) -> None:
     raw, exchange = assembly.one("AWS::S3::Bucket", "Raw"), assembly.one("AWS::S3::Bucket", "Exchange")
     assert raw["VersioningConfiguration"] == {"Status": "Enabled"}
     # Without its receipt, a batch that is sent again could be stored twice.
     assert not [rule for rule in raw["LifecycleConfiguration"]["Rules"] if "ExpirationInDays" in rule]
-    assert expirations(exchange) == {"arrow/": 30, "pulls/": 30, "logs/": 30}
+    assert expirations(exchange) == dict.fromkeys(("arrow/", "pulls/", "logs/", "projects/"), 30)
     # With `intermediate_days: 0`, runs of the next day, which take a day themselves, can keep stages of failed runs.
-    assert expirations(scheduled.one("AWS::S3::Bucket", "Exchange")) == {"arrow/": 2, "pulls/": 30, "logs/": 30}
+    assert expirations(scheduled.one("AWS::S3::Bucket", "Exchange"))["arrow/"] == 2
     functions = [a.one("AWS::Lambda::Function", "freezeinputs") for a in (assembly, scheduled)]
     kept = [function["Environment"]["Variables"] for function in functions]
     assert [(each["KEPT_DAYS"], each["INTERMEDIATE_DAYS"]) for each in kept] == [("29", "30"), ("1", "0")]
@@ -316,7 +338,7 @@ def test_the_api_has_one_route_with_a_limit_and_a_log(assembly: Assembly) -> Non
 
 def test_every_log_group_has_a_retention(assembly: Assembly) -> None:
     groups = assembly.resources("AWS::Logs::LogGroup").values()
-    assert len(groups) == 15
+    assert len(groups) == 16
     assert {group["Properties"]["RetentionInDays"] for group in groups} == {30}
 
 
@@ -344,7 +366,7 @@ def test_jars_of_the_image_reach_every_job_if_they_are_set() -> None:
 
 def test_every_job_is_submitted_with_the_archive_and_the_catalog(assembly: Assembly) -> None:
     machine = assembly.one("AWS::StepFunctions::StateMachine", "Pipelinedailydelays")
-    parameters = resource_name(machine["DefinitionSubstitutions"]["SparkSubmitParameters"])
+    parameters = submit_parameters(machine, assembly.folder)
     for setting in (
         "spark.emr-serverless.driverEnv.PYTHONPATH=./environment",
         "spark.executorEnv.PYTHONPATH=./environment",
@@ -359,8 +381,8 @@ def test_every_job_is_submitted_with_the_archive_and_the_catalog(assembly: Assem
     ):
         assert setting in parameters
     # Spark unpacks an archive by its name.
-    assert re.search(r"spark\.archives=\S+ \S+/[0-9a-f]{64}\.zip'\}#environment ", parameters)
-    assert definition(machine, folder=assembly.folder).count("${SparkSubmitParameters}") == 1
+    assert "--conf spark.archives=${ArchiveUri}#environment " in parameters
+    assert re.search(r"/[0-9a-f]{64}\.zip$", machine["DefinitionSubstitutions"]["ArchiveUri"]["Fn::Sub"])
     workers = read_workers(dict(re.findall(r"--conf (\S+?)=(\S+)", parameters)))
     assert workers == (Settings().driver, Settings().executor, 1)
 
@@ -372,6 +394,7 @@ def test_state_machines_are_logged_and_named_after_pipelines(assembly: Assembly)
         "slackwater-pipeline-weekly_delays",
         "slackwater-compare-day",
         "slackwater-monitor-days",
+        "slackwater-backfill",
     }
     for machine in assembly.resources("AWS::StepFunctions::StateMachine").values():
         assert machine["Properties"]["LoggingConfiguration"]["Level"] == "ALL"
@@ -379,7 +402,13 @@ def test_state_machines_are_logged_and_named_after_pipelines(assembly: Assembly)
 
 def test_the_outputs_are_those_that_the_library_reads(assembly: Assembly) -> None:
     outputs = {name for template in assembly.templates.values() for name in template.get("Outputs", {})}
-    assert {field.alias for field in Deployment.model_fields.values()} <= outputs
+    assert {field.alias for field in Deployment.model_fields.values() if field.is_required()} <= outputs
+
+
+def test_the_workers_of_the_outputs_are_those_of_jobs(assembly: Assembly) -> None:
+    output = assembly.templates["slackwater-processing"]["Outputs"]["SparkSizes"]["Value"]
+    driver, executor = {"vcpu": 1, "memory_gb": 4}, {"vcpu": 2, "memory_gb": 7}
+    assert json.loads(output) == {"driver": driver, "executor": executor, "max_executors": 2}
 
 
 def test_functions_fit_into_a_new_account(assembly: Assembly) -> None:

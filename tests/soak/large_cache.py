@@ -30,7 +30,7 @@ from slackwater.runs.inputs import InputListing
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.partitions import Partition
 from tests.fakes_receiver import Clock
-from tests.fakes_runs import DictRunTable
+from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable
 from tests.soak.aws import (
     TABLE,
     Faults,
@@ -208,7 +208,15 @@ def operation_costs(number: int) -> dict[str, dict[str, float]]:
         add_object(s3, files, old)
     cache, store, partner = DynamoFileCache(dynamodb, TABLE), S3ObjectStore(s3), LargePartner(files)
     project = Project(sources={"things": BASE.source}, pipelines={"totals": PIPELINE})
-    inputs = InputListing(project=project, store=store, files=cache, table=DictRunTable(), raw_bucket="raw", now=clock)
+    inputs = InputListing(
+        project=project,
+        store=store,
+        files=cache,
+        table=DictRunTable(),
+        foreign=NO_FOREIGN_TABLES,
+        raw_bucket="raw",
+        now=clock,
+    )
     registry = PartitionRegistry(MemoryGlue(lambda: False), database="raw", raw_bucket="raw")
     fetcher = FileFetcher(
         source=BASE.source,

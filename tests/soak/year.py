@@ -25,7 +25,7 @@ from slackwater.runs.manifest import InputManifest
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_interleaving import take_turns
 from tests.fakes_receiver import Clock
-from tests.fakes_runs import DictRunTable
+from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable
 from tests.soak.account import Account, Belief
 from tests.soak.aws import TABLE, Faults, MemoryDynamoDB, MemoryGlue, MemoryS3, Meter, seeded
 from tests.soak.partner import BASE, DEFINITIONS, INTERVAL, WRONG, Definition, Delivery, Partner
@@ -267,7 +267,13 @@ class Year:
         """Freeze the inputs of a day."""
         project = Project(sources={"things": self.definition.source}, pipelines={"totals": PIPELINE})
         inputs = InputListing(
-            project=project, store=self.store, files=self.cache, table=DictRunTable(), raw_bucket="raw", now=self.clock
+            project=project,
+            store=self.store,
+            files=self.cache,
+            table=DictRunTable(),
+            foreign=NO_FOREIGN_TABLES,
+            raw_bucket="raw",
+            now=self.clock,
         )
         return inputs.manifest("totals", day_of(day, "UTC"))
 

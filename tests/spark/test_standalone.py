@@ -55,6 +55,11 @@ def test_an_arrow_table_gives_an_arrow_table_and_a_record():
     assert result.record.seconds > 0
 
 
+def test_rows_after_an_empty_chunk_count():
+    chunked = pa.concat_tables([TABLE.slice(0, 2), TABLE.slice(0, 0), TABLE.slice(2)])
+    assert run_step("filter", chunked, {"where": "v > 1"}).table.combine_chunks() == EXPECTED
+
+
 def test_a_pandas_frame_gives_a_pandas_frame_whose_nan_are_missing_values():
     frame = pd.DataFrame({"v": [1.0, float("nan"), 3.0], "c": pd.Categorical(["a", "b", "a"])}, index=[7, 8, 9])
     result = steps.run("filter", frame, where="v IS NULL OR v > 2")

@@ -205,7 +205,7 @@ class ProjectFile:
 
 
 def test_a_lost_run_is_counted_as_failed(capsys, monkeypatch):
-    for name in ("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"):
+    for name in ("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE"):
         monkeypatch.setenv(name, name.lower())
     for name in ("KEPT_DAYS", "INTERMEDIATE_DAYS"):
         monkeypatch.setenv(name, "1")
@@ -213,6 +213,6 @@ def test_a_lost_run_is_counted_as_failed(capsys, monkeypatch):
         monkeypatch.setattr(module, "client", lambda service: None)
     monkeypatch.setattr(freeze_inputs, "S3ObjectStore", ProjectFile)
     freeze_inputs.build_freezer.cache_clear()
-    freeze_inputs.build_freezer().on_run_lost("daily_delays")
+    freeze_inputs.build_freezer("s3://assets/project.json").on_run_lost("daily_delays")
     freeze_inputs.build_freezer.cache_clear()
     assert read_put_metrics(capsys) == [("RunsFailed", {"pipeline": "daily_delays"}, (1.0,))]

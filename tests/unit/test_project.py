@@ -125,6 +125,8 @@ def test_the_definition_digest_follows_graph_shapes_and_code_and_nothing_else(tm
     same = digest()
     assert digest(source=SOURCE | {"description": "words", "pull": {"url": "http://x", "files": "{date}"}}) == same
     assert digest(source=SOURCE | {"fields": {"at": "timestamp", "value": "int64"}}) != same
+    assert digest(pipeline=PIPELINE | {"publish": {**PIPELINE["publish"], "metrics": {"v": "max"}}}) == same
+    assert digest(pipeline=PIPELINE | {"publish": {**PIPELINE["publish"], "key": ["date", "v"]}}) != same
     assert digest(pipeline=PIPELINE | {"timezone": "Europe/Rome"}) != same
     assert digest(job="2") != same
     assert digest(sql="2") != same

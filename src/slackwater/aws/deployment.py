@@ -51,14 +51,28 @@ class Deployment(BaseModel):
     """URI prefix of the Spark jobs' logs."""
     library_version: str
     """The version of this library that is deployed."""
+    any_pipeline_role_arn: str
+    """The role of state machines of pipelines that are not deployed."""
     job_role_arn: str
+    """The role of their Spark jobs."""
+    freeze_inputs_function: str
+    record_run_function: str
+    run_stage_uri: str
+    """URI of the entry point of the jobs that run stages."""
+    files_prefix: str
+    """URI prefix of the files that steps write."""
+    outbound_allow: str = ""
+    """Comma-separated names of the hosts in private networks that steps may reach."""
     check_release_uri: str
     """URI of the entry point of the job that `slackwater doctor --job` runs."""
     spark_submit_parameters: str
     """The parameters of every Spark job."""
+    spark_sizes: str
+    """The workers of a job whose pipeline states none: `slackwater.pipeline.spark_workers.SparkSizes` as JSON."""
 
     compare_machine_arn: str
     monitor_machine_arn: str
+    backfill_machine_arn: str
     change_topic_arn: str
     alarm_topic_arn: str
     dashboard_name: str

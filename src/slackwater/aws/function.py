@@ -29,8 +29,9 @@ class FunctionEnvironment(BaseModel):
 def with_correlation_id(logger: Logger) -> Callable[[Handler], Handler]:
     """Return a decorator for the handler of a function that a state machine calls.
 
-    Every line that the handler logs has the correlation id of its event, or of the run in its event. An error that it
-    raises is logged with the id as well: Lambda's own line about it has none.
+    Every line that the handler logs has the correlation id of its event, or of the run in its event, and the pipeline
+    and the date, if the event has them: all days that one client runs have the same id. An error that it raises is
+    logged with them as well: Lambda's own line about it has none.
     """
 
     def decorate(handler: Handler) -> Handler:
@@ -38,7 +39,10 @@ def with_correlation_id(logger: Logger) -> Callable[[Handler], Handler]:
         def handle(event: dict[str, Any], context: Any) -> dict[str, Any]:
             # Read before the event is validated, so that the line about a wrong event has it too.
             run = event.get("run")
-            logger.set_correlation_id(str((run if isinstance(run, dict) else event).get("correlation_id", "")))
+            subject = run if isinstance(run, dict) else event
+            logger.set_correlation_id(str(subject.get("correlation_id", "")))
+            # None removes the key of the event before.
+            logger.append_keys(pipeline=subject.get("pipeline"), date=subject.get("date"))
             try:
                 return handler(event, context)
             except Exception:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from slackwater.aws.clients import client
+from slackwater.aws.clients import CONFIG, Clients, client
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
+from slackwater.aws.glue_tables import GlueTables
 from slackwater.project import Project
+from slackwater.runs.foreign_tables import ForeignTables
 from slackwater.runs.inputs import InputListing
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
@@ -24,4 +26,12 @@ def input_listing(
 ) -> InputListing:
     """Return the listing that both freezing a run's inputs and checking its days use."""
     files = DynamoFileCache(client("dynamodb"), file_table)
-    return InputListing(project=project, store=store, files=files, table=table, raw_bucket=raw_bucket, now=now)
+    return InputListing(
+        project=project,
+        store=store,
+        files=files,
+        table=table,
+        foreign=ForeignTables(GlueTables(Clients(CONFIG)), store),
+        raw_bucket=raw_bucket,
+        now=now,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,14 @@ class Job:
     created: datetime
     detail: str
     """EMR's details of the state: for a failed job, the driver's error."""
+    started: datetime | None = None
+    """When the job left the queue and its driver began to start. Only `JobLogs.timed` reads it."""
+    ended: datetime | None = None
+
+    @property
+    def stage(self) -> str:
+        """The stage that it runs."""
+        return self.name.rpartition(" ")[2]
 
     @property
     def failed(self) -> bool:
@@ -43,12 +51,14 @@ class JobLogs:
     prefix: str
     """URI prefix of EMR's logs."""
 
-    def jobs(self, pipeline: str, date: str) -> list[Job]:
-        """Return the jobs of all attempts of the day, oldest first. Raises `CloudError`."""
-        # ListJobRuns cannot filter by name, so all job runs of the application are listed.
+    def jobs(self, pipeline: str, date: str, *, since: datetime, until: datetime) -> list[Job]:
+        """Return the jobs of the day that were created in an interval, oldest first. Raises `CloudError`."""
+        # ListJobRuns cannot filter by name, so all job runs of the interval are listed.
         name_prefix = f"{pipeline} {date} "
         with translated(f"list the Spark jobs of {pipeline}"):
-            pages = self.emr.get_paginator("list_job_runs").paginate(applicationId=self.application)
+            pages = self.emr.get_paginator("list_job_runs").paginate(
+                applicationId=self.application, createdAtAfter=since, createdAtBefore=until
+            )
             job_runs = [item for page in pages for item in page["jobRuns"]]
         jobs = [
             Job(
@@ -62,6 +72,12 @@ class JobLogs:
             if item.get("name", "").startswith(name_prefix)
         ]
         return sorted(jobs, key=lambda job: job.created)
+
+    def timed(self, job: Job) -> Job:
+        """Return the job with its state now, and with the times of its start and its end. Raises `CloudError`."""
+        with translated(f"read job {job.id}"):
+            item = self.emr.get_job_run(applicationId=self.application, jobRunId=job.id)["jobRun"]
+        return replace(job, state=item["state"], started=item.get("startedAt"), ended=item.get("endedAt"))
 
     def driver_log(self, job: Job, stream: str = "stderr") -> str:
         """Return the driver's log of one stream, `stderr` or `stdout`. Raises `CloudError` when it is missing."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
 
+from slackwater.aws.execution_history import FINAL_EVENTS, Event, read_history, with_states
 from slackwater.aws.failures import code_of, translated
 from slackwater.errors import NotDeployed
 
 _FINAL_STATUSES = frozenset({"SUCCEEDED", "FAILED", "TIMED_OUT", "ABORTED"})
-_FINAL_EVENTS = frozenset({"ExecutionSucceeded", "ExecutionFailed", "ExecutionAborted", "ExecutionTimedOut"})
 # The shortest and the longest pause between two polls, in seconds. Between these bounds, a pause is a twentieth of the
 # time that was waited, so the end of a short execution is not reported late.
 _MIN_PAUSE, _MAX_PAUSE, _SHARE = 0.5, 3.0, 0.05
@@ -102,25 +102,45 @@ class Machines:
                 raise
         return str(response["executionArn"])
 
+    def create(self, name: str, *, definition: str, role: str) -> str:
+        """Create a state machine with the role of this ARN, and return the machine's ARN. Raises `CloudError`."""
+        with translated(f"create the state machine {name}"):
+            tags = [{"key": "slackwater:temporary", "value": "true"}]
+            response = self.states.create_state_machine(name=name, definition=definition, roleArn=role, tags=tags)
+        return str(response["stateMachineArn"])
+
+    def delete(self, machine: str) -> None:
+        """Delete the state machine with this ARN, which ends its executions. Raises `CloudError`."""
+        with translated(f"delete {machine}"):
+            self.states.delete_state_machine(stateMachineArn=machine)
+
     def view(self, execution: str) -> ExecutionView:
         """Return the progress of the execution with this ARN. Raises `CloudError`."""
         with translated(f"follow {execution}"):
             description = self.states.describe_execution(executionArn=execution)
-            # Without inputs and outputs, which may be 256 KB per event; 1,000 events are the largest page.
-            pages = self.states.get_paginator("get_execution_history").paginate(
-                executionArn=execution, includeExecutionData=False, PaginationConfig={"PageSize": 1000}
-            )
-            events = [event for page in pages for event in page["events"]]
-        return ExecutionView(
-            arn=execution,
-            status=description["status"],
-            started=description["startDate"],
-            ended=description.get("stopDate"),
-            states=_states(events),
-            output=json.loads(description.get("output") or "{}") if description["status"] == "SUCCEEDED" else {},
-            error=description.get("error", ""),
-            cause=description.get("cause", ""),
-        )
+        return _view(execution, description, states=_states(read_history(self.states, execution)))
+
+    def summary(self, execution: str) -> ExecutionView | None:
+        """Return the execution with this ARN without its states; None if Step Functions does not know it (yet).
+
+        This is one call, however long the history is. Raises `CloudError`.
+        """
+        with translated(f"follow {execution}"):
+            try:
+                return _view(execution, self.states.describe_execution(executionArn=execution))
+            except ClientError as error:
+                if code_of(error) == "ExecutionDoesNotExist":
+                    return None
+                raise
+
+    def stop(self, execution: str, *, cause: str) -> None:
+        """Stop the execution with this ARN, unless it has ended or was never started. Raises `CloudError`."""
+        with translated(f"stop {execution}"):
+            try:
+                self.states.stop_execution(executionArn=execution, error="Stopped", cause=cause)
+            except ClientError as error:
+                if code_of(error) not in {"ExecutionDoesNotExist", "ValidationException"}:
+                    raise
 
     def failure_input(self, execution: str) -> Mapping[str, Any]:
         """Return the input of the `Fail` state that ended the execution, or nothing if it did not end in one."""
@@ -147,9 +167,14 @@ class Machines:
             yield from views
             running = [view.arn for view in views if not view.over]
             if running:
-                pause = max(_MIN_PAUSE, min(waited * _SHARE, _MAX_PAUSE), len(running) / _DESCRIBED_PER_SECOND)
+                pause = next_pause(waited, described=len(running))
                 sleep(pause)
                 waited += pause
+
+
+def next_pause(waited: float, *, described: int) -> float:
+    """Return the seconds to wait until the next poll, after polls that have described so many executions each."""
+    return max(_MIN_PAUSE, min(waited * _SHARE, _MAX_PAUSE), described / _DESCRIBED_PER_SECOND)
 
 
 class StepFunctionsExecutions:
@@ -171,39 +196,60 @@ class StepFunctionsExecutions:
         return bool(status in {"RUNNING", "PENDING_REDRIVE"})
 
 
-def _states(events: Sequence[Mapping[str, Any]]) -> tuple[StateView, ...]:
+def _view(execution: str, description: Mapping[str, Any], *, states: tuple[StateView, ...] = ()) -> ExecutionView:
+    """Return the view of an execution, given by its ARN, from its description."""
+    return ExecutionView(
+        arn=execution,
+        status=description["status"],
+        started=description["startDate"],
+        ended=description.get("stopDate"),
+        states=states,
+        output=json.loads(description.get("output") or "{}") if description["status"] == "SUCCEEDED" else {},
+        error=description.get("error", ""),
+        cause=description.get("cause", ""),
+    )
+
+
+def _states(events: Iterable[Event]) -> tuple[StateView, ...]:
     """Return the states of an execution from its history: each entry, with the exit of the same name.
 
     A state without an exit ended with the execution. A state whose last attempt failed has failed, even if the machine
     caught the error.
     """
     states: list[StateView] = []
-    failing = False  # whether the latest event says that an attempt failed
-    for event in events:
+    failing: set[int] = set()  # positions of states whose latest event says that an attempt failed
+    for event, position in with_states(events):
         timestamp: datetime = event["timestamp"]
         event_type: str = event["type"]
         if event_type.endswith("StateEntered"):
             name = event["stateEnteredEventDetails"]["name"]
             states.append(StateView(name=name, type=event_type.removesuffix("StateEntered"), entered=timestamp))
-            failing = False
-        elif event_type == "TaskScheduled" and states:
-            states[-1] = replace(states[-1], service=event["taskScheduledEventDetails"]["resourceType"])
-            failing = False
         elif event_type.endswith("StateExited"):
-            _close(states, timestamp, name=event["stateExitedEventDetails"]["name"], failed=failing)
-            failing = False
-        elif event_type in _FINAL_EVENTS:
-            while _close(states, timestamp, failed=event_type != "ExecutionSucceeded"):
+            failed = position in failing
+            index = _close(states, timestamp, name=event["stateExitedEventDetails"]["name"], failed=failed)
+            if event_type in {"ParallelStateExited", "MapStateExited"} and failed:
+                # A state that fails its branch, and those that are stopped in other branches, do not exit themselves.
+                while _close(states, timestamp, failed=True, after=index) is not None:
+                    pass
+        elif event_type in FINAL_EVENTS:
+            while _close(states, timestamp, failed=event_type != "ExecutionSucceeded") is not None:
                 pass
+        elif event_type.endswith(("Failed", "TimedOut")):
+            failing.add(position)
         else:
-            failing = event_type.endswith(("Failed", "TimedOut"))
+            failing.discard(position)
+            if event_type == "TaskScheduled":
+                service = event["taskScheduledEventDetails"]["resourceType"]
+                states[position] = replace(states[position], service=service)
     return tuple(states)
 
 
-def _close(states: list[StateView], timestamp: datetime, *, failed: bool, name: str | None = None) -> bool:
-    """End the first open state (with this name, if given); return whether there was one."""
+def _close(
+    states: list[StateView], timestamp: datetime, *, failed: bool, name: str | None = None, after: int | None = None
+) -> int | None:
+    """End the first open state, with this name and after this position if they are given; return its position."""
     for index, state in enumerate(states):
-        if state.exited is None and name in {None, state.name}:
+        if state.exited is None and name in {None, state.name} and (after is None or index > after):
             states[index] = replace(state, exited=timestamp, failed=failed)
-            return True
-    return False
+            return index
+    return None

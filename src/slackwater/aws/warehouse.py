@@ -65,10 +65,10 @@ class Warehouse:
             uris = [task.file.file_path for task in tasks]
             return self._files(uris, schema, [partition_condition(table, task) for task in tasks])
 
-    def version(self, pipeline: str, *, date: str, tag: str) -> pa.Table:
+    def version(self, pipeline: str, *, date: str, tag: str, limit: int | None = None) -> pa.Table:
         """Return the rows of a day, an ISO date, in the version of the published table that the tag keeps.
 
-        Raises `ObjectMissing` if there is no such version, or `CloudError`.
+        With `limit`, only so many rows are read. Raises `ObjectMissing` if there is no such version, or `CloudError`.
         """
         name = f"{self.database}.{pipeline}"
         with translated(f"read the version {tag} of the table {name}"):
@@ -79,7 +79,19 @@ class Warehouse:
             snapshot = table.snapshot_by_name(tag)
             if snapshot is None:
                 raise ObjectMissing(f"the table {name} has no version {tag} any more")
-            return table.scan(row_filter=f"date = '{date}'", snapshot_id=snapshot.snapshot_id).to_arrow()
+            scan = table.scan(row_filter=f"date = '{date}'", snapshot_id=snapshot.snapshot_id, limit=limit)
+            return scan.to_arrow()
+
+    def first_rows(self, name: str, *, limit: int) -> pa.Table:
+        """Return some rows of any Iceberg table, `database.table`, as it is now.
+
+        Raises `ObjectMissing` if there is no such table, or `CloudError`.
+        """
+        with translated(f"read the table {name}"):
+            try:
+                return self.catalog.load_table(name).scan(limit=limit).to_arrow()
+            except NoSuchTableError as error:
+                raise ObjectMissing(f"there is no table {name}") from error
 
     def objects(self, source: str) -> Iterator[StoredObject]:
         """Return all objects of a source's partitions, in order of URI."""

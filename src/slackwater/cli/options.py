@@ -21,6 +21,19 @@ ProjectFolder = Annotated[
 ]
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A pipeline of the project.", show_default=False)]
 
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A pipeline, with --date, or a run id: its 32 digits, or the first 12 as `slackwater runs` shows them.",
+        show_default=False,
+    ),
+]
+AttemptNumber = Annotated[
+    int | None,
+    typer.Option("--attempt", metavar="N", help="An attempt of the run. Default: the last one.", show_default=False),
+]
+
 
 def read_date(value: str, *, option: str) -> str:
     """Return a date in the form YYYY-MM-DD. Raises `InputError` naming the option for any other string."""

@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
+from shutil import get_terminal_size
 from types import TracebackType
 from typing import Any, Self, TextIO
 
@@ -99,7 +100,13 @@ class ProgressBoard:
         from rich.text import Text
 
         grid = Table.grid(padding=(0, 1))
+        # A list that is longer than the terminal would be cut at its end, where the running tasks are.
+        too_many = len(self._tasks) - get_terminal_size().lines + 2
+        ended = [name for name, task in self._tasks.items() if task.state is not TaskState.RUNNING]
+        left_out = set(ended[: max(too_many, 0)])
         for name, task in self._tasks.items():
+            if name in left_out:
+                continue
             symbol, style = _SYMBOLS.get(task.state, ("", "cyan"))
             icon: Any = Text(symbol, style=style) if symbol else Spinner("dots", style=style)
             elapsed = Text(f"{task.elapsed():.1f} s", style="dim")

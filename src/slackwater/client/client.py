@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from datetime import date as date_type
 from pathlib import Path
@@ -23,10 +24,14 @@ from slackwater.project import Project
 from slackwater.runs.record import DayRecord, Run, RunRecord
 
 if TYPE_CHECKING:
+    from slackwater.client.attempts import Attempt
+    from slackwater.client.backfill import BackfillObserver, BackfillResult
     from slackwater.client.monitoring import MonitorObserver, MonitorResult
     from slackwater.client.push import Event
+    from slackwater.client.run_log import RunLog
     from slackwater.client.sender import PushTotals
     from slackwater.client.tables import QueryResult
+    from slackwater.client.timeline import Timeline
     from slackwater.late.comparison import Comparison
     from slackwater.receiver.pull.file_cache import FileEntry
     from slackwater.receiver.pull.recorded_files import RecordedFiles
@@ -111,6 +116,35 @@ class Client(Resources):
             name=day,
             payload={"date": day, "force": force, "allow_fewer": allow_fewer},
         )
+        return self._handle(pipeline, day, execution)
+
+    @contextmanager
+    def run_file(
+        self, path: str | Path, date: Date, *, force: bool = False, allow_fewer: bool = False
+    ) -> Iterator[RunHandle]:
+        """Start a run of a day of the pipeline in a YAML file, which need not be deployed.
+
+        Use it in a `with` statement; a run that has not ended then is stopped. The day is published in a table with the
+        name of the pipeline. The Spark workers have the sizes of the settings. The other arguments are those of `run`.
+
+        Raises `DefinitionError` with all problems of the file, or if another definition is deployed under its name, and
+        `NotDeployed` if what the pipeline reads is not deployed.
+        """
+        from slackwater.client.undeployed import UndeployedRuns
+        from slackwater.project import load_pipeline
+
+        pipeline, day = load_pipeline(Path(path), self.connection.workspace.project), iso_date(date)
+        runs = UndeployedRuns(
+            project=self.project,
+            deployment=self.connection.deployment,
+            store=self.store,
+            executions=self.executions,
+        )
+        payload = {"date": day, "force": force, "allow_fewer": allow_fewer}
+        with runs.start(pipeline, day, payload) as execution:
+            yield self._handle(pipeline.pipeline, day, execution)
+
+    def _handle(self, pipeline: str, day: str, execution: str) -> RunHandle:
         return RunHandle(
             pipeline=pipeline,
             date=day,
@@ -142,6 +176,27 @@ class Client(Resources):
         from slackwater.runs.outputs import run_steps
 
         return run_steps(record, store=self.store)
+
+    def attempt(self, run: str, *, date: Date | None = None, attempt: int | None = None) -> Attempt:
+        """Return an attempt of a run, by default the last one.
+
+        `run` is a pipeline, with the `date` of its day, or a run id. Raises `InputError` if there is none.
+        """
+        from slackwater.client.attempts import find_attempt
+
+        day = None if date is None else iso_date(date)
+        return find_attempt(self.run_table, self.project.pipelines, run, date=day, attempt=attempt)
+
+    def run_log(self, attempt: Attempt, *, stage: str | None = None) -> RunLog:
+        """Return the transitions, and the lines of functions and Spark jobs, of an attempt in time order.
+
+        With `stage`, only those of one stage. What cannot be read is named in the result. Raises `CloudError`.
+        """
+        return self.run_logs.read(attempt, stage=stage)
+
+    def timeline(self, attempt: Attempt) -> Timeline:
+        """Return how long the stages of an attempt waited, started and worked, and their rows. Raises `CloudError`."""
+        return self.timelines.read(attempt)
 
     def refs(self, pipeline: str, date: Date) -> list[Version]:
         """Return the versions of a day's data, of all attempts: inputs, Arrow files of each stage, published table."""
@@ -247,6 +302,35 @@ class Client(Resources):
         )
         day = iso_date(today(definition, _now()) if as_of is None else as_of, name="as_of")
         return monitor.run(pipeline, day, observer=observer or MonitorObserver())
+
+    def backfill(
+        self,
+        pipeline: str,
+        first: Date,
+        last: Date,
+        *,
+        parallel: int = 1,
+        stale: bool = False,
+        observer: BackfillObserver | None = None,
+    ) -> BackfillResult:
+        """Run the missing and failed days from `first` to `last`, both included, and return when all have ended.
+
+        At most `parallel` days run at the same time, in order of date. With `stale`, days that are published from an
+        older definition or older code run too. The failure of a day is in the result. Raises `UnknownName`,
+        `NotDeployed`, and `InputError` for a wrong range. A `KeyboardInterrupt` stops the backfill and its days.
+        """
+        from slackwater.client.backfill import Backfiller, BackfillObserver
+
+        backfiller = Backfiller(
+            project=self.project,
+            table=self.run_table,
+            store=self.store,
+            executions=self.executions,
+            deployment=self.connection.deployment,
+        )
+        dates = iso_date(first, name="first"), iso_date(last, name="last")
+        plan = backfiller.plan(pipeline, *dates, parallel=parallel, stale=stale)
+        return backfiller.run(plan, observer=observer or BackfillObserver())
 
     def compare(self, pipeline: str, date: Date, *, on_progress: OnProgress = ignore) -> DayComparison:
         """Compare a day's published version with the version before it. Raises `RunFailed`.

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from slackwater.aws.queue import EventQueues
     from slackwater.aws.warehouse import Warehouse
     from slackwater.client.push import Pusher
+    from slackwater.client.run_log import RunLogReader
+    from slackwater.client.timeline import TimelineReader
     from slackwater.receiver.writing.rejects_reader import RejectsReader
 
 
@@ -97,6 +99,23 @@ class Resources:
             application=self.connection.deployment.application_id,
             prefix=self.connection.deployment.log_prefix,
         )
+
+    @cached_property
+    def run_logs(self) -> RunLogReader:
+        """Reads the logs of runs."""
+        from slackwater.aws.function_logs import FunctionLogs
+        from slackwater.client.run_log import RunLogReader
+
+        connection = self.connection
+        functions = FunctionLogs(logs=connection.clients("logs"), prefix=connection.workspace.prefix)
+        return RunLogReader(states=connection.clients("stepfunctions"), functions=functions, jobs=self.logs)
+
+    @cached_property
+    def timelines(self) -> TimelineReader:
+        """Reads the timelines of runs."""
+        from slackwater.client.timeline import TimelineReader
+
+        return TimelineReader(machines=self.executions.machines, jobs=self.logs, store=self.store)
 
     @cached_property
     def warehouse(self) -> Warehouse:

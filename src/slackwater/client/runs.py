@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slackwater.aws.machines import ExecutionView, StateView
@@ -17,7 +17,7 @@ _SPARK = "emr-serverless"
 
 @dataclass(frozen=True, kw_only=True)
 class RunSeconds:
-    """How long a run took. The parts are None for a run that had nothing to do."""
+    """How long a run took. The parts are None for a run that had nothing to do, or if they are unknown."""
 
     total: float
     spark_start: float | None = None
@@ -106,14 +106,7 @@ def run_result(view: ExecutionView, table: RunTable) -> RunResult:
             stage.reference for stage in (record.stages if record else ()) if run.prefix in stage.reference.manifest
         ]
         work = sum(reference.seconds for reference in computed) + publication.seconds
-        jobs = [state for state in view.states if state.service == _SPARK]
-        # Step Functions and Spark measure with different clocks: a difference can be slightly negative.
-        seconds = RunSeconds(
-            total=round(view.seconds, 1),
-            spark_start=round(max(sum(job.seconds for job in jobs) - work, 0), 1),
-            spark_work=round(work, 1),
-            orchestration=round(max(view.seconds - _busy_seconds(jobs), 0), 1),
-        )
+        seconds = run_seconds(view.seconds, view.states, work=work)
     return RunResult(
         outcome=output["outcome"],
         run=run,
@@ -121,6 +114,18 @@ def run_result(view: ExecutionView, table: RunTable) -> RunResult:
         seconds=seconds,
         execution=view.arn,
         files_not_taken=record.files_not_taken if record else {},
+    )
+
+
+def run_seconds(total: float, states: Iterable[StateView], *, work: float | None) -> RunSeconds:
+    """Return how long a run took by its states; `work` is how long its Spark jobs worked, None if that is unknown."""
+    jobs = [state for state in states if state.service == _SPARK]
+    # Step Functions and Spark measure with different clocks: a difference can be slightly negative.
+    return RunSeconds(
+        total=round(total, 1),
+        spark_start=None if work is None else round(max(sum(job.seconds for job in jobs) - work, 0), 1),
+        spark_work=None if work is None else round(work, 1),
+        orchestration=round(max(total - _busy_seconds(jobs), 0), 1),
     )
 
 

@@ -121,5 +121,13 @@ def find_workspace(project: Path | None) -> Workspace:
     return Workspace(root=root, project=project)
 
 
+def project_of(file: Path, project: Path | None) -> Path:
+    """Return the folder of the project around a pipeline: `--project`, or else the one that the file is in."""
+    folder = file.resolve().parent
+    if project is None and folder.name == "pipelines":
+        return folder.parent
+    return find_workspace(project).project
+
+
 def _with_parents(folder: Path | None) -> tuple[Path, ...]:
     return (folder, *folder.parents) if folder else ()

@@ -131,7 +131,12 @@ def _resources(clients: Clients, stacks: Iterable[str]) -> Finding:
 
 def _operator(clients: Clients, caller: Caller, deployment: Deployment) -> Finding:
     """Check what most commands do: start and follow executions, read the run table, objects and job runs."""
-    machines = [deployment.pull_machine_arn, deployment.monitor_machine_arn, deployment.compare_machine_arn]
+    machines = [
+        deployment.pull_machine_arn,
+        deployment.monitor_machine_arn,
+        deployment.compare_machine_arn,
+        deployment.backfill_machine_arn,
+    ]
     executions = [f"{machine.replace(':stateMachine:', ':execution:')}:any" for machine in machines]
     buckets = [
         f"arn:{caller.partition}:s3:::{bucket}"

@@ -46,12 +46,17 @@ class PublishedVersion(Record):
 
 
 class Totals(StrEnum):
-    """How the values of a metric are aggregated over the day."""
+    """How the values of a metric are aggregated over the day, as `publish.metrics` of the pipeline declares it.
+
+    Null, NaN and the infinities are left out. The sum and the mean of integers and decimals come from an exact sum.
+    """
 
     SUM = "sum"
-    """For integers and decimals."""
+    """Without a declaration: integers and decimals."""
     MEAN = "mean"
-    """For floating-point columns, over the rows with a finite value: such columns are means and shares already."""
+    """Over the rows. Without a declaration: floating-point columns, which are often means and shares already."""
+    MIN = "min"
+    MAX = "max"
 
 
 class Mover(Record):
@@ -59,7 +64,7 @@ class Mover(Record):
 
     key: dict[str, Value]
     before: float | None
-    """None where a sum had no row or no value. The movers of a mean have both values."""
+    """None where the version has no row or no finite value. The movers of a mean have both values."""
     after: float | None
 
 
@@ -68,16 +73,20 @@ class MetricChange(Record):
 
     metric: str
     total: Totals
+    exact: bool = False
+    """Whether the column has integers or decimals, so that any difference of the totals is a change."""
     before: float | None
-    """None when the day had no value."""
+    """The double nearest to the total. None without a finite value, such as in a version without the column, or if the
+    total is too large for a double."""
     after: float | None
     movers: tuple[Mover, ...] = ()
-    """The keys with the largest differences first, at most `MAX_MOVERS`."""
+    """At most `MAX_MOVERS` keys whose value has changed: the largest differences first; for a minimum the smallest
+    values, and for a maximum the largest values, so that the first one explains a change."""
 
     @property
     def moved(self) -> bool:
-        """Whether the day's total has changed; a mean by more than `TOLERANCE`."""
-        if self.before is None or self.after is None or self.total is Totals.SUM:
+        """Whether the day's total has changed; that of a floating-point column by more than `TOLERANCE`."""
+        if self.before is None or self.after is None or self.exact:
             return self.before != self.after
         return not math.isclose(self.before, self.after, rel_tol=TOLERANCE)
 
@@ -119,6 +128,7 @@ class Comparison(Record):
     after: PublishedVersion
     rows: RowCounts
     metrics: tuple[MetricChange, ...]
+    """In the order of their declaration, or of the table's columns."""
     examples: tuple[RowChange, ...]
     """In order of key, at most `MAX_ROWS`."""
     all_rows: ArrowReference | None

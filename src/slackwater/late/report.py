@@ -79,8 +79,11 @@ def largest_effect(comparison: Comparison) -> str:
 
 
 def largest_metric(comparison: Comparison) -> MetricChange | None:
-    """Return the metric with the most significant change, or None without a change. Sums come before means."""
-    for total in (Totals.SUM, Totals.MEAN):
+    """Return the metric with the most significant change, or None without a change.
+
+    Sums come before means, and means before minima and maxima.
+    """
+    for total in Totals:
         moved = [metric for metric in comparison.metrics if metric.total is total and metric.moved]
         if moved:
             return max(moved, key=significance)
@@ -106,8 +109,8 @@ def rows_effect(rows: RowCounts) -> str:
 def significance(metric: MetricChange) -> float:
     """Return a number that ranks the change of a metric among metrics with the same `total`.
 
-    For a mean it is the relative change. For a sum it is the change divided by the square root of the larger value:
-    705 -> 908 ranks above 3 -> 5, although its relative change is smaller.
+    For a sum it is the change divided by the square root of the larger value: 705 -> 908 ranks above 3 -> 5, although
+    its relative change is smaller. For others it is the relative change.
     """
     # The square root of a count is about its standard deviation when events are independent.
     before, after = metric.before or 0.0, metric.after or 0.0
@@ -137,7 +140,7 @@ def metrics_section(comparison: Comparison, width: int) -> list[ReportSection]:
     metrics = sorted(comparison.metrics, key=lambda metric: not metric.moved)[:_MAX_METRICS]
     if not metrics:
         return []
-    # A mean that has not moved may differ in its last digits: the table shows the same number for both versions.
+    # A total that has not moved may differ in its last digits: the table shows the same number for both versions.
     pairs = [(metric.before if metric.moved else metric.after, metric.after) for metric in metrics]
     names = ["metric", *(_value(metric.metric, _MAX_CELL) for metric in metrics)]
     totals = ["total", *(metric.total.value for metric in metrics)]
@@ -208,7 +211,10 @@ def missing_files_section(comparison: Comparison, width: int) -> ReportSection:
 
 def describe_inputs(source: SourceDifference, frozen_at: datetime) -> Iterator[str]:
     """Yield a line for a source, and up to three lines for each of its changed files."""
-    yield f"{source.source}: {counted(source.now.rows, 'row')} of the day, {source.before.rows:,} before"
+    # Only a table of another system has no hours: its snapshot has rows of any day.
+    is_whole_table = any(not item.hour for item in source.changes)
+    of_day = "" if is_whole_table else " of the day"
+    yield f"{source.source}: {counted(source.now.rows, 'row')}{of_day}, {source.before.rows:,} before"
     files = source.by_file()
     for file in files[:_MAX_FILES]:
         name = escape_control_characters(file.file) if file.file else "pushed events"
@@ -216,7 +222,9 @@ def describe_inputs(source: SourceDifference, frozen_at: datetime) -> Iterator[s
         amount = file.before if file.change is Change.REMOVED else file.now
         before = f" ({file.before.rows:,} before)" if file.change is Change.CHANGED else ""
         yield f"    {counted(amount.rows, 'row')}{before}, {naturalsize(amount.bytes)}, of {hour_range(file.hours)}"
-        if file.arrivals:
+        if file.arrivals and is_whole_table:
+            yield f"    committed {timestamp(file.arrivals[-1])}"
+        elif file.arrivals:
             yield f"    {describe_arrival(file, frozen_at)}"
     if files[_MAX_FILES:]:
         yield f"  ... and {counted(len(files) - _MAX_FILES, 'more file')}"

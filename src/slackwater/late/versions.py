@@ -6,10 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing
 from slackwater.late.comparison import Comparison, ComparisonReference, PublishedVersion, comparison_uri, reference_to
+from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.manifest import Record
 from slackwater.runs.outcome import failure_message
 from slackwater.runs.record import RunRecord, RunState, failure_uri
@@ -43,6 +44,8 @@ class VersionPair(Record):
     date: str
     before: PublishedVersion
     after: PublishedVersion
+    metrics: dict[str, Aggregation] = Field(default_factory=dict)
+    """`publish.metrics` of the later version's run, so that the same pair always has the same metrics."""
 
 
 class ChosenVersions(Record):
@@ -101,7 +104,11 @@ class Versions:
         else:
             before = next((run for run in earlier if run.run.attempt == day.notified_attempt), earlier[0])
         pair = VersionPair(
-            pipeline=pipeline, date=date, before=published_version(before), after=published_version(after)
+            pipeline=pipeline,
+            date=date,
+            before=published_version(before),
+            after=published_version(after),
+            metrics=after.metrics,
         )
         prefix = (
             f"s3://{self.exchange_bucket}/comparisons/{pipeline}/{date}/{pair.before.attempt}-{pair.after.attempt}/"

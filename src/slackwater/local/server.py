@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from slackwater.local import emulator, layout, permissions, queues, state_machines, tables
+from slackwater.local import emulator, layout, nested_executions, permissions, queues, state_machines, tables
 from slackwater.local.checkpoint import Checkpointer
 from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.cloudformation import ApplicationResource
@@ -60,6 +60,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     tables.register()
     state_machines.complete_states()
     state_machines.require_permissions()
+    nested_executions.stop_with_parents()
     store = EmrStore()
     drivers = StartedDrivers(store, endpoint=endpoint, jars=files.jars, folder=files.jobs)
     runner = SparkRunner(

@@ -25,6 +25,12 @@ _EVENT_RULES = {
 }
 # Definition and execution of the state that the current thread runs. The emulator passes neither to integrations.
 _state: contextvars.ContextVar[tuple[Any, Any]] = contextvars.ContextVar("state")
+# Execution and id of the last event of the current thread. The thread of a branch starts with those of its parent.
+_previous: contextvars.ContextVar[tuple[Any, int]] = contextvars.ContextVar("previous", default=(None, 0))
+# Execution, and states by name, of the branches that the current thread runs.
+_branches: contextvars.ContextVar[tuple[Any, Mapping[str, Any]]] = contextvars.ContextVar(
+    "branches", default=(None, {})
+)
 
 
 class TaskAbandoned(SystemExit):
@@ -57,10 +63,15 @@ def register_integration(prefix: str, call: Callable[[str, Any, TaskHandle], Any
     """Run `call(resource, arguments, task)` for states whose resource starts with `prefix`; it returns their result."""
 
     def dispatch(resource: str, arguments: Any) -> Any:
-        definition, execution = _state.get()
-        return call(resource, arguments, TaskHandle(execution, definition.get("TimeoutSeconds", math.inf)))
+        return call(resource, arguments, running_task())
 
     module("services.stepfunctions")._SERVICE_DISPATCH[prefix] = dispatch
+
+
+def running_task() -> TaskHandle:
+    """Return the integration that the current thread runs."""
+    definition, execution = _state.get()
+    return TaskHandle(execution, definition.get("TimeoutSeconds", math.inf))
 
 
 def fail_state(error: str, cause: str) -> NoReturn:
@@ -79,8 +90,10 @@ def executions_running() -> bool:
 def complete_states() -> None:
     """Make the emulator's state machines behave as documented by AWS. Call it once, before any execution starts."""
     machines = module("services.stepfunctions")
-    execute_task, apply_output_path, add_event = (
+    execute_task, execute_choice, run_branches, apply_output_path, add_event = (
         machines._execute_task,
+        machines._execute_choice,
+        machines._run_parallel_branches,
         machines._apply_output_path,
         machines._add_event,
     )
@@ -91,9 +104,35 @@ def complete_states() -> None:
     def execute_tracked_task(state_def: Any, raw_input: Any, execution: Any, ctx: Any) -> Any:
         token = _state.set((state_def, execution))
         try:
-            return execute_task(state_def, raw_input, execution, ctx)
+            return in_branch(state_def, lambda: execute_task(state_def, raw_input, execution, ctx))
         finally:
             _state.reset(token)
+
+    # The emulator has no events for the states of branches.
+    @functools.wraps(run_branches)
+    def run_named_branches(state_def: Any, raw_input: Any, execution: Any, ctx: Any) -> Any:
+        states = {name: state for branch in state_def["Branches"] for name, state in branch["States"].items()}
+        token = _branches.set((execution, states))
+        try:
+            return run_branches(state_def, raw_input, execution, ctx)
+        finally:
+            _branches.reset(token)
+
+    @functools.wraps(execute_choice)
+    def execute_named_choice(state_def: Any, raw_input: Any, ctx: Any) -> Any:
+        return in_branch(state_def, lambda: execute_choice(state_def, raw_input, ctx))
+
+    def in_branch(state_def: Any, execute: Callable[[], Any]) -> Any:
+        """Execute a state. If it belongs to a branch, add the events of its entry and its exit."""
+        execution, states = _branches.get()
+        name = next((name for name, state in states.items() if state is state_def), None)
+        if name is None:
+            return execute()
+        event = f"{state_def['Type']}State"
+        machines._add_event(execution, f"{event}Entered", {"stateEnteredEventDetails": {"name": name}})
+        result = execute()
+        machines._add_event(execution, f"{event}Exited", {"stateExitedEventDetails": {"name": name}})
+        return result
 
     # The emulator calls this function last for a `Succeed` state, at the top level and inside `Map` and `Parallel`, and
     # ignores the state's JSONata `Output`.
@@ -104,16 +143,23 @@ def complete_states() -> None:
         return apply_output_path(state_def, data, ctx)
 
     # In the events of a task, AWS names the service and the action, such as `lambda` and `invoke`. The emulator writes
-    # the whole resource.
+    # the whole resource. It also lacks the event before, which is one of the same branch.
     @functools.wraps(add_event)
     def add_aws_event(execution: Any, event_type: str, details: Any = None) -> Any:
-        return add_event(execution, event_type, {key: split_resource(value) for key, value in (details or {}).items()})
+        known, previous = _previous.get()
+        if known is not execution or event_type.endswith(("ParallelStateExited", "MapStateExited")):
+            previous = len(execution["events"])
+        more = {key: split_resource(value) for key, value in (details or {}).items()}
+        event = add_event(execution, event_type, {**more, "previousEventId": previous})
+        _previous.set((execution, event["id"]))
+        return event
 
     machines._execute_task, machines._apply_output_path, machines._add_event = (
         execute_tracked_task,
         apply_output,
         add_aws_event,
     )
+    machines._execute_choice, machines._run_parallel_branches = execute_named_choice, run_named_branches
 
 
 def require_permissions() -> None:

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from slackwater.faults import Fault, Faults, closest, unknown_name
 from slackwater.model import Cron, Model, Name, TimeZone
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.sources.definition import Source
 from slackwater.sources.late_thresholds import ANY_LATE_DATA, LateThresholds
+from slackwater.sources.pull_config import check_url
+
+# The names that Iceberg's catalogue for Glue accepts.
+_CATALOG_TABLE = r"^[a-z0-9_]{1,252}\.[a-z0-9_]{1,252}$"
+
+
+def _check_catalog_table(value: str) -> str:
+    if not re.fullmatch(_CATALOG_TABLE, value):
+        raise ValueError(
+            f"{value[:200]!r} is not the name of a table: write database.table, in lower-case letters, digits and _"
+        )
+    return value
+
+
+def _check_location(value: str) -> str:
+    if not value.startswith("s3://"):
+        raise ValueError(f"{value[:200]!r} is not in S3: write s3://bucket/prefix")
+    return check_url(value)
 
 
 class StepUse(Model):
@@ -45,11 +64,60 @@ class TableInput(Model):
         return self
 
 
+Aggregation = Literal["sum", "mean", "min", "max", "none"]
+"""How the values of a column become one total of the day; `none` leaves the column out."""
+
+
+class IcebergInput(Model):
+    """An Iceberg table of the Glue catalogue that another system writes. A run reads all of it, at one snapshot."""
+
+    iceberg: Annotated[str, AfterValidator(_check_catalog_table), Field(json_schema_extra={"pattern": _CATALOG_TABLE})]
+    """The table, as `database.table`."""
+    location: Annotated[str, AfterValidator(_check_location)]
+    """The prefix in S3 with the table's metadata and data, `s3://bucket/prefix`, which the deployment may then read."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, value: Any) -> Any:
+        messages = {"table": "`iceberg` names the table: remove one of them"}
+        messages |= dict.fromkeys(("days", "missing"), "an Iceberg table is read as a whole: remove it")
+        faults = [
+            Fault(path=(key,), at_key=True, message=message)
+            for key, message in messages.items()
+            if isinstance(value, dict) and key in value
+        ]
+        if faults:
+            raise Faults(*faults)
+        return value
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """The database and the table."""
+        database, _, table = self.iceberg.partition(".")
+        return database, table
+
+
+def _type_of_table(value: Any) -> str:
+    is_iceberg = isinstance(value, IcebergInput) or (isinstance(value, dict) and "iceberg" in value)
+    return IcebergInput.__name__ if is_iceberg else TableInput.__name__
+
+
+AnyTableInput = Annotated[
+    Annotated[TableInput, Tag(TableInput.__name__)] | Annotated[IcebergInput, Tag(IcebergInput.__name__)],
+    Discriminator(_type_of_table),
+]
+"""The key `iceberg` decides which of them it is, so that a misspelt key is reported for that one."""
+
+
 class Publish(Model):
-    """The step whose rows are published, and the columns that identify a row of the table."""
+    """The step whose rows are published, the columns that identify a row of the table, and the metrics of a day."""
 
     step: Name
     key: Annotated[tuple[Name, ...], Field(min_length=1)]
+    metrics: dict[Name, Aggregation] = {}
+    """By column: how it is aggregated over the day when two published versions are compared. Columns that it does not
+    name are left out of the totals. Without it, columns of integers and decimals are summed, and floating-point columns
+    are averaged over the rows."""
 
 
 class Schedule(Model):
@@ -81,8 +149,9 @@ class Pipeline(Model):
     timezone: TimeZone = "UTC"
     """A day is the time between two midnights in this timezone: 24 hours, or 23 or 25 when the clocks change."""
     sources: tuple[Name, ...] = ()
-    tables: dict[Name, TableInput] = {}
-    """Published days of other pipelines, by the name with which steps read them. The rows have the column `date`."""
+    tables: dict[Name, AnyTableInput] = {}
+    """Published days of other pipelines, whose rows have the column `date`, and Iceberg tables of other systems, by the
+    name with which steps read them."""
     steps: Annotated[dict[Name, StepUse], Field(min_length=1)]
     publish: Publish
     load: dict[Name, StepUse] = {}
@@ -125,6 +194,10 @@ class Pipeline(Model):
             yield Fault(
                 path=("publish", "key"), message="it must contain `date`, the column by which the table is partitioned"
             )
+        for name in self.publish.metrics:
+            if name in self.publish.key:
+                message = "it is a column of publish.key, which identifies rows: remove it here"
+                yield Fault(path=("publish", "metrics", name), at_key=True, message=message)
         yield from self._load_faults()
         for name in self.late.thresholds:
             if name not in self.inputs:
@@ -152,6 +225,16 @@ class Pipeline(Model):
     def inputs(self) -> tuple[str, ...]:
         """The names of everything that a run freezes: sources, then tables."""
         return (*self.sources, *self.tables)
+
+    @property
+    def published_tables(self) -> dict[str, TableInput]:
+        """Those of `tables` that are published days of other pipelines."""
+        return {name: item for name, item in self.tables.items() if isinstance(item, TableInput)}
+
+    @property
+    def foreign_tables(self) -> dict[str, IcebergInput]:
+        """Those of `tables` that other systems write."""
+        return {name: item for name, item in self.tables.items() if isinstance(item, IcebergInput)}
 
     def thresholds(self, source: Source) -> LateThresholds:
         """Return the thresholds for late data of one of the pipeline's sources."""

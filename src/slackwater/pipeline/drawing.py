@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.definition import IcebergInput, Pipeline
 from slackwater.pipeline.graph import Stage, order, stages
 
 # Sizes of the SVG in pixels. A character of the font is about 0.6 of its size wide.
@@ -86,6 +86,8 @@ def _label(pipeline: Pipeline, name: str) -> str:
     if name not in pipeline.tables:
         return name
     item = pipeline.tables[name]
+    if isinstance(item, IcebergInput):
+        return f"{name}: {item.iceberg}"
     first, last = item.days
     days = f"day {first}" if first == last else f"days {first} to {last}"
     return f"{name}: {item.table}, {days}"
@@ -94,7 +96,8 @@ def _label(pipeline: Pipeline, name: str) -> str:
 def _texts(pipeline: Pipeline, name: str) -> tuple[str, str]:
     """Return both lines of a box."""
     if name in pipeline.inputs:
-        return _label(pipeline, name), "table" if name in pipeline.tables else "source"
+        table = "Iceberg table" if name in pipeline.foreign_tables else "table"
+        return _label(pipeline, name), table if name in pipeline.tables else "source"
     if name in pipeline.steps:
         return name, pipeline.steps[name].step
     if name == "published":

@@ -29,13 +29,16 @@ def pipeline_order(pipelines: Mapping[str, Pipeline]) -> tuple[str, ...]:
     Raises `DefinitionError` for a table of a pipeline that does not exist, and for pipelines that read each other.
     """
     for name, pipeline in pipelines.items():
-        for table, item in pipeline.tables.items():
+        for table, item in pipeline.published_tables.items():
             if item.table not in pipelines:
                 raise DefinitionError(
                     f"pipeline {name}: tables.{table}.table names {item.table!r}, which is not a pipeline of the "
                     f"project (its pipelines: {', '.join(sorted(pipelines))})"
                 )
-    reads = {name: {item.table for item in pipeline.tables.values()} for name, pipeline in sorted(pipelines.items())}
+    reads = {
+        name: {item.table for item in pipeline.published_tables.values()}
+        for name, pipeline in sorted(pipelines.items())
+    }
     try:
         return tuple(TopologicalSorter(reads).static_order())
     except CycleError as error:

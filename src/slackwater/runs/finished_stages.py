@@ -78,6 +78,11 @@ def finished_stages(run: Run, *, store: ObjectStore) -> tuple[StageRecord, ...]:
     return tuple(StageRecord(stage=stage, reference=reference) for stage, reference in references.items() if reference)
 
 
+def stage_names(run: Run, *, store: ObjectStore) -> tuple[str, ...]:
+    """Return all stages of the run, in order; none if the run has not stored them yet."""
+    return tuple(_identities(run, store=store))
+
+
 def _identities(run: Run, *, store: ObjectStore) -> dict[str, str]:
     try:
         return _Identities.validate_json(store.get(_identities_uri(run.prefix)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from pathlib import PurePosixPath
 
 from pydantic import BaseModel, ConfigDict
 
@@ -137,6 +138,7 @@ class Freezer:
                     execution=execution,
                     started_at=manifest.frozen_at,
                     files_not_taken=files_not_taken,
+                    metrics=self.project.pipeline(pipeline).publish.metrics,
                 ),
             )
         except DayChanged:
@@ -227,6 +229,14 @@ def _refuse_removed_inputs(before: InputManifest, now: InputManifest, *, sources
         amount, first = sum((item.before for item in removed), Amount()), removed[0]
         raise InputError(
             f"{amount.objects} objects ({amount.rows} events) that the published run of {before.date} has read are "
-            f"gone, such as those of {first.file or 'pushed events'} of {first.source} in {first.date} {first.hour}:00 "
-            "UTC: if they were removed on purpose, run the day with --allow-fewer"
+            f"gone, such as those of {first.file or 'pushed events'} of {first.source} in {first.date} "
+            f"{first.hour or '00'}:00 UTC: if they were removed on purpose, run the day with --allow-fewer"
         )
+
+
+def is_stale(run: Run, project: Project) -> bool:
+    """Return whether a run of the same inputs would have another identity now: by its definition, or by its code."""
+    # `Freezer._next_run` names the manifest by the digest of the inputs.
+    inputs = PurePosixPath(run.manifest).stem
+    definition = project.definition_digest(run.pipeline)
+    return run.run_id != run_identity(pipeline=run.pipeline, date=run.date, manifest=inputs, definition=definition)

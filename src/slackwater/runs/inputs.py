@@ -20,6 +20,7 @@ from slackwater.receiver.writing.raw_writer import FILE, ROWS
 from slackwater.runs.consistent_listing import consistent_listing
 from slackwater.runs.day import Day
 from slackwater.runs.duplicates import ids_in, without_duplicates
+from slackwater.runs.foreign_tables import ForeignTables
 from slackwater.runs.manifest import InputManifest, InputObject
 from slackwater.runs.record import PublishedRun
 from slackwater.runs.table import RunTable
@@ -42,6 +43,7 @@ class InputListing:
     store: ObjectStore
     files: FileCache
     table: RunTable
+    foreign: ForeignTables
     raw_bucket: str
     now: Callable[[], datetime]
 
@@ -54,7 +56,7 @@ class InputListing:
         `known`, and objects that hold only duplicates are left out.
 
         Raises `DayChanged` when files of a source keep changing during the listing, `ObjectInvalid` for an object that
-        the receiver has not written, and `InputError` as `published_days` does.
+        the receiver has not written, `InputError` as `published_days` does, and what `ForeignTables.inputs` raises.
         """
         frozen_at, known_objects = self.now(), {item.uri: item for item in known}
         definition = self.project.pipeline(pipeline)
@@ -62,6 +64,7 @@ class InputListing:
         with ThreadPoolExecutor(_READERS) as pool:
             objects = [item for source in sources for item in self._inputs(source, day, known_objects, pool)]
         objects += published_days(definition, day, table=self.table)
+        objects += self.foreign.inputs(definition, day)
         ordered = sorted(objects, key=lambda item: item.uri)
         return InputManifest(pipeline=pipeline, date=day.date.isoformat(), frozen_at=frozen_at, objects=tuple(ordered))
 
@@ -101,15 +104,7 @@ class InputListing:
         return without_duplicates(objects, known=known_of_source, read_ids=read_ids)
 
     def _stored_objects(self, source: str, day: Day) -> Iterator[StoredObject]:
-        """List the objects of the day's hours, with one listing for each UTC date."""
-        partitions = set(day.partitions())
-        for utc_date in sorted({partition.date for partition in partitions}):
-            # One listing of a date returns at most 24 hours and needs fewer calls than one listing for each hour.
-            prefix = f"{source_prefix(self.raw_bucket, source)}date={utc_date}/"
-            hours = {partition.hour for partition in partitions if partition.date == utc_date}
-            for stored in self.store.list(prefix):
-                if partition_value(stored.uri, "hour") in hours and stored.uri.endswith(".parquet"):
-                    yield stored
+        return objects_of_day(source, day, store=self.store, raw_bucket=self.raw_bucket)
 
     def _input_object(self, stored: StoredObject, files: Sequence[str], known: InputObject | None) -> InputObject:
         """Return the input object of a stored object.
@@ -143,6 +138,18 @@ class InputListing:
             # Metadata in S3 is ASCII, so the receiver percent-encodes the path.
             file=current_file(unquote(recorded) if recorded else None),
         )
+
+
+def objects_of_day(source: str, day: Day, *, store: ObjectStore, raw_bucket: str) -> Iterator[StoredObject]:
+    """List the objects of the day's hours, with one listing for each UTC date."""
+    partitions = set(day.partitions())
+    for utc_date in sorted({partition.date for partition in partitions}):
+        # One listing of a date returns at most 24 hours and needs fewer calls than one listing for each hour.
+        prefix = f"{source_prefix(raw_bucket, source)}date={utc_date}/"
+        hours = {partition.hour for partition in partitions if partition.date == utc_date}
+        for stored in store.list(prefix):
+            if partition_value(stored.uri, "hour") in hours and stored.uri.endswith(".parquet"):
+                yield stored
 
 
 def published_manifest(store: ObjectStore, published: PublishedRun) -> InputManifest | None:

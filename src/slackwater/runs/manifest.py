@@ -16,24 +16,30 @@ class Record(BaseModel):
 
 
 class InputObject(Record):
-    """One Parquet object of raw events, which belongs to one partition, or a published day of another pipeline."""
+    """An input of a run.
+
+    It is a Parquet object of raw events, which belongs to one partition; a published day of another pipeline; or an
+    Iceberg table of another system.
+    """
 
     uri: str
     source: str
     """The source, or the name of the table in the pipeline."""
     date: str
-    """Of the partition, UTC, such as 2013-03-10; the published day."""
+    """Of the partition, UTC, such as 2013-03-10; the published day; of an Iceberg table, the day of the run."""
     hour: str
-    """Of the partition, UTC: two digits. `00` for a published day."""
+    """Of the partition, UTC: two digits. `00` for a published day, empty for an Iceberg table."""
     etag: str
-    """Entity tag of the object; of a published day, the digest of its rows."""
+    """Entity tag of the object; of a published day, the digest of its rows; of an Iceberg table, the id of the snapshot
+    that the run reads."""
     bytes: Annotated[int, Field(ge=0)]
     rows: Annotated[int, Field(ge=0)]
     """Events that count: duplicates do not, if the source has an id column."""
     arrived: datetime
-    """When the object was written, UTC."""
+    """When the object was written, or the snapshot committed, UTC."""
     file: str | None = None
-    """The partner's file that the events come from; None for pushed events. The pipeline and its published day."""
+    """The partner's file that the events come from; None for pushed events. The pipeline and its published day. The
+    Iceberg table as `database.table`."""
     tag: str | None = None
     """Of a published day: the Iceberg tag of the version that the run reads."""
 

@@ -96,7 +96,7 @@ def versions(record: RunRecord, *, store: ObjectStore) -> Iterator[Version]:
         state=VersionState.PRESENT if listed else VersionState.MISSING,
         uri=run.manifest,
     )
-    stages = _stages(record, store=store)
+    stages = stages_of(record, store=store)
     for stage in stages:
         yield _stage_version(record, stage, store=store)
     if record.publication:
@@ -116,7 +116,7 @@ def versions(record: RunRecord, *, store: ObjectStore) -> Iterator[Version]:
 def run_steps(record: RunRecord, *, store: ObjectStore) -> RunSteps:
     """Return what the steps of the attempt's finished stages, and its load steps, did. Raises `CloudError`."""
     steps, missing = [], []
-    for stage in _stages(record, store=store):
+    for stage in stages_of(record, store=store):
         manifest = _manifest(stage, store=store)
         if manifest is None:
             missing.append(stage.reference.manifest)
@@ -129,7 +129,7 @@ def run_steps(record: RunRecord, *, store: ObjectStore) -> RunSteps:
     return RunSteps((*steps, *(StepOutcome(None, step) for step in loads.steps)), tuple(missing))
 
 
-def _stages(record: RunRecord, *, store: ObjectStore) -> tuple[StageRecord, ...]:
+def stages_of(record: RunRecord, *, store: ObjectStore) -> tuple[StageRecord, ...]:
     """Return the finished stages of the attempt: the record has them when the attempt has ended."""
     return record.stages or finished_stages(record.run, store=store)
 

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from slackwater.arrow.reference import ArrowReference, StepRecord
+from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.day import parse_date
 from slackwater.runs.manifest import Record
 from slackwater.storage import split_uri
@@ -151,6 +152,8 @@ class RunRecord(Record):
     error: str | None = None
     files_not_taken: dict[str, int] = Field(default_factory=dict)
     """For each source: files of the day that could not be fetched before the inputs were listed, if there are any."""
+    metrics: dict[str, Aggregation] = Field(default_factory=dict)
+    """`publish.metrics` of the definition with which the run started."""
 
 
 class ActiveRun(Record):

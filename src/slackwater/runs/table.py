@@ -19,6 +19,14 @@ class RunTable(Protocol):
     def day(self, pipeline: str, date: str) -> DayRecord:
         """Return the day's record; the record of a day that was never run has version 0."""
 
+    def days(
+        self, pipeline: str, first: str, last: str, *, limit: int | None = None, latest_first: bool = False
+    ) -> list[DayRecord]:
+        """Return the records of the days from the date `first` to `last`, without those that were never run.
+
+        They are in order of date, or the other way round with `latest_first`; with `limit` at most so many.
+        """
+
     def first_published(self, pipeline: str) -> str | None:
         """Return the first day of the pipeline that has a published run, or None.
 

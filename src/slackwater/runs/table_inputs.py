@@ -18,7 +18,7 @@ def published_days(pipeline: Pipeline, day: Day, *, table: RunTable) -> Iterator
     The digest of its rows identifies a version: a day that was published again with the same rows is the same input.
     Raises `InputError` for a day that is not published, unless the table allows it.
     """
-    for name, item in sorted(pipeline.tables.items()):
+    for name, item in sorted(pipeline.published_tables.items()):
         first, last = item.days
         for offset in range(first, last + 1):
             date = (day.date + timedelta(days=offset)).isoformat()

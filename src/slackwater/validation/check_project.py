@@ -79,10 +79,11 @@ def check_project(folder: Path, *, steps: bool = True) -> CheckedProject:
     )
 
 
-def check_pipeline(folder: Path, path: Path) -> tuple[Problem, ...]:
+def check_pipeline(folder: Path, path: Path) -> tuple[Pipeline | None, tuple[Problem, ...]]:
     """Check the file of one pipeline, which may be anywhere, with the project in `folder` around it.
 
-    The problems are those of this file. Raises `DefinitionError` as `check_project` does, and if there is no such file.
+    The pipeline is None if it cannot be read. The problems are those of this file. Raises `DefinitionError` as
+    `check_project` does, and if there is no such file.
     """
     if not path.is_file():
         raise DefinitionError(f"{path}: no such file")
@@ -93,7 +94,7 @@ def check_pipeline(folder: Path, path: Path) -> tuple[Problem, ...]:
         if name in sources and sources[name].definition is None:
             message = f"the source has problems: see {folder / 'sources' / name}.yaml"
             checked.file.report(Fault(path=("sources", index), message=message))
-    return tuple(sorted(set(checked.file.problems)))
+    return checked.structure.definition, tuple(sorted(set(checked.file.problems)))
 
 
 def check_source(path: Path) -> tuple[Source | None, tuple[Problem, ...]]:
@@ -149,9 +150,10 @@ def _check_pipelines(
         from slackwater.validation.steps import StepChecks  # noqa: PLC0415
 
         columns = {name: source.columns for name, source in sources.items()}
+        types = {name: source.definition.columns for name, source in sources.items() if source.definition}
         for one in checked.values():
             content = with_meant_names(one.content, sources)
-            check_columns(one.file, content, StepChecks(one.file, content, one.structure).run(), columns)
+            check_columns(one.file, content, StepChecks(one.file, content, one.structure).run(), columns, types)
     return checked
 
 

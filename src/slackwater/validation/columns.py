@@ -7,16 +7,22 @@ from collections.abc import Mapping
 from slackwater.faults import Fault, unknown_name
 from slackwater.pipeline.definition import Pipeline
 from slackwater.steps.input_columns import Columns, InputColumns
+from slackwater.validation.column_types import Types, is_number, published_types
 from slackwater.validation.steps import CheckedStep
 from slackwater.validation.yaml_file import YamlFile
 
 
 def check_columns(
-    file: YamlFile, pipeline: Pipeline, checked: Mapping[str, CheckedStep], sources: Mapping[str, Columns | None]
+    file: YamlFile,
+    pipeline: Pipeline,
+    checked: Mapping[str, CheckedStep],
+    sources: Mapping[str, Columns | None],
+    types: Mapping[str, Types],
 ) -> None:
-    """Check the columns of every valid step and of `publish.key`, and report the problems to the pipeline's file.
+    """Check the columns of every valid step and of `publish`, and report the problems to the pipeline's file.
 
-    `sources` are the columns of the project's sources by name, None where they could not be read.
+    `sources` are the columns of the project's sources by name, None where they could not be read, and `types` their
+    types.
     """
     frozen = {name: sources.get(name) for name in pipeline.sources}
     # A published table may also have columns of earlier definitions.
@@ -39,6 +45,8 @@ def check_columns(
     rows = columns_of(published) if published in pipeline.steps else None
     if rows is not None:
         _check_published(file, pipeline, rows)
+    if pipeline.publish.metrics:
+        _check_metrics(file, pipeline, rows, published_types(pipeline, checked, types))
 
 
 def _check_published(file: YamlFile, pipeline: Pipeline, rows: Columns) -> None:
@@ -51,3 +59,19 @@ def _check_published(file: YamlFile, pipeline: Pipeline, rows: Columns) -> None:
         if name.lower() == "date":
             message = f"{step} has a column {name!r}, and publishing adds `date` itself: rename the column"
             file.report(Fault(path=("publish", "step"), message=message))
+
+
+def _check_metrics(file: YamlFile, pipeline: Pipeline, rows: Columns | None, types: Types) -> None:
+    """Report metrics of columns that the rows lack, if these are known, and totals of what is known to be no number."""
+    step = pipeline.publish.step
+    # Spark matches names without regard to case.
+    known = None if rows is None else [name.lower() for name in rows]
+    by_name = {name.lower(): data_type for name, data_type in types.items()}
+    metrics = {name: total for name, total in pipeline.publish.metrics.items() if name not in pipeline.publish.key}
+    for name, aggregation in metrics.items():
+        path = ("publish", "metrics", name)
+        if known is not None and name.lower() not in known:
+            file.report(unknown_name(f"no column {name!r} in {step}", name, known, path=path, at_key=True))
+        elif aggregation in ("sum", "mean", "min", "max") and name in by_name and not is_number(by_name[name]):
+            message = f"{name} is of type {by_name[name]}, and {aggregation} needs a number: cast it, or write none"
+            file.report(Fault(path=path, message=message))

@@ -20,10 +20,16 @@ def graph_faults(
     for index, name in enumerate(pipeline.sources):
         if name not in sources:
             yield unknown_name(f"no source {name!r} in this project", name, sources, path=("sources", index))
-    for name, table in pipeline.tables.items():
+    for name, table in pipeline.published_tables.items():
         if table.table not in pipelines:
             message = f"no pipeline {table.table!r} in this project"
             yield unknown_name(message, table.table, pipelines, path=("tables", name, "table"))
+    for name, foreign in pipeline.foreign_tables.items():
+        database, table_name = foreign.name
+        # The warehouse of a deployment is the database `<prefix>_warehouse`.
+        if database.endswith("_warehouse") and table_name in pipelines:
+            message = f"a pipeline of this project publishes it: read its days with `table: {table_name}`"
+            yield Fault(path=("tables", name, "iceberg"), message=message)
     yield from _unknown_dependencies(pipeline, sources)
     only_steps = [name for name in pipeline.steps if name not in pipeline.inputs]
     steps = {step: [name for name in pipeline.steps[step].depends_on if name in only_steps] for step in only_steps}
@@ -57,11 +63,11 @@ def with_meant_names(pipeline: Pipeline, sources: Collection[str]) -> Pipeline:
 def table_faults(pipelines: Mapping[str, Pipeline]) -> Iterator[tuple[str, Fault]]:
     """Yield a pipeline's name and its fault for each cycle of pipelines that read each other's tables."""
     reads = {
-        name: [item.table for item in pipeline.tables.values() if item.table in pipelines]
+        name: [item.table for item in pipeline.published_tables.values() if item.table in pipelines]
         for name, pipeline in pipelines.items()
     }
     for cycle in cycles(reads):
-        tables = pipelines[cycle[0]].tables
+        tables = pipelines[cycle[0]].published_tables
         path = ("tables", next(name for name, item in tables.items() if item.table == cycle[-1]), "table")
         yield cycle[0], Fault(path=path, message=f"pipelines read each other: {' -> '.join([*cycle, cycle[0]])}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse, TableInput
+from slackwater.pipeline.definition import AnyTableInput, IcebergInput, Late, Pipeline, Publish, StepUse, TableInput
 
 
 def readable_pipeline(value: Any) -> Pipeline:
@@ -18,17 +18,24 @@ def readable_pipeline(value: Any) -> Pipeline:
     return Pipeline.model_construct(
         pipeline=_name(content.get("pipeline")),
         sources=_names(content.get("sources")),
-        tables={
-            str(name): TableInput.model_construct(table=_name(_mapping(table).get("table")))
-            for name, table in _mapping(content.get("tables")).items()
-        },
+        tables={str(name): _table(_mapping(table)) for name, table in _mapping(content.get("tables")).items()},
         steps=_uses(content.get("steps")),
-        publish=Publish.model_construct(step=_name(publish.get("step")), key=_names(publish.get("key"))),
+        publish=Publish.model_construct(
+            step=_name(publish.get("step")),
+            key=_names(publish.get("key")),
+            metrics={str(name): value for name, value in _mapping(publish.get("metrics")).items()},
+        ),
         load=_uses(content.get("load")),
         late=Late.model_construct(
             thresholds={str(name): value for name, value in _mapping(late.get("thresholds")).items()}
         ),
     )
+
+
+def _table(table: Mapping[str, Any]) -> AnyTableInput:
+    if "iceberg" in table:
+        return IcebergInput.model_construct(iceberg=_name(table["iceberg"]), location=_name(table.get("location")))
+    return TableInput.model_construct(table=_name(table.get("table")))
 
 
 def _uses(value: Any) -> dict[str, StepUse]:

@@ -8,7 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
+from aws_lambda_powertools import Logger
 from pydantic import ValidationError
+
+from slackwater.aws.function import with_correlation_id
 
 pytestmark = pytest.mark.unit
 
@@ -27,3 +30,18 @@ def test_an_error_is_logged_with_the_correlation_id_of_the_event_and_raised(func
         line = json.loads(logs.getvalue().splitlines()[-1])
         assert (line["level"], line["message"], line["exception_name"]) == ("ERROR", "failed", "ValidationError")
         assert line["correlation_id"] == (f"c-{number}" if number < 2 else "")
+
+
+def test_a_line_has_the_pipeline_and_the_date_of_its_own_event_only():
+    logs = io.StringIO()
+    logger = Logger(service="any", stream=logs)
+    handle = with_correlation_id(logger)(lambda event, context: logger.info("done") or {})
+    day = {"pipeline": "p", "date": "2013-03-10"}
+    for event in (day, {"run": day}, {"pipeline": "q"}):
+        handle(event, None)
+    lines = [json.loads(line) for line in logs.getvalue().splitlines()]
+    assert [(line.get("pipeline"), line.get("date")) for line in lines] == [
+        ("p", "2013-03-10"),
+        ("p", "2013-03-10"),
+        ("q", None),
+    ]

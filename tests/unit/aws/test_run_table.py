@@ -47,6 +47,33 @@ def test_the_first_published_day_is_that_of_the_pipeline_whatever_days_failed_be
     assert table.first_published("p") == "2013-03-04"
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["2013-02-28", "2013-03-01", "2013-03-02"]),
+        ({"limit": 2}, ["2013-02-28", "2013-03-01"]),
+        ({"limit": 2, "latest_first": True}, ["2013-03-02", "2013-03-01"]),
+        ({"limit": 9, "latest_first": True}, ["2013-03-02", "2013-03-01", "2013-02-28"]),
+    ],
+)
+def test_the_days_of_a_range_are_those_that_were_run_with_both_ends(table, options, expected):
+    for date in ("2013-02-27", "2013-02-28", "2013-03-02", "2013-03-03"):
+        table.save_day(published(date))
+    table.save_day(DayRecord(pipeline="p", date="2013-03-01", attempts=1))
+    table.save_day(published("2013-03-01", pipeline="other"))
+    table.save(run=run("2013-03-01", 1))
+    assert [day.date for day in table.days("p", "2013-02-28", "2013-03-02", **options)] == expected
+    assert table.days("p", "2013-03-04", "2013-03-09") == []
+
+
+def test_a_limited_query_reads_no_more_days_than_its_limit(dynamodb):
+    items = [{"record": {"S": DAY.model_dump_json()}}] * 2
+    with Stubber(dynamodb) as stub:
+        stub.add_response("query", {"Items": items, "LastEvaluatedKey": {"pipeline": {"S": "p"}}}, LIMITED_QUERY)
+        assert DynamoRunTable(dynamodb, "runs").days("p", "a", "b", limit=2, latest_first=True) == [DAY, DAY]
+        stub.assert_no_pending_responses()
+
+
 def test_due_notifications_are_those_of_earlier_days_until_people_are_notified(table):
     for date in ("2013-03-01", "2013-03-02", "2013-03-03"):
         table.save_day(published(date, attempt=2))
@@ -70,6 +97,16 @@ def test_runs_are_returned_in_order_of_date_and_attempt(table):
     assert [item.run.attempt for item in table.runs("p", "2013-03-08")] == [1, 9, 10]
     assert table.run("p", "2013-03-08", 10) == run("2013-03-08", 10)
     assert (table.run("p", "2013-03-08", 2), table.runs("other")) == (None, [])
+
+
+def test_a_run_is_found_by_the_first_digits_of_its_id(table):
+    for number in range(3):
+        found = RUN.run.model_copy(update={"date": f"2013-03-1{number}", "run_id": f"{number}a" * 16})
+        table.save(run=RUN.model_copy(update={"run": found}))
+    assert [table.date_of_run("p", digits) for digits in ("1a" * 6, "2a" * 16, "a1" * 6)] == [
+        "2013-03-11", "2013-03-12", None,
+    ]  # fmt: skip
+    assert table.date_of_run("other", "1a" * 6) is None
 
 
 def test_a_run_and_its_day_are_written_over_the_version_that_was_read_or_not_at_all(table):
@@ -114,6 +151,7 @@ def test_due_notifications_are_read_page_by_page_as_the_caller_needs_them(dynamo
         (lambda table: list(table.notifications_due("p", before="2014-01-01")), "the due notifications of p"),
         (lambda table: table.first_published("p"), "the first published day of p"),
         (lambda table: table.runs("p"), "the runs of p"),
+        (lambda table: table.days("p", "2013-03-01", "2013-03-02"), "the days of p from 2013-03-01 to 2013-03-02"),
     ],
 )
 def test_denied_access_is_reported_with_what_was_read(dynamodb, read, what):
@@ -133,6 +171,15 @@ RUN = RunRecord(
     started_at=datetime(2013, 3, 9, tzinfo=UTC),
 )  # fmt: skip
 DAY = DayRecord(pipeline="p", date="2013-03-08")
+LIMITED_QUERY = {
+    "TableName": "runs",
+    "KeyConditionExpression": "pipeline = :pipeline AND #item BETWEEN :first AND :last",
+    "ExpressionAttributeNames": {"#item": "item"},
+    "ExpressionAttributeValues": {":pipeline": {"S": "p"}, ":first": {"S": "day#a"}, ":last": {"S": "day#b"}},
+    "ScanIndexForward": False,
+    "ConsistentRead": True,
+    "Limit": 2,
+}
 
 
 def cancelled(dynamodb, *reasons):

@@ -241,6 +241,23 @@ def test_missing_parts_are_named_or_left_out(capsys, changes, expected):
     assert expected in capsys.readouterr().out
 
 
+def test_declared_metrics_are_shown_with_their_aggregation(capsys):
+    metrics = (
+        MetricChange(metric="fares", total="sum", exact=True, before=99.5, after=-0.5),
+        MetricChange(metric="dep_delay_p90", total="max", before=85, after=133.75),
+        MetricChange(metric="seats", total="min", before=None, after=None),
+    )
+    show_comparison(comparison(metrics=metrics))
+    shown = capsys.readouterr().out
+    assert (
+        "\nMetrics, over the day\n"
+        "metric         total  version 1  version 2    change  largest mover\n"
+        "fares          sum         99.5       -0.5  -100.5 %\n"
+        "dep_delay_p90  max           85     133.75   +57.4 %\n"
+        "seats          min         none       none\n"
+    ) in "\n".join(line.rstrip() for line in shown.splitlines())
+
+
 def test_the_report_of_a_table_without_key_columns(capsys):
     row = RowChange(change=Change.CHANGED, key={}, values={"flights": (12, 13)})
     movers = (Mover(key={}, before=12, after=13),)

@@ -21,6 +21,7 @@ COMMANDS = [
     "token create", "token list", "token revoke", "push", "pull", "files list", "files give-up", "sideline list",
     "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs", "monitor", "diff", "logs", "query",
 ]  # fmt: skip
+RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-10"]
 WITHOUT_PROJECT = ["init", "step list", "step show", "step run"]
 
 
@@ -92,7 +93,20 @@ def test_every_example_in_the_help_can_be_parsed(capsys, command):
         (["local"], "Usage"),
         (["nothing"], "No such command 'nothing'"),
         (["run"], "Missing argument 'PIPELINE'"),
-        (["run", "daily_delays"], "Missing option '--date'"),
+        (["run", "daily_delays"], "--date is missing: give one day with --date, or a range of days"),
+        (["run", "daily_delays", "--from", "2013-03-08"], "--to is missing: a range of days has both ends"),
+        (["run", "daily_delays", "--to", "2013-03-08"], "--from is missing"),
+        (["run", "daily_delays", "--date", "2013-03-08", "--parallel", "2"], "--parallel needs a range of days"),
+        (["run", "daily_delays", "--date", "2013-03-08", "--stale"], "--stale needs a range of days: --from and --to"),
+        ([*RANGE, "--date", "2013-03-08"], "--date and --from, --to exclude each other: run one day, or a range"),
+        ([*RANGE, "--force"], "--force and --from, --to exclude each other"),
+        ([*RANGE, "--allow-fewer"], "--allow-fewer and --from, --to exclude each other"),
+        ([*RANGE, "--parallel", "0"], "'--parallel': Input should be greater than or equal to 1"),
+        ([*RANGE, "--parallel", "41"], "'--parallel': Input should be less than or equal to 40"),
+        ([*RANGE, "--from", "2013-3-1"], "--from: '2013-3-1' is not a date such as 2013-03-08"),
+        ([*RANGE, "--to", "2013-02-28"], "--from: 2013-03-08 is after --to, 2013-02-28: exchange them"),
+        ([*RANGE, "--to", "2014-03-09"], "--to: 2013-03-08 to 2014-03-09 are 367 days, and a backfill has at most 366"),
+        ([*RANGE, "--from", "9999-01-01", "--to", "9999-12-31"], "--to: 9999-12-31 has not begun in America/New_York"),
         (["run", "daily_delays", "--date"], "requires an argument"),
         (["query", "SELECT 1", "--nonsense"], "No such option: --nonsense"),
         (["local", "up", "--port", "0"], "Invalid value for '--port'"),
@@ -129,7 +143,8 @@ def test_wrong_input_exits_2_and_is_named(capsys, arguments, expected):
     ("arguments", "error_type", "expected"),
     [
         (["nothing", "--json"], "UsageError", "No such command"),
-        (["run", "daily_delays", "--json"], "UsageError", "--date"),
+        (["run", "--json"], "UsageError", "PIPELINE"),
+        (["run", "daily_delays", "--json"], "InputError", "--date"),
         (["run", "nothing", "--date", "2013-03-08", "--json"], "UnknownName", "nothing"),
         (["push", "weather", "/no/such/file", "--json"], "InputError", "/no/such/file"),
         (["runs", "--json", "--project", "/no/such/folder"], "DefinitionError", "/no/such/folder"),

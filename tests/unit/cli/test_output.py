@@ -177,3 +177,17 @@ def test_progress_on_a_terminal_ends_with_every_task(monkeypatch):
     assert "1.2 s" in last
     assert "✗" in last
     assert "[red]why" in last
+
+
+@pytest.mark.parametrize(("lines", "shown"), [("10", ["day 26", "running 1", "running 2"]), ("60", ["day 0"])])
+def test_progress_on_a_terminal_leaves_out_ended_tasks_that_do_not_fit_and_no_running_one(monkeypatch, lines, shown):
+    monkeypatch.setenv("LINES", lines)
+    board = ProgressBoard(Terminal())
+    for number in range(26):
+        board.update(f"day {number}", TaskState.DONE)
+    board.update("running 1")
+    board.update("day 26", TaskState.DONE)
+    board.update("running 2")
+    names = [str(cell) for cell in board.__rich__().columns[1].cells]
+    assert len(names) == min(int(lines) - 2, 29)
+    assert set(shown) <= set(names)

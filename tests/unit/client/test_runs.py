@@ -241,9 +241,14 @@ JOBS = [
     job(3, "daily_delays 2013-03-10 publish", "FAILED"),
     job(1, "daily_delays 2013-03-10 joined"),
     job(2, "daily_delays 2013-03-1 joined"),
-    job(4, "daily_delays_more 2013-03-10 joined"),
+    job(2, "daily_delays_more 2013-03-10 joined"),
+    job(4, "daily_delays 2013-03-10 publish"),
+    job(0, "daily_delays 2013-03-10 joined"),
 ]
 LOG = "s3://exchange/logs/applications/app/jobs/job3/SPARK_DRIVER/stderr.gz"
+
+
+DAY = {"since": BEGIN + timedelta(minutes=1), "until": BEGIN + timedelta(minutes=3)}
 
 
 def logs(objects):
@@ -251,16 +256,19 @@ def logs(objects):
 
 
 def test_the_jobs_of_a_day_are_selected_by_name_and_listed_oldest_first():
-    jobs = logs({}).jobs("daily_delays", "2013-03-10")
-    assert [(item.id, item.failed) for item in jobs] == [("job1", False), ("job3", True)]
+    jobs = logs({}).jobs("daily_delays", "2013-03-10", **DAY)
+    assert [(item.id, item.stage, item.failed) for item in jobs] == [
+        ("job1", "joined", False),
+        ("job3", "publish", True),
+    ]
 
 
 def test_the_drivers_log_is_read():
     log = logs({LOG: gzip.compress("Exception: wörter\n".encode())})
-    assert log.driver_log(log.jobs("daily_delays", "2013-03-10")[-1]) == "Exception: wörter\n"
+    assert log.driver_log(log.jobs("daily_delays", "2013-03-10", **DAY)[-1]) == "Exception: wörter\n"
 
 
 def test_a_missing_log_is_named():
     log = logs({})
     with pytest.raises(CloudError, match=r"job3 \(daily_delays 2013-03-10 publish, failed\) has no log at s3://"):
-        log.driver_log(log.jobs("daily_delays", "2013-03-10")[-1])
+        log.driver_log(log.jobs("daily_delays", "2013-03-10", **DAY)[-1])

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from slackwater.arrow.reference import ArrowReference
-from slackwater.late.comparison import RowChange, RowCounts
+from slackwater.late.comparison import MetricChange, Mover, RowChange, RowCounts
 from slackwater.late.message import Message, compose
 from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
 from tests.fakes_notification import DATE, FROZEN, a_comparison, late_flights
@@ -68,6 +68,26 @@ def test_a_message_has_the_changes_their_inputs_and_the_commands_for_details():
     assert message.body == BODY
     assert (message.message_id, message.sent_at) == (None, None)
     assert max(map(len, message.body.splitlines())) <= 78
+
+
+def test_declared_metrics_are_shown_with_their_aggregation_those_that_changed_first():
+    mover = Mover(key={"origin": "EWR", "carrier": "UA"}, before=3, after=133.75)
+    metrics = (
+        MetricChange(metric="seats", total="sum", before=None, after=None),
+        MetricChange(metric="longest", total="max", before=85, after=133.75, movers=(mover,)),
+        MetricChange(metric="earliest", total="min", before=-12, after=-12),
+        MetricChange(metric="fares", total="sum", before=1234.5, after=None),
+    )
+    message = compose(a_comparison().model_copy(update={"metrics": metrics}))
+    assert message.subject == "daily_delays 2013-03-10 changed: fares 1,234.5 -> none (gone)"
+    assert (
+        "\nMetrics, over the day\n"
+        "  metric    total  version 1  version 2   change  largest mover\n"
+        "  longest   max           85     133.75  +57.4 %  EWR UA: 3 -> 133.75\n"
+        "  fares     sum      1,234.5       none     gone\n"
+        "  seats     sum         none       none\n"
+        "  earliest  min          -12        -12\n"
+    ) in message.body
 
 
 def test_a_message_can_be_restored_from_its_json():

@@ -11,8 +11,8 @@ from tests.fakes_comparison import comparison
 pytestmark = pytest.mark.unit
 
 
-def moved(name, before, after, total="sum"):
-    return MetricChange(metric=name, total=total, before=before, after=after)
+def moved(name, before, after, total="sum", **options):
+    return MetricChange(metric=name, total=total, before=before, after=after, **options)
 
 
 def rows(**counts):
@@ -30,6 +30,11 @@ def rows(**counts):
         ([moved("flights", None, 883)], "flights none -> 883 (new)"),
         ([moved("flights", 883, None)], "flights 883 -> none (gone)"),
         ([moved("flights", 5, 5), moved("delay", 0.3, 0.1 + 0.2, "mean")], "2 rows changed"),
+        ([moved("longest", 3.0, 9.0, "max"), moved("delay", 10.0, 10.5, "mean")], "delay 10 -> 10.5 (+5.0 %)"),
+        ([moved("longest", 3.0, 9.0, "max"), moved("delay", 10.0, 10.0, "mean")], "longest 3 -> 9 (+200.0 %)"),
+        ([moved("earliest", -3.0, None, "min")], "earliest -3 -> none (gone)"),
+        ([moved("fares", 0.3, 0.1 + 0.2)], "2 rows changed"),
+        ([moved("cents", 10**12, 10**12 + 1, exact=True)], "cents 1,000,000,000,000 -> 1,000,000,000,001 (+1e-10 %)"),
         ([moved("größe\n", 1, 2)], "gr\\xf6\\xdfe\\n 1 -> 2 (+100.0 %)"),
     ],
 )

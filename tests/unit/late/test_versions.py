@@ -146,6 +146,18 @@ def test_a_pair_is_compared_once(versions, table, store):
     assert choose(versions).action is CompareAction.COMPARE
 
 
+def test_the_metrics_are_those_of_the_later_version_s_run(versions, table, store):
+    table.set_states(PUBLISHED, PUBLISHED, PUBLISHED)
+    for attempt, metrics in ((1, {"flights": "max"}), (2, {"flights": "sum"}), (3, {})):
+        record = table.records[PIPELINE, DATE, attempt].model_copy(update={"metrics": metrics})
+        table.records[PIPELINE, DATE, attempt] = RunRecord.model_validate_json(record.model_dump_json())
+    prefix = choose(versions).prefix
+    assert VersionPair.model_validate_json(store.get(pair_uri(prefix))).metrics == {}
+    table.set_states(PUBLISHED, PUBLISHED)
+    table.records[PIPELINE, DATE, 2] = table.records[PIPELINE, DATE, 2].model_copy(update={"metrics": {"n": "min"}})
+    assert VersionPair.model_validate_json(store.get(pair_uri(choose(versions).prefix))).metrics == {"n": "min"}
+
+
 def test_a_comparison_with_other_fields_is_computed_again(versions, table, store):
     table.set_states(PUBLISHED, PUBLISHED)
     store.put(comparison_uri(choose(versions).prefix), b'{"pipeline": "daily_delays"}')

@@ -251,11 +251,16 @@ def test_topics_deliver_to_queues_by_this_function():
 @pytest.fixture
 def aws_states(monkeypatch):
     """The emulator's state machines as `complete_states` leaves them, for one test."""
-    for name in ("_execute_task", "_apply_output_path", "_add_event"):
+    for name in (*("_execute_task", "_execute_choice"), "_run_parallel_branches", "_apply_output_path", "_add_event"):
         monkeypatch.setattr(stepfunctions, name, getattr(stepfunctions, name))
     state_machines.complete_states()
     yield
     stepfunctions.reset()
+
+
+def state_name(event):
+    details = event.get("stateEnteredEventDetails") or event.get("stateExitedEventDetails") or {}
+    return details.get("name")
 
 
 def executed(definition):
@@ -330,3 +335,49 @@ def test_a_task_s_events_name_its_service_and_action(aws_states, resource, servi
     stepfunctions._add_event(execution, "ExecutionStarted")
     assert execution["events"][0]["taskScheduledEventDetails"] == {"resourceType": service, "resource": action}
     assert execution["events"][1]["type"] == "ExecutionStarted"
+    assert [event["previousEventId"] for event in execution["events"]] == [0, 1]
+
+
+def test_states_of_branches_have_events_and_each_names_the_event_before_it_in_its_branch(aws_states, monkeypatch):
+    monkeypatch.setitem(stepfunctions._SERVICE_DISPATCH, "arn:aws:states:::none:none", lambda *_: {})
+    assert parameters(stepfunctions._run_parallel_branches) == ["state_def", "raw_input", "execution", "ctx"]
+    assert parameters(stepfunctions._execute_choice) == ["state_def", "raw_input", "ctx"]
+    branches = [
+        {
+            "StartAt": f"{name}1",
+            "States": {
+                f"{name}1": {"Type": "Choice", "Choices": [], "Default": f"{name}2"},
+                f"{name}2": {"Type": "Task", "Resource": "arn:aws:states:::none:none", "End": True},
+            },
+        }
+        for name in "ab"
+    ]
+    states = {"parallel": {"Type": "Parallel", "Branches": branches, "Next": "end"}, "end": {"Type": "Succeed"}}
+    executed({"StartAt": "parallel", "QueryLanguage": "JSONata", "States": states})
+    (execution,) = stepfunctions._executions.values()
+    names = {event["id"]: state_name(event) for event in execution["events"]}
+    of_branch = {name: [event for event in execution["events"] if of(event, name, names)] for name in "ab"}
+    for name, events in of_branch.items():
+        assert [(event["type"], state_name(event)) for event in events] == [
+            ("ChoiceStateEntered", f"{name}1"),
+            ("ChoiceStateExited", f"{name}1"),
+            ("TaskStateEntered", f"{name}2"),
+            ("TaskScheduled", None),
+            ("TaskSucceeded", None),
+            ("TaskStateExited", f"{name}2"),
+        ]
+        assert names[events[0]["previousEventId"]] == "parallel"
+        assert [event["previousEventId"] for event in events[1:]] == [event["id"] for event in events[:-1]]
+    # The exit of `parallel` and the events after it follow each other.
+    last = execution["events"][-4:]
+    assert [event["previousEventId"] for event in last] == [event["id"] - 1 for event in last]
+
+
+def of(event, branch, names):
+    """Return whether the event belongs to the branch, by the states of the events before it."""
+    while event["id"] > 2:
+        if names[event["id"]]:
+            return names[event["id"]][0] == branch
+        previous = event["previousEventId"]
+        event = {"id": previous, "previousEventId": previous - 1}
+    return False

@@ -45,7 +45,7 @@ class LosesAnswers(EmrServerlessApi):
 @pytest.fixture
 def run_stage(monkeypatch):
     """Run the first stage's state of a pipeline's machine. Return the service and the state's output or error."""
-    for name in ("_execute_task", "_apply_output_path", "_add_event"):
+    for name in (*("_execute_task", "_execute_choice"), "_run_parallel_branches", "_apply_output_path", "_add_event"):
         monkeypatch.setattr(stepfunctions, name, getattr(stepfunctions, name))
     monkeypatch.setattr(stepfunctions, "_SERVICE_DISPATCH", dict(stepfunctions._SERVICE_DISPATCH))
     monkeypatch.setattr(stepfunctions, "_scaled_sleep", lambda _seconds: None)

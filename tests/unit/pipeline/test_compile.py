@@ -3,13 +3,10 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
-from slackwater.runs.record import RUN_LIMIT
 from tests.two_stages import two_stage_project
 
 pytestmark = pytest.mark.unit
@@ -118,54 +115,6 @@ def test_stages_that_do_not_read_each_other_run_in_parallel():
             assert not {"Next", "Catch"} & set(run)
 
 
-GRAPHS = st.integers(1, 12).flatmap(
-    lambda size: st.tuples(
-        *(
-            st.lists(st.sampled_from([f"s{n}_x" for n in range(k)] or ["a"]), max_size=3, unique=True)
-            for k in range(size)
-        )
-    )
-)
-
-
-@given(GRAPHS)
-def test_every_stage_of_any_graph_runs_once_and_after_all_that_it_reads(graph):
-    steps = {f"s{number}_x": reads or ["a"] for number, reads in enumerate(graph)}
-    read = {name for reads in steps.values() for name in reads}
-    definition = pipeline({**steps, "end": [name for name in steps if name not in read]}, "end")
-    machine, done = compile_machine(definition, FRAME), set()
-    for state in states_of_a_run(machine):
-        branches = machine["States"][state].get("Branches", [])
-        running = {name for branch in branches for name in branch["States"]} | {state}
-        started = {name.removeprefix("Run ") for name in running if name.startswith("Run ")} - {state[4:]} | (
-            {state[4:]} & {*steps, "end"}
-        )
-        by_name = {stage.name: stage for stage in stages(definition)}
-        assert all(set(by_name[name].reads_stages) <= done for name in started & set(by_name))
-        assert not started & done
-        done |= started & set(by_name)
-    assert done == {stage.name for stage in stages(definition)}
-
-
-def test_200_stages_fit_into_the_limits_of_step_functions():
-    layered = {f"step_{n:03}_{'y' * 50}_x": ["a"] if n < 40 else [f"step_{n - 40:03}_{'y' * 50}_x"] for n in range(199)}
-    last = [name for name in layered if int(name[5:8]) >= 159]
-    machine = compile_machine(pipeline({**layered, "end": last}, "end"), FRAME)
-    # A Task has at most 5 events in the history without retries, a Choice or a Parallel at most 2, a branch 1.
-    branches = [branch for state in machine["States"].values() for branch in state.get("Branches", [])]
-    assert len(branches) == 199
-    assert 10 * (len(branches) + len(machine["States"])) < 25_000
-    assert len(json.dumps(machine)) < 1_048_576
-    every_stage_kept = json.dumps({"finished": list(range(199))})
-    assert len(every_stage_kept) + RUN_LIMIT < 8192
-
-
-def test_every_name_that_a_state_goes_to_exists_and_every_state_is_reached():
-    machine = compiled()
-    targets = set(re.findall(r'"(?:Next|Default|StartAt)": "([^"]+)"', json.dumps(machine)))
-    assert targets | {"Freeze inputs"} == set(machine["States"])
-
-
 def test_every_placeholder_of_the_frame_is_filled():
     assert not re.search(r"<(pipeline|stage|index)>", json.dumps(compiled()))
 
@@ -198,9 +147,3 @@ def test_no_name_of_a_stage_replaces_a_state_of_the_frame(name):
     machine = compile_machine(pipeline({name: ["a"]}, name), FRAME)
     assert len(machine["States"]) == len(FRAME["States"]) - 1  # without `Is <stage> finished?`
     assert machine["States"][f"Run {name}"]["Next"] == "Record the publication"
-
-
-def test_the_longest_names_fit_into_a_state_name():
-    long = "s" * 63
-    machine = compile_machine(pipeline({long: ["a"]}, long), FRAME)
-    assert max(map(len, machine["States"])) <= 80

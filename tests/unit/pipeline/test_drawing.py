@@ -18,7 +18,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 STEPS = {
     "checked": {"step": "data_quality", "depends_on": ["flights"], "exchange": True},
     "winds": {"step": "select", "depends_on": ["weather"]},
-    "joined": {"step": "join", "depends_on": ["checked", "winds", "days"]},
+    "joined": {"step": "join", "depends_on": ["checked", "winds", "days", "rates"]},
     "end": {"step": "sql", "depends_on": ["joined"]},
 }
 ARROWS = [
@@ -26,6 +26,7 @@ ARROWS = [
     ("weather", "winds"),
     ("winds", "joined"),
     ("days", "joined"),
+    ("rates", "joined"),
     ("joined", "end"),
     ("end", "published"),
     ("end", "load_report"),
@@ -36,7 +37,10 @@ def pipeline(**changes):
     definition = {
         "pipeline": "delays",
         "sources": ["flights", "weather"],
-        "tables": {"days": {"table": "daily", "days": [-6, 0]}},
+        "tables": {
+            "days": {"table": "daily", "days": [-6, 0]},
+            "rates": {"iceberg": "finance.rates", "location": "s3://lake/rates"},
+        },
         "steps": STEPS,
         "publish": {"step": "end", "key": ["date"]},
         "load": {"report": {"step": "write_csv", "depends_on": ["end"]}},
@@ -61,8 +65,9 @@ def test_svg_is_a_document_with_boxes_that_do_not_overlap():
     root = ET.fromstring(svg(pipeline()))  # noqa: S314 - our own output
     texts = {text.text for text in root.iter(f"{SVG}text")}
     assert {"flights", "checked", "winds", "joined", "end", "days: daily, days -6 to 0", "delays", "report"} <= texts
+    assert {"rates: finance.rates", "Iceberg table"} <= texts
     boxes = [[float(box.get(side)) for side in ("x", "y", "width", "height")] for box in root.iter(f"{SVG}rect")]
-    assert len(boxes) == len(STEPS) + 5
+    assert len(boxes) == len(STEPS) + 6
     for (x, y, width, height), (other_x, other_y, other_width, other_height) in combinations(boxes, 2):
         apart = x + width < other_x or other_x + other_width < x or y + height < other_y or other_y + other_height < y
         assert apart

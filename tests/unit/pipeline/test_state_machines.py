@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonata
 import pytest
 from annotated_types import Le
 
+from slackwater.client.backfill_plan import MAX_DAYS, MAX_PARALLEL
 from slackwater.errors import CloudError, DefinitionError, Throttled, Unavailable
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.definition import Late
 from slackwater.pipeline.retries import EXECUTION, LAMBDA, RETRIES, SPARK_JOB, Machine, with_retries
 from slackwater.project import load_project
-from tests.execution_events import HISTORY_LIMIT, most_events, state_events
+from tests.execution_events import ENDS, HISTORY_LIMIT, Waiting, most_events
+from tests.machines import evaluated, states_of, tasks_of
 
 pytestmark = pytest.mark.unit
 
@@ -27,8 +28,9 @@ def read(name: str) -> Machine:
     return machine
 
 
-FILES = {name: read(name) for name in ("pull_source", "compare_day", "monitor_days", "pipeline")}
-COMPILED = {name: with_retries(FILES[name]) for name in ("pull_source", "compare_day", "monitor_days")} | {
+ONE_FOR_ALL = ("pull_source", "compare_day", "monitor_days", "backfill")
+FILES = {name: read(name) for name in (*ONE_FOR_ALL, "pipeline")}
+COMPILED = {name: with_retries(FILES[name]) for name in ONE_FOR_ALL} | {
     f"pipeline-{pipeline.pipeline}": compile_machine(pipeline, FILES["pipeline"])
     for pipeline in load_project(Path("examples/nyc_flights")).pipelines.values()
 }
@@ -42,32 +44,8 @@ VARIABLES = {
     "reason": "E: no cause was given",
 }
 """Variables that the states before a failure have assigned."""
-
-
-def states_of(machine: Machine) -> Iterator[tuple[str, Machine, dict[str, Machine]]]:
-    """Yield each state's name and definition, with all states of the same level."""
-    for name, state in machine["States"].items():
-        yield name, state, machine["States"]
-        if "ItemProcessor" in state:
-            yield from states_of(state["ItemProcessor"])
-
-
-def tasks_of(machine: Machine) -> list[tuple[str, Machine]]:
-    return [(name, state) for name, state, _ in states_of(machine) if state["Type"] == "Task"]
-
-
-def evaluated(template: Any, states: dict[str, Any], variables: dict[str, Any]) -> Any:
-    """Return a template with its JSONata expressions evaluated. An expression without a result is None."""
-    if isinstance(template, dict):
-        return {name: evaluated(value, states, variables) for name, value in template.items()}
-    if isinstance(template, list):
-        return [evaluated(value, states, variables) for value in template]
-    if not (isinstance(template, str) and template.startswith("{%")):
-        return template
-    expression = jsonata.Jsonata(template.removeprefix("{%").removesuffix("%}"))
-    for name, value in {**variables, "states": states}.items():
-        expression.assign(name, value)
-    return expression.evaluate(None)
+WITHOUT_JOBS = ("monitor_days", "backfill")
+"""Machines that start other machines, and no Spark job."""
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -101,7 +79,8 @@ def test_only_temporary_errors_are_retried(name):
         error for _, task in tasks_of(COMPILED[name]) for retrier in task["Retry"] for error in retrier["ErrorEquals"]
     }
     own = {error for error in retried if "." not in error}
-    assert own == {"Throttled", "Unavailable", "DayChanged"} | ({"CloudError"} if name == "monitor_days" else set())
+    functions = set() if name == "backfill" else {"Throttled", "Unavailable", "DayChanged"}
+    assert own == functions | ({"CloudError"} if name == "monitor_days" else set())
     assert not {error for error in retried if error.startswith("States.")}
 
 
@@ -124,7 +103,7 @@ def test_a_monitoring_waits_five_minutes_for_aws_when_it_fails_for_all_days(erro
     assert sum(first["IntervalSeconds"] * first["BackoffRate"] ** n for n in range(first["MaxAttempts"])) == 310
 
 
-@pytest.mark.parametrize("name", [name for name in COMPILED if name != "monitor_days"])
+@pytest.mark.parametrize("name", [name for name in COMPILED if name not in WITHOUT_JOBS])
 def test_a_repeated_request_for_a_job_is_equal_to_the_first_so_that_emr_starts_one_job(name):
     def request(state: Machine, retries: int) -> Any:
         execution = {"Id": "e", "Name": "n", "Input": {"date": "2013-03-10"}}
@@ -141,7 +120,7 @@ def test_a_repeated_request_for_a_job_is_equal_to_the_first_so_that_emr_starts_o
         assert [request(job, retries) for retries in (1, 4)] == [first, first]
 
 
-@pytest.mark.parametrize("name", [name for name in COMPILED if name != "monitor_days"])
+@pytest.mark.parametrize("name", [name for name in COMPILED if name not in WITHOUT_JOBS])
 def test_the_tags_of_a_job_have_the_correlation_id_with_the_characters_that_emr_allows(name):
     correlation_id = "nightly/2013-03-10#1 (c)"
     run = {"run_id": "0" * 32, "attempt": 1, "date": "2013-03-10", "correlation_id": correlation_id}
@@ -166,7 +145,7 @@ def test_every_catch_works_with_and_without_a_cause(name, cause):
     error = {"Error": "States.Timeout"} | ({"Cause": cause} if cause else {})
     for state, task, level in states_of(COMPILED[name]):
         for catch in task.get("Catch", []):
-            entered = {"input": {"path": "f", "index": 1}, "errorOutput": error}
+            entered = {"input": {"path": "f", "index": 1, "date": "2013-03-10"}, "errorOutput": error}
             output = evaluated(catch.get("Output", error), entered, VARIABLES)
             variables = {**VARIABLES, **evaluated(catch.get("Assign", {}), entered, VARIABLES)}
             assert None not in leaves(output), state
@@ -188,6 +167,7 @@ def test_every_failure_is_caught_or_ends_the_execution_with_its_error(name):
         "pull_source": {"List files"},
         "compare_day": {"Choose the versions", "Find out why it failed"},
         "monitor_days": {"Check the days"},
+        "backfill": set(),
     }.get(name, {"Freeze inputs", "Record the failure"})
 
 
@@ -201,35 +181,45 @@ def test_machines_end_in_a_succeed_state_a_fail_state_or_a_task(name):
 
 def test_a_monitoring_of_the_largest_window_fits_into_the_history_with_all_of_its_retries():
     (limit,) = [item.le for item in Late.model_fields["window_days"].metadata if isinstance(item, Le)]
-    assert 1 + most_events(COMPILED["monitor_days"], items=limit) < HISTORY_LIMIT
+    assert ENDS + most_events(COMPILED["monitor_days"], items=limit) < HISTORY_LIMIT
 
 
-class Waiting:
-    """An execution of a pipeline's machine whose day is run by other executions until it gives up."""
+def test_the_longest_backfill_fits_into_the_history_with_all_of_its_retries():
+    assert ENDS + most_events(COMPILED["backfill"], items=MAX_DAYS) < HISTORY_LIMIT
 
-    def __init__(self, machine: Machine) -> None:
-        self.waits: list[int] = []
-        self.events = 1
-        execution = {"Input": {"date": "2013-03-08"}, "Id": "e", "Name": "n"}
-        context = {"Execution": execution, "StateMachine": {"Name": "m"}}
-        result = {"Payload": {"action": "wait", "run": None, "publication": None}}
-        entered: Any = execution["Input"]
-        variables: dict[str, Any] = {}
-        state = machine["States"][machine["StartAt"]]
-        while state["Type"] != "Fail":
-            self.events += state_events(state)
-            assert self.events < HISTORY_LIMIT
-            states = {"input": entered, "context": context, "result": result}
-            if state["Type"] == "Wait":
-                self.waits.append(evaluated(state["Seconds"], states, variables))
-            choices = state.get("Choices", [])
-            following = [choice for choice in choices if evaluated(choice["Condition"], states, variables)]
-            assigned = evaluated(state.get("Assign", {}), states, variables)
-            entered = evaluated(state.get("Output", entered), states, variables)
-            variables |= assigned
-            state = machine["States"][following[0]["Next"] if following else state["Next"]]
-        self.error = state["Error"]
-        self.cause = evaluated(state["Cause"], {"input": entered, "context": context}, variables)
+
+def test_the_outcomes_of_the_longest_backfill_fit_into_a_payload_and_its_cause_into_an_execution():
+    """A payload has at most 256 KB, a cause 32,768 characters ("Service quotas", and the API reference)."""
+    states = COMPILED["backfill"]["States"]
+    reported = states["Run the days"]["ItemProcessor"]["States"]["Report the failed day"]["Output"]
+    error = {"Error": "States.TaskFailed", "Cause": json.dumps({"Cause": "\U0001f30a" * 5000}, ensure_ascii=False)}
+    day = evaluated(reported, {}, {"date": "2013-03-10", "error": error})
+    assert day["reason"] == "\U0001f30a" * 100
+    output = {"days": [day] * MAX_DAYS, "failed": MAX_DAYS, "pipeline": "p" * 63, "correlation_id": "c" * 128}
+    assert len(json.dumps(output, ensure_ascii=False).encode()) < 256 * 1024
+    cause = evaluated(states["Fail the backfill"]["Cause"], {"input": output}, {"pipeline": "p" * 63})
+    assert cause.startswith(f"366 of 366 days of {'p' * 63} failed: 2013-03-10, ")
+    assert len(cause) < 32_768
+
+
+@pytest.mark.parametrize(
+    ("parallel", "count", "following"),
+    [
+        (1, 1, "Run the days"),
+        (MAX_PARALLEL, MAX_DAYS, "Run the days"),
+        (0, 1, "Refuse the input"),
+        (MAX_PARALLEL + 1, 1, "Refuse the input"),
+        (1.5, 1, "Refuse the input"),
+        (None, 1, "Refuse the input"),
+        (1, MAX_DAYS + 1, "Refuse the input"),
+    ],
+)
+def test_a_backfill_that_was_started_by_hand_is_refused_if_step_functions_could_not_run_it(parallel, count, following):
+    check = COMPILED["backfill"]["States"]["Check the input"]
+    given = {"dates": ["2013-03-10"] * count} | ({} if parallel is None else {"parallel": parallel})
+    (choice,) = check["Choices"]
+    accepted = evaluated(choice["Condition"], {"input": given}, {})
+    assert (choice["Next"] if accepted else check["Default"]) == following
 
 
 def test_waiting_for_another_execution_ends_with_a_clear_error_long_before_the_history_is_full():

@@ -7,7 +7,7 @@ import pytest
 
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
 from slackwater.project import CodeDigests, load_project
-from slackwater.runs.freeze import FreezeAction, Freezer
+from slackwater.runs.freeze import FreezeAction, Freezer, is_stale
 from slackwater.runs.inputs import InputListing
 from slackwater.runs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder, failure_message
@@ -15,7 +15,7 @@ from slackwater.runs.record import Publication, RunState, failure_uri
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import KEPT
 from tests.fakes_receiver import MemoryFileCache, announce_file, store_file
-from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
+from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable, DictStore, SetExecutions
 
 pytestmark = pytest.mark.unit
 
@@ -65,7 +65,15 @@ def lost():
 
 @pytest.fixture
 def inputs(project, store, files, table):
-    return InputListing(project=project, store=store, files=files, table=table, raw_bucket="raw", now=lambda: NOW)
+    return InputListing(
+        project=project,
+        store=store,
+        files=files,
+        table=table,
+        foreign=NO_FOREIGN_TABLES,
+        raw_bucket="raw",
+        now=lambda: NOW,
+    )
 
 
 @pytest.fixture
@@ -123,7 +131,13 @@ def test_a_day_without_input_is_frozen_as_empty(project, table, executions, lost
         project=project,
         store=DictStore(),
         inputs=InputListing(
-            project=project, store=DictStore(), files=MemoryFileCache(), table=table, raw_bucket="raw", now=lambda: NOW
+            project=project,
+            store=DictStore(),
+            files=MemoryFileCache(),
+            table=table,
+            foreign=NO_FOREIGN_TABLES,
+            raw_bucket="raw",
+            now=lambda: NOW,
         ),
         table=table,
         executions=executions,
@@ -194,6 +208,37 @@ def test_new_code_causes_a_new_run(freezer, recorder, project):
     publish(recorder, freeze(freezer, "one").run)
     newer = replace(freezer, project=project.model_copy(update={"code": CodeDigests(job="newer")}))
     assert freeze(newer, "two").action is FreezeAction.RUN
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (CodeDigests(), False),
+        (CodeDigests(job="newer"), True),
+        (CodeDigests(steps={"join": "newer"}), True),
+        (CodeDigests(steps={"a_step_of_others": "newer"}), False),
+    ],
+)
+def test_a_published_run_is_stale_if_freezing_the_same_inputs_starts_a_new_run(
+    freezer, recorder, project, code, expected
+):
+    run = freeze(freezer, "one").run
+    publish(recorder, run)
+    newer = project.model_copy(update={"code": code})
+    assert (freeze(replace(freezer, project=newer), "two").action is FreezeAction.RUN) is expected
+    assert is_stale(run, newer) is expected
+
+
+def test_other_metrics_cause_no_run_and_a_run_keeps_those_of_its_start(freezer, recorder, project, table):
+    publish(recorder, freeze(freezer, "one").run)
+    pipeline = project.pipelines[PIPELINE]
+    declared = pipeline.publish.model_copy(update={"metrics": {"flights": "max"}})
+    changed = {PIPELINE: pipeline.model_copy(update={"publish": declared})}
+    newer = replace(freezer, project=project.model_copy(update={"pipelines": changed}))
+    assert freeze(newer, "two").action is FreezeAction.UNCHANGED
+    assert freeze(newer, "two", force=True).run.attempt == 2
+    kept = [table.run(PIPELINE, DATE, attempt).metrics for attempt in (1, 2)]
+    assert kept == [pipeline.publish.metrics, {"flights": "max"}]
 
 
 def test_the_day_of_a_lost_execution_is_taken_over_and_its_run_is_closed(freezer, executions, table, lost):

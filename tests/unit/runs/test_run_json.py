@@ -5,25 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from slackwater.runs.record import RUN_LIMIT, Run, failure_uri, publication_uri, run_identity
+from slackwater.runs.record import RUN_LIMIT, Run, failure_uri, publication_uri
+from tests.fakes_runs import LONGEST_RUN as LONGEST
 
 pytestmark = pytest.mark.unit
-
-BUCKET, PIPELINE, DATE = "b" * 63, "p" * 63, "2013-03-10"
-RUN_ID = run_identity(pipeline=PIPELINE, date=DATE, manifest="m", definition="d")
-COUNT = 10**15
-LONGEST = Run(
-    pipeline=PIPELINE,
-    date=DATE,
-    run_id=RUN_ID,
-    attempt=10**6,
-    correlation_id="c" * 128,
-    manifest=f"s3://{BUCKET}/manifests/{PIPELINE}/{DATE}/{'0' * 64}.json",
-    prefix=f"s3://{BUCKET}/runs/{PIPELINE}/{DATE}/{RUN_ID}/{10**6}/",
-    files=COUNT,
-    rows=COUNT,
-    bytes=COUNT,
-)
 
 
 def test_a_run_with_the_longest_names_stays_within_its_limit():

@@ -104,13 +104,13 @@ def test_of_one_file_only_its_problems_are_reported_and_sources_that_have_some(p
         f"pipelines/sales.yaml:2:{column}: sources: the source has problems: see {project}/sources/{name}.yaml"
         for name, column in (("orders", 11), ("shops", 19))
     ]
-    assert lines(project, check_pipeline(project, path)) == [*of_sources, *ALL[4:]]
+    assert lines(project, check_pipeline(project, path)[1]) == [*of_sources, *ALL[4:]]
 
 
 def test_a_file_outside_of_the_project_is_checked_as_one_of_its_pipelines(project, tmp_path_factory):
     path = tmp_path_factory.mktemp("drafts") / "sales.yaml"
     path.write_text(FILES["pipelines/sales.yaml"].replace("sources: [orders, shops]", "sources: [order, shops]"))
-    problems = check_pipeline(project, path)
+    _, problems = check_pipeline(project, path)
     assert {problem.file for problem in problems} == {path}
     assert "no source 'order' in this project (did you mean orders?)" in [
         f"{problem.message} (did you mean {problem.suggestion}?)" for problem in problems
@@ -136,7 +136,7 @@ steps:
 publish: {step: after, key: [date, something]}
 """)
     with installed_package(tmp_path_factory.mktemp("packages")):
-        problems = check_pipeline(project, project / "pipelines" / "sales.yaml")
+        _, problems = check_pipeline(project, project / "pipelines" / "sales.yaml")
     found = [(problem.line, problem.place, problem.message) for problem in problems if problem.place != "sources"]
     assert found == [
         (4, "steps.before.with.columns", "no column 'cty' in shops"),

@@ -74,8 +74,8 @@ steps:
   totals:
     step: sql
     depends_on: [joined]
-    with: {query: "SELECT origin, count(*) AS flights FROM joined GROUP BY origin"}
-publish: {step: totals, key: [date, origin]}
+    with: {query: "SELECT origin, count(*) AS flights, 1 AS n FROM joined GROUP BY origin"}
+publish: {step: totals, key: [date, origin], metrics: {flights: sum, n: none}}
 load:
   report: {step: write_csv, depends_on: [totals], with: {path: "out/{date}.csv"}}
 spark: {executor: {vcpu: 2, memory_gb: 8}}

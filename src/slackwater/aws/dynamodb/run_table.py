@@ -31,6 +31,26 @@ class DynamoRunTable:
         record = self._get(pipeline, _day_item(date))
         return DayRecord.model_validate_json(record) if record else DayRecord(pipeline=pipeline, date=date)
 
+    def days(
+        self, pipeline: str, first: str, last: str, *, limit: int | None = None, latest_first: bool = False
+    ) -> list[DayRecord]:
+        """Return the records of the days from `first` to `last`, at most `limit`; days without a run are missing."""
+        with translated(f"read the days of {pipeline} from {first} to {last}"):
+            pages = self._dynamodb.get_paginator("query").paginate(
+                TableName=self._table,
+                KeyConditionExpression="pipeline = :pipeline AND #item BETWEEN :first AND :last",
+                ExpressionAttributeNames={"#item": "item"},
+                ExpressionAttributeValues={
+                    ":pipeline": {"S": pipeline},
+                    ":first": {"S": _day_item(first)},
+                    ":last": {"S": _day_item(last)},
+                },
+                ScanIndexForward=not latest_first,
+                ConsistentRead=True,
+                PaginationConfig={} if limit is None else {"MaxItems": limit, "PageSize": limit},
+            )
+            return [DayRecord.model_validate_json(item["record"]["S"]) for page in pages for item in page["Items"]]
+
     def first_published(self, pipeline: str) -> str | None:
         """Return the first day with a published run, or None. May miss writes of the last seconds."""
         with translated(f"read the first published day of {pipeline}"):
@@ -74,6 +94,24 @@ class DynamoRunTable:
                 ConsistentRead=True,
             )
             return [RunRecord.model_validate_json(item["record"]["S"]) for page in pages for item in page["Items"]]
+
+    def date_of_run(self, pipeline: str, run_id: str) -> str | None:
+        """Return the date of the run whose id begins with `run_id`, or None. Reads the latest dates first."""
+        with translated(f"find the run {run_id} of {pipeline}"):
+            pages = self._dynamodb.get_paginator("query").paginate(
+                TableName=self._table,
+                KeyConditionExpression="pipeline = :pipeline AND begins_with(#item, :prefix)",
+                FilterExpression="contains(#record, :run_id)",
+                ExpressionAttributeNames={"#item": "item", "#record": "record"},
+                ExpressionAttributeValues={
+                    ":pipeline": {"S": pipeline},
+                    ":prefix": {"S": "run#"},
+                    ":run_id": {"S": f'"run_id":"{run_id}'},
+                },
+                ScanIndexForward=False,
+            )
+            found = (item for page in pages for item in page["Items"])
+            return next((RunRecord.model_validate_json(item["record"]["S"]).run.date for item in found), None)
 
     def save(self, *, run: RunRecord, day: DayRecord | None = None) -> None:
         """Write a run and, in the same transaction, its day.

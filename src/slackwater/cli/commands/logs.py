@@ -1,22 +1,34 @@
-"""`slackwater logs`: the log of a Spark job's driver."""
+"""`slackwater logs`: everything that a run has logged, in time order, or Spark's own log of one stage."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_note
+from slackwater.cli.options import AsJson, AttemptNumber, ProjectFolder, RunName, examples, read_date
+from slackwater.cli.output import print_json, print_note, print_text, to_json_value
 from slackwater.client.workspace import find_workspace
 from slackwater.errors import InputError
 
-# Fields that a formatted line leaves out: it begins with some of them, the others are the same on every line.
+if TYPE_CHECKING:
+    from slackwater.client.attempts import Attempt
+    from slackwater.client.client import Client
+    from slackwater.client.run_log import LogLine
+
+# Values that people do not see: they are the same on every line of a run, or say where in the code a line was written.
 _OMITTED_FIELDS = frozenset(
-    {"timestamp", "level", "message", "traceback", "correlation_id", "pipeline", "date", "run_id", "job"}
+    {
+        *("correlation_id", "pipeline", "date", "run_id", "run", "job", "stage"),
+        *("service", "location", "exception_name", "stack_trace"),
+    }
 )
+
+# Characters of a list or an object that people see.
+_LONGEST_VALUE = 80
 
 
 def register(app: typer.Typer) -> None:
@@ -24,58 +36,114 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=examples(
             "slackwater logs daily_delays --date 2013-03-08",
+            "slackwater logs 0f3b5f0c2d1e --attempt 2",
             "slackwater logs daily_delays --date 2013-03-08 --stage delays_by_carrier --spark",
         )
     )(logs)
 
 
 def logs(  # noqa: PLR0917 - the command line's own options
-    pipeline: PipelineName,
-    date: Annotated[str, typer.Option(metavar="DATE", help="The day of the run.", show_default=False)],
+    run: RunName,
+    date: Annotated[
+        str | None, typer.Option(metavar="DATE", help="The day of the run of a PIPELINE.", show_default=False)
+    ] = None,
+    attempt: AttemptNumber = None,
     stage: Annotated[
         str | None,
-        typer.Option(metavar="STAGE", help="A stage of the pipeline. Default: the last job.", show_default=False),
+        typer.Option(metavar="STAGE", help="Only this stage. Default with --spark: the last job.", show_default=False),
     ] = None,
-    spark: Annotated[bool, typer.Option("--spark", help="Print Spark's own log instead of the job's.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Print Spark's own log of one stage instead.")] = False,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the log of a day's last Spark job.
+    """Print everything that a run has logged, in time order.
 
-    The log has the job's messages, and the traceback of a failure. After a failed run, the last job is the one that
-    failed.
+    These are the transitions of its state machine, and the lines of its functions and of its Spark jobs, with the
+    traceback of a failure. Times are in UTC. A job's lines appear when it has ended. Long lists and objects are cut,
+    but not with --json.
     """
-    day = read_date(date, option="--date")
+    day = read_date(date, option="--date") if date else None
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
-    definitions.pipeline(pipeline)
+    from slackwater.client.attempts import check_run_name
     from slackwater.client.client import Client
 
+    check_run_name(run, definitions.pipelines, date=day)
     with Client.open(workspace, definitions) as client:
-        jobs = [job for job in client.logs.jobs(pipeline, day) if stage is None or job.name.endswith(f" {stage}")]
-        if not jobs:
-            of_stage = f" and stage {stage}" if stage else ""
-            raise InputError(f"{pipeline} has no Spark job for {day}{of_stage} (its runs: slackwater runs {pipeline})")
-        job = jobs[-1]
-        # spark-submit merges the driver's standard error into its standard output, on EMR as on the local cloud.
-        text = client.logs.driver_log(job, "stderr" if spark else "stdout")
+        chosen = client.attempt(run, date=day, attempt=attempt)
+        if spark:
+            _print_spark_log(client, chosen, stage, as_json=as_json)
+            return
+        log = client.run_log(chosen, stage=stage)
+    record = chosen.record
+    if as_json:
+        print_json(
+            {
+                "pipeline": record.run.pipeline,
+                "date": record.run.date,
+                "attempt": record.run.attempt,
+                "run_id": record.run.run_id,
+                "correlation_id": record.run.correlation_id,
+                "state": record.state.value,
+                "lines": [_line_document(line) for line in log.lines],
+                "missing": log.missing,
+            }
+        )
+        return
+    print_note(
+        f"{record.run.pipeline} {record.run.date}, attempt {record.run.attempt}: {record.state.value} "
+        f"(run {record.run.run_id}, correlation id {record.run.correlation_id})",
+        style="bold",
+    )
+    width = max((len(line.source) for line in log.lines), default=0)
+    for line in log.lines:
+        print_text(format_log_line(line, width=width), style="red" if line.level == "ERROR" else "")
+    for sentence in log.missing:
+        print_note(f"not read: {sentence}", style="yellow")
+
+
+def _print_spark_log(client: Client, attempt: Attempt, stage: str | None, *, as_json: bool) -> None:
+    """Print what Spark itself has logged in the job of a stage, by default in the last job of the attempt."""
+    jobs = [job for job in attempt.jobs(client.logs) if stage in {None, job.stage}]
+    run = attempt.record.run
+    if not jobs:
+        of_stage = f" of stage {stage}" if stage else ""
+        raise InputError(
+            f"attempt {run.attempt} of {run.pipeline} for {run.date} has no Spark job{of_stage} "
+            f"(its stages: slackwater runs {run.run_id[:12]} --attempt {run.attempt})"
+        )
+    job = jobs[-1]
+    # spark-submit merges the driver's standard error into its standard output, on EMR as on the local cloud.
+    text = client.logs.driver_log(job, "stderr")
     if as_json:
         print_json({"job": job.id, "name": job.name, "state": job.state, "detail": job.detail, "log": text})
         return
     detail = f", {job.detail}" if job.failed else ""
     print_note(f"job {job.id} ({job.name}): {job.state.lower()}{detail}", style="bold")
-    sys.stdout.writelines(f"{format_log_line(line)}\n" for line in text.splitlines())
+    sys.stdout.writelines(f"{line}\n" for line in text.splitlines())
 
 
-def format_log_line(line: str) -> str:
-    """Return a JSON line of our jobs as `TIME LEVEL MESSAGE FIELD=VALUE ...`, and any other line unchanged."""
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return line
-    if not isinstance(entry, dict) or "message" not in entry:
-        return line
-    fields = " ".join(f"{name}={value}" for name, value in entry.items() if name not in _OMITTED_FIELDS)
-    time, level = entry.get("timestamp", "")[11:19], entry.get("level", "")
-    traceback = f"\n{entry['traceback']}" if "traceback" in entry else ""
-    return f"{time} {level:7} {entry['message']} {fields}".rstrip() + traceback
+def format_log_line(line: LogLine, *, width: int) -> str:
+    """Return a line as `TIME LEVEL SOURCE MESSAGE FIELD=VALUE ...`, its source padded to `width` characters."""
+    fields = " ".join(f"{name}={_value(value)}" for name, value in line.fields.items() if name not in _OMITTED_FIELDS)
+    time = f"{line.at:%H:%M:%S}.{line.at.microsecond // 1000:03}"
+    traceback = f"\n{line.traceback}" if line.traceback else ""
+    return f"{time} {line.level:7} {line.source:{width}}  {line.message} {fields}".rstrip() + traceback
+
+
+def _value(value: Any) -> str:
+    if not isinstance(value, Mapping | list):
+        return str(value)
+    text = json.dumps(to_json_value(value))
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
+def _line_document(line: LogLine) -> dict[str, Any]:
+    return {
+        "time": line.at,
+        "source": line.source,
+        "level": line.level,
+        "message": line.message,
+        "fields": line.fields,
+        **({"traceback": line.traceback} if line.traceback else {}),
+    }

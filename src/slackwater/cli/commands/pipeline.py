@@ -11,12 +11,10 @@ import typer
 
 from slackwater.cli.options import AsJson, ProjectFolder, examples
 from slackwater.cli.output import print_json, print_text
-from slackwater.client.workspace import find_workspace
-from slackwater.errors import DefinitionError
+from slackwater.client.workspace import find_workspace, project_of
 from slackwater.formatting import counted
 
 if TYPE_CHECKING:
-    from slackwater.pipeline.definition import Pipeline
     from slackwater.validation.problems import Problem
 
 PipelineFile = Annotated[
@@ -59,11 +57,11 @@ def validate(
     from slackwater.validation.check_project import check_pipeline, check_project
 
     if file is not None:
-        problems = _shown(check_pipeline(_project_of(file, project), file))
+        problems = relative_problems(check_pipeline(project_of(file, project), file)[1])
         valid = f"{file}: valid"
     else:
         checked = check_project(find_workspace(project).project)
-        problems = _shown(checked.problems)
+        problems = relative_problems(checked.problems)
         numbers = (counted(len(checked.sources), "source"), counted(len(checked.pipelines), "pipeline"))
         valid = f"valid: {' and '.join(numbers)}"
     if as_json:
@@ -104,8 +102,9 @@ def graph(
     """
     from slackwater.pipeline import drawing
     from slackwater.pipeline.graph import layers, stages
+    from slackwater.project import load_pipeline
 
-    pipeline = _valid_pipeline(file, project)
+    pipeline = load_pipeline(file, project_of(file, project))
     if as_json:
         names = [[stage.name for stage in layer] for layer in layers(stages(pipeline))]
         print_json({"layers": names, "mermaid": drawing.mermaid(pipeline), "svg": drawing.svg(pipeline)})
@@ -127,34 +126,14 @@ def compile_(
 
     from slackwater.installation import deployed_files
     from slackwater.pipeline.compile import compile_machine
+    from slackwater.project import load_pipeline
 
-    pipeline = _valid_pipeline(file, project)
+    pipeline = load_pipeline(file, project_of(file, project))
     frame = json.loads((deployed_files() / "step_functions" / "pipeline.asl.json").read_text(encoding="utf-8"))
     print_json(compile_machine(pipeline, frame))
 
 
-def _valid_pipeline(file: Path, project: Path | None) -> Pipeline:
-    """Return the pipeline in a file. Raises `DefinitionError` with all of its problems."""
-    import yaml
-
-    from slackwater.pipeline.definition import Pipeline
-    from slackwater.validation.check_project import check_pipeline
-
-    problems = _shown(check_pipeline(_project_of(file, project), file))
-    if problems:
-        raise DefinitionError("\n".join(map(str, problems)))
-    return Pipeline.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
-
-
-def _project_of(file: Path, project: Path | None) -> Path:
-    """Return the folder of the project around a pipeline: `--project`, or else the one that the file is in."""
-    folder = file.resolve().parent
-    if project is None and folder.name == "pipelines":
-        return folder.parent
-    return find_workspace(project).project
-
-
-def _shown(problems: Sequence[Problem]) -> list[Problem]:
+def relative_problems(problems: Sequence[Problem]) -> list[Problem]:
     """Return the problems with paths that are relative to the current folder, if the files are in it."""
     current = Path.cwd()
     return [

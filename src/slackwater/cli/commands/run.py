@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from datetime import date as date_type
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
+from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
 from slackwater.cli.output import print_json, print_note, print_text
 from slackwater.cli.progress import ProgressBoard
-from slackwater.client.workspace import find_workspace
+from slackwater.client.workspace import find_workspace, project_of
 from slackwater.errors import InputError, RunFailed
 from slackwater.formatting import counted
 from slackwater.runs.day import day_of
@@ -26,15 +29,48 @@ def register(app: typer.Typer) -> None:
     """Add `run`."""
     app.command(
         epilog=examples(
-            "slackwater run daily_delays --date 2013-03-08", "slackwater run daily_delays --date 2013-03-08 --force"
+            "slackwater run daily_delays --date 2013-03-08",
+            "slackwater run daily_delays --date 2013-03-08 --force",
+            "slackwater run daily_delays --from 2013-03-01 --to 2013-03-31 --parallel 4",
+            "slackwater run pipelines/new.yaml --date 2013-03-08",
         )
     )(run)
 
 
 def run(
-    pipeline: PipelineName,
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            metavar="PIPELINE", help="A pipeline of the project, or the YAML file of one.", show_default=False
+        ),
+    ],
     *,
-    date: Annotated[str, typer.Option(metavar="DATE", help="The day, in the pipeline's timezone.", show_default=False)],
+    date: Annotated[
+        str | None, typer.Option(metavar="DATE", help="The day, in the pipeline's timezone.", show_default=False)
+    ] = None,
+    first: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="DATE", help="Run the missing and failed days from this one.", show_default=False
+        ),
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="DATE", help="The last day of the range.", show_default=False)
+    ] = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            "--parallel",
+            metavar="N",
+            min=1,
+            max=40,
+            help="Days of the range at the same time. Default: 1.",
+            show_default=False,
+        ),
+    ] = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Also run days published from an older definition or older code.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Run even if inputs and definition are unchanged.")] = False,
     allow_fewer: Annotated[
         bool,
@@ -45,30 +81,61 @@ def run(
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run one day of a pipeline and publish it.
+    """Run one day of a pipeline and publish it, or the missing and failed days of a range.
 
-    The new version replaces the one that was published for this day before.
+    The new version replaces the one that was published for this day before. A pipeline that is given by its file need
+    not be deployed: its state machine exists for this run only, which Ctrl-C stops. Otherwise, Ctrl-C leaves the run of
+    one day to the cloud, and stops the runs of a range; the same command then runs what is still missing.
     """
-    day = read_date(date, option="--date")
-    workspace = find_workspace(project)
+    if first is not None or last is not None:
+        dates = _range(first, last, misplaced={"--date": date, "--force": force, "--allow-fewer": allow_fewer})
+        workspace = find_workspace(project)
+        definitions = workspace.load_definitions()
+        from slackwater.cli.backfill import run_backfill
+
+        run_backfill(
+            workspace,
+            definitions,
+            pipeline,
+            dates,
+            parallel=parallel or 1,
+            stale=stale,
+            project=project,
+            as_json=as_json,
+        )
+        return
+    if date is None:
+        raise InputError("--date is missing: give one day with --date, or a range of days with --from and --to")
+    if parallel or stale:
+        raise InputError(f"{'--parallel' if parallel else '--stale'} needs a range of days: --from and --to")
+    day, is_file = read_date(date, option="--date"), pipeline.endswith((".yaml", ".yml"))
+    workspace = find_workspace(project_of(Path(pipeline), project) if is_file else project)
     definitions = workspace.load_definitions()
-    timezone = definitions.pipeline(pipeline).timezone
-    if day_of(date_type.fromisoformat(day), timezone).start > datetime.now(UTC):
-        raise InputError(f"--date: {day} has not begun in {timezone}")
+    if not is_file:
+        timezone = definitions.pipeline(pipeline).timezone
+        if day_of(date_type.fromisoformat(day), timezone).start > datetime.now(UTC):
+            raise InputError(f"--date: {day} has not begun in {timezone}")
     from slackwater.cli.running import show_states
     from slackwater.client.client import Client
     from slackwater.runs.untaken_files import describe_untaken
 
     with Client.open(workspace, definitions) as client:
+        options = {"force": force, "allow_fewer": allow_fewer}
         try:
-            started = client.run(pipeline, day, force=force, allow_fewer=allow_fewer)
-            with ProgressBoard() as progress:
+            start = (
+                client.run_file(pipeline, day, **options)
+                if is_file
+                else nullcontext(client.run(pipeline, day, **options))
+            )
+            with start as started, ProgressBoard() as progress:
                 result = started.wait(on_progress=partial(show_states, progress))
         except RunFailed as error:
-            message = f"{pipeline} for {day}: {error}\n  its log: slackwater logs {pipeline} --date {day}"
+            name = Path(pipeline).stem if is_file else pipeline
+            message = f"{name} for {day}: {error}\n  its log: slackwater logs {name} --date {day}"
             raise RunFailed(message) from error
         except KeyboardInterrupt as error:
-            print_note(f"The run continues in the cloud. To see its state: slackwater runs {pipeline}", style="yellow")
+            continues = f"The run continues in the cloud. To see its state: slackwater runs {pipeline}"
+            print_note("The run was stopped." if is_file else continues, style="yellow")
             raise typer.Exit(130) from error
     if as_json:
         print_json(run_document(result))
@@ -84,6 +151,16 @@ def run(
     for note in describe_untaken(result.files_not_taken):
         print_note(f"when its inputs were listed, {note}", style="yellow")
     print_text(f"  to query it: slackwater query \"SELECT * FROM {run_.pipeline} WHERE date = '{run_.date}'\"")  # noqa: S608
+
+
+def _range(first: str | None, last: str | None, *, misplaced: Mapping[str, object]) -> tuple[str, str]:
+    """Return the ends of a range. Raises `InputError` if one is missing, or if options of one day are given."""
+    for option, value in misplaced.items():
+        if value:
+            raise InputError(f"{option} and --from, --to exclude each other: run one day, or a range of days")
+    if first is None or last is None:
+        raise InputError(f"{'--from' if first is None else '--to'} is missing: a range of days has both ends")
+    return first, last
 
 
 def format_breakdown(seconds: RunSeconds) -> str:

@@ -1,4 +1,4 @@
-"""`slackwater runs`: list runs and their outcomes, and what each step of a day's run did."""
+"""`slackwater runs`: list runs and their outcomes, what each step of a day's run did, and the timeline of a run."""
 
 from __future__ import annotations
 
@@ -6,36 +6,57 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from slackwater.cli.options import AsJson, ProjectFolder, examples, read_date
+from slackwater.cli.options import AsJson, AttemptNumber, ProjectFolder, examples, read_date
 from slackwater.cli.output import print_json, print_table, print_text, value_lines
+from slackwater.cli.timeline import show_timeline, timeline_document
 from slackwater.client.workspace import find_workspace
+from slackwater.errors import InputError
 
 if TYPE_CHECKING:
     from slackwater.runs.outputs import RunSteps
     from slackwater.runs.record import RunRecord
 
-_COLUMNS = ("pipeline", "date", "attempt", "state", "rows in", "rows out", "seconds", "started (UTC)")
+_COLUMNS = ("pipeline", "date", "attempt", "state", "rows in", "rows out", "seconds", "started (UTC)", "run id")
 _STEP_COLUMNS = ("stage", "name", "step", "rows in", "rows out", "seconds")
 
 
 def register(app: typer.Typer) -> None:
     """Add `runs`."""
-    app.command(epilog=examples("slackwater runs", "slackwater runs daily_delays --date 2013-03-08 --json"))(runs)
+    app.command(
+        epilog=examples(
+            "slackwater runs",
+            "slackwater runs daily_delays --date 2013-03-08 --json",
+            "slackwater runs daily_delays --date 2013-03-08 --timeline",
+            "slackwater runs 0f3b5f0c2d1e",
+        )
+    )(runs)
 
 
-def runs(
-    pipeline: Annotated[
+def runs(  # noqa: PLR0917 - the command line's own options
+    run: Annotated[
         str | None,
-        typer.Argument(metavar="PIPELINE", help="A pipeline of the project. Default: all.", show_default=False),
+        typer.Argument(
+            metavar="RUN",
+            help="A pipeline of the project, or a run id: its 32 digits, or the first 12 as this command shows them. "
+            "Default: all pipelines.",
+            show_default=False,
+        ),
     ] = None,
     date: Annotated[
         str | None,
         typer.Option(metavar="DATE", help="One day, with what each step of its last run did.", show_default=False),
     ] = None,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Print the timeline of the day's last run, as for a run id.")
+    ] = False,
+    attempt: AttemptNumber = None,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """List runs in the order of date and attempt.
+    """List runs in the order of date and attempt, or print the timeline of one.
+
+    A timeline shows when each stage waited, started and worked, its rows, the slowest step, and the share of
+    orchestration.
 
     With --date, also list the steps of the day's last run (with --json, of all its runs): rows in and out, parameters,
     and effect. Spark computes the steps of a stage together, so they have the same seconds.
@@ -43,12 +64,24 @@ def runs(
     day = read_date(date, option="--date") if date else None
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
-    names = [definitions.pipeline(pipeline).pipeline] if pipeline else sorted(definitions.pipelines)
+    from slackwater.client.attempts import check_run_name, is_run_id
     from slackwater.client.client import Client
     from slackwater.runs.untaken_files import describe_untaken
 
+    if run and (timeline or is_run_id(run, definitions.pipelines)):
+        check_run_name(run, definitions.pipelines, date=day)
+        with Client.open(workspace, definitions) as client:
+            shown = client.timeline(client.attempt(run, date=day, attempt=attempt))
+        if as_json:
+            print_json(run_record_document(shown.record) | {"timeline": timeline_document(shown)})
+        else:
+            show_timeline(shown)
+        return
+    if timeline or attempt:
+        raise InputError("--timeline and --attempt: they are for one run: add RUN, a run id or a pipeline with --date")
+    names = [definitions.pipeline(run).pipeline] if run else sorted(definitions.pipelines)
     with Client.open(workspace, definitions) as client:
-        records = client.runs(pipeline, day)
+        records = client.runs(run, day)
         last_runs = list({record.run.pipeline: record for record in records}.values()) if day else []
         detailed = records if as_json and day else last_runs
         steps = [client.steps(record) for record in detailed]
@@ -71,16 +104,17 @@ def runs(
             record.publication.rows if record.publication else None,
             _seconds(record),
             record.started_at.strftime("%Y-%m-%d %H:%M:%S"),
+            record.run.run_id[:12],
         )
         for record in records
     ]
     print_table(_COLUMNS, rows)
     for record in records:
-        attempt = f"{record.run.date}, attempt {record.run.attempt}"
+        title = f"{record.run.date}, attempt {record.run.attempt}"
         if record.error:
-            print_text(f"{attempt}: {record.error}", style="red")
+            print_text(f"{title}: {record.error}", style="red")
         for note in describe_untaken(record.files_not_taken):
-            print_text(f"{attempt}: {note}", style="yellow")
+            print_text(f"{title}: {note}", style="yellow")
     for last, of_run in zip(last_runs, steps, strict=True):
         print_text("")
         show_steps(last, of_run)

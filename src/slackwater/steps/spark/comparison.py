@@ -27,7 +27,6 @@ from slackwater.late.comparison import (
     PublishedVersion,
     RowChange,
     RowCounts,
-    Totals,
     Value,
     comparison_uri,
 )
@@ -37,7 +36,15 @@ from slackwater.runs.difference import Change, SourceDifference, difference
 from slackwater.runs.manifest import InputManifest, Record
 from slackwater.runs.record import IsoDate
 from slackwater.steps.spark.job import log, settings_for
-from slackwater.steps.spark.paired import PairedVersions, differing_rows, examples, movers, pair_versions, total_row
+from slackwater.steps.spark.paired import (
+    Metric,
+    PairedVersions,
+    differing_rows,
+    examples,
+    movers,
+    pair_versions,
+    total_row,
+)
 from slackwater.steps.spark.table import files_of_day, quoted_table, tags_of
 from slackwater.storage import ObjectStore
 
@@ -79,7 +86,8 @@ def compare_versions(
     paired = pair_versions(before, after, key=pipeline.publish.key, tolerance=TOLERANCE)
     differing = paired.differing()
     with temporary_settings(spark, settings):
-        totals = _totals(paired, pair)
+        metrics = paired.metrics(pair.metrics)
+        totals = _totals(paired, metrics, pair)
         rows = RowCounts(**{name: totals[name] for name in RowCounts.model_fields})
         # Several Spark actions read these rows, so the executors keep them, in memory or on disk.
         differing.frame.persist()
@@ -93,7 +101,7 @@ def compare_versions(
                 before=pair.before,
                 after=pair.after,
                 rows=rows,
-                metrics=metric_changes(paired, totals, differing if any_differs else None),
+                metrics=metric_changes(paired, metrics, totals, differing if any_differs else None),
                 examples=example_changes(differing) if any_differs else (),
                 all_rows=(
                     store_differing_rows(differing, pair, job, input_bytes=size, stores=stores) if any_differs else None
@@ -130,9 +138,9 @@ def read_pair(job: ComparisonJob, *, store: ObjectStore) -> VersionPair:
     return pair
 
 
-def _totals(paired: PairedVersions, pair: VersionPair) -> Row:
+def _totals(paired: PairedVersions, metrics: Sequence[Metric], pair: VersionPair) -> Row:
     """Compute the totals of `total_row`. Raises `DataError` if a version has several rows with one key."""
-    totals = total_row(paired).first()
+    totals = total_row(paired, metrics).first()
     if totals is None:
         raise CloudError(f"comparing the versions of {pair.date} returned no result")
     for side, version in (("before", pair.before), ("after", pair.after)):
@@ -145,25 +153,29 @@ def _totals(paired: PairedVersions, pair: VersionPair) -> Row:
     return totals
 
 
-def metric_changes(paired: PairedVersions, totals: Row, differing: PairedVersions | None) -> tuple[MetricChange, ...]:
-    """Return the change of every numeric column, with the rows of `differing` that changed it the most.
+def metric_changes(
+    paired: PairedVersions, metrics: Sequence[Metric], totals: Row, differing: PairedVersions | None
+) -> tuple[MetricChange, ...]:
+    """Return the change of every metric, with the rows of `differing` that changed it the most.
 
-    `totals` is the result of `total_row`; `differing` is None if no row differs.
+    `totals` is the result of `total_row`; `differing` is None if no row differs. A declared metric of which neither
+    version has numbers is there without totals, so that readers see its name.
     """
-    by_metric: dict[int, list[Mover]] = {}
-    if differing is not None and differing.numeric:
-        for row in movers(differing, limit=MAX_MOVERS, max_length=MAX_STRING_LENGTH).collect():
+    by_metric: dict[int | None, list[Mover]] = {}
+    if differing is not None and any(metric.index is not None for metric in metrics):
+        for row in movers(differing, metrics, limit=MAX_MOVERS, max_length=MAX_STRING_LENGTH).collect():
             mover = Mover(key=_key(differing, row), before=row["before"], after=row["after"])
             by_metric.setdefault(row["metric"], []).append(mover)
     return tuple(
         MetricChange(
-            metric=paired.values[index].name,
-            total=Totals.SUM if paired.is_sum(index) else Totals.MEAN,
-            before=_finite(totals[f"before_{index}"]),
-            after=_finite(totals[f"after_{index}"]),
-            movers=tuple(by_metric.get(index, ())),
+            metric=metric.name,
+            total=metric.total,
+            exact=metric.index is not None and paired.is_exact(metric.index),
+            before=None if metric.index is None else _finite(totals[f"before_{metric.index}"]),
+            after=None if metric.index is None else _finite(totals[f"after_{metric.index}"]),
+            movers=tuple(by_metric.get(metric.index, ())),
         )
-        for index in paired.numeric
+        for metric in metrics
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -13,9 +13,24 @@ from pyspark.sql.types import DataType, DecimalType, IntegralType, NumericType, 
 
 from slackwater.arrow.names import quoted
 from slackwater.errors import DataError
+from slackwater.late.comparison import Totals
+from slackwater.pipeline.definition import Aggregation
 from slackwater.steps.spark.values import equal, finite, readable
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
+
+# Spark's decimals have at most 38 digits: ten billion values of at most so many digits have a sum that fits.
+_SUMMABLE_DIGITS = 28
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column whose totals over the day are compared."""
+
+    name: str
+    total: Totals
+    index: int | None
+    """The index in `PairedVersions.values`; None if neither version has a column of numbers with this name."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +52,24 @@ class PairedVersions:
     tolerance: float
     """The largest relative difference of equal floating-point values."""
 
-    @property
-    def numeric(self) -> tuple[int, ...]:
-        """Indexes of the values that are numbers."""
-        return tuple(index for index, field in enumerate(self.values) if isinstance(field.dataType, NumericType))
+    def metrics(self, declared: Mapping[str, Aggregation]) -> tuple[Metric, ...]:
+        """Return the metrics that `publish.metrics` declares, or all columns of numbers if it declares none."""
+        # Names in a definition have lower case.
+        numbers = {
+            field.name.lower(): index
+            for index, field in enumerate(self.values)
+            if isinstance(field.dataType, NumericType)
+        }
+        if not declared:
+            return tuple(
+                Metric(self.values[index].name, Totals.SUM if self.is_exact(index) else Totals.MEAN, index)
+                for index in numbers.values()
+            )
+        totals = {name: Totals(aggregation) for name, aggregation in declared.items() if aggregation != "none"}
+        return tuple(Metric(name, total, numbers.get(name)) for name, total in totals.items())
 
-    def is_sum(self, index: int) -> bool:
-        """Whether the day's total of this value is the sum (integers and decimals). Otherwise it is the mean."""
+    def is_exact(self, index: int) -> bool:
+        """Whether this value is an integer or a decimal."""
         return isinstance(self.values[index].dataType, IntegralType | DecimalType)
 
     def differs(self, index: int) -> Column:
@@ -101,38 +127,56 @@ def _side(frame: DataFrame, side: str, keys: Sequence[StructField], values: Sequ
     return selected.withColumn(f"{side}_times", sf.count(sf.lit(1)).over(Window.partitionBy(*names)))
 
 
-def total_row(paired: PairedVersions) -> DataFrame:
+def total_row(paired: PairedVersions, metrics: Sequence[Metric]) -> DataFrame:
     """Return one row with all totals, computed in one pass.
 
     `before`, `after`, `added`, `removed` and `changed` count rows. `before_times` and `after_times` are the largest
-    numbers of rows with one key. `before_N` and `after_N` are the day's totals of the numeric value with index N.
+    numbers of rows with one key. `before_N` and `after_N` are the day's totals of the metric whose value has the index
+    N, as doubles; null without a finite value.
     """
     totals = [sf.count(side).alias(side) for side in ("before", "after")]
     totals += [sf.count_if(sf.col("change") == change).alias(change) for change in (ADDED, REMOVED, CHANGED)]
     totals += [sf.max(side).alias(side) for side in ("before_times", "after_times")]
-    for index in paired.numeric:
-        data_type = paired.values[index].dataType
-        for name in (f"before_{index}", f"after_{index}"):
-            if paired.is_sum(index):
-                total = sf.try_sum(_as_decimal(sf.col(name), data_type)).cast("double")
-            else:
-                total = sf.avg(finite(sf.col(name)))
-            totals.append(total.alias(name))
+    for metric in metrics:
+        if metric.index is not None:
+            data_type = paired.values[metric.index].dataType
+            names = (f"{side}_{metric.index}" for side in ("before", "after"))
+            totals += [_total(metric.total, sf.col(name), data_type).alias(name) for name in names]
     return paired.frame.agg(*totals)
 
 
-def movers(differing: PairedVersions, *, limit: int, max_length: int) -> DataFrame:
-    """Return the rows that changed the total of each numeric value the most, ordered by value and size of the change.
+def _total(total: Totals, column: Column, data_type: DataType) -> Column:
+    """Return the day's total of a column of numbers, as a double. Integers and decimals are summed exactly."""
+    is_exact = isinstance(data_type, IntegralType | DecimalType)
+    number = column if is_exact else finite(column)
+    if total in (Totals.MIN, Totals.MAX):
+        return (sf.min(number) if total is Totals.MIN else sf.max(number)).cast("double")
+    if not is_exact:
+        return sf.sum(number) if total is Totals.SUM else sf.avg(number)
+    exact = sf.try_sum(_as_decimal(number, data_type)).cast("double")
+    if isinstance(data_type, DecimalType) and data_type.precision > _SUMMABLE_DIGITS:
+        # A sum with more digits than a decimal has is rounded; without this, the day would seem to have no value.
+        exact = sf.coalesce(exact, sf.sum(number.cast("double")))
+    return exact if total is Totals.SUM else sf.try_divide(exact, sf.count(number))
 
-    At most `limit` rows for each value; strings have at most `max_length` characters. `metric` is the index of the
+
+def movers(differing: PairedVersions, metrics: Sequence[Metric], *, limit: int, max_length: int) -> DataFrame:
+    """Return the rows that changed the total of each metric the most, ordered by metric and size of the change.
+
+    At most `limit` rows for each metric; strings have at most `max_length` characters. `metric` is the index of its
     value; `before` and `after` are numbers, or null where a version has none. A row that was added or removed changes a
-    sum by its whole value. By how much it changes a mean is not known, so it is left out there.
+    sum by its whole value. By how much it changes a mean is not known, so it is left out there. For a minimum or a
+    maximum, the first row is the one with the smallest or largest value of both versions.
+
+    At least one of the metrics must be the metric of a value.
     """
     keys = [sf.col(f"key_{index}") for index in range(len(differing.key))]
-    movements = sf.array(*(_movement(differing, index) for index in differing.numeric))
+    movements = sf.array(
+        *(_movement(differing, metric.total, metric.index) for metric in metrics if metric.index is not None)
+    )
     moved = differing.frame.select(*keys, sf.inline(movements))
     order = Window.partitionBy("metric").orderBy(sf.col("size").desc(), *keys)
-    ranked = moved.where("size > 0").withColumn("rank", sf.row_number().over(order))
+    ranked = moved.where("size IS NOT NULL").withColumn("rank", sf.row_number().over(order))
     return (
         ranked.where(sf.col("rank") <= limit)
         .orderBy("metric", "rank")
@@ -188,17 +232,21 @@ def _as_decimal(column: Column, data_type: DataType) -> Column:
     return column if isinstance(data_type, DecimalType) else column.cast(DecimalType(20, 0))
 
 
-def _movement(differing: PairedVersions, index: int) -> Column:
+def _movement(differing: PairedVersions, total: Totals, index: int) -> Column:
     """Return by how much a row has changed the total of one value, as a struct; `size` is null if it has not."""
     data_type = differing.values[index].dataType
     old, new = sf.col(f"before_{index}"), sf.col(f"after_{index}")
     before, after = finite(old), finite(new)
-    if differing.is_sum(index):
-        zero = sf.lit(0).cast(data_type)
-        decimals = [sf.coalesce(_as_decimal(column, data_type), zero) for column in (new, old)]
-        size = sf.abs(sf.try_subtract(*decimals)).cast("double")
+    if total is Totals.MIN:
+        size = -sf.least(before, after)
+    elif total is Totals.MAX:
+        size = sf.greatest(before, after)
     else:
-        size = sf.abs(after - before)
+        is_exact = differing.is_exact(index)
+        numbers = [_as_decimal(column, data_type) for column in (new, old)] if is_exact else [after, before]
+        if total is Totals.SUM:
+            numbers = [sf.coalesce(number, sf.lit(0).cast(data_type)) for number in numbers]
+        size = sf.nullif(sf.abs(sf.try_subtract(*numbers)).cast("double"), sf.lit(0.0))
     return sf.struct(
         sf.lit(index).alias("metric"),
         before.alias("before"),

@@ -1,5 +1,6 @@
-"""Read the objects of the input manifest as a DataFrame: `read_source`, and published days: `read_published`.
+"""Read the inputs of the input manifest as DataFrames.
 
+They are raw objects (`read_source`), published days (`read_published`) and tables of other systems (`read_iceberg`).
 The driver reads a small source itself; executors read all others.
 """
 
@@ -29,6 +30,7 @@ from pyspark.sql.types import (
 from slackwater.arrow.exchange import empty_frame, frame_of
 from slackwater.arrow.names import quoted
 from slackwater.errors import InputError, ObjectInvalid, ObjectMissing
+from slackwater.formatting import timestamp
 from slackwater.runs.manifest import InputObject
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
@@ -111,6 +113,21 @@ def read_published(spark: SparkSession, objects: Sequence[InputObject]) -> DataF
             raise _no_longer_exists(f"{table} VERSION AS OF '{item.tag}'") from error
         frames.append(frame.where(sf.col("date") == sf.lit(date.fromisoformat(item.date))))
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def read_iceberg(spark: SparkSession, item: InputObject) -> DataFrame:
+    """Return the rows of an Iceberg table of another system, at the snapshot that was frozen.
+
+    Raises `ObjectMissing` if the snapshot or the table no longer exists.
+    """
+    try:
+        return spark.read.option("versionAsOf", item.etag).table(quoted_table(item.uri))
+    except (AnalysisException, IllegalArgumentException) as error:
+        raise ObjectMissing(
+            f"the snapshot {item.etag} of {item.file}, of {timestamp(item.arrived)}, is in the input manifest of this "
+            "run, but no longer exists: run the day again, which reads the current snapshot, and let the table keep "
+            "snapshots for longer than a run takes (Iceberg's history.expire.max-snapshot-age-ms)"
+        ) from error
 
 
 def _read_by_driver(spark: SparkSession, source: Source, uris: Sequence[str], store: ObjectStore) -> DataFrame | None:

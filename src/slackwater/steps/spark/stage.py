@@ -31,7 +31,7 @@ from slackwater.steps.spark.apply import AppliedSteps
 from slackwater.steps.spark.job import log, settings_for
 from slackwater.steps.spark.loads import run_loads
 from slackwater.steps.spark.publish import publish_day
-from slackwater.steps.spark.sources import read_published, read_source
+from slackwater.steps.spark.sources import read_iceberg, read_published, read_source
 from slackwater.steps.step import Extract, StepContext
 from slackwater.storage import ObjectStore
 
@@ -117,9 +117,12 @@ def run_stage(job: StageJob, project: Project, context: StepContext, *, stores: 
         objects = inputs.of_source(name)
         if name in pipeline.tables:
             try:
+                if name in pipeline.foreign_tables:
+                    (snapshot,) = objects
+                    return read_iceberg(context.spark, snapshot)
                 return read_published(context.spark, objects)
-            except InputError as error:
-                raise InputError(f"tables.{name}: {error}") from error
+            except (InputError, ObjectMissing) as error:
+                raise type(error)(f"tables.{name}: {error}") from error
         if name not in pipeline.sources:
             raise DefinitionError(f"source: {name} is not one of the pipeline's sources: add it to `sources`")
         return read_source(

@@ -1,0 +1,81 @@
+"""The history of an execution: its events, the states that they belong to, and the transitions that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from slackwater.aws.failures import translated
+
+FINAL_EVENTS = frozenset({"ExecutionSucceeded", "ExecutionFailed", "ExecutionAborted", "ExecutionTimedOut"})
+
+Event = Mapping[str, Any]
+"""One `HistoryEvent` of Step Functions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transition:
+    """What happened to one state, or to the whole execution."""
+
+    at: datetime
+    state: str
+    """Empty for the execution itself."""
+    event: str
+    """`entered`, `failed`, `timed out` or `retried`; for the execution `started`, or how it ended."""
+    error: str = ""
+    cause: str = ""
+
+
+def read_history(states: Any, execution: str) -> Iterator[Event]:
+    """Generate the events of the execution with this ARN, oldest first, page by page. Raises `CloudError`."""
+    with translated(f"read the history of {execution}"):
+        # Without inputs and outputs, which may be 256 KB per event; 1,000 events are the largest page.
+        pages = states.get_paginator("get_execution_history").paginate(
+            executionArn=execution, includeExecutionData=False, PaginationConfig={"PageSize": 1000}
+        )
+        for page in pages:
+            yield from page["events"]
+
+
+def with_states(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:
+    """Generate each event with the state that it belongs to: its position among the entered states, or -1 for none."""
+    # Branches of a parallel state write their events in any order. Each event names the one before it in its branch.
+    positions: dict[int | None, int] = {}
+    entered = -1
+    for event in events:
+        if event["type"].endswith("StateEntered"):
+            entered += 1
+            position = entered
+        else:
+            position = positions.get(event.get("previousEventId"), entered)
+        positions[event.get("id")] = position
+        yield event, position
+
+
+def transitions(events: Iterable[Event]) -> Iterator[Transition]:
+    """Generate the transitions of an execution from its events: each state that was entered, failed or retried."""
+    names: list[str] = []
+    failing: set[int] = set()
+    for event, position in with_states(events):
+        at, event_type = event["timestamp"], event["type"]
+        details: Mapping[str, str] = next((value for key, value in event.items() if key.endswith("EventDetails")), {})
+        error = {"error": details.get("error", ""), "cause": details.get("cause", "")}
+        if event_type == "ExecutionStarted" or event_type in FINAL_EVENTS:
+            verb = _verb(event_type.removeprefix("Execution"))
+            yield Transition(at=at, state="", event=verb, **error)
+        elif event_type.endswith("StateEntered"):
+            names.append(details["name"])
+            yield Transition(at=at, state=details["name"], event="entered")
+        elif event_type.endswith(("Failed", "TimedOut")):
+            failing.add(position)
+            verb = "timed out" if event_type.endswith("TimedOut") else "failed"
+            yield Transition(at=at, state=names[position], event=verb, **error)
+        elif event_type.endswith("Scheduled") and position in failing:
+            failing.discard(position)
+            yield Transition(at=at, state=names[position], event="retried")
+
+
+def _verb(ending: str) -> str:
+    return "timed out" if ending == "TimedOut" else ending.lower()

@@ -1,0 +1,167 @@
+"""`slackwater run --from --to`: the plan, the progress and the outcomes of a backfill."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from slackwater.aws.machines import ExecutionView
+from slackwater.cli.options import read_date
+from slackwater.cli.output import print_json, print_note, print_table, print_text
+from slackwater.cli.progress import ProgressBoard, TaskState
+from slackwater.client.backfill import BackfillObserver, BackfillResult
+from slackwater.client.backfill_plan import BackfillPlan, DayKind, Estimate, days_of_range
+from slackwater.client.client import Client
+from slackwater.client.workspace import Workspace
+from slackwater.errors import RunFailed
+from slackwater.formatting import counted, duration
+from slackwater.project import Project
+
+# The exit code by which shells report an interruption: 128 and the number of SIGINT.
+_INTERRUPTED = 130
+
+
+def run_backfill(
+    workspace: Workspace,
+    definitions: Project,
+    pipeline: str,
+    dates: tuple[str, str],
+    *,
+    parallel: int,
+    stale: bool,
+    project: Path | None,
+    as_json: bool,
+) -> None:
+    """Run the days of a range, and show the progress and the outcomes. `project` is the command's option.
+
+    Raises `InputError` for a wrong range, `RunFailed` if a day has failed, and the errors of `Client.backfill`.
+    """
+    options = ("--from", "--to")
+    first, last = (read_date(date, option=option) for date, option in zip(dates, options, strict=True))
+    timezone = definitions.pipeline(pipeline).timezone
+    days_of_range(first, last, timezone=timezone, now=datetime.now(UTC), names=options)
+    with Client.open(workspace, definitions) as client:
+        try:
+            with BackfillBoard() as board:
+                result = client.backfill(pipeline, first, last, parallel=parallel, stale=stale, observer=board)
+        except KeyboardInterrupt as error:
+            command = command_line(pipeline, first, last, parallel=parallel, stale=stale, project=project)
+            print_note(
+                f"The backfill was stopped. Published days and finished stages are kept. To continue:\n  {command}",
+                style="yellow",
+            )
+            raise typer.Exit(_INTERRUPTED) from error
+        correlation_id = client.correlation_id
+    if as_json:
+        print_json(backfill_document(result, correlation_id))
+        raise typer.Exit(1 if result.failure else 0)
+    if result.days:
+        rows = [(day.date, day.kind.value, day.outcome, day.seconds) for day in result.days]
+        print_table(("date", "before", "outcome", "seconds"), rows)
+    claimed = [day.date for day in result.days if day.outcome == "claimed"]
+    if claimed:
+        print_text(
+            f"{counted(len(claimed), 'day')} left to other executions, which run them now "
+            f"(slackwater runs {pipeline} --date {claimed[0]})",
+            style="yellow",
+        )
+    if result.failure:
+        raise RunFailed(failure_message(result))
+
+
+class BackfillBoard(BackfillObserver):
+    """Prints the plan, then shows one line for each day that runs or has run."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._board = ProgressBoard()
+
+    def __enter__(self) -> BackfillBoard:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def planned(self, plan: BackfillPlan) -> None:
+        """Print the plan."""
+        print_note("\n".join(plan_lines(plan)), style="bold")
+        self._stack.enter_context(self._board)
+
+    def day(self, date: str, view: ExecutionView) -> None:
+        """Show the current state of a day, or its end."""
+        if not view.over:
+            self._board.update(date, note=view.current.name if view.current else "")
+        else:
+            state = TaskState.DONE if view.succeeded else TaskState.FAILED
+            self._board.update(date, state, note=view.output.get("outcome", ""), seconds=view.seconds)
+
+
+def plan_lines(plan: BackfillPlan) -> list[str]:
+    """Return a plan in lines for people: how many days of which kind run, and what that is expected to take."""
+
+    def counts(*, of_days_that_run: bool) -> str:
+        kinds = [kind for kind in DayKind if kind.runs is of_days_that_run and plan.count(kind)]
+        return ", ".join(f"{plan.count(kind)} {kind}" for kind in kinds)
+
+    running, others = counts(of_days_that_run=True), counts(of_days_that_run=False)
+    total = f"{counted(len(plan.to_run), 'day')} to run"
+    lines = [f"{plan.pipeline}, {plan.first} to {plan.last}: {total}{f' ({running})' if running else ''}"]
+    if others:
+        lines.append(f"  not run: {others}")
+    if running:
+        lines.append(f"  {estimate_text(plan.estimate, parallel=plan.parallel)}")
+    return lines
+
+
+def estimate_text(estimate: Estimate | None, *, parallel: int) -> str:
+    """Return an estimate for people, with what it is computed from."""
+    if estimate is None:
+        return "no estimate: no run yet"
+    low, high = (f"{usd:.2f}" if usd >= 1 else f"{usd:.2g}" for usd in estimate.usd)
+    price = low if low == high else f"{low} to {high}"
+    at_once = f" with {parallel} days at the same time" if parallel > 1 else ""
+    computed_from = f"median of {counted(estimate.runs, 'run')}; prices: {estimate.prices}"
+    seconds = duration(timedelta(seconds=estimate.seconds))
+    return f"about {seconds}{at_once}, and {price} USD for Spark on AWS ({computed_from})"
+
+
+def command_line(pipeline: str, first: str, last: str, *, parallel: int, stale: bool, project: Path | None) -> str:
+    """Return the command that runs what is missing of a backfill."""
+    words = ["slackwater", "run", pipeline, "--from", first, "--to", last]
+    words += ["--parallel", str(parallel)] if parallel > 1 else []
+    words += ["--stale"] if stale else []
+    words += ["--project", str(project)] if project else []
+    return shlex.join(words)
+
+
+def failure_message(result: BackfillResult) -> str:
+    """Return why a backfill has failed: each day that failed, and the command that shows its log."""
+    pipeline, lines = result.plan.pipeline, [result.failure]
+    for day in result.days:
+        if day.outcome == "failed":
+            lines += [f"  {day.date}: {day.reason}", f"    its log: slackwater logs {pipeline} --date {day.date}"]
+    return "\n".join(lines)
+
+
+def backfill_document(result: BackfillResult, correlation_id: str) -> dict[str, Any]:
+    """Return the result of a backfill as its JSON document."""
+    plan = result.plan
+    return {
+        "pipeline": plan.pipeline,
+        "first": plan.first,
+        "last": plan.last,
+        "parallel": plan.parallel,
+        "correlation_id": correlation_id,
+        "execution": result.execution or None,
+        "before": {kind.value: plan.count(kind) for kind in DayKind},
+        "estimate": asdict(plan.estimate) if plan.estimate else None,
+        "seconds": result.seconds,
+        "failure": result.failure or None,
+        "days": [asdict(day) for day in result.days],
+    }

@@ -1,0 +1,183 @@
+"""Which days of a range a backfill runs, and what they are expected to take and cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from statistics import median
+
+from slackwater.errors import InputError
+from slackwater.pipeline.spark_prices import SparkPrices, Workers
+from slackwater.runs.day import day_of
+from slackwater.runs.record import ActiveRun, DayRecord, Run, RunRecord
+from slackwater.runs.table import RunTable
+
+MAX_DAYS = 366
+"""The most days of a backfill: their events fit into the history of an execution, their outcomes into a payload."""
+MAX_PARALLEL = 40
+"""The most days at the same time: the limit of Step Functions for an inline `Map` state."""
+_SAMPLE = 20
+"""How many published runs an estimate is computed from, at most."""
+_FIRST_DATE, _LAST_DATE = date.min.isoformat(), date.max.isoformat()
+
+
+class DayKind(StrEnum):
+    """The state of a day before the backfill."""
+
+    MISSING = "missing"
+    """It was never run."""
+    FAILED = "failed"
+    """Its last run has failed, or was stopped."""
+    STALE = "stale"
+    """It is published from an older definition or older code, and such days run too."""
+    CLAIMED = "claimed"
+    """Another execution runs it now, so the backfill does not."""
+    PUBLISHED = "published"
+    """It is published, and does not run."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether a backfill runs such days."""
+        return self not in {DayKind.CLAIMED, DayKind.PUBLISHED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a backfill is expected to take and cost."""
+
+    runs: int
+    """How many published runs it is computed from."""
+    seconds: float
+    """Until the last day is published."""
+    usd: tuple[float, float]
+    """The price of the Spark jobs if each has one executor, and if each has the most executors."""
+    prices: str
+    """Region, processor and date of the prices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackfillPlan:
+    """The days of a range, and what a backfill does with them."""
+
+    pipeline: str
+    first: str
+    last: str
+    parallel: int
+    """How many days run at the same time."""
+    days: Mapping[str, DayKind]
+    """Every day of the range, in order."""
+    estimate: Estimate | None
+    """None if the pipeline has no published run."""
+
+    @property
+    def to_run(self) -> tuple[str, ...]:
+        """The days that run, in order."""
+        return tuple(day for day, kind in self.days.items() if kind.runs)
+
+    def count(self, kind: DayKind) -> int:
+        """Return how many days are of a kind."""
+        return list(self.days.values()).count(kind)
+
+
+def days_of_range(
+    first: str, last: str, *, timezone: str, now: datetime, names: tuple[str, str] = ("first", "last")
+) -> tuple[str, ...]:
+    """Return the ISO dates from `first` to `last`, both included.
+
+    Raises `InputError`, with the arguments' names, for a range that is reversed or too long, and for a last day that
+    has not begun in the timezone at `now`.
+    """
+    first_date, last_date = date.fromisoformat(first), date.fromisoformat(last)
+    if first_date > last_date:
+        raise InputError(f"{names[0]}: {first} is after {names[1]}, {last}: exchange them")
+    count = (last_date - first_date).days + 1
+    if count > MAX_DAYS:
+        raise InputError(f"{names[1]}: {first} to {last} are {count} days, and a backfill has at most {MAX_DAYS}")
+    # The year 9999 has no day after its last one.
+    if last_date == date.max or day_of(last_date, timezone).start > now:
+        raise InputError(f"{names[1]}: {last} has not begun in {timezone}")
+    return tuple((first_date + timedelta(days=number)).isoformat() for number in range(count))
+
+
+def kinds_of_days(
+    dates: Sequence[str],
+    records: Iterable[DayRecord],
+    *,
+    is_claimed: Callable[[ActiveRun], bool],
+    is_stale: Callable[[Run], bool],
+) -> dict[str, DayKind]:
+    """Return the kind of each date. `records` are those of the days that were run.
+
+    `is_claimed` decides whether the execution of an active run still works, and `is_stale` about published runs.
+    """
+    by_date = {record.date: record for record in records}
+
+    def kind(record: DayRecord | None) -> DayKind:
+        if record is None or record.attempts == 0:
+            return DayKind.MISSING
+        if record.active and is_claimed(record.active):
+            return DayKind.CLAIMED
+        if record.active or record.outcome_unknown or not record.published:
+            return DayKind.FAILED
+        return DayKind.STALE if is_stale(record.published.run) else DayKind.PUBLISHED
+
+    return {day: kind(by_date.get(day)) for day in dates}
+
+
+def published_runs(
+    table: RunTable, pipeline: str, within: Sequence[DayRecord], dates: Sequence[str]
+) -> list[RunRecord]:
+    """Return the published runs of at most 20 days: those within or nearest to the range `dates`, later days first.
+
+    `within` are the records of the range's days. The number of reads does not depend on the age of the pipeline.
+    """
+    first, last = dates[0], dates[-1]
+    records = list(within)
+    if sum(record.published is not None for record in within) < _SAMPLE:
+        records += table.days(pipeline, _FIRST_DATE, first, limit=_SAMPLE, latest_first=True)
+        records += table.days(pipeline, last, _LAST_DATE, limit=_SAMPLE)
+    published = {record.date: record.published.run for record in records if record.published}
+
+    def distance(day: str) -> tuple[int, int]:
+        number, start, end = (date.fromisoformat(value).toordinal() for value in (day, first, last))
+        return max(start - number, number - end, 0), -number
+
+    nearest = sorted(published, key=distance)[:_SAMPLE]
+    runs = (table.run(pipeline, day, published[day].attempt) for day in nearest)
+    return [run for run in runs if run]
+
+
+def estimate(
+    runs: Sequence[RunRecord], *, days: int, parallel: int, workers: Workers, prices: SparkPrices
+) -> Estimate | None:
+    """Return what `days` are expected to take and cost, if each is like the median of `runs`; None without any.
+
+    The time is that of the days that run one after the other.
+    """
+    ended = [(run.ended_at - run.started_at).total_seconds() for run in runs if run.ended_at]
+    if not ended:
+        return None
+
+    def usd(executors: int) -> float:
+        jobs = [[prices.job_usd(workers, seconds, executors=executors) for seconds in job_seconds(run)] for run in runs]
+        return days * median(map(sum, jobs))
+
+    return Estimate(
+        runs=len(ended),
+        seconds=math.ceil(days / parallel) * median(ended),
+        usd=(usd(1), usd(workers.max_executors)),
+        prices=f"{prices.region}, {prices.architecture}, {prices.as_of}",
+    )
+
+
+def job_seconds(record: RunRecord) -> list[float]:
+    """Return how long each Spark job of a published run has worked, in seconds. The start of Spark is not included."""
+    # A stage that was kept has its manifest under the prefix of the attempt that computed it.
+    references = [stage.reference for stage in record.stages]
+    seconds = [item.seconds for item in references if item.manifest.startswith(record.run.prefix)] or [0.0]
+    # The job of the last stage has also published the day.
+    seconds[-1] += record.publication.seconds if record.publication else 0.0
+    return seconds

@@ -1,0 +1,97 @@
+"""The types of columns as far as a definition shows them: those of sources, and what steps keep of them.
+
+Only what is certain counts: the type of any other column is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import sqlglot
+from sqlglot import exp
+
+from slackwater.pipeline.definition import Pipeline
+from slackwater.steps.transform.aggregate import Aggregate
+from slackwater.steps.transform.clean_nan import CleanNan
+from slackwater.steps.transform.data_quality import DataQuality
+from slackwater.steps.transform.deduplicate import Deduplicate
+from slackwater.steps.transform.delete_columns import DeleteColumns
+from slackwater.steps.transform.filter import Filter
+from slackwater.steps.transform.join import Join
+from slackwater.steps.transform.outliers import Outliers
+from slackwater.steps.transform.select import Select
+from slackwater.steps.transform.sql import Sql
+from slackwater.validation.steps import CheckedStep
+
+Types = Mapping[str, str]
+"""By column: the name of its type in a source's definition or in Spark SQL. A column of unknown type is missing."""
+
+# Functions whose result has the type of their column.
+_SAME_TYPE = (exp.Min, exp.Max, exp.First, exp.Last, exp.AnyValue)
+
+
+def is_number(data_type: str) -> bool:
+    """Return whether columns of a type can be summed."""
+    return exp.DataType.build(data_type, dialect="spark").this in exp.DataType.NUMERIC_TYPES
+
+
+def published_types(pipeline: Pipeline, checked: Mapping[str, CheckedStep], sources: Mapping[str, Types]) -> Types:
+    """Return the known types of the columns of the published step.
+
+    `checked` are the valid steps; `sources` are the types of the columns of the project's sources by name.
+    """
+    known: dict[str, Types] = {name: sources.get(name, {}) for name in pipeline.sources}
+
+    def types_of(name: str) -> Types:
+        if name not in known:
+            known[name] = {}  # while its inputs are looked up, which may be in a cycle
+            if name in checked:
+                inputs = {read: types_of(read) for read in pipeline.steps[name].depends_on}
+                known[name] = _result(checked[name], inputs)
+        return known[name]
+
+    return types_of(pipeline.publish.step)
+
+
+def _result(checked: CheckedStep, inputs: Mapping[str, Types]) -> Types:
+    first = next(iter(inputs.values()), {})
+    match checked.parameters:
+        case Filter() | Deduplicate() | DataQuality() | DeleteColumns() | CleanNan() | Outliers():
+            return first
+        case Select() as select:
+            types = {**first, **select.cast}
+            return {select.rename.get(name, name): types[name] for name in select.columns or types if name in types}
+        case Join():
+            left, right = inputs.values()
+            return {**right, **left}
+        case Aggregate() as aggregate:
+            read = {name: name for name in aggregate.group_by} | {
+                name: measure.column
+                for name, measure in aggregate.measures.items()
+                if measure.column is not None and measure.function in ("min", "max", "first", "last")
+            }
+            return {name: first[column] for name, column in read.items() if column in first}
+        case Sql() as sql:
+            return dict(_query_types(sql.query, inputs))
+    return {}
+
+
+def _query_types(query: str, inputs: Mapping[str, Types]) -> Iterator[tuple[str, str]]:
+    """Yield columns of a query with their types: casts, and columns of its only table, if no query is inside of it."""
+    select = sqlglot.parse_one(query, dialect="spark")
+    if not isinstance(select, exp.Select):
+        return
+    tables = list(select.find_all(exp.Table))
+    is_plain = len(tables) == 1 and not select.find(exp.CTE, exp.Subquery, exp.Lateral, exp.Pivot, exp.TableAlias)
+    table = tables[0].name.lower() if is_plain else ""
+    types = next((types for name, types in inputs.items() if name.lower() == table), {})
+    by_name = {name.lower(): data_type for name, data_type in types.items()}
+    for projection in select.expressions:
+        value = projection.this if isinstance(projection, exp.Alias) else projection
+        if isinstance(value, _SAME_TYPE):
+            value = value.this
+        if isinstance(value, exp.Cast):
+            yield projection.alias_or_name, value.to.sql("spark").lower()
+        # `name.field` may be a field of the column `name`.
+        elif isinstance(value, exp.Column) and value.table.lower() in ("", table) and value.name.lower() in by_name:
+            yield projection.alias_or_name, by_name[value.name.lower()]

@@ -1,0 +1,46 @@
+"""Finding the metadata of a table in the Glue catalogue."""
+
+from __future__ import annotations
+
+import pytest
+
+from slackwater.aws.glue_tables import GlueTables
+from slackwater.errors import AccessDenied, InputError, Throttled
+from tests.fakes_aws import FakeAws
+
+pytestmark = pytest.mark.unit
+
+URI = "s3://lake/rates/metadata/1.json"
+
+
+def table(**parameters):
+    return {"Table": {"Name": "rates", "Parameters": parameters}}
+
+
+@pytest.mark.parametrize("table_type", ["ICEBERG", "iceberg"])
+def test_the_metadata_of_a_table_is_found(table_type):
+    requests = []
+
+    def answer(request):
+        requests.append(request)
+        return table(table_type=table_type, metadata_location=URI)
+
+    assert GlueTables(FakeAws({"glue:GetTable": answer}).client).metadata_uri("finance", "rates") == URI
+    assert requests == [{"DatabaseName": "finance", "Name": "rates"}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        ("EntityNotFoundException", InputError, "the Glue catalogue of this account and region has no table finance.r"),
+        ("AccessDeniedException", AccessDenied, "could not read the table finance.rates of the Glue catalogue: Access"),
+        ("ThrottlingException", Throttled, "could not read the table finance.rates"),
+        (table(), InputError, "finance.rates is not an Iceberg table"),
+        (table(table_type="ICEBERG"), InputError, "finance.rates is not an Iceberg table"),
+        (table(classification="parquet"), InputError, "finance.rates is not an Iceberg table"),
+        ({"Table": {"Name": "rates"}}, InputError, "finance.rates is not an Iceberg table"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_named(answer, error, message):
+    with pytest.raises(error, match=f"^{message}"):
+        GlueTables(FakeAws({"glue:GetTable": answer}).client).metadata_uri("finance", "rates")

@@ -1,0 +1,145 @@
+"""`slackwater run --from --to`: the plan before the days run, their outcomes, exit codes, and an interruption."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from slackwater.aws.machines import ExecutionView, StateView
+from slackwater.cli.main import run
+from slackwater.client.backfill import BackfilledDay, BackfillResult
+from slackwater.client.backfill_plan import BackfillPlan, DayKind, Estimate
+from tests.fakes_cli import BEGIN, use_client
+
+pytestmark = pytest.mark.unit
+
+PROJECT = str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
+RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-11", "--project", PROJECT]
+ESTIMATE = Estimate(runs=3, seconds=250, usd=(0.00748, 1.5), prices="us-east-1, x86_64, 2026-11-22")
+KINDS = {
+    "2013-03-08": DayKind.MISSING,
+    "2013-03-09": DayKind.FAILED,
+    "2013-03-10": DayKind.CLAIMED,
+    "2013-03-11": DayKind.PUBLISHED,
+}
+DONE = BackfilledDay(date="2013-03-08", kind=DayKind.MISSING, outcome="published", seconds=25.5)
+BROKEN = BackfilledDay(date="2013-03-09", kind=DayKind.FAILED, outcome="failed", seconds=3.0, reason="no such column")
+FIXED = BackfilledDay(date="2013-03-09", kind=DayKind.FAILED, outcome="unchanged", seconds=3.0)
+CLAIMED = BackfilledDay(date="2013-03-10", kind=DayKind.CLAIMED, outcome="claimed")
+FAILURE = "1 of 2 days of daily_delays failed: 2013-03-09"
+
+
+def a_plan(days=KINDS, estimate=ESTIMATE):
+    return BackfillPlan(
+        pipeline="daily_delays", first="2013-03-08", last="2013-03-11", parallel=2, days=days, estimate=estimate
+    )
+
+
+def a_view(status, **more):
+    states = (StateView(name="Freeze inputs", entered=BEGIN),) if status == "RUNNING" else ()
+    return ExecutionView(arn="arn:e", status=status, started=BEGIN, ended=BEGIN, states=states, **more)
+
+
+@pytest.fixture
+def backfilling(monkeypatch):
+    """Let the command use a client whose backfill has this result, or is interrupted. Return the arguments it got."""
+
+    def backfilling(result=None, plan=None):
+        calls = []
+
+        def backfill(*arguments, observer, **options):
+            calls.append((arguments, options))
+            observer.planned(plan or a_plan())
+            if result is None:
+                raise KeyboardInterrupt
+            observer.day("2013-03-08", a_view("RUNNING"))
+            observer.day("2013-03-08", a_view("SUCCEEDED", output={"outcome": "published"}))
+            observer.day("2013-03-09", a_view("FAILED" if result.failure else "SUCCEEDED"))
+            return result
+
+        use_client(monkeypatch, SimpleNamespace(backfill=backfill, correlation_id="c"))
+        return calls
+
+    return backfilling
+
+
+def a_result(*days, failure=""):
+    return BackfillResult(plan=a_plan(), days=days, execution="arn:e", seconds=60.0, failure=failure)
+
+
+def test_the_plan_is_printed_before_the_days_run_and_their_outcomes_afterwards(capsys, backfilling):
+    calls = backfilling(a_result(DONE, FIXED, CLAIMED))
+    assert run([*RANGE, "--parallel", "2", "--stale"]) == 0
+    assert calls == [(("daily_delays", "2013-03-08", "2013-03-11"), {"parallel": 2, "stale": True})]
+    shown = capsys.readouterr()
+    assert shown.err.splitlines() == [
+        "daily_delays, 2013-03-08 to 2013-03-11: 2 days to run (1 missing, 1 failed)",
+        "  not run: 1 claimed, 1 published",
+        "  about 4 min 10 s with 2 days at the same time, and 0.0075 to 1.50 USD for Spark on AWS (median of 3 runs; "
+        "prices: us-east-1, x86_64, 2026-11-22)",
+        "2013-03-08: running, Freeze inputs",
+        "2013-03-08: done 0.0 s, published",
+        "2013-03-09: done 0.0 s",
+    ]
+    assert shown.out.splitlines() == [
+        "date        before   outcome    seconds",
+        "2013-03-08  missing  published     25.5",
+        "2013-03-09  failed   unchanged        3",
+        "2013-03-10  claimed  claimed",
+        "1 day left to other executions, which run them now (slackwater runs daily_delays --date 2013-03-10)",
+    ]
+
+
+def test_a_failed_day_is_named_with_the_command_that_shows_its_log(capsys, backfilling):
+    backfilling(a_result(DONE, BROKEN, failure=FAILURE))
+    assert run(RANGE) == 1
+    assert capsys.readouterr().err.splitlines()[-3:] == [
+        f"error: {FAILURE}",
+        "  2013-03-09: no such column",
+        "    its log: slackwater logs daily_delays --date 2013-03-09",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [(a_result(DONE, FIXED), 0), (a_result(DONE, BROKEN, failure=FAILURE), 1), (a_result(CLAIMED), 0)],
+)
+def test_with_json_there_is_one_document_at_the_end(capsys, backfilling, result, code):
+    backfilling(result)
+    assert run([*RANGE, "--json"]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert (document["failure"], document["correlation_id"]) == (result.failure or None, "c")
+    assert document["before"] == {"missing": 1, "failed": 1, "stale": 0, "claimed": 1, "published": 1}
+    assert document["estimate"]["usd"] == [0.00748, 1.5]
+    assert [(day["date"], day["kind"], day["outcome"]) for day in document["days"]] == [
+        (day.date, day.kind.value, day.outcome) for day in result.days
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "lines"),
+    [
+        (a_plan(estimate=None), ["2 days to run (1 missing, 1 failed)", "1 claimed", "no estimate: no run yet"]),
+        (a_plan({"2013-03-08": DayKind.PUBLISHED}, None), ["0 days to run", "1 published"]),
+        (a_plan({"2013-03-08": DayKind.STALE}), ["1 day to run (1 stale)", "about 4 min 10 s"]),
+    ],
+)  # fmt: skip
+def test_a_plan_without_an_estimate_or_without_days_says_so(capsys, backfilling, plan, lines):
+    backfilling(plan=plan)
+    run(RANGE)
+    shown = capsys.readouterr().err.partition("The backfill was stopped")[0].splitlines()
+    assert [line in text for line, text in zip(lines, shown, strict=True)] == [True] * len(lines)
+
+
+@pytest.mark.parametrize("options", [[], ["--parallel", "3", "--stale"]])
+def test_an_interrupted_backfill_prints_the_command_that_continues_it(capsys, backfilling, options):
+    calls = backfilling()
+    assert run([*RANGE, *options]) == 130
+    *_, command, interrupted = capsys.readouterr().err.splitlines()
+    assert interrupted == "interrupted"
+    run(shlex.split(command)[1:])
+    assert calls[0] == calls[1]

@@ -1,0 +1,380 @@
+"""Backfills: which days they run, what they are expected to take, how they are followed and stopped."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from botocore.exceptions import ClientError
+
+from slackwater.arrow.reference import ArrowReference
+from slackwater.client.backfill import BackfillObserver
+from slackwater.client.backfill_plan import DayKind, days_of_range, estimate, job_seconds, kinds_of_days, published_runs
+from slackwater.errors import InputError, NotDeployed
+from slackwater.pipeline.spark_prices import Workers, read_prices
+from slackwater.pipeline.spark_workers import SparkSizes
+from slackwater.project import CodeDigests, load_definitions
+from slackwater.runs.record import (
+    ActiveRun,
+    DayRecord,
+    Publication,
+    PublishedRun,
+    Run,
+    RunRecord,
+    RunState,
+    StageRecord,
+    run_identity,
+)
+from tests.fakes_cli import BEGIN, FakeObjects, Pages, a_client
+from tests.fakes_runs import DictRunTable
+from tests.pauses import record_pauses
+
+pytestmark = pytest.mark.unit
+
+PROJECT = load_definitions(Path("examples/nyc_flights"))
+PIPELINE, NOW = "daily_delays", datetime(2013, 4, 1, 12, tzinfo=UTC)
+DEFAULTS = SparkSizes.model_validate(
+    {"driver": {"vcpu": 1, "memory_gb": 4}, "executor": {"vcpu": 2, "memory_gb": 7}, "max_executors": 2}
+)
+DEPLOYMENT = SimpleNamespace(
+    backfill_machine_arn="arn:aws:states:r:0:stateMachine:slackwater-backfill",
+    pipeline_machine_prefix="arn:aws:states:r:0:stateMachine:slackwater-pipeline-",
+    project_uri="s3://assets/project.json",
+    spark_sizes=DEFAULTS.model_dump_json(),
+)
+
+
+def a_run(date, *, attempt=1, run_id=None):
+    """A run of the project's definition, or with the given id."""
+    inputs = "0" * 64
+    digest = PROJECT.definition_digest(PIPELINE)
+    return Run(
+        pipeline=PIPELINE, date=date, attempt=attempt, correlation_id="c", files=1, rows=1, bytes=1,
+        run_id=run_id or run_identity(pipeline=PIPELINE, date=date, manifest=inputs, definition=digest),
+        manifest=f"s3://x/manifests/{PIPELINE}/{date}/{inputs}.json", prefix=f"s3://x/runs/{date}/{attempt}/",
+    )  # fmt: skip
+
+
+def publication(seconds=1.0):
+    return Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=seconds)
+
+
+def a_day(date, **changes):
+    """A day that is published, with these changes."""
+    published = PublishedRun(run=a_run(date), publication=publication(), at=BEGIN)
+    return DayRecord(**{"pipeline": PIPELINE, "date": date, "attempts": 1, "published": published, **changes})
+
+
+def a_record(date, *, seconds=20.0, stages=(5.0,), kept=(), publishing=1.0):
+    """A published run that took `seconds`; its jobs worked as long as `stages` and `publishing` say."""
+    run = a_run(date)
+
+    def stage(prefix, work):
+        reference = ArrowReference(manifest=f"{prefix}s/m", rows=1, bytes=1, files=1, seconds=work)
+        return StageRecord(stage="s", reference=reference)
+
+    return RunRecord(
+        run=run,
+        state=RunState.PUBLISHED,
+        execution="arn:e",
+        started_at=BEGIN,
+        ended_at=BEGIN + timedelta(seconds=seconds),
+        publication=publication(publishing),
+        stages=(*(stage("s3://x/runs/earlier/", work) for work in kept), *(stage(run.prefix, work) for work in stages)),
+    )
+
+
+def active(date, execution="arn:aws:states:r:0:execution:slackwater-pipeline-daily_delays:other"):
+    return ActiveRun(execution=execution, run=a_run(date, attempt=2), since=BEGIN)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "message"),
+    [
+        ("2013-03-02", "2013-03-01", "^--from: 2013-03-02 is after --to, 2013-03-01: exchange them$"),
+        ("2012-01-01", "2013-01-01", "^--to: 2012-01-01 to 2013-01-01 are 367 days, and a backfill has at most 366$"),
+        ("2013-03-31", "2013-04-02", "^--to: 2013-04-02 has not begun in America/New_York$"),
+        ("9999-12-31", "9999-12-31", "^--to: 9999-12-31 has not begun"),
+    ],
+)
+def test_a_wrong_range_is_refused(first, last, message):
+    with pytest.raises(InputError, match=message):
+        days_of_range(first, last, timezone="America/New_York", now=NOW, names=("--from", "--to"))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "count"),
+    [("2013-04-01", "2013-04-01", 1), ("2012-02-28", "2012-03-01", 3), ("2012-01-01", "2012-12-31", 366)],
+)
+def test_a_range_has_both_of_its_ends_and_may_end_with_the_current_day(first, last, count):
+    days = days_of_range(first, last, timezone="America/New_York", now=NOW)
+    assert (days[0], days[-1], len(days), sorted(set(days))) == (first, last, count, list(days))
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        (None, DayKind.MISSING),
+        ({}, DayKind.PUBLISHED),
+        ({"published": None}, DayKind.FAILED),
+        ({"outcome_unknown": True}, DayKind.FAILED),
+        ({"active": "alive"}, DayKind.CLAIMED),
+        ({"active": "alive", "published": None}, DayKind.CLAIMED),
+        ({"active": "lost"}, DayKind.FAILED),
+        ({"active": "lost", "published": None}, DayKind.FAILED),
+        ({"published": "old"}, DayKind.STALE),
+        ({"published": "old", "active": "alive"}, DayKind.CLAIMED),
+        ({"published": "old", "outcome_unknown": True}, DayKind.FAILED),
+        ({"published": None, "attempts": 0}, DayKind.MISSING),
+    ],
+)
+def test_the_kind_of_a_day(changes, kind):
+    day, records = "2013-03-08", []
+    if changes is not None:
+        changes = dict(changes)
+        if "active" in changes:
+            changes["active"] = active(day, changes["active"])
+        if changes.get("published") == "old":
+            changes["published"] = PublishedRun(run=a_run(day, run_id="old"), publication=publication(), at=BEGIN)
+        records = [a_day(day, **changes)]
+    kinds = kinds_of_days(
+        [day],
+        records,
+        is_claimed=lambda active: active.execution == "alive",
+        is_stale=lambda run: run.run_id == "old",
+    )
+    assert kinds == {day: kind}
+
+
+@pytest.mark.parametrize(
+    ("published", "expected"),
+    [
+        (["2013-03-10"], ["03-10"]),
+        (
+            ["2013-02-01", "2013-03-09", "2013-03-12", "2013-03-13", "2013-05-01"],
+            ["03-12", "03-13", "03-09", "02-01", "05-01"],
+        ),
+        ([f"2013-01-{n:02}" for n in range(1, 32)], [f"01-{n:02}" for n in range(31, 11, -1)]),
+        ([f"2013-04-{n:02}" for n in range(1, 31)], [f"04-{n:02}" for n in range(1, 21)]),
+        ([f"2013-03-{n:02}" for n in range(1, 32)], ["03-12", "03-11", "03-10"]),
+    ],
+)  # fmt: skip
+def test_an_estimate_is_computed_from_the_published_runs_nearest_to_the_range(published, expected):
+    table = DictRunTable()
+    for date in published:
+        table.save(run=a_record(date), day=a_day(date))
+    if "2013-03-11" not in published:
+        table.save_day(a_day("2013-03-11", published=None))
+    dates = ("2013-03-10", "2013-03-11", "2013-03-12")
+    runs = published_runs(table, PIPELINE, table.days(PIPELINE, dates[0], dates[-1]), dates)
+    found = [record.run.date[5:] for record in runs]
+    assert (found[: len(expected)], len(found)) == (expected, min(len(published), 20))
+
+
+def test_an_estimate_is_the_median_of_the_runs_for_the_days_in_a_row():
+    workers = Workers.of(SparkSizes(), DEFAULTS)
+    runs = [
+        a_record("2013-03-08", seconds=seconds, stages=work)
+        for seconds, work in ((10, [5]), (30, [99, 359]), (90, [360]))
+    ]
+    result = estimate(runs, days=5, parallel=2, workers=workers, prices=read_prices())
+    assert (result.runs, result.seconds) == (3, 90)
+    # Prices by hand, USD for an hour: a driver of 1 vCPU and 4 GB, executors of 2 vCPU and 7 GB. The jobs are billed
+    # for 60 s, for 99 and 360 s, and for 361 s, so the median run is the third one.
+    driver, executor = 0.052624 + 4 * 0.0057785, 2 * 0.052624 + 7 * 0.0057785
+    hours = 5 * 361 / 3600
+    assert result.usd == pytest.approx((hours * (driver + executor), hours * (driver + 2 * executor)))
+    assert result.prices == "us-east-1, x86_64, 2026-11-22"
+
+
+def test_a_pipeline_with_workers_of_its_own_costs_what_they_cost():
+    own = SparkSizes.model_validate({"executor": {"vcpu": 4, "memory_gb": 16}, "max_executors": 3})
+    workers = Workers.of(own, DEFAULTS)
+    assert (workers.driver, workers.executor, workers.max_executors) == (DEFAULTS.driver, own.executor, 3)
+    cheap, dear = estimate([a_record("2013-03-08")], days=1, parallel=1, workers=workers, prices=read_prices()).usd
+    assert dear - cheap == pytest.approx(2 * (4 * 0.052624 + 16 * 0.0057785) / 60)
+
+
+def test_a_stage_that_was_kept_costs_nothing_and_without_a_run_there_is_no_estimate():
+    assert job_seconds(a_record("2013-03-08", stages=(3.0, 4.0), kept=(50.0,), publishing=2.0)) == [3.0, 6.0]
+    assert job_seconds(a_record("2013-03-08", stages=(), publishing=2.0)) == [2.0]
+    workers = Workers.of(SparkSizes(), DEFAULTS)
+    assert estimate([], days=3, parallel=1, workers=workers, prices=read_prices()) is None
+
+
+class Days:
+    """Step Functions whose backfill runs days by a timetable: for each the polls of its start and its end, and how.
+
+    A poll is a description of the backfill itself, which ends with the last poll of all days.
+    """
+
+    def __init__(self, timetable, *, error="", interrupted=None):
+        self.timetable, self.error, self.interrupted = timetable, error, interrupted
+        self.poll, self.started, self.stopped = 0, [], []
+
+    def start_execution(self, **call):
+        self.started.append(call)
+        return {"executionArn": "arn:" + call["name"]}
+
+    def stop_execution(self, **call):
+        self.stopped.append(call["executionArn"])
+
+    def describe_execution(self, *, executionArn):  # noqa: N803
+        machine, _, name = executionArn.removeprefix("arn:aws:states:r:0:execution:slackwater-").partition(":")
+        description = {"startDate": BEGIN, "error": "", "cause": ""}
+        if machine == "backfill":
+            self.poll += 1
+            if self.poll == self.interrupted:
+                raise KeyboardInterrupt
+            over = self.poll > max(end for _, end, _ in self.timetable.values())
+            status = "RUNNING" if not over else "FAILED" if self.error else "SUCCEEDED"
+            return description | {"status": status, "stopDate": BEGIN, **self._end(self.error, {"days": []})}
+        start, end, error = self.timetable[name[:10]]
+        if machine != "pipeline-daily_delays" or name[10:] != f"-{self.started[0]['name']}" or self.poll < start:
+            raise ClientError({"Error": {"Code": "ExecutionDoesNotExist"}}, "DescribeExecution")
+        status = "RUNNING" if self.poll < end else "FAILED" if error else "SUCCEEDED"
+        seconds = timedelta(seconds=10)
+        return description | {
+            "status": status,
+            "stopDate": BEGIN + seconds,
+            **self._end(error, {"outcome": "published"}),
+        }
+
+    def _end(self, error, output):
+        name = "DaysFailed" if error == self.error else "RunFailed"
+        return {"error": name if error else "", "cause": error, "output": json.dumps(output)}
+
+    def get_paginator(self, _):
+        entered = {
+            "type": "TaskStateEntered",
+            "timestamp": BEGIN,
+            "stateEnteredEventDetails": {"name": "Freeze inputs"},
+        }
+        return Pages([{"events": [{**entered, "id": 1}]}])
+
+
+class Seen(BackfillObserver):
+    def __init__(self):
+        self.plan, self.days = None, []
+
+    def planned(self, plan):
+        self.plan = plan
+
+    def day(self, date, view):
+        self.days.append((date[8:], view.current.name if view.current else view.status))
+
+
+def a_backfill(states, table=None, project=PROJECT, deployed=PROJECT):
+    objects = FakeObjects({"s3://assets/project.json": deployed.model_dump_json(by_alias=True)})
+    return a_client(
+        project,
+        deployment=DEPLOYMENT,
+        clients={"stepfunctions": states},
+        run_table=table or DictRunTable(),
+        store=objects,
+    )
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch):
+    return record_pauses(monkeypatch, "slackwater.client.backfill")
+
+
+def test_the_days_run_in_one_execution_and_each_is_followed_by_its_name(pauses):
+    states, seen = (
+        Days({"2013-03-08": (1, 2, ""), "2013-03-09": (2, 4, "no such column"), "2013-03-10": (3, 3, "")}),
+        Seen(),
+    )
+    states.error = "1 of 3 days of daily_delays failed: 2013-03-09"
+    result = a_backfill(states).backfill(PIPELINE, "2013-03-08", "2013-03-10", parallel=2, observer=seen)
+    (call,) = states.started
+    dates = ["2013-03-08", "2013-03-09", "2013-03-10"]
+    assert json.loads(call["input"]) == {"pipeline": PIPELINE, "dates": dates, "parallel": 2, "correlation_id": "c"}
+    assert seen.plan.estimate is None
+    assert seen.days == [
+        ("08", "Freeze inputs"), ("08", "SUCCEEDED"), ("09", "Freeze inputs"),
+        ("09", "Freeze inputs"), ("10", "SUCCEEDED"), ("09", "FAILED"),
+    ]  # fmt: skip
+    assert [(day.outcome, day.seconds, day.reason) for day in result.days] == [
+        ("published", 10.0, ""), ("failed", 10.0, "no such column"), ("published", 10.0, ""),
+    ]  # fmt: skip
+    assert (result.failure, states.stopped) == (states.error, [])
+    assert len(pauses) == states.poll - 1
+
+
+def test_names_of_executions_have_at_most_80_characters_also_with_the_longest_correlation_id():
+    states = Days({"2013-03-08": (1, 1, "")})
+    client = a_backfill(states)
+    client.correlation_id = "c" * 55
+    assert client.backfill(PIPELINE, "2013-03-08", "2013-03-08").days[0].outcome == "published"
+    assert len(states.started[0]["name"]) + len("2013-03-08-") == 80
+
+
+def test_only_missing_and_failed_days_run_and_days_of_other_executions_are_counted():
+    states, table = Days({f"2013-03-{n:02}": (1, 1, "") for n in (7, 8)}), DictRunTable()
+    states.describe = states.describe_execution
+    running = active("2013-03-10").execution
+    states.describe_execution = lambda *, executionArn: (  # noqa: N803
+        {"status": "RUNNING"} if executionArn == running else states.describe(executionArn=executionArn)
+    )
+    for day in (
+        a_day("2013-03-08", published=None),
+        a_day("2013-03-09"),
+        a_day("2013-03-10", active=active("2013-03-10")),
+    ):
+        table.save_day(day)
+    result = a_backfill(states, table).backfill(PIPELINE, "2013-03-07", "2013-03-10")
+    assert json.loads(states.started[0]["input"])["dates"] == ["2013-03-07", "2013-03-08"]
+    outcomes = [(day.date[8:], day.kind, day.outcome) for day in result.days]
+    assert outcomes == [("07", "missing", "published"), ("08", "failed", "published"), ("10", "claimed", "claimed")]
+    assert result.failure == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "stale", "dates"),
+    [
+        (CodeDigests(), True, []),
+        (CodeDigests(job="newer"), False, []),
+        (CodeDigests(job="newer"), True, ["2013-03-08", "2013-03-09"]),
+    ],
+)
+def test_stale_days_are_those_of_the_code_that_is_deployed(code, stale, dates):
+    states, table = Days(dict.fromkeys(dates, (1, 1, ""))), DictRunTable()
+    for date in ("2013-03-08", "2013-03-09"):
+        table.save(run=a_record(date), day=a_day(date))
+    client = a_backfill(states, table, deployed=PROJECT.model_copy(update={"code": code}))
+    result = client.backfill(PIPELINE, "2013-03-08", "2013-03-09", stale=stale)
+    assert [date for call in states.started for date in json.loads(call["input"])["dates"]] == dates
+    assert [(day.date, day.kind) for day in result.days] == [(date, "stale") for date in dates]
+    assert (result.execution == "") is not bool(dates)
+    assert (result.plan.estimate.seconds if dates else result.plan.estimate) == (40.0 if dates else None)
+
+
+def test_an_interrupted_backfill_stops_its_execution_first_and_then_its_running_days():
+    states = Days({"2013-03-08": (1, 1, ""), "2013-03-09": (2, 9, ""), "2013-03-10": (2, 9, "")}, interrupted=4)
+    with pytest.raises(KeyboardInterrupt):
+        a_backfill(states).backfill(PIPELINE, "2013-03-08", "2013-03-10", parallel=2)
+    stopped = [arn.rpartition(":slackwater-")[2].partition("days-c-")[0] for arn in states.stopped]
+    assert stopped == ["backfill:", "pipeline-daily_delays:2013-03-09-", "pipeline-daily_delays:2013-03-10-"]
+
+
+def test_days_that_were_not_reached_by_a_backfill_that_somebody_else_stopped_are_not_run():
+    states = Days({"2013-03-08": (1, 2, ""), "2013-03-09": (99, 2, "")}, error="stopped by hand")
+    result = a_backfill(states).backfill(PIPELINE, "2013-03-08", "2013-03-09")
+    assert [day.outcome for day in result.days] == ["published", "not run"]
+    assert result.failure == "stopped by hand"
+
+
+@pytest.mark.parametrize("parallel", [0, 41])
+def test_a_wrong_number_of_parallel_days_is_refused(parallel):
+    with pytest.raises(InputError, match=f"^parallel: {parallel} is not 1 to 40"):
+        a_backfill(Days({})).backfill(PIPELINE, "2013-03-08", "2013-03-08", parallel=parallel)
+
+
+def test_a_pipeline_that_is_not_deployed_has_no_stale_days():
+    others = PROJECT.model_copy(update={"pipelines": {}})
+    with pytest.raises(NotDeployed, match="the pipeline daily_delays is not deployed: run slackwater deploy"):
+        a_backfill(Days({}), deployed=others).backfill(PIPELINE, "2013-03-08", "2013-03-08", stale=True)
