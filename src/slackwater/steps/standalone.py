@@ -1,4 +1,8 @@
-"""Run one step on its own, on tables of this process: without a pipeline, and without any cloud."""
+"""Run one step on its own, on tables of this process: without a pipeline, and without any cloud.
+
+`run_step` runs a step once. `slackwater.dev` computes the steps of a pipeline one after the other with `compute_step`,
+in a session that stays open.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +19,22 @@ from py4j.protocol import Py4JJavaError
 from pydantic import ValidationError
 from pyspark.errors import AnalysisException, PySparkException, PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from slackwater import errors
 from slackwater.arrow.exchange import observed_values
 from slackwater.arrow.reference import StepRecord
-from slackwater.arrow.schema import spark_schema_of
+from slackwater.arrow.schema import arrow_schema_of, spark_schema_of
 from slackwater.arrow.session import temporary_settings
 from slackwater.errors import DataError, DefinitionError, InputError, SlackwaterError
 from slackwater.pipeline.definition import StepUse
 from slackwater.steps.io.local_folder import files_below
 from slackwater.steps.registry import find_step, parameters_of
 from slackwater.steps.spark.apply import AppliedSteps
-from slackwater.steps.spark.job import RESULT_SETTINGS, explain
+from slackwater.steps.spark.job import RESULT_SETTINGS, explain, settings_for
 from slackwater.steps.spark.loads import write_rows
-from slackwater.steps.step import Load, Step, StepContext
+from slackwater.steps.spark.values import readable
+from slackwater.steps.step import Extract, Load, Step, StepContext
 
 _LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -38,6 +44,16 @@ _LOCAL_SETTINGS = {
     # The default, 200, is for clusters.
     "spark.sql.shuffle.partitions": "8",
 }
+# A session in which steps run again and again on few rows.
+_LOOP_SETTINGS = {
+    **settings_for(input_bytes=0, rows=0),
+    # The second compiler's threads cost more than their code saves.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # A worker that is used again would keep the modules of steps as it imported them first.
+    "spark.python.worker.reuse": "false",
+}
+_LOOP_CORES = 2
+_CELL_LENGTH = 100
 
 
 class StepResult(NamedTuple):
@@ -91,6 +107,79 @@ def run_step(name: str, tables: Any, parameters: Mapping[str, Any], *, folder: P
     return StepResult(table.to_pandas() if _is_pandas(like) else table, record)
 
 
+class ComputedFrame(NamedTuple):
+    """Rows that Spark keeps as long as the frame exists."""
+
+    frame: DataFrame
+    rows: int
+
+
+def frame_of_table(spark: SparkSession, name: str, table: pa.Table) -> ComputedFrame:
+    """Return the rows of the input `name`. Raises `InputError` for a column of a type that Spark lacks."""
+    return ComputedFrame(_frame_of(spark, name, table), table.num_rows)
+
+
+def compute_step(
+    name: str,
+    use: StepUse,
+    inputs: Mapping[str, ComputedFrame],
+    context: StepContext,
+    *,
+    max_extracted: int,
+    is_stored: bool,
+) -> tuple[ComputedFrame, StepRecord]:
+    """Run the step `name` of a pipeline, and return its rows and what it did.
+
+    Of a step that reads its rows itself, only `max_extracted` rows count. `is_stored` states that a run stores the
+    result, which refuses some types of columns. Raises `DefinitionError` and `DataError` that name the step, as a run
+    does.
+    """
+    began = time.monotonic()
+    settings = {**RESULT_SETTINGS, **settings_for(input_bytes=0, rows=0)}
+    with temporary_settings(context.spark, settings), _explained(name):
+        rows = {read: inputs[read].rows for read in use.depends_on}
+        frames = {read: inputs[read].frame for read in use.depends_on}
+        applied = AppliedSteps({name: use}, frames, context, known_rows=rows)
+        result = applied[name]
+        if is_stored:
+            arrow_schema_of(result.schema)
+        is_extract = isinstance(find_step(use.step), Extract)
+        kept = (result.limit(max_extracted) if is_extract else result).localCheckpoint()
+        # Below a limit, Spark counts the rows that it has read.
+        rows_out = {name: kept.count()} if is_extract else {}
+        seconds = time.monotonic() - began
+        (record,) = applied.records(observed_values(result), rows=rows_out, seconds=seconds)
+    return ComputedFrame(kept, record.rows_out or 0), record
+
+
+def columns_of(frame: DataFrame) -> list[tuple[str, str]]:
+    """Return the names and Spark's types of the columns."""
+    return [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
+
+
+def first_rows(frame: DataFrame, count: int) -> list[tuple[Any, ...]]:
+    """Return the first rows for people: booleans, numbers, and strings of at most 100 characters."""
+    # Two columns may have the same name.
+    named = frame.limit(count).toDF(*(f"c{index}" for index in range(len(frame.columns))))
+    columns = [readable(sf.col(field.name), field.dataType, _CELL_LENGTH) for field in named.schema.fields]
+    return [tuple(row) for row in named.select(*columns).collect()]
+
+
+@contextmanager
+def loop_session() -> Iterator[SparkSession]:
+    """Yield the active session, or a local one for few rows, which is stopped afterwards.
+
+    Raises `InputError` without Java.
+    """
+    active = SparkSession.getActiveSession()
+    spark = active or _session(cores=_LOOP_CORES, settings=_LOOP_SETTINGS)
+    try:
+        yield spark
+    finally:
+        if active is None:
+            spark.stop()
+
+
 def _inputs_of(step: Step, tables: Any) -> dict[str, Any]:
     """Return the tables by the names of the step's inputs, in their order."""
     if tables is None:
@@ -136,13 +225,14 @@ def _frame_of(spark: SparkSession, role: str, table: Any) -> DataFrame:
             pa.field(field.name, field.type.value_type) if pa.types.is_dictionary(field.type) else field
             for field in arrow.schema
         ]
-        arrow = arrow.cast(pa.schema(fields))
+        # PySpark drops the rows after an empty chunk that is not the first one.
+        arrow = arrow.cast(pa.schema(fields)).combine_chunks()
         return spark.createDataFrame(arrow, schema=spark_schema_of(arrow.schema))
     except (pa.ArrowException, PySparkException) as error:
         raise InputError(f"the input {role} has a column that Spark cannot read: {_first_line(error)}") from error
 
 
-def _session() -> SparkSession:
+def _session(*, cores: int | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Return the active session, or start a local one. Raises `InputError` without Java."""
     try:
         return SparkSession.active()
@@ -150,9 +240,9 @@ def _session() -> SparkSession:
         pass
     # Otherwise workers run the `python3` of the search path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("slackwater step").master("local[*]")
+    builder = SparkSession.builder.appName("slackwater step").master(f"local[{cores or '*'}]")
     try:
-        spark = builder.config(map={**_LOCAL_SETTINGS, **RESULT_SETTINGS}).getOrCreate()
+        spark = builder.config(map={**_LOCAL_SETTINGS, **RESULT_SETTINGS, **(settings or {})}).getOrCreate()
     except PySparkRuntimeError as error:
         raise InputError(f"Spark does not start ({_first_line(error)}): it needs Java 17 or later") from error
     spark.sparkContext.setLogLevel("ERROR")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 PROJECT = str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
 COMMANDS = [
     "local up", "local down", "local status", "deploy", "doctor", "source validate", "pipeline validate",
-    "token create", "token list", "token revoke", "push", "pull", "files list", "files give-up", "sideline list",
+    "dev", "token create", "token list", "token revoke", "push", "pull", "files list", "files give-up", "sideline list",
     "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs", "monitor", "diff", "logs", "query",
 ]  # fmt: skip
 RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-10"]

@@ -10,6 +10,7 @@ import typer
 from slackwater.cli.commands import (
     buffer,
     deploy,
+    dev,
     diff,
     doctor,
     files,
@@ -41,6 +42,7 @@ def register(app: typer.Typer) -> None:
         source,
         pipeline,
         step,
+        dev,
         token,
         push,
         pull,

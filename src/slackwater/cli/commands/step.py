@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +12,7 @@ import typer
 
 from slackwater.cli.options import AsJson, examples
 from slackwater.cli.output import print_json, print_note, print_table, print_text, value_lines
+from slackwater.cli.silence import silent_spark
 from slackwater.errors import InputError
 from slackwater.formatting import counted
 
@@ -121,7 +119,7 @@ def run(
     if is_load and output:
         raise InputError(f"--output: {name} itself writes the rows: remove the option")
     tables, values = _read_inputs(inputs or []), _read_parameters(parameters or [])
-    with _silent_spark():
+    with silent_spark():
         from slackwater.steps.standalone import run_step
 
         result = run_step(name, tables, values)
@@ -139,32 +137,14 @@ def run(
 
 def _read_inputs(inputs: Sequence[str]) -> pa.Table | dict[str, pa.Table] | None:
     """Return the rows of the files: of one without a name, or of all by name."""
+    from slackwater.steps.io.table_files import read_table_file
+
     named = [match.groups() if (match := _INPUT.fullmatch(value)) else ("", value) for value in inputs]
     names = [name for name, _ in named]
     if len(set(names)) < len(names) or ("" in names and len(names) > 1):
         raise InputError("--input: name each of several inputs, such as --input left=a.parquet --input right=b.parquet")
-    tables = {name: _read(Path(path)) for name, path in named}
+    tables = {name: read_table_file(Path(path)) for name, path in named}
     return tables.get("") if names in ([], [""]) else tables
-
-
-def _read(path: Path) -> pa.Table:
-    """Return the rows of a file. Raises `InputError` if it cannot be read."""
-    import pyarrow as pa
-    from pyarrow import csv, json, parquet
-
-    # As `write_csv` writes them: an empty cell is null, and "" is an empty string.
-    cells = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
-    readers = {
-        ".parquet": lambda: parquet.ParquetFile(path).read(),
-        ".csv": lambda: csv.read_csv(path, convert_options=cells),
-        ".ndjson": lambda: json.read_json(path),
-    }
-    if path.suffix not in readers:
-        raise InputError(f"--input: {path} is none of the files {', '.join(readers)}")
-    try:
-        return readers[path.suffix]()
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"--input: {path}: {error}") from error
 
 
 def _write(table: pa.Table, path: Path) -> None:
@@ -207,22 +187,3 @@ def _print_record(record: StepRecord) -> None:
 
 def _rows(rows: int | None) -> str:
     return "unknown rows" if rows is None else counted(rows, "row")
-
-
-@contextmanager
-def _silent_spark() -> Iterator[None]:
-    """Hide what Spark writes: its JVM keeps the standard output and error of the process that starts it."""
-    with Path(os.devnull).open("w") as nothing:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        saved = [(number, os.dup(number)) for number in (1, 2)]
-        for number, _ in saved:
-            os.dup2(nothing.fileno(), number)
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            for number, copy in saved:
-                os.dup2(copy, number)
-                os.close(copy)

@@ -1,0 +1,162 @@
+"""Samples from the deployed system: stored events, published days, and tables of other systems."""
+
+from __future__ import annotations
+
+import io
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slackwater.aws.objects import s3_store
+from slackwater.aws.partners.secrets import CloudSecrets
+from slackwater.client.resources import Resources
+from slackwater.dev.sample import Sample, events_of_day, first_of_each_id
+from slackwater.errors import InputError, ObjectInvalid
+from slackwater.formatting import counted
+from slackwater.pipeline.definition import IcebergInput, Pipeline
+from slackwater.project import Project
+from slackwater.receiver.partners.credentials import Secrets
+from slackwater.receiver.partners.outbound import Outbound
+from slackwater.runs.consistent_listing import consistent_listing
+from slackwater.runs.day import Day
+from slackwater.runs.inputs import objects_of_day, partition_value
+from slackwater.runs.table_inputs import published_days
+from slackwater.sources.definition import Source
+from slackwater.sources.event_schema import ARROW_TYPES, BATCH_ID, EXTRA
+from slackwater.steps.files import ProjectFiles
+from slackwater.storage import ObjectFile, StoredObject
+
+# Bytes of an object that is read with one request. Of a larger one, only the parts that are needed are read.
+_WHOLE_OBJECT = 8 * 2**20
+
+
+class Deployed:
+    """The deployed system, as far as trying a pipeline needs it. Nothing is written to it."""
+
+    def __init__(self, resources: Resources, *, rows: int) -> None:
+        """`rows` is the largest number of rows of a sample."""
+        self._resources, self._rows = resources, rows
+        self._events: dict[tuple[str, Day], tuple[pa.Table, int]] = {}
+
+    @property
+    def files(self) -> ProjectFiles:
+        """The project's files."""
+        return ProjectFiles(self._resources.connection.deployment.files_prefix, s3_store)
+
+    @property
+    def secrets(self) -> Secrets:
+        """Credentials of other systems, as far as this process may read them."""
+        return CloudSecrets()
+
+    @property
+    def outbound(self) -> Outbound:
+        """The guard of connections to other systems."""
+        return Outbound.of(filter(None, self._resources.connection.deployment.outbound_allow.split(",")))
+
+    def sample(self, name: str, project: Project, pipeline: Pipeline, day: Day) -> Sample:
+        """Return rows of the pipeline's input `name`.
+
+        Raises `InputError` if there are none, and `CloudError`.
+        """
+        if name in pipeline.sources:
+            return self._source(project.source(name), day)
+        return self._table(name, pipeline, day)
+
+    def _source(self, source: Source, day: Day) -> Sample:
+        key = source.source, day
+        if key not in self._events:
+            self._events[key] = self._read_events(source, day)
+        stored, objects = self._events[key]
+        if source.id_column and source.id_column in stored.column_names:
+            stored = first_of_each_id(stored, source.id_column)
+        origin = f"{counted(objects, 'object')} in {self._resources.connection.cloud}"
+        return Sample(_columns_of(stored, source), origin)
+
+    def _read_events(self, source: Source, day: Day) -> tuple[pa.Table, int]:
+        """Return stored events of the day, from its latest hours, and from how many objects they are."""
+        resources = self._resources
+        bucket = resources.connection.deployment.raw_bucket
+        listing = consistent_listing(
+            source,
+            partial(objects_of_day, source.source, day, store=resources.store, raw_bucket=bucket),
+            files=resources.file_cache,
+        )
+
+        def age(item: StoredObject) -> tuple[object, ...]:
+            return partition_value(item.uri, "date"), partition_value(item.uri, "hour"), item.modified
+
+        found: dict[str, pa.Table] = {}
+        missing = self._rows
+        # The same hours of all sources, so that their events can be joined.
+        for item in sorted(listing.objects, key=age, reverse=True):
+            if not missing:
+                break
+            found[item.uri] = self._first_events(item, day, missing)
+            missing -= found[item.uri].num_rows
+        if missing == self._rows:
+            raise InputError(f"no event of {day.date} is stored in {resources.connection.cloud}")
+        try:
+            # In order of URI, which decides between events that were received at the same time. Objects that were
+            # written before a column was defined lack it.
+            return pa.concat_tables([found[uri] for uri in sorted(found)], promote_options="default"), len(found)
+        except pa.ArrowException as error:
+            raise ObjectInvalid(f"objects of {source.source} have columns of several types: {error}") from error
+
+    def _first_events(self, item: StoredObject, day: Day, rows: int) -> pa.Table:
+        """Return the first events of the day in an object. At most one row group is in memory."""
+        store = self._resources.store
+        file = (
+            io.BytesIO(store.get(item.uri))
+            if item.size <= _WHOLE_OBJECT
+            else ObjectFile(store, item.uri, size=item.size)
+        )
+        try:
+            parquet = pq.ParquetFile(file)
+            names = [name for name in parquet.schema_arrow.names if name not in (BATCH_ID, EXTRA)]
+            found = [parquet.schema_arrow.empty_table().select(names)]
+            for batch in parquet.iter_batches(batch_size=rows, columns=names):
+                found.append(events_of_day(pa.Table.from_batches([batch]), day).slice(0, rows))
+                rows -= found[-1].num_rows
+                if not rows:
+                    break
+        except pa.ArrowException as error:
+            raise ObjectInvalid(f"{item.uri} is not a Parquet file of the receiver: {error}") from error
+        return pa.concat_tables(found)
+
+    def _table(self, name: str, pipeline: Pipeline, day: Day) -> Sample:
+        item, warehouse = pipeline.tables[name], self._resources.warehouse
+        if isinstance(item, IcebergInput):
+            return Sample(warehouse.first_rows(item.iceberg, limit=self._rows), f"table {item.iceberg}")
+        only = pipeline.model_copy(update={"tables": {name: item}})
+        found: list[pa.Table] = []
+        days, missing = 0, self._rows
+        # The latest days first.
+        for version in reversed(list(published_days(only, day, table=self._resources.run_table))):
+            if not missing:
+                break
+            found.append(warehouse.version(item.table, date=version.date, tag=version.tag or "", limit=missing))
+            days, missing = days + 1, missing - found[-1].num_rows
+        if not found:
+            raise InputError(f"{item.table} has published none of the days")
+        try:
+            # A column that a version lacks is null, and one of another size is widened, as in a run.
+            rows = pa.concat_tables(reversed(found), promote_options="permissive")
+        except pa.ArrowException as error:
+            raise InputError(f"the days of {item.table} have columns that do not fit together: {error}") from error
+        return Sample(rows, f"{counted(days, 'published day')} of {item.table}")
+
+
+def _columns_of(events: pa.Table, source: Source) -> pa.Table:
+    """Return the source's columns; one that the events lack is null. Raises `InputError` for another type."""
+    columns = {}
+    for name, field_type in source.columns.items():
+        data_type = ARROW_TYPES[field_type]
+        column = events[name] if name in events.column_names else pa.nulls(len(events), data_type)
+        if column.type != data_type:
+            raise InputError(
+                f"{name} is {data_type} in the definition, and {column.type} in the stored events: to try the change, "
+                "use a file of the partner"
+            )
+        columns[name] = column
+    return pa.table(columns)
