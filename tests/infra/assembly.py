@@ -47,8 +47,8 @@ class Assembly:
 
 
 def submit_parameters(machine: dict[str, Any], folder: Path) -> str:
-    """The Spark parameters of the first job of a state machine, given by its properties."""
-    match = re.search(r'"SparkSubmitParameters": "([^"]+)"', definition(machine, folder=folder))
+    """The Spark parameters of all jobs of a pipeline's state machine, given by its properties."""
+    match = re.search(r'"spark_parameters": "([^"]+)"', definition(machine, folder=folder))
     assert match
     return match[1]
 

@@ -60,7 +60,7 @@ def run_stage(monkeypatch):
         role = "arn:aws:iam::000000000000:role/r"
         stage = json.dumps(compile_machine(PIPELINE, FRAME)["States"][STAGE])
         stage = stage.replace("${ApplicationId}", emr.application.id).replace("${JobRoleArn}", role)
-        stage = json.loads(stage.replace("${SparkSubmitParameters}", workers()))
+        stage = json.loads(stage.replace("{% $spark_parameters %}", workers()))
         del stage["Next"], stage["Catch"]
         given = {"Type": "Pass", "Assign": {"run": RUN}, "Next": STAGE}
         machine = {"QueryLanguage": "JSONata", "StartAt": "Given", "States": {"Given": given, STAGE: stage}}
