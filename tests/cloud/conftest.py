@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cloud.roles import create_queue
+from tests.cloud.staged_runs import recover
 from tests.conftest import DATES, LATE, Cloud
 
 *PAST, AS_OF = DATES
@@ -95,6 +96,12 @@ def monitored(cloud, published, week, feed, inbox) -> Monitored:
     outputs = [ended(cloud, execution) for execution in executions]
     jobs = [job["name"] for job in cloud.jobs() if job["id"] not in before]
     return Monitored(outputs, inbox.take(LATE), jobs)
+
+
+@pytest.fixture(scope="session")
+def recovered(cloud, monitored) -> dict[str, Any]:
+    """The results of two days of `staged_delays`, whose drivers were killed."""
+    return recover(cloud)
 
 
 @pytest.fixture(scope="session")

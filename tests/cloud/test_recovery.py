@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections import Counter
 from datetime import date
-from pathlib import Path
 
 import pytest
 
@@ -18,16 +16,13 @@ from slackwater.local import cloud as local_cloud
 from slackwater.runs.record import RunState
 from slackwater.storage import split_uri
 from tests.cloud.conftest import AS_OF, EMPTY_DAY, PAST, start_monitor
+from tests.cloud.staged_runs import KILLED, LAST, PARALLEL, job_name, jobs, signal_driver, wait_for
 from tests.conftest import LATE
 from tests.independent import COLUMNS, assert_same_table, daily_delays
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
 TWO_DAYS_LATER = "2013-05-03"
-*PARALLEL, LAST = "checked_flights", "hourly_weather", "delays_by_carrier"
-"""The stages of `staged_delays`; the first two run in parallel."""
-KILLED = {PAST[0]: "checked_flights", LATE: "hourly_weather"}
-"""By day: the stage whose driver is killed in each run of the day but the last one."""
 
 
 def test_a_day_that_is_run_again_with_the_same_rows_changes_nothing_downstream(cloud, monitored):
@@ -35,38 +30,6 @@ def test_a_day_that_is_run_again_with_the_same_rows_changes_nothing_downstream(c
     again = cloud.json("run", "daily_delays", "--date", LATE, "--force")
     assert (again["outcome"], len(again["publication"]["content"])) == ("published", 64)
     assert cloud.json("run", "weekly_delays", "--date", LATE)["outcome"] == "unchanged"
-
-
-@pytest.fixture(scope="module")
-def recovered(cloud, monitored):
-    """The results of two days, which run at the same time and lose their drivers.
-
-    The first day loses a second one after it has started by itself once more, and is then started by hand.
-    """
-    running = {day: cloud.process("run", "staged_delays", "--date", day, "--json") for day in KILLED}
-    stopped = set()
-
-    def are_stopped():
-        stopped.update(day for day, stage in KILLED.items() if signal_driver(signal.SIGSTOP, day, stage))
-        return stopped == set(KILLED)
-
-    wait_for(are_stopped)
-    # The driver dies when the other stage has finished.
-    others = {
-        (job_name(day, other), "SUCCESS") for day, stage in KILLED.items() for other in PARALLEL if other != stage
-    }
-    wait_for(lambda: others <= set(jobs(cloud)))
-    for day, stage in KILLED.items():
-        signal_driver(signal.SIGKILL, day, stage)
-    first = PAST[0]
-    wait_for(lambda: Counter(name for name, _ in jobs(cloud))[job_name(first, KILLED[first])] == 2)
-    wait_for(lambda: signal_driver(signal.SIGKILL, first, KILLED[first]))
-    running[first].communicate(timeout=300)
-    assert running[first].returncode == 1
-    by_hand = cloud.json_of_process("run", "staged_delays", "--date", first)
-    output, errors = running[LATE].communicate(timeout=300)
-    assert running[LATE].returncode == 0, errors
-    return {first: by_hand, LATE: json.loads(output)}
 
 
 @pytest.mark.parametrize(("day", "attempt"), [(PAST[0], 3), (LATE, 2)])
@@ -140,37 +103,11 @@ def published_rows(cloud, day):
     return cloud.query(f"SELECT {', '.join(COLUMNS)} FROM staged_delays WHERE date = '{day}' ORDER BY origin, carrier")
 
 
-def job_name(day, stage):
-    return f"staged_delays {day} {stage}"
-
-
-def jobs(cloud):
-    """Return the names and the states of the jobs of the pipeline `staged_delays`."""
-    return [(job["name"], job["state"]) for job in cloud.jobs() if job["name"].startswith("staged_delays ")]
-
-
 def stores_rows(cloud, *, attempt):
     """Return whether an attempt of the current day has stored the rows of the last stage, which it publishes next."""
     bucket, prefix = cloud.outputs()["ExchangeBucket"], f"runs/staged_delays/{AS_OF}/"
     listed = cloud.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
     return any(item["Key"].endswith(f"/{attempt}/{LAST}/reference.json") for item in listed)
-
-
-def signal_driver(number, day, stage):
-    """Send a signal to the processes of a job of `staged_delays`; return whether there were any.
-
-    `SIGKILL` has the effect of a lost worker.
-    """
-    sent = False
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (folder / "cmdline").read_bytes().decode()
-        except OSError:  # the process has ended
-            continue
-        if f"--stage\0{stage}\0" in command and "staged_delays" in command and f'"{day}"' in command:
-            os.kill(int(folder.name), number)
-            sent = True
-    return sent
 
 
 def kill(cloud):
@@ -182,10 +119,3 @@ def kill(cloud):
 def start_again(cloud):
     again = local_cloud.up(cloud.root, port=int(cloud.endpoint.rpartition(":")[2]))
     assert again.endpoint == cloud.endpoint
-
-
-def wait_for(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not true after {seconds} s"
-        time.sleep(0.2)
