@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from slackwater.aws.failures import translated
+from botocore.exceptions import ClientError
+
+from slackwater.aws.failures import code_of, translated
+from slackwater.errors import CloudError
 
 FINAL_EVENTS = frozenset({"ExecutionSucceeded", "ExecutionFailed", "ExecutionAborted", "ExecutionTimedOut"})
 
@@ -30,13 +34,28 @@ class Transition:
 
 def read_history(states: Any, execution: str) -> Iterator[Event]:
     """Generate the events of the execution with this ARN, oldest first, page by page. Raises `CloudError`."""
-    with translated(f"read the history of {execution}"):
+    with translated_execution(f"read the history of {execution}"):
         # Without inputs and outputs, which may be 256 KB per event; 1,000 events are the largest page.
         pages = states.get_paginator("get_execution_history").paginate(
             executionArn=execution, includeExecutionData=False, PaginationConfig={"PageSize": 1000}
         )
         for page in pages:
             yield from page["events"]
+
+
+@contextmanager
+def translated_execution(what: str) -> Iterator[None]:
+    """Translate errors like `translated`, and say why Step Functions may not know an execution."""
+    with translated(what):
+        try:
+            yield
+        except ClientError as error:
+            if code_of(error) != "ExecutionDoesNotExist":
+                raise
+            raise CloudError(
+                f"could not {what}: Step Functions keeps it for 90 days after its end, and that of a pipeline that was "
+                "run from its file until the run has ended"
+            ) from error
 
 
 def with_states(events: Iterable[Event]) -> Iterator[tuple[Event, int]]:

@@ -55,5 +55,7 @@ def pushed_source(project: Project, name: str) -> Source:
     """Return a source that has `push`. Raises `UnknownName`, or `InputError` when it has none."""
     source = project.source(name)
     if source.push is None:
-        raise InputError(f"source {name!r} is not pushed: its definition has no `push`")
+        raise InputError(
+            f"source {name!r} is not pushed: its definition has no `push` (to push, replace `pull` by `push: {{}}`)"
+        )
     return source

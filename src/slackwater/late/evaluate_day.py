@@ -196,7 +196,7 @@ def _evaluate_sources(
                 limits, origin = thresholds[source.source]
                 has_zero = any(value == 0 for _, value in limits)
                 reasons.append(
-                    f"{describe_late_data(source)}: any late data counts ({labels[0]} of {origin})"
+                    f"{describe_late_data(source)}: any late data counts ({origin} has no threshold above 0)"
                     if has_zero
                     else f"{describe_late_data(source)}: reaches {' and '.join(labels)} of {origin}"
                 )
@@ -214,6 +214,9 @@ def _evaluate_sources(
 def describe_removed(source: SourceDifference) -> str:
     """Return what a source has lost, for a reason: `weather has lost 2 objects with 13 rows that the published ...`."""
     lost = source.amount(Change.REMOVED)
+    if source.of_published_days:
+        dates = ", ".join(sorted(item.date for item in source.removed))
+        return f"{source.source} has lost {counted(lost.rows, 'row')} that the published run has read: {dates}"
     hours = hour_range((item.date, item.hour) for item in source.removed)
     return (
         f"{source.source} has lost {counted(lost.objects, 'object')} with {counted(lost.rows, 'row')} that the "
@@ -229,14 +232,16 @@ def describe_late_data(source: SourceDifference) -> str:
     added, late = source.amount(Change.ADDED), source.late
     files = changed_files(source)
     percent = percentage(late.rows, source.before.rows)
-    size = f"{counted(late.objects, 'object')}, {naturalsize(late.bytes)}"
+    of_days = source.of_published_days
+    size = "" if of_days else f", {counted(late.objects, 'object')}, {naturalsize(late.bytes)}"
     if not files:
-        return f"{source.source} grew by {counted(added.rows, 'row')} ({percent}), {size}"
+        return f"{source.source} grew by {counted(added.rows, 'row')} ({percent}){size}"
     before, now = (sum(pair[side].rows for pair in files.values()) for side in (0, 1))
-    changed = f"{counted(len(files), 'changed file')}, {before:,} -> {counted(now, 'row')}"
+    noun = "changed day" if of_days else "changed file"
+    changed = f"{counted(len(files), noun)}, {before:,} -> {counted(now, 'row')}"
     if not added.objects:
-        return f"{source.source} has {changed} ({percent}), {size}"
-    total = f"{counted(late.rows, 'row')} in total ({percent}), {size}"
+        return f"{source.source} has {changed} ({percent}){size}"
+    total = f"{counted(late.rows, 'row')} in total ({percent}){size}"
     return f"{source.source} grew by {counted(added.rows, 'row')} and has {changed}, {total}"
 
 

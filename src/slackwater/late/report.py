@@ -213,7 +213,7 @@ def describe_inputs(source: SourceDifference, frozen_at: datetime) -> Iterator[s
     """Yield a line for a source, and up to three lines for each of its changed files."""
     # Only a table of another system has no hours: its snapshot has rows of any day.
     is_whole_table = any(not item.hour for item in source.changes)
-    of_day = "" if is_whole_table else " of the day"
+    of_day = "" if is_whole_table or source.of_published_days else " of the day"
     yield f"{source.source}: {counted(source.now.rows, 'row')}{of_day}, {source.before.rows:,} before"
     files = source.by_file()
     for file in files[:_MAX_FILES]:
@@ -221,7 +221,8 @@ def describe_inputs(source: SourceDifference, frozen_at: datetime) -> Iterator[s
         yield f"  {name} ({file.change.value})"
         amount = file.before if file.change is Change.REMOVED else file.now
         before = f" ({file.before.rows:,} before)" if file.change is Change.CHANGED else ""
-        yield f"    {counted(amount.rows, 'row')}{before}, {naturalsize(amount.bytes)}, of {hour_range(file.hours)}"
+        size = "" if source.of_published_days else f", {naturalsize(amount.bytes)}, of {hour_range(file.hours)}"
+        yield f"    {counted(amount.rows, 'row')}{before}{size}"
         if file.arrivals and is_whole_table:
             yield f"    committed {timestamp(file.arrivals[-1])}"
         elif file.arrivals:

@@ -102,6 +102,17 @@ class SourceDifference(Record):
         return self.amount(Change.ADDED) + self.amount(Change.CHANGED)
 
     @property
+    def of_published_days(self) -> bool:
+        """Whether the changes are of published days of another pipeline, which have no bytes and no hours.
+
+        The file of such an input is the pipeline and its day.
+        """
+        return bool(self.changes) and all(
+            (item.file or "").endswith(f" {item.date}") and not item.before.bytes and not item.now.bytes
+            for item in self.changes
+        )
+
+    @property
     def removed(self) -> tuple[InputChange, ...]:
         """Inputs of the earlier manifest that are gone without a replacement."""
         return tuple(item for item in self.changes if item.change is Change.REMOVED)

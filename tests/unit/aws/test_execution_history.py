@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from botocore.exceptions import ClientError
 
 from slackwater.aws.execution_history import Transition, read_history, transitions, with_states
 from slackwater.aws.machines import Machines
+from slackwater.errors import CloudError
 from tests.fakes_cli import Pages
 
 pytestmark = pytest.mark.unit
@@ -126,3 +128,26 @@ def test_states_of_a_failed_branch_end_with_the_state_around_them():
 
     ended = {state.name: (state.exited, state.failed) for state in Machines(States()).view("arn").states}
     assert ended == {"both": (at(6), True), "a": (at(6), True), "b": (at(6), True), "record": (at(8), False)}
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("ExecutionDoesNotExist", "^could not .* arn: Step Functions keeps it for 90 days .* run from its file"),
+        ("InternalFailure", "^could not .* arn: InternalFailure"),
+    ],
+)
+@pytest.mark.parametrize("read", [lambda states: Machines(states).view("arn"), lambda s: next(read_history(s, "arn"))])
+def test_an_execution_that_step_functions_does_not_know_is_explained(read, code, says):
+    class States:
+        def describe_execution(self, **_):
+            raise ClientError({"Error": {"Code": code}}, "DescribeExecution")
+
+        def get_paginator(self, _):
+            return self
+
+        def paginate(self, **_):
+            return self.describe_execution()
+
+    with pytest.raises(CloudError, match=says):
+        read(States())

@@ -89,13 +89,14 @@ def test_infer_prints_a_definition_that_is_valid(sample, capsys):
 
 
 def test_infer_writes_a_new_file_with_the_name_of_the_source(sample, capsys):
-    assert run(["source", "infer", sample, "--output", "shop_orders.yaml"]) == 0
-    assert capsys.readouterr().out == "shop_orders.yaml: 3 fields from 2 rows\n"
-    assert load_source(Path("shop_orders.yaml")).source == "shop_orders"
-    Path("shop_orders.yaml").write_text("mine")
-    assert run(["source", "infer", sample, "--output", "shop_orders.yaml"]) == 2
-    assert "shop_orders.yaml exists: remove it, or name another file" in capsys.readouterr().err
-    assert Path("shop_orders.yaml").read_text() == "mine"
+    output = Path("sources/shop_orders.yaml")  # in a folder that does not exist yet
+    assert run(["source", "infer", sample, "--output", str(output)]) == 0
+    assert capsys.readouterr().out == f"{output}: 3 fields from 2 rows\n"
+    assert load_source(output).source == "shop_orders"
+    output.write_text("mine")
+    assert run(["source", "infer", sample, "--output", str(output)]) == 2
+    assert f"{output} exists: remove it, or name another file" in capsys.readouterr().err
+    assert output.read_text() == "mine"
 
 
 def test_infer_names_what_is_to_decide_and_validate_refuses_it(sample, capsys):
@@ -132,7 +133,7 @@ def test_infer_with_json_prints_one_document(sample, capsys):
             "--output: orders.json: the file of a source has its name: orders.yaml",
         ),
         (["{sample}", "--name", "a", "--output", "b.yaml"], "the file of a source has its name: a.yaml"),
-        (["{sample}", "--output", "none/orders.yaml"], "--output: none/orders.yaml: No such file or directory"),
+        (["{sample}", "--output", "{sample}/orders.yaml"], "--output: orders-2013-03-08.csv/orders.yaml: File exists"),
     ],
 )
 def test_infer_refuses_what_it_cannot_read_or_write(sample, capsys, arguments, says):

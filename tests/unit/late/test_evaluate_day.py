@@ -79,7 +79,8 @@ def test_a_day_without_late_data_is_never_run_again(thresholds):
 
 def test_the_reason_of_a_zero_threshold_is_any_late_data():
     assert decide([], [late(1)], rows=0).reason == (
-        "flights grew by 1 row (no rows before), 1 object, 100 Bytes: any late data counts (rows 0 of its source)"
+        "flights grew by 1 row (no rows before), 1 object, 100 Bytes: "
+        "any late data counts (its source has no threshold above 0)"
     )
 
 
@@ -104,6 +105,22 @@ def test_added_and_changed_rows_are_counted_separately():
     assert decide(before, now, rows=1).reason == (
         "flights grew by 5 rows and has 1 changed file, 100 -> 110 rows, 115 rows in total (115.0 %), 2 objects, "
         "11.5 kB: reaches rows 1 of its source"
+    )
+
+
+def a_published_day(date, rows):
+    return an_object(date=date, hour="00", name=f"{date}-{rows}", rows=rows, size=0, file=f"daily {date}")
+
+
+def test_published_days_of_another_pipeline_have_neither_files_nor_sizes():
+    days = [a_published_day("2013-03-07", 2), a_published_day("2013-03-08", 3)]
+    days = [item.model_copy(update={"uri": f"daily/date={item.date}"}) for item in days]
+    changed = [days[0], days[1].model_copy(update={"etag": "new", "rows": 4})]
+    assert decide(days, changed, rows=1).reason == (
+        "flights has 1 changed day, 3 -> 4 rows (80.0 %): reaches rows 1 of its source"
+    )
+    assert decide(days, days[:1]).reason.startswith(
+        "flights has lost 3 rows that the published run has read: 2013-03-08; find out why"
     )
 
 

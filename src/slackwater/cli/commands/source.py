@@ -112,6 +112,7 @@ def infer(
         inferred = infer_definition(file.path, name=file.name, source=name, url=file.url, is_whole=file.is_whole)
     if output:
         try:
+            output.parent.mkdir(parents=True, exist_ok=True)
             with output.open("x", encoding="utf-8") as stream:
                 stream.write(inferred.definition)
         except OSError as error:
