@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,8 @@ def evaluated(template: Any, states: dict[str, Any], variables: dict[str, Any]) 
     if not (isinstance(template, str) and template.startswith("{%")):
         return template
     expression = jsonata.Jsonata(template.removeprefix("{%").removesuffix("%}"))
+    # Step Functions' own function.
+    expression.register_lambda("parse", json.loads)
     for name, value in {**variables, "states": states}.items():
         expression.assign(name, value)
     return expression.evaluate(None)

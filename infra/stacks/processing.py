@@ -106,6 +106,7 @@ class ProcessingStack(Stack):
                     archive=self._archive.s3_object_url, warehouse=f"s3://{storage.warehouse.bucket_name}/"
                 ),
                 "SparkSizes": settings.spark_sizes.model_dump_json(),
+                "ConcurrentRuns": str(settings.concurrent_runs),
                 # The value of an output must not be empty.
                 **({"OutboundAllow": allowed} if (allowed := self.job_values["OutboundAllow"]) else {}),
             },

@@ -14,6 +14,7 @@ import pytest
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.machines import Machines
+from slackwater.aws.objects import S3ObjectStore
 from slackwater.client.backfill import Backfiller, BackfillObserver
 from slackwater.client.executions import Executions
 from slackwater.pipeline.retries import with_retries
@@ -59,12 +60,14 @@ def backfiller(cloud):
     return Backfiller(
         project=load_definitions(Path(ROOT, "examples", "nyc_flights")),
         table=DictRunTable(),
-        store=None,
+        store=S3ObjectStore(cloud.client("s3")),
         executions=Executions(machines=Machines(states), correlation_id="c"),
         deployment=SimpleNamespace(
             backfill_machine_arn=arn,
+            project_uri=cloud.outputs()["ProjectUri"],
             pipeline_machine_prefix=prefix,
             spark_sizes=cloud.outputs()["SparkSizes"],
+            concurrent_runs=int(cloud.outputs()["ConcurrentRuns"]),
         ),
     )
 

@@ -411,6 +411,12 @@ def test_the_workers_of_the_outputs_are_those_of_jobs(assembly: Assembly) -> Non
     assert json.loads(output) == {"driver": driver, "executor": executor, "max_executors": 2}
 
 
+def test_the_number_of_jobs_in_the_outputs_is_that_of_the_application(assembly: Assembly) -> None:
+    (application,) = assembly.resources("AWS::EMRServerless::Application").values()
+    output = assembly.templates["slackwater-processing"]["Outputs"]["ConcurrentRuns"]["Value"]
+    assert output == str(application["Properties"]["SchedulerConfiguration"]["MaxConcurrentRuns"])
+
+
 def test_functions_fit_into_a_new_account(assembly: Assembly) -> None:
     # "Lambda quotas": new accounts have reduced concurrency and memory, 10 functions and 3,008 MB. AWS refuses to
     # reserve any of the 10.

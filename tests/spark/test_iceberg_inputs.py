@@ -10,6 +10,7 @@ import pytest
 from slackwater.errors import ObjectMissing
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import day_of
+from slackwater.runs.difference import input_changes
 from slackwater.runs.foreign_tables import ForeignTables
 from slackwater.steps.spark.sources import read_iceberg
 
@@ -46,8 +47,8 @@ class Folder:
         return Path(uri.removeprefix("s3:/")).read_bytes()[start : start + length]
 
 
-def freeze(spark):
-    """Return what a run freezes now."""
+def freeze(spark, known=None):
+    """Return what a run freezes now; `known` is what the published one has read."""
     folder = Folder(spark)
     definition = {
         "pipeline": "p",
@@ -55,8 +56,19 @@ def freeze(spark):
         "steps": {"end": {"step": "sql", "depends_on": ["rates"]}},
         "publish": {"step": "end", "key": ["date"]},
     }
-    (frozen,) = ForeignTables(folder, folder).inputs(Pipeline.model_validate(definition), day_of(DAY, "UTC"))
+    known_objects = {known.uri: known} if known else {}
+    tables, day = ForeignTables(folder, folder), day_of(DAY, "UTC")
+    (frozen,) = tables.inputs(Pipeline.model_validate(definition), day, known_objects)
     return frozen
+
+
+def compact(spark):
+    spark.sql(f"CALL warehouse.system.rewrite_data_files(table => '{NAME}', options => map('rewrite-all', 'true'))")
+
+
+def expire(spark):
+    """Expire all snapshots but the current one."""
+    spark.sql(f"CALL warehouse.system.expire_snapshots(table => '{NAME}', older_than => now(), retain_last => 1)")
 
 
 def rows(frame):
@@ -91,16 +103,24 @@ def test_the_frozen_snapshot_is_read_after_later_commits_a_new_schema_and_a_roll
 
 
 def test_a_compaction_is_no_other_input_until_rows_change(spark, rates):
-    frozen = freeze(spark)
-    for procedure in (
-        f"rewrite_data_files(table => '{NAME}', options => map('rewrite-all', 'true'))",
-        f"rewrite_manifests('{NAME}')",
-    ):
-        spark.sql(f"CALL warehouse.system.{procedure}")
-    operations = [row.operation for row in spark.sql(f"SELECT operation FROM {rates}.snapshots").collect()]
-    assert operations.count("replace") == 2, operations
-    assert freeze(spark) == frozen
-    assert rows(read_iceberg(spark, frozen)) == rows(spark.table(rates)) == [("a", 1.5), ("b", 2.5)]
+    frozen, expected = freeze(spark), [("a", 1.5), ("b", 2.5)]
+    compact(spark)
+    spark.sql(f"CALL warehouse.system.rewrite_manifests('{NAME}')")
+    snapshots = spark.sql(f"SELECT snapshot_id, operation FROM {rates}.snapshots ORDER BY committed_at").collect()
+    assert [item.operation for item in snapshots] == ["append", "append", "replace", "replace"]
+    again = freeze(spark)
+    assert again == frozen.model_copy(update={"tag": str(snapshots[-1].snapshot_id)})
+    assert not input_changes([frozen], [again])
+    expire(spark)
+    assert rows(read_iceberg(spark, again)) == rows(spark.table(rates)) == expected
+    # Only a snapshot that replaced files is left, and then only a later one, which names it.
+    for _ in range(2):
+        latest = freeze(spark, known=again)
+        assert not input_changes([frozen], [latest])
+        assert rows(read_iceberg(spark, latest)) == expected
+        compact(spark)
+        expire(spark)
+    assert input_changes([frozen], [freeze(spark, known=again)]), "the chain to the frozen snapshot is lost"
     spark.sql(f"DELETE FROM {rates} WHERE k = 'b'")
     changed = freeze(spark)
     assert changed.etag != frozen.etag
@@ -109,9 +129,9 @@ def test_a_compaction_is_no_other_input_until_rows_change(spark, rates):
 
 def test_an_expired_snapshot_and_a_dropped_table_are_named(spark, rates):
     frozen = freeze(spark)
-    spark.sql(f"CALL warehouse.system.rewrite_data_files(table => '{NAME}', options => map('rewrite-all', 'true'))")
-    spark.sql(f"CALL warehouse.system.expire_snapshots(table => '{NAME}', older_than => now(), retain_last => 1)")
-    message = rf"snapshot {frozen.etag} of finance\.rates, of .* no longer exists: run the day again"
+    compact(spark)
+    expire(spark)
+    message = rf"snapshot {frozen.tag} of finance\.rates is in .* no longer exists: run the day again"
     with pytest.raises(ObjectMissing, match=message):
         read_iceberg(spark, frozen)
     again = freeze(spark)  # only the compaction is left

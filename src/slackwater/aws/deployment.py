@@ -69,6 +69,8 @@ class Deployment(BaseModel):
     """The parameters of every Spark job."""
     spark_sizes: str
     """The workers of a job whose pipeline states none: `slackwater.pipeline.spark_workers.SparkSizes` as JSON."""
+    concurrent_runs: int
+    """How many Spark jobs run at the same time. Further ones wait in the application's queue."""
 
     compare_machine_arn: str
     monitor_machine_arn: str

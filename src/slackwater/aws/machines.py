@@ -11,7 +11,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from slackwater.aws.execution_history import FINAL_EVENTS, Event, read_history, with_states
+from slackwater.aws.execution_history import FINAL_EVENTS, Event, read_history, translated_execution, with_states
 from slackwater.aws.failures import code_of, translated
 from slackwater.errors import NotDeployed
 
@@ -116,7 +116,7 @@ class Machines:
 
     def view(self, execution: str) -> ExecutionView:
         """Return the progress of the execution with this ARN. Raises `CloudError`."""
-        with translated(f"follow {execution}"):
+        with translated_execution(f"follow {execution}"):
             description = self.states.describe_execution(executionArn=execution)
         return _view(execution, description, states=_states(read_history(self.states, execution)))
 

@@ -115,7 +115,13 @@ def plan_lines(plan: BackfillPlan) -> list[str]:
     if others:
         lines.append(f"  not run: {others}")
     if running:
-        lines.append(f"  {estimate_text(plan.estimate, parallel=plan.parallel)}")
+        lines.append(f"  {estimate_text(plan.estimate, parallel=min(plan.parallel, plan.concurrent_runs))}")
+        if plan.parallel > plan.concurrent_runs:
+            lines.append(
+                f"  --parallel {plan.parallel} is more than the {counted(plan.concurrent_runs, 'job')} that run at the "
+                "same time (setting concurrent_runs): further jobs wait in the queue, and those of other runs "
+                "behind them"
+            )
     return lines
 
 

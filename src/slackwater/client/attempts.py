@@ -101,20 +101,18 @@ def find_attempt(
     what `check_run_name` raises, and `InputError` for a day, a run or an attempt that does not exist.
     """
     check_run_name(run, pipelines, date=date)
-    if date is None:
-        records = _records_of_run(table, pipelines, run)
-    else:
-        records = table.runs(run, date)
-        if not records:
-            raise InputError(f"{run} has no run for {date} (its runs: slackwater runs {run})")
+    pipeline, day = (run, date) if date else _day_of_run(table, pipelines, run)
+    # Read once: a run may end meanwhile.
+    of_day = table.runs(pipeline, day)
+    records = of_day if date else [record for record in of_day if record.run.run_id.startswith(run)]
+    if not records:
+        raise InputError(f"{run} has no run for {day} (its runs: slackwater runs {pipeline})")
     chosen = [record for record in records if attempt in {None, record.run.attempt}]
     if not chosen:
         numbers = ", ".join(str(record.run.attempt) for record in records)
         raise InputError(f"attempt: {attempt} is none of the attempts of {run}: {numbers}")
     record = chosen[-1]
-    of_execution = [
-        item for item in table.runs(record.run.pipeline, record.run.date) if item.execution == record.execution
-    ]
+    of_execution = [item for item in of_day if item.execution == record.execution]
     index = of_execution.index(record)
     return Attempt(
         record=record,
@@ -123,9 +121,10 @@ def find_attempt(
     )
 
 
-def _records_of_run(table: RunRecords, pipelines: Collection[str], run_id: str) -> list[RunRecord]:
+def _day_of_run(table: RunRecords, pipelines: Collection[str], run_id: str) -> tuple[str, str]:
+    """Return the pipeline and the date of a run id. Raises `InputError` if no pipeline has it."""
     for pipeline in sorted(pipelines):
         date = table.date_of_run(pipeline, run_id)
         if date:
-            return [record for record in table.runs(pipeline, date) if record.run.run_id.startswith(run_id)]
+            return pipeline, date
     raise InputError(f"there is no run {run_id} of a pipeline of this project (its runs: slackwater runs)")

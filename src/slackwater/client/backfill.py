@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +23,7 @@ from slackwater.client.backfill_plan import (
     published_runs,
 )
 from slackwater.client.executions import Executions, execution_error
-from slackwater.errors import InputError, NotDeployed
+from slackwater.errors import InputError, NotDeployed, SlackwaterError, Unavailable
 from slackwater.pipeline.spark_prices import Workers, read_prices
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project import Project
@@ -94,14 +95,15 @@ class Backfiller:
         if not 1 <= parallel <= MAX_PARALLEL:
             raise InputError(f"parallel: {parallel} is not 1 to {MAX_PARALLEL}, which is the limit of Step Functions")
         dates = days_of_range(first, last, timezone=timezone, now=now)
-        deployed = self._deployed_project(pipeline) if stale else None
+        # Without a state machine of the pipeline, each day would fail by itself.
+        deployed = self._deployed_project(pipeline)
         executions = StepFunctionsExecutions(self.executions.machines.states)
 
         def is_claimed(active: ActiveRun) -> bool:
             return is_alive(executions, active.execution, since=active.since, now=now)
 
         def is_old(run: Run) -> bool:
-            return deployed is not None and is_stale(run, deployed)
+            return stale and is_stale(run, deployed)
 
         records = self.table.days(pipeline, first, last)
         days = kinds_of_days(dates, records, is_claimed=is_claimed, is_stale=is_old)
@@ -111,25 +113,28 @@ class Backfiller:
             first=first,
             last=last,
             parallel=parallel,
+            concurrent_runs=self.deployment.concurrent_runs,
             days=days,
             estimate=self._estimate(pipeline, records, dates, count=count, parallel=parallel) if count else None,
         )
 
     def run(self, plan: BackfillPlan, *, observer: BackfillObserver) -> BackfillResult:
-        """Run the days of a plan, and return when all have ended. Raises `NotDeployed`, `CloudError`.
+        """Run the days of a plan, and return when all have ended. Raises `NotDeployed`, `CloudError`, `AccessDenied`.
 
-        If the process is interrupted (`KeyboardInterrupt`), the backfill and the days that it runs are stopped.
+        If the process is interrupted (`KeyboardInterrupt`), the backfill and the days that it runs are stopped. After
+        any other failure, the backfill goes on: the message of the error names its execution.
         """
         observer.planned(plan)
         if not plan.to_run:
             return BackfillResult(plan=plan, days=_outcomes(plan, {}, {}))
         execution = _Execution(plan=plan, executions=self.executions, deployment=self.deployment)
-        try:
-            execution.start()
-            end = execution.follow(observer)
-        except KeyboardInterrupt:
-            execution.stop()
-            raise
+        with execution.named_in_errors():
+            try:
+                execution.start()
+                end = execution.follow(observer)
+            except KeyboardInterrupt:
+                execution.stop()
+                raise
         # A failed execution has no output, but the input of its last state has the outcomes of the days.
         output = end.output if end.succeeded else self.executions.machines.failure_input(end.arn)
         reported = {day["date"]: day for day in output.get("days", ())}
@@ -155,7 +160,8 @@ class Backfiller:
         return estimate(
             published_runs(self.table, pipeline, records, dates),
             days=count,
-            parallel=parallel,
+            # Each day that runs has at least one job.
+            parallel=min(parallel, self.deployment.concurrent_runs),
             workers=Workers.of(self.project.pipeline(pipeline).spark, defaults),
             prices=read_prices(),
         )
@@ -175,6 +181,23 @@ class _Execution:
         machine = self.deployment.backfill_machine_arn
         self._name = f"days-{self.executions.correlation_id}-{secrets.token_hex(4)}"
         self._arn = execution_arn(machine, self._name)
+        self._started = False
+
+    @contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Add to errors in this block that the execution goes on, how to stop it, and how to continue."""
+        try:
+            yield
+        except SlackwaterError as error:
+            # A start without an answer may have been executed.
+            if not self._started and not isinstance(error, Unavailable):
+                raise
+            raise type(error)(
+                f"{error}\n"
+                f"The backfill {'goes on in the cloud' if self._started else 'may have started'}. To stop it:\n"
+                f"  aws stepfunctions stop-execution --execution-arn {self._arn}\n"
+                "To follow what is left of it, run the same command again: no day runs twice."
+            ) from error
 
     def start(self) -> None:
         """Start the execution. Raises `NotDeployed`, `CloudError`."""
@@ -185,6 +208,7 @@ class _Execution:
             "correlation_id": self.executions.correlation_id,
         }
         self.executions.machines.start(self.deployment.backfill_machine_arn, name=self._name, payload=payload)
+        self._started = True
 
     def follow(self, observer: BackfillObserver) -> ExecutionView:
         """Poll the execution and its days until it has ended, and return its last view. Raises `CloudError`."""
@@ -226,6 +250,7 @@ class _Execution:
             else:
                 running += 1
                 view = self.executions.machines.view(arn)
+                described += 1
             self.views[date] = view
             observer.day(date, view)
         return described

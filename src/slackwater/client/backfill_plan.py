@@ -67,6 +67,8 @@ class BackfillPlan:
     last: str
     parallel: int
     """How many days run at the same time."""
+    concurrent_runs: int
+    """How many Spark jobs of the deployment run at the same time. The jobs of further days wait in the queue."""
     days: Mapping[str, DayKind]
     """Every day of the range, in order."""
     estimate: Estimate | None

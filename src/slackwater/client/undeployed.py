@@ -44,8 +44,9 @@ class UndeployedRuns:
         At the end of the `with` statement, the execution is stopped if it still runs, and its state machine is deleted.
         A pipeline that is deployed with the same definition runs in its own state machine.
 
-        Raises `NotDeployed` if the sources or tables that it reads are not deployed as they are defined, or another
-        version of the library is; `DefinitionError` if another definition is deployed under the pipeline's name.
+        Raises `NotDeployed` if the sources or tables that it reads are not deployed as they are defined, if one of its
+        steps is not deployed, or if another version of the library is; `DefinitionError` if another definition is
+        deployed under the pipeline's name.
         """
         name, deployed = pipeline.pipeline, self._deployed()
         project = self._with(pipeline, deployed)
@@ -94,13 +95,28 @@ class UndeployedRuns:
         return Project.model_validate_json(self.store.get(self.deployment.project_uri))
 
     def _with(self, pipeline: Pipeline, deployed: Project) -> Project:
-        """Return the deployed project with the pipeline. Raises `NotDeployed` if its inputs are not deployed."""
+        """Return the deployed project with the pipeline. Raises `NotDeployed` if an input or a step is not deployed."""
         for source in pipeline.sources:
             if source not in deployed.sources or deployed.source_shape(source) != self.project.source_shape(source):
                 raise NotDeployed(f"the source {source} is not deployed as it is defined: run slackwater deploy")
         for table in pipeline.published_tables.values():
             if table.table not in deployed.pipelines:
                 raise NotDeployed(f"the pipeline {table.table}, whose table this one reads, is not deployed")
+        # The role of the jobs has the permissions on what deployed pipelines read.
+        readable = {item for other in deployed.pipelines.values() for item in other.foreign_tables.values()}
+        for name, foreign in pipeline.foreign_tables.items():
+            if foreign not in readable:
+                raise NotDeployed(
+                    f"tables.{name}: no deployed pipeline reads {foreign.iceberg} in {foreign.location}, and the "
+                    "permissions on it come with a deployment: deploy a pipeline that reads it (slackwater deploy)"
+                )
+        for section, uses in (("steps", pipeline.steps), ("load", pipeline.load)):
+            for place, use in uses.items():
+                if use.step not in deployed.code.steps:
+                    raise NotDeployed(
+                        f"{section}.{place}.step: the step {use.step} is not deployed: add its package to the setting "
+                        "step_packages, and run slackwater deploy"
+                    )
         return deployed.model_copy(update={"pipelines": {**deployed.pipelines, pipeline.pipeline: pipeline}})
 
     def _machine_name(self, pipeline: str) -> str:

@@ -34,6 +34,7 @@ from slackwater.runs.inputs import InputListing, first_error, published_manifest
 from slackwater.runs.manifest import InputManifest, Record
 from slackwater.runs.record import DayRecord, RunRecord, RunState, run_identity
 from slackwater.runs.table import Executions, RunTable, is_alive
+from slackwater.runs.table_inputs import without_former_tables
 from slackwater.storage import ObjectStore
 
 # Checking a day is mostly waiting for S3, with up to 16 parallel requests, and keeps two manifests in memory. Two days
@@ -185,7 +186,7 @@ class Checker:
         } | {name: SourceThresholds(definition.table_thresholds(name), own) for name in definition.tables}
         decision = evaluate_day(
             record,
-            difference(published_inputs, current_inputs, sources=definition.inputs),
+            difference(without_former_tables(published_inputs, definition), current_inputs, sources=definition.inputs),
             thresholds=thresholds,
             frozen_at=frozen_at,
             failed=self._failed_runs(record, current_inputs),

@@ -17,6 +17,7 @@ Machine = dict[str, Any]
 LAMBDA = "arn:aws:states:::lambda:invoke"
 SPARK_JOB = "arn:aws:states:::emr-serverless:startJobRun.sync"
 EXECUTION = "arn:aws:states:::states:startExecution.sync:2"
+DESCRIPTION = "arn:aws:states:::aws-sdk:sfn:describeExecution"
 
 RETRIES: dict[str, dict[str, Any]] = {
     LAMBDA: {
@@ -69,6 +70,14 @@ RETRIES: dict[str, dict[str, Any]] = {
             "StepFunctions.ThrottlingException",
             "StepFunctions.AWSStepFunctionsException",
         ],
+        "IntervalSeconds": 5,
+        "BackoffRate": 2,
+        "MaxAttempts": 4,
+        "JitterStrategy": "FULL",
+    },
+    DESCRIPTION: {
+        "Comment": "Step Functions was busy, or does not know the execution yet.",
+        "ErrorEquals": ["Sfn.ExecutionDoesNotExistException", "Sfn.SfnException"],
         "IntervalSeconds": 5,
         "BackoffRate": 2,
         "MaxAttempts": 4,

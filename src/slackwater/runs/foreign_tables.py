@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Protocol
 
@@ -47,8 +48,17 @@ class Summary(_Metadata):
 
     operation: str = ""
     total_records: Annotated[int, Field(ge=0)] = 0
+    """Rows of all data files."""
+    total_position_deletes: Annotated[int, Field(ge=0)] = 0
+    """Rows of these files that delete files remove, each by its position (merge on read)."""
     total_files_size: Annotated[int, Field(ge=0)] = 0
     """Bytes."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table, without those that it has deleted by their position."""
+        # A writer may count deletes of a file that is gone.
+        return max(self.total_records - self.total_position_deletes, 0)
 
 
 class Snapshot(_Metadata):
@@ -65,24 +75,36 @@ class Snapshot(_Metadata):
         return datetime.fromtimestamp(self.timestamp_ms / 1000, UTC)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CurrentRows:
+    """The snapshots that have the rows of the current one."""
+
+    current: Snapshot
+    content: Snapshot
+    """The newest that changed rows. If all that are not expired only replaced files, the current one."""
+    ids: frozenset[str]
+    """Of both, of the snapshots between them, and of the parent of the oldest one if that is expired."""
+
+
 class TableMetadata(_Metadata):
     """The snapshots of a table."""
 
     current_snapshot_id: int | None = None
     snapshots: tuple[Snapshot, ...] = ()
 
-    def newest_rows(self) -> Snapshot | None:
-        """Return the newest snapshot that changed rows, on the branch `main`; None for a table without a snapshot.
-
-        It has the same rows as the current one. If all ancestors that are not expired only replaced files, the current
-        snapshot itself is returned.
-        """
+    def current_rows(self) -> CurrentRows | None:
+        """Return the snapshots with the current rows, on the branch `main`; None for a table without a snapshot."""
         by_id = {item.snapshot_id: item for item in self.snapshots}
-        current = by_id.get(self.current_snapshot_id or 0)
-        newest = current
-        while newest and newest.summary.operation == _REPLACE:
-            newest = by_id.pop(newest.parent_snapshot_id or 0, None)
-        return newest or current
+        current = item = by_id.get(self.current_snapshot_id or 0)
+        if current is None:
+            return None
+        ids = {current.snapshot_id}
+        while item and item.summary.operation == _REPLACE:
+            parent = item.parent_snapshot_id or 0
+            # An expired parent has the same rows as well, and only its child names it.
+            ids.add(parent)
+            item = by_id.pop(parent, None)
+        return CurrentRows(current=current, content=item or current, ids=frozenset(map(str, ids)))
 
 
 class ForeignTables:
@@ -90,21 +112,23 @@ class ForeignTables:
 
     def __init__(self, catalog: TableCatalog, store: ObjectStore) -> None:
         self._catalog, self._store = catalog, store
-        # The snapshot of each table's latest metadata. A check asks once for each day, in two threads.
-        self._latest: dict[str, tuple[str, Snapshot]] = {}
+        # The snapshots of each table's latest metadata. A check asks once for each day, in two threads.
+        self._latest: dict[str, tuple[str, CurrentRows]] = {}
         self._reading = threading.Lock()
 
-    def inputs(self, pipeline: Pipeline, day: Day) -> Iterator[InputObject]:
+    def inputs(self, pipeline: Pipeline, day: Day, known: Mapping[str, InputObject]) -> Iterator[InputObject]:
         """Yield the current snapshot of each of the pipeline's Iceberg tables, as an input of `day`.
 
-        The id of the newest snapshot that changed rows identifies the content: a compaction is no other input.
+        The id of the newest snapshot that changed rows identifies the content: a compaction is no other input. `known`
+        are the objects of an earlier manifest, by URI. A table keeps its identity there, also after that snapshot is
+        expired, if the metadata shows that the rows are the same.
 
         Raises `InputError` for a table that does not exist, is empty or elsewhere than its `location`, or has too much
         metadata; `AccessDenied`, `ObjectMissing` or `ObjectInvalid` that names the table; and `CloudError`.
         """
         for name, item in sorted(pipeline.foreign_tables.items()):
             try:
-                snapshot = self._snapshot(item)
+                rows = self._current_rows(item)
             except AccessDenied as error:
                 raise AccessDenied(
                     f"tables.{name}: {item.iceberg} may not be read: {error}: run slackwater deploy after a change of "
@@ -113,19 +137,26 @@ class ForeignTables:
                 ) from error
             except (InputError, ObjectInvalid, ObjectMissing) as error:
                 raise type(error)(f"tables.{name}: {error}") from error
+            uri, tag = f"warehouse.{item.iceberg}", str(rows.current.snapshot_id)
+            before = known.get(uri)
+            if before and not rows.ids.isdisjoint((before.etag, before.tag)):
+                # Its size belongs to the identity, and a compaction changes the size.
+                yield before.model_copy(update={"source": name, "tag": tag})
+                continue
             yield InputObject(
-                uri=f"warehouse.{item.iceberg}",
+                uri=uri,
                 source=name,
                 date=day.date.isoformat(),
                 hour="",
-                etag=str(snapshot.snapshot_id),
-                bytes=snapshot.summary.total_files_size,
-                rows=snapshot.summary.total_records,
-                arrived=snapshot.committed_at,
+                etag=str(rows.content.snapshot_id),
+                bytes=rows.content.summary.total_files_size,
+                rows=rows.content.summary.rows,
+                arrived=rows.content.committed_at,
                 file=item.iceberg,
+                tag=tag,
             )
 
-    def _snapshot(self, item: IcebergInput) -> Snapshot:
+    def _current_rows(self, item: IcebergInput) -> CurrentRows:
         # Hadoop's names for S3, which some writers use.
         uri = re.sub(r"^s3[an]://", "s3://", self._catalog.metadata_uri(*item.name))
         folder = "s3://{}/{}".format(*bucket_folder(item.location))
@@ -133,10 +164,10 @@ class ForeignTables:
             raise InputError(f"location: the metadata of {item.iceberg} is {uri}, which is not below {folder}")
         with self._reading:
             if self._latest.get(item.iceberg, ("",))[0] != uri:
-                snapshot = _read_metadata(self._store, uri).newest_rows()
-                if snapshot is None:
+                rows = _read_metadata(self._store, uri).current_rows()
+                if rows is None:
                     raise InputError(f"{item.iceberg} has no snapshot yet: write to it first")
-                self._latest[item.iceberg] = uri, snapshot
+                self._latest[item.iceberg] = uri, rows
             return self._latest[item.iceberg][1]
 
 

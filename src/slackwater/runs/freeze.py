@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from pydantic import BaseModel, ConfigDict
 
 from slackwater.errors import DayChanged, InputError
+from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.difference import Amount, difference
@@ -27,6 +28,7 @@ from slackwater.runs.record import (
     run_identity,
 )
 from slackwater.runs.table import Executions, RunTable, is_alive
+from slackwater.runs.table_inputs import without_former_tables
 from slackwater.runs.untaken_files import untaken_files
 from slackwater.storage import ObjectStore
 
@@ -117,15 +119,16 @@ class Freezer:
         files_not_taken = untaken_files(self.project, pipeline, day, files=self.inputs.files)
         manifest = self.inputs.manifest(pipeline, day, known=before.objects if before else ())
         if before and not allow_fewer:
-            _refuse_removed_inputs(before, manifest, sources=self.project.pipeline(pipeline).inputs)
+            _refuse_removed_inputs(before, manifest, definition=self.project.pipeline(pipeline))
         run = self._next_run(manifest, record, correlation_id)
         # A run without a recorded outcome may have committed: the table may hold its rows, not those of `published`.
         is_outcome_known = active is None and not record.outcome_unknown
         if published and published.run.run_id == run.run_id and is_outcome_known and not force:
             return Frozen(action=FreezeAction.UNCHANGED, run=published.run, publication=published.publication)
         # The manifest comes first, so that a claimed day always has the manifest that its run refers to. Its name is
-        # the digest of the inputs: if it exists, an earlier run has read the same ones.
-        self.store.put_new(run.manifest, manifest.model_dump_json().encode())
+        # the digest of the inputs: if it exists, an earlier run has read the same ones. It is replaced, because the
+        # snapshot that the earlier run has read may be expired.
+        self.store.put(run.manifest, manifest.model_dump_json().encode())
         try:
             # The lost run is closed first: the claim replaces `active`, the only reference to it.
             if active:
@@ -222,9 +225,10 @@ class Freezer:
             self.on_run_lost(run.pipeline)
 
 
-def _refuse_removed_inputs(before: InputManifest, now: InputManifest, *, sources: Collection[str]) -> None:
-    """Raise `InputError` if inputs of `sources` are gone; `sources` are those that the pipeline reads now."""
-    removed = [item for source in difference(before, now, sources=sources) for item in source.removed]
+def _refuse_removed_inputs(before: InputManifest, now: InputManifest, *, definition: Pipeline) -> None:
+    """Raise `InputError` if inputs are gone that the pipeline still names."""
+    earlier = without_former_tables(before, definition)
+    removed = [item for source in difference(earlier, now, sources=definition.inputs) for item in source.removed]
     if removed:
         amount, first = sum((item.before for item in removed), Amount()), removed[0]
         raise InputError(

@@ -64,7 +64,7 @@ class InputListing:
         with ThreadPoolExecutor(_READERS) as pool:
             objects = [item for source in sources for item in self._inputs(source, day, known_objects, pool)]
         objects += published_days(definition, day, table=self.table)
-        objects += self.foreign.inputs(definition, day)
+        objects += self.foreign.inputs(definition, day, known_objects)
         ordered = sorted(objects, key=lambda item: item.uri)
         return InputManifest(pipeline=pipeline, date=day.date.isoformat(), frozen_at=frozen_at, objects=tuple(ordered))
 

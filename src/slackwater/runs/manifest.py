@@ -31,7 +31,7 @@ class InputObject(Record):
     """Of the partition, UTC: two digits. `00` for a published day, empty for an Iceberg table."""
     etag: str
     """Entity tag of the object; of a published day, the digest of its rows; of an Iceberg table, the id of the snapshot
-    that the run reads."""
+    that identifies its rows: the newest that changed them."""
     bytes: Annotated[int, Field(ge=0)]
     rows: Annotated[int, Field(ge=0)]
     """Events that count: duplicates do not, if the source has an id column."""
@@ -41,7 +41,8 @@ class InputObject(Record):
     """The partner's file that the events come from; None for pushed events. The pipeline and its published day. The
     Iceberg table as `database.table`."""
     tag: str | None = None
-    """Of a published day: the Iceberg tag of the version that the run reads."""
+    """What the run reads: of a published day, the Iceberg tag of the version; of an Iceberg table, the id of the
+    snapshot; None for an object."""
 
     @property
     def identity(self) -> tuple[str, str, int]:

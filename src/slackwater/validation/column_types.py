@@ -61,9 +61,9 @@ def _result(checked: CheckedStep, inputs: Mapping[str, Types]) -> Types:
         case Select() as select:
             types = {**first, **select.cast}
             return {select.rename.get(name, name): types[name] for name in select.columns or types if name in types}
-        case Join():
+        case Join() as join:
             left, right = inputs.values()
-            return {**right, **left}
+            return {**_added(join, right), **left}
         case Aggregate() as aggregate:
             read = {name: name for name in aggregate.group_by} | {
                 name: measure.column
@@ -74,6 +74,16 @@ def _result(checked: CheckedStep, inputs: Mapping[str, Types]) -> Types:
         case Sql() as sql:
             return dict(_query_types(sql.query, inputs))
     return {}
+
+
+def _added(join: Join, right: Types) -> Types:
+    """Return the types of the columns that a join adds to those of its left input."""
+    # Only these: a column of unknown type of the left input may have the name of another right one.
+    if join.how in ("semi", "anti"):
+        return {}
+    keys = {key if isinstance(key, str) else key.right for key in join.keys}
+    added = right.keys() - keys if join.take is None else right.keys() & set(join.take)
+    return {name: right[name] for name in added}
 
 
 def _query_types(query: str, inputs: Mapping[str, Types]) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from slackwater.aws.machines import ExecutionView, StateView
+from slackwater.cli.backfill import plan_lines
 from slackwater.cli.main import run
 from slackwater.client.backfill import BackfilledDay, BackfillResult
 from slackwater.client.backfill_plan import BackfillPlan, DayKind, Estimate
@@ -33,9 +34,15 @@ CLAIMED = BackfilledDay(date="2013-03-10", kind=DayKind.CLAIMED, outcome="claime
 FAILURE = "1 of 2 days of daily_delays failed: 2013-03-09"
 
 
-def a_plan(days=KINDS, estimate=ESTIMATE):
+def a_plan(days=KINDS, estimate=ESTIMATE, parallel=2):
     return BackfillPlan(
-        pipeline="daily_delays", first="2013-03-08", last="2013-03-11", parallel=2, days=days, estimate=estimate
+        pipeline="daily_delays",
+        first="2013-03-08",
+        last="2013-03-11",
+        parallel=parallel,
+        concurrent_runs=3,
+        days=days,
+        estimate=estimate,
     )
 
 
@@ -133,6 +140,18 @@ def test_a_plan_without_an_estimate_or_without_days_says_so(capsys, backfilling,
     run(RANGE)
     shown = capsys.readouterr().err.partition("The backfill was stopped")[0].splitlines()
     assert [line in text for line, text in zip(lines, shown, strict=True)] == [True] * len(lines)
+
+
+@pytest.mark.parametrize(("parallel", "days"), [(3, KINDS), (4, KINDS), (4, {"2013-03-08": DayKind.PUBLISHED})])
+def test_a_plan_with_more_days_than_jobs_at_the_same_time_says_so(parallel, days):
+    lines = plan_lines(a_plan(days, parallel=parallel))
+    notes = [line for line in lines if "concurrent_runs" in line]
+    note = (
+        "  --parallel 4 is more than the 3 jobs that run at the same time (setting concurrent_runs): further jobs wait "
+        "in the queue, and those of other runs behind them"
+    )
+    assert notes == ([note] if parallel > 3 and days is KINDS else [])
+    assert ("with 3 days at the same time" in "\n".join(lines)) is (days is KINDS)
 
 
 @pytest.mark.parametrize("options", [[], ["--parallel", "3", "--stale"]])

@@ -56,6 +56,20 @@ def test_a_run_is_a_day_of_a_pipeline_or_a_run_id(table, run, date, number, expe
     assert (found.record.run.date, found.record.run.attempt, *neighbours) == expected
 
 
+@pytest.mark.parametrize(("run", "date"), [("daily_delays", "2013-03-10"), (SAME, None)])
+def test_a_run_that_ends_while_it_is_looked_up_is_found(table, run, date):
+    read = table.runs
+
+    def ending(pipeline, day=None):
+        records = read(pipeline, day)
+        table.save(run=record(3, ended=9))
+        return records
+
+    table.runs = ending
+    found = find_attempt(table, PIPELINES, run, date=date, attempt=None)
+    assert (found.record.run.attempt, found.earlier.run.attempt) == (3, 2)
+
+
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [

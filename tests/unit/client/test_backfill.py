@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from slackwater.arrow.reference import ArrowReference
 from slackwater.client.backfill import BackfillObserver
 from slackwater.client.backfill_plan import DayKind, days_of_range, estimate, job_seconds, kinds_of_days, published_runs
-from slackwater.errors import InputError, NotDeployed
+from slackwater.errors import AccessDenied, CloudError, InputError, NotDeployed, Throttled, Unavailable
 from slackwater.pipeline.spark_prices import Workers, read_prices
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project import CodeDigests, load_definitions
@@ -44,6 +44,7 @@ DEPLOYMENT = SimpleNamespace(
     pipeline_machine_prefix="arn:aws:states:r:0:stateMachine:slackwater-pipeline-",
     project_uri="s3://assets/project.json",
     spark_sizes=DEFAULTS.model_dump_json(),
+    concurrent_runs=3,
 )
 
 
@@ -211,8 +212,8 @@ class Days:
     A poll is a description of the backfill itself, which ends with the last poll of all days.
     """
 
-    def __init__(self, timetable, *, error="", interrupted=None):
-        self.timetable, self.error, self.interrupted = timetable, error, interrupted
+    def __init__(self, timetable, *, error="", interrupted=None, failing=KeyboardInterrupt):
+        self.timetable, self.error, self.interrupted, self.failing = timetable, error, interrupted, failing
         self.poll, self.started, self.stopped = 0, [], []
 
     def start_execution(self, **call):
@@ -228,7 +229,7 @@ class Days:
         if machine == "backfill":
             self.poll += 1
             if self.poll == self.interrupted:
-                raise KeyboardInterrupt
+                raise self.failing
             over = self.poll > max(end for _, end, _ in self.timetable.values())
             status = "RUNNING" if not over else "FAILED" if self.error else "SUCCEEDED"
             return description | {"status": status, "stopDate": BEGIN, **self._end(self.error, {"days": []})}
@@ -361,6 +362,71 @@ def test_an_interrupted_backfill_stops_its_execution_first_and_then_its_running_
     assert stopped == ["backfill:", "pipeline-daily_delays:2013-03-09-", "pipeline-daily_delays:2013-03-10-"]
 
 
+def failure(code):
+    return ClientError({"Error": {"Code": code, "Message": "no"}}, "Call")
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("ThrottlingException", Throttled),
+        ("ServiceUnavailable", Unavailable),
+        ("ExpiredTokenException", CloudError),
+        ("AccessDeniedException", AccessDenied),
+    ],
+)
+def test_a_client_that_fails_names_the_backfill_that_goes_on_and_how_to_stop_it(code, error):
+    states = Days({"2013-03-08": (1, 9, "")}, interrupted=2, failing=failure(code))
+    with pytest.raises(error) as raised:
+        a_backfill(states).backfill(PIPELINE, "2013-03-08", "2013-03-08")
+    arn = f"arn:aws:states:r:0:execution:slackwater-backfill:{states.started[0]['name']}"
+    assert type(raised.value) is error
+    assert str(raised.value) == (
+        f"could not follow {arn}: {code}: no\n"
+        "The backfill goes on in the cloud. To stop it:\n"
+        f"  aws stepfunctions stop-execution --execution-arn {arn}\n"
+        "To follow what is left of it, run the same command again: no day runs twice."
+    )
+    assert states.stopped == []
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "may_run"),
+    [("StateMachineDoesNotExist", NotDeployed, False), ("ServiceUnavailable", Unavailable, True)],
+)
+def test_a_backfill_without_an_answer_to_its_start_may_go_on_and_one_that_was_refused_does_not(code, error, may_run):
+    states = Days({})
+
+    def refuse(**_):
+        raise failure(code)
+
+    states.start_execution = refuse
+    with pytest.raises(error) as raised:
+        a_backfill(states).backfill(PIPELINE, "2013-03-08", "2013-03-08")
+    assert ("The backfill may have started. To stop it:" in str(raised.value)) is may_run
+    assert ("stop-execution" in str(raised.value)) is may_run
+
+
+def test_an_interrupted_backfill_that_cannot_be_stopped_is_named():
+    states = Days({"2013-03-08": (1, 9, "")}, interrupted=2)
+
+    def refuse(**_):
+        raise failure("ThrottlingException")
+
+    states.stop_execution = refuse
+    with pytest.raises(Throttled, match=r"The backfill goes on in the cloud\. To stop it:"):
+        a_backfill(states).backfill(PIPELINE, "2013-03-08", "2013-03-08")
+
+
+@pytest.mark.parametrize(("parallel", "seconds"), [(1, 120.0), (3, 40.0), (40, 40.0)])
+def test_an_estimate_runs_no_more_days_at_the_same_time_than_jobs_run(parallel, seconds):
+    states, table = Days({f"2013-03-{n:02}": (1, 1, "") for n in range(8, 14)}), DictRunTable()
+    table.save(run=a_record("2013-03-07"), day=a_day("2013-03-07"))
+    result = a_backfill(states, table).backfill(PIPELINE, "2013-03-08", "2013-03-13", parallel=parallel)
+    assert (result.plan.parallel, result.plan.estimate.seconds) == (parallel, seconds)
+    assert json.loads(states.started[0]["input"])["parallel"] == parallel
+
+
 def test_days_that_were_not_reached_by_a_backfill_that_somebody_else_stopped_are_not_run():
     states = Days({"2013-03-08": (1, 2, ""), "2013-03-09": (99, 2, "")}, error="stopped by hand")
     result = a_backfill(states).backfill(PIPELINE, "2013-03-08", "2013-03-09")
@@ -374,7 +440,16 @@ def test_a_wrong_number_of_parallel_days_is_refused(parallel):
         a_backfill(Days({})).backfill(PIPELINE, "2013-03-08", "2013-03-08", parallel=parallel)
 
 
-def test_a_pipeline_that_is_not_deployed_has_no_stale_days():
-    others = PROJECT.model_copy(update={"pipelines": {}})
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_backfill_of_a_pipeline_that_is_not_deployed_is_refused(stale):
+    others, states = PROJECT.model_copy(update={"pipelines": {}}), Days({})
     with pytest.raises(NotDeployed, match="the pipeline daily_delays is not deployed: run slackwater deploy"):
-        a_backfill(Days({}), deployed=others).backfill(PIPELINE, "2013-03-08", "2013-03-08", stale=True)
+        a_backfill(states, deployed=others).backfill(PIPELINE, "2013-03-08", "2013-03-08", stale=stale)
+    assert states.started == []
+
+
+def test_pauses_grow_with_the_descriptions_of_a_poll(pauses):
+    dates = [f"2013-03-{n:02}" for n in range(1, 21)]
+    a_backfill(Days(dict.fromkeys(dates, (1, 2, "")))).backfill(PIPELINE, dates[0], dates[-1], parallel=20)
+    # Each of the 20 days that run is described with its states as well; 10 descriptions in a second.
+    assert pauses[0] == pytest.approx(4)

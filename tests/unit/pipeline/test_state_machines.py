@@ -203,6 +203,37 @@ def test_the_outcomes_of_the_longest_backfill_fit_into_a_payload_and_its_cause_i
 
 
 @pytest.mark.parametrize(
+    ("answer", "reported"),
+    [
+        ({"Status": "SUCCEEDED", "Output": '{"outcome": "unchanged", "run": {}}'}, {"outcome": "unchanged"}),
+        (
+            {"Status": "FAILED", "Error": "RunFailed", "Cause": "x" * 101},
+            {"outcome": "failed", "error": "RunFailed", "reason": "x" * 100},
+        ),
+        ({"Status": "ABORTED"}, {"outcome": "failed", "error": "ABORTED", "reason": "ABORTED"}),
+    ],
+)
+def test_a_repeated_start_of_a_day_that_has_ended_reports_the_outcome_of_its_execution(answer, reported):
+    days = COMPILED["backfill"]["States"]["Run the days"]["ItemProcessor"]["States"]
+    start, context = days["Run the day"], {"Execution": {"Name": "days-" + "c" * 90, "Id": "arn:e"}}
+    states = {"input": {"date": "2013-03-10"}, "context": context}
+    for error in ("StepFunctions.ExecutionAlreadyExists", "StepFunctions.ExecutionAlreadyExistsException"):
+        catch = next(catch for catch in start["Catch"] if {error, "States.ALL"} & set(catch["ErrorEquals"]))
+        assert catch["Next"] == "Read the ended day"
+    variables = {"pipeline": "p", "correlation_id": "c", **evaluated(catch["Assign"], states, {})}
+    read = json.loads(
+        json.dumps(days["Read the ended day"]).replace("${PipelineMachinePrefix}", "arn:aws:states:r:0:stateMachine:s-")
+    )
+    # The name is that with which the execution was started.
+    name = evaluated(start["Arguments"], states, variables)["Name"]
+    assert evaluated(read["Arguments"], states, variables) == {
+        "ExecutionArn": f"arn:aws:states:r:0:execution:s-p:{name}"
+    }
+    output = evaluated(read["Output"], {**states, "result": answer}, variables)
+    assert output == {"date": "2013-03-10", **reported}
+
+
+@pytest.mark.parametrize(
     ("parallel", "count", "following"),
     [
         (1, 1, "Run the days"),

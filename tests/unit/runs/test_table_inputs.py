@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from slackwater.errors import DefinitionError, InputError
 from slackwater.late.decision import DecisionRule, LateDecision
+from slackwater.late.report import describe_inputs
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import pipeline_order
 from slackwater.runs.freeze import Frozen
@@ -98,6 +99,17 @@ def test_a_day_with_the_same_rows_in_a_new_version_starts_no_run(number):
     assert world.rules("2013-03-11")["2013-03-10"] is DecisionRule.UNCHANGED
 
 
+@pytest.mark.parametrize("days", [[-3, 0], [-6, -1]])
+def test_days_that_the_definition_no_longer_names_are_no_lost_inputs(days):
+    world = Weeks()
+    world.publish_week()
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: weekly(days=days)}})
+    rules = world.rules("2013-03-11")
+    assert rules["2013-03-10"] is not DecisionRule.VANISHED
+    run = world.start().run
+    assert (run.attempt, run.files) == (2, days[1] - days[0] + 1)
+
+
 @pytest.mark.parametrize("number", [0, 3, 6])
 def test_a_day_with_other_rows_makes_the_week_late(number):
     world = Weeks()
@@ -106,9 +118,11 @@ def test_a_day_with_other_rows_makes_the_week_late(number):
     world.publish_daily(day, content="other", attempt=2, rows=11)
     (decision,) = [item for item in world.check("2013-03-11").days if item.date == "2013-03-10"]
     assert (decision.rule, decision.decision) == (DecisionRule.GROWN, LateDecision.RERUN)
-    assert "days has 1 changed file, 10 -> 11 rows" in decision.reason
-    (change,) = [change for source in decision.sources for change in source.changes]
-    assert change.file == f"daily {day}"
+    assert "days has 1 changed day, 10 -> 11 rows" in decision.reason
+    (source,) = [source for source in decision.sources if source.changes]
+    shown = list(describe_inputs(source, source.changes[0].arrived - timedelta(hours=1)))
+    # Published days have neither hours nor bytes.
+    assert shown[:3] == ["days: 71 rows, 70 before", f"  daily {day} (changed)", "    11 rows (10 before)"]
 
 
 def test_a_day_outside_of_the_week_changes_nothing():

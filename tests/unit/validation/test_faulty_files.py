@@ -112,6 +112,30 @@ def test_exactly_the_stated_problems_are_reported(project, path):
     assert {problem.file for problem in problems} == {file}
 
 
+JOINED = """
+pipeline: daily
+sources: [flights, weather]
+steps:
+  counted:
+    step: sql
+    depends_on: [flights]
+    with:
+      query: "SELECT origin AS airport, time_hour, max(dest) AS dest, count(*) AS origin FROM flights GROUP BY 1, 2"
+  joined:
+    step: join
+    depends_on: [counted, weather]
+    with: {{keys: [time_hour, {{left: airport, right: origin}}], {join}}}
+publish: {{step: joined, key: [date, airport, time_hour], metrics: {{origin: sum, dest: sum}}}}
+"""
+
+
+@pytest.mark.parametrize("join", ["how: semi", "how: left", "how: left, take: [precip]"])
+def test_a_metric_of_a_left_column_has_not_the_type_of_a_right_one_that_the_result_lacks(project, join):
+    (project / "pipelines/daily.yaml").write_text(JOINED.format(join=join))
+    (problem,) = check_project(project).problems
+    assert "dest is of type string" in problem.description
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_stated_position_is_that_of_the_faulty_name(path):
     """Independently of our reader: the name that a message calls unknown is at the position."""

@@ -113,7 +113,8 @@ def _print_spark_log(client: Client, attempt: Attempt, stage: str | None, *, as_
             f"(its stages: slackwater runs {run.run_id[:12]} --attempt {run.attempt})"
         )
     job = jobs[-1]
-    # spark-submit merges the driver's standard error into its standard output, on EMR as on the local cloud.
+    # Spark itself logs to standard error. spark-submit sends both streams of the driver's Python to standard output,
+    # which `slackwater logs` reads without --spark.
     text = client.logs.driver_log(job, "stderr")
     if as_json:
         print_json({"job": job.id, "name": job.name, "state": job.state, "detail": job.detail, "log": text})

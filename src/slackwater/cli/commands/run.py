@@ -23,6 +23,7 @@ from slackwater.runs.day import day_of
 
 if TYPE_CHECKING:
     from slackwater.client.runs import RunResult, RunSeconds
+    from slackwater.project import Project
 
 
 def register(app: typer.Typer) -> None:
@@ -131,8 +132,8 @@ def run(
                 result = started.wait(on_progress=partial(show_states, progress))
         except RunFailed as error:
             name = Path(pipeline).stem if is_file else pipeline
-            message = f"{name} for {day}: {error}\n  its log: slackwater logs {name} --date {day}"
-            raise RunFailed(message) from error
+            hint = f"its log{_move_hint(name, definitions)}: slackwater logs {name} --date {day}"
+            raise RunFailed(f"{name} for {day}: {error}\n  {hint}") from error
         except KeyboardInterrupt as error:
             continues = f"The run continues in the cloud. To see its state: slackwater runs {pipeline}"
             print_note("The run was stopped." if is_file else continues, style="yellow")
@@ -150,7 +151,13 @@ def run(
     print_text(f"  {result.seconds.total} s{format_breakdown(result.seconds)}")
     for note in describe_untaken(result.files_not_taken):
         print_note(f"when its inputs were listed, {note}", style="yellow")
-    print_text(f"  to query it: slackwater query \"SELECT * FROM {run_.pipeline} WHERE date = '{run_.date}'\"")  # noqa: S608
+    query = f"SELECT * FROM {run_.pipeline} WHERE date = '{run_.date}'"  # noqa: S608
+    print_text(f'  to query it{_move_hint(run_.pipeline, definitions)}: slackwater query "{query}"')
+
+
+def _move_hint(pipeline: str, definitions: Project) -> str:
+    """Return what other commands need to know a pipeline that was run from its file; empty if they know it."""
+    return "" if pipeline in definitions.pipelines else ", once the file is in pipelines/ of the project"
 
 
 def _range(first: str | None, last: str | None, *, misplaced: Mapping[str, object]) -> tuple[str, str]:

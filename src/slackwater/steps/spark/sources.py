@@ -30,7 +30,6 @@ from pyspark.sql.types import (
 from slackwater.arrow.exchange import empty_frame, frame_of
 from slackwater.arrow.names import quoted
 from slackwater.errors import InputError, ObjectInvalid, ObjectMissing
-from slackwater.formatting import timestamp
 from slackwater.runs.manifest import InputObject
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
@@ -121,12 +120,12 @@ def read_iceberg(spark: SparkSession, item: InputObject) -> DataFrame:
     Raises `ObjectMissing` if the snapshot or the table no longer exists.
     """
     try:
-        return spark.read.option("versionAsOf", item.etag).table(quoted_table(item.uri))
+        return spark.read.option("versionAsOf", item.tag).table(quoted_table(item.uri))
     except (AnalysisException, IllegalArgumentException) as error:
         raise ObjectMissing(
-            f"the snapshot {item.etag} of {item.file}, of {timestamp(item.arrived)}, is in the input manifest of this "
-            "run, but no longer exists: run the day again, which reads the current snapshot, and let the table keep "
-            "snapshots for longer than a run takes (Iceberg's history.expire.max-snapshot-age-ms)"
+            f"the snapshot {item.tag} of {item.file} is in the input manifest of this run, but no longer exists: run "
+            "the day again, which reads the current snapshot, and let the table keep snapshots for longer than a run "
+            "takes (Iceberg's history.expire.max-snapshot-age-ms)"
         ) from error
 
 
