@@ -6,7 +6,6 @@ import json
 import signal
 import time
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -91,7 +90,8 @@ def test_no_more_days_run_at_the_same_time_than_asked_for_and_a_failed_day_stops
     ]
     assert result.failure == f"1 of 4 days of {PIPELINE} failed: {BROKEN}"
     views = [seen.views[date] for date in FOUR_DAYS]
-    assert all(earlier.started <= later.started for earlier, later in pairwise(views))
+    # Days that start together may do so in any order.
+    assert all(earlier.started <= later.started for earlier, later in zip(views, views[parallel:], strict=False))
     # At the start of each day: how many days run. A day that ends at this instant does not.
     running = [sum(view.started <= start < view.ended for view in views) for start in (view.started for view in views)]
     assert max(running) == parallel

@@ -87,6 +87,7 @@ def until(condition):
 
 
 def test_stopping_an_execution_stops_those_that_it_waits_for_and_starts_no_other(released):
+    before = set(threading.enumerate())
     child = waiting({"Type": "Pass", "End": True})
     items = {"StartAt": "Run", "States": {"Run": running(child)}}
     each = {"Type": "Map", "Items": [1, 2, 3], "MaxConcurrency": 2, "ItemProcessor": items, "Next": "After"}
@@ -95,7 +96,8 @@ def test_stopping_an_execution_stops_those_that_it_waits_for_and_starts_no_other
     stepfunctions._stop_execution({"executionArn": parent["executionArn"], "cause": "enough"})
     until(lambda: {item["status"] for item in children(child)} == {"ABORTED"})
     released.set()
-    until(lambda: not any(thread.name.startswith("ThreadPoolExecutor") for thread in threading.enumerate()))
+    new = set(threading.enumerate()) - before
+    until(lambda: not any(thread.name.startswith("ThreadPoolExecutor") and thread.is_alive() for thread in new))
     assert len(children(child)) == 2
     assert (parent["status"], parent["cause"], parent["output"]) == ("ABORTED", "enough", None)
     assert [event["type"] for event in parent["events"]].count("ExecutionAborted") == 1
