@@ -14,7 +14,7 @@ from tests.independent import database
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(600)]
 
 DATE, INTERRUPTED = DATES[:2]
-"""Step Functions does not know an execution whose state machine is deleted, so its day stays claimed for two minutes."""
+"""Step Functions does not know executions of a deleted state machine, so their day stays claimed for two minutes."""
 PIPELINE = """
 pipeline: long_flights
 timezone: America/New_York
