@@ -8,15 +8,13 @@ import json
 import pytest
 
 from tests.cloud.conftest import PAST
-from tests.cloud.staged_runs import KILLED, LAST, PARALLEL
+from tests.cloud.staged_runs import FINISHED, KILLED, LAST
 from tests.independent import daily_delays, database
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
 OTHER, RESTARTED = PAST
 """The second day has two attempts in one execution, the first one a third attempt in another."""
-FINISHED = {day: next(stage for stage in PARALLEL if stage != killed) for day, killed in KILLED.items()}
-"""By day: the stage that the first attempt has finished."""
 UTC_HOURS = {
     "2013-03-09": ("2013-03-09 05:00:00+00", "2013-03-10 05:00:00+00"),
     "2013-03-10": ("2013-03-10 05:00:00+00", "2013-03-11 04:00:00+00"),

@@ -16,7 +16,7 @@ from slackwater.local import cloud as local_cloud
 from slackwater.runs.record import RunState
 from slackwater.storage import split_uri
 from tests.cloud.conftest import AS_OF, EMPTY_DAY, PAST, start_monitor
-from tests.cloud.staged_runs import KILLED, LAST, PARALLEL, job_name, jobs, signal_driver, wait_for
+from tests.cloud.staged_runs import KILLED, LAST, PARALLEL, job_name, jobs, signal_drivers, wait_for
 from tests.conftest import LATE
 from tests.independent import COLUMNS, assert_same_table, daily_delays
 
@@ -52,7 +52,7 @@ def test_a_day_is_run_again_after_the_cloud_was_killed_in_the_middle_of_it(cloud
     # The second run loses its driver while it publishes, and runs once more by itself.
     running = cloud.process("run", "staged_delays", "--date", AS_OF, "--json")
     wait_for(lambda: stores_rows(cloud, attempt=2))
-    assert signal_driver(signal.SIGKILL, AS_OF, LAST)
+    assert signal_drivers(signal.SIGKILL, AS_OF, LAST)
     output, errors = running.communicate(timeout=300)
     assert running.returncode == 0, errors
     result = json.loads(output)

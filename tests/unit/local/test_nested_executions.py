@@ -87,7 +87,6 @@ def until(condition):
 
 
 def test_stopping_an_execution_stops_those_that_it_waits_for_and_starts_no_other(released):
-    before = set(threading.enumerate())
     child = waiting({"Type": "Pass", "End": True})
     items = {"StartAt": "Run", "States": {"Run": running(child)}}
     each = {"Type": "Map", "Items": [1, 2, 3], "MaxConcurrency": 2, "ItemProcessor": items, "Next": "After"}
@@ -96,8 +95,7 @@ def test_stopping_an_execution_stops_those_that_it_waits_for_and_starts_no_other
     stepfunctions._stop_execution({"executionArn": parent["executionArn"], "cause": "enough"})
     until(lambda: {item["status"] for item in children(child)} == {"ABORTED"})
     released.set()
-    new = set(threading.enumerate()) - before
-    until(lambda: not any(thread.name.startswith("ThreadPoolExecutor") and thread.is_alive() for thread in new))
+    time.sleep(0.5)  # a map that went on would start the third item at once
     assert len(children(child)) == 2
     assert (parent["status"], parent["cause"], parent["output"]) == ("ABORTED", "enough", None)
     assert [event["type"] for event in parent["events"]].count("ExecutionAborted") == 1
