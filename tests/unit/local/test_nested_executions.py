@@ -27,6 +27,8 @@ PATCHED = (
     "_add_event",
     "_scaled_sleep",
 )
+ENDED = set()
+"""ARNs of the executions whose threads have ended, and with them those of their items."""
 
 
 @pytest.fixture
@@ -36,7 +38,15 @@ def released(monkeypatch):
         monkeypatch.setattr(stepfunctions, name, getattr(stepfunctions, name))
     state_machines.complete_states()
     nested_executions.stop_with_parents()
-    released = threading.Event()
+    released, run_execution = threading.Event(), stepfunctions._run_execution
+
+    def run_and_note(arn):
+        try:
+            run_execution(arn)
+        finally:
+            ENDED.add(arn)
+
+    monkeypatch.setattr(stepfunctions, "_run_execution", run_and_note)
     monkeypatch.setattr(stepfunctions, "_scaled_sleep", lambda _seconds: released.wait(60))
     yield released
     released.set()
@@ -95,7 +105,7 @@ def test_stopping_an_execution_stops_those_that_it_waits_for_and_starts_no_other
     stepfunctions._stop_execution({"executionArn": parent["executionArn"], "cause": "enough"})
     until(lambda: {item["status"] for item in children(child)} == {"ABORTED"})
     released.set()
-    time.sleep(0.5)  # a map that went on would start the third item at once
+    until(lambda: parent["executionArn"] in ENDED)
     assert len(children(child)) == 2
     assert (parent["status"], parent["cause"], parent["output"]) == ("ABORTED", "enough", None)
     assert [event["type"] for event in parent["events"]].count("ExecutionAborted") == 1
