@@ -76,6 +76,8 @@ class NoAccess(BaseHTTPRequestHandler):
 
 def test_a_failing_job_prints_its_error_and_exits_with_1(tmp_path):
     options = ["--project", "s3://assets/project.json", "--stage", "s", "--catalog-table", "t", "--run", RUN]
+    (tmp_path / "events").mkdir()
+    events = ("enabled=true", "compress=false", "rolling.enabled=false", f"dir={(tmp_path / 'events').as_uri()}")
     with ThreadingHTTPServer(("127.0.0.1", 0), NoAccess) as s3:
         thread = threading.Thread(target=s3.serve_forever)
         thread.start()
@@ -86,6 +88,9 @@ def test_a_failing_job_prints_its_error_and_exits_with_1(tmp_path):
             AWS_ACCESS_KEY_ID="x",
             AWS_SECRET_ACCESS_KEY="x",
             AWS_REGION="us-east-1",
+            PYSPARK_SUBMIT_ARGS=" ".join(
+                [*(f"--conf spark.eventLog.{setting}" for setting in events), "pyspark-shell"]
+            ),
         )
         s3.shutdown()
         thread.join()
@@ -96,6 +101,9 @@ def test_a_failing_job_prints_its_error_and_exits_with_1(tmp_path):
     assert {line["correlation_id"] for line in lines} == {"c-7"}
     assert lines[0]["start_seconds"] > 0
     assert lines[1]["error"] == "AccessDenied"
+    [log] = [path for path in (tmp_path / "events").iterdir() if not path.name.startswith(".")]
+    [name] = [event["App Name"] for event in map(json.loads, log.read_text().splitlines()) if "App Name" in event]
+    assert name == "slackwater run_stage c-7"
 
 
 @pytest.mark.parametrize(("job", "argument"), [(run_stage, "--run"), (compare_day, "--comparison")])

@@ -49,14 +49,16 @@ def run_job(
 ) -> int:
     """Start Spark, call `work`, stop Spark, and return the exit code of the process: 0, or 1 after an error.
 
-    Every line that is logged to standard output contains `context`. After an error, `report_failure` is called with the
+    Every line that is logged to standard output contains `context`, and the name of the Spark application its
+    `correlation_id`. After an error, `report_failure` is called with the
     line `ErrorType: message`, which is also the last line on standard error: EMR passes on only 256 characters of it.
     """
     _log_as_json({"job": name, **context})
+    application = " ".join(filter(None, ("slackwater", name, context.get("correlation_id"))))
     try:
         # Only settings that change results are made here. All others, such as memory and catalogs, are made where the
         # job is submitted.
-        spark = SparkSession.builder.appName(f"slackwater {name}").config(map={**RESULT_SETTINGS}).getOrCreate()
+        spark = SparkSession.builder.appName(application).config(map={**RESULT_SETTINGS}).getOrCreate()
         try:
             log("spark started", start_seconds=_seconds_since_start(spark))
             began = time.monotonic()
