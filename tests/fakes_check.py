@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from slackwater.late.check import Checker
-from slackwater.late.decision import CheckReport, DecisionRule
+from slackwater.late.check.checker import Checker
+from slackwater.late.check.decision import CheckReport, DecisionRule
 from slackwater.pipeline.definition import Late
 from slackwater.project import load_project
-from slackwater.runs.foreign_tables import ForeignTables
 from slackwater.runs.freeze import Freezer, KeptStages
-from slackwater.runs.inputs import InputListing
+from slackwater.runs.inputs.foreign_tables import ForeignTables
+from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, Run
 from slackwater.runs.table import RunTable

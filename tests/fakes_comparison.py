@@ -5,8 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from slackwater.late.comparison import Comparison, MetricChange, Mover, PublishedVersion, RowChange, RowCounts, Totals
-from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.late.changes.comparison import (
+    Comparison,
+    MetricChange,
+    Mover,
+    PublishedVersion,
+    RowChange,
+    RowCounts,
+    Totals,
+)
+from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 
 FROZEN = datetime(2013, 3, 11, 6, 0, 12, tzinfo=UTC)
 

@@ -6,9 +6,17 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from slackwater.late.comparison import Comparison, MetricChange, Mover, PublishedVersion, RowChange, RowCounts, Totals
-from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
-from slackwater.runs.manifest import InputManifest, InputObject
+from slackwater.late.changes.comparison import (
+    Comparison,
+    MetricChange,
+    Mover,
+    PublishedVersion,
+    RowChange,
+    RowCounts,
+    Totals,
+)
+from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run
 from tests.fakes_runs import DictRunTable, DictStore
 

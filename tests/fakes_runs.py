@@ -17,7 +17,7 @@ from slackwater.arrow.reference import (
     reference_uri,
 )
 from slackwater.errors import DayChanged, ObjectMissing
-from slackwater.runs.foreign_tables import ForeignTables
+from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.record import DayRecord, Run, RunRecord
 from slackwater.storage import StoredObject
 

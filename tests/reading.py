@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from slackwater.receiver.pull.file_cache import FileCache
-from slackwater.runs.consistent_listing import consistent_listing
+from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.sources.definition import Source
 from slackwater.storage import ObjectStore
 

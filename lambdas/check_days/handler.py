@@ -17,8 +17,8 @@ from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.inputs import input_listing
 from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.late.check import Checker, day_tasks, today, window_start
-from slackwater.late.decision import CheckReport, LateDecision
+from slackwater.late.check.checker import Checker, day_tasks, today, window_start
+from slackwater.late.check.decision import CheckReport, LateDecision
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.runs.day import HOUR

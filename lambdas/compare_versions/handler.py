@@ -12,7 +12,7 @@ from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.late.versions import CompareSince, Versions
+from slackwater.late.changes.versions import CompareSince, Versions
 
 logger = Logger()
 

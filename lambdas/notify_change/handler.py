@@ -16,7 +16,7 @@ from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.topic import SnsTopic
-from slackwater.late.notify import Notifier
+from slackwater.late.changes.notify import Notifier
 from slackwater.metrics import Metric
 
 logger = Logger()
@@ -56,7 +56,7 @@ def build_notifier() -> Notifier:
 
 @with_correlation_id(logger)
 def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
-    """Return `slackwater.late.notify.NotificationResult` as JSON."""
+    """Return `slackwater.late.changes.notify.NotificationResult` as JSON."""
     request = NotifyChangeRequest.model_validate(event)
     result = build_notifier().notify(**request.model_dump(exclude={"correlation_id"}))
     if result.notified:

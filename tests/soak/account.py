@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from slackwater.receiver.partners.partner import ListedFile
 from slackwater.receiver.pull.file_cache import Content, FileCache, FileEntry, FileState
-from slackwater.runs.consistent_listing import consistent_listing
+from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.storage import ObjectStore, StoredObject
 from tests.soak.aws import MemoryDynamoDB, MemoryS3
 from tests.soak.partner import BASE, Body, Definition, Hour, Partner, date_of

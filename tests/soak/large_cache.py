@@ -26,7 +26,7 @@ from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEnt
 from slackwater.receiver.pull.plan import plan_pull
 from slackwater.receiver.writing.raw_writer import FILE, ROWS, RawWriter
 from slackwater.runs.day import day_of
-from slackwater.runs.inputs import InputListing
+from slackwater.runs.inputs.listing import InputListing
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.partitions import Partition
 from tests.fakes_receiver import Clock

@@ -163,7 +163,7 @@ def quick_and_deterministic() -> Iterator[None]:
     pa.set_io_thread_count(1)
     with (
         patch("slackwater.receiver.writing.raw_writer.ThreadPoolExecutor", OneAfterTheOther),
-        patch("slackwater.runs.inputs.ThreadPoolExecutor", OneAfterTheOther),
+        patch("slackwater.runs.inputs.listing.ThreadPoolExecutor", OneAfterTheOther),
         pytest.MonkeyPatch.context() as monkeypatch,
         patch.object(tempfile, "tempdir", str(memory) if memory.is_dir() else tempfile.gettempdir()),
     ):

@@ -16,7 +16,7 @@ from slackwater.arrow.reference import ArrowReference
 from slackwater.pipeline.graph import stages
 from slackwater.project import Project
 from slackwater.runs.day import day_of
-from slackwater.runs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import Run
 from slackwater.sources.fields import FieldType
 from slackwater.steps.spark.stage import StageJob, run_stage

@@ -21,7 +21,7 @@ from glue_jobs import compare_day
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import read_frame
 from slackwater.errors import CloudError, DataError, InputError
-from slackwater.late.comparison import (
+from slackwater.late.changes.comparison import (
     MAX_MOVERS,
     MAX_ROWS,
     MAX_STRING_LENGTH,
@@ -30,10 +30,10 @@ from slackwater.late.comparison import (
     Totals,
     comparison_uri,
 )
-from slackwater.late.versions import VersionPair, job_failure_uri, pair_uri
+from slackwater.late.changes.versions import VersionPair, job_failure_uri, pair_uri
 from slackwater.project import load_project
-from slackwater.runs.difference import Change
-from slackwater.runs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.difference import Change
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
 from slackwater.steps.spark.comparison import ComparisonJob, compare_versions
 from slackwater.steps.spark.publish import with_date

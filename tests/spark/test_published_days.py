@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from slackwater.errors import InputError, ObjectMissing
-from slackwater.runs.manifest import InputObject
+from slackwater.runs.inputs.manifest import InputObject
 from slackwater.steps.spark.publish import audit, with_date
 from slackwater.steps.spark.sources import read_published
 from slackwater.steps.spark.table import create_tag, current_snapshot, overwrite_day, prepare_table, quoted_table

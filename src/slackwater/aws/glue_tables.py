@@ -12,7 +12,7 @@ from slackwater.errors import InputError
 
 
 class GlueTables:
-    """A `slackwater.runs.foreign_tables.TableCatalog` over Glue."""
+    """A `slackwater.runs.inputs.foreign_tables.TableCatalog` over Glue."""
 
     def __init__(self, clients: Callable[[str], Any]) -> None:
         # Most pipelines read no such table, so the client is created when it is needed.

@@ -9,8 +9,8 @@ from slackwater.aws.clients import CONFIG, Clients, client
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.glue_tables import GlueTables
 from slackwater.project import Project
-from slackwater.runs.foreign_tables import ForeignTables
-from slackwater.runs.inputs import InputListing
+from slackwater.runs.inputs.foreign_tables import ForeignTables
+from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
 

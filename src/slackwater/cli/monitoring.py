@@ -9,7 +9,7 @@ from typing import Self
 
 from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.client.monitoring import MonitorObserver
-from slackwater.late.decision import CheckReport
+from slackwater.late.check.decision import CheckReport
 
 _CHECK = "check the days"
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slackwater.client.sender import PushTotals
     from slackwater.client.tables import QueryResult
     from slackwater.client.timeline import Timeline
-    from slackwater.late.comparison import Comparison
+    from slackwater.late.changes.comparison import Comparison
     from slackwater.receiver.pull.file_cache import FileEntry
     from slackwater.receiver.pull.recorded_files import RecordedFiles
     from slackwater.runs.outputs import RunSteps, Version
@@ -290,7 +290,7 @@ class Client(Resources):
         not be checked. The failure of a day is in the result.
         """
         from slackwater.client.monitoring import Monitor, MonitorObserver
-        from slackwater.late.check import today
+        from slackwater.late.check.checker import today
 
         definition, deployment = self.project.pipeline(pipeline), self.connection.deployment
         monitor = Monitor(
@@ -337,7 +337,7 @@ class Client(Resources):
 
         A Spark job compares each pair of versions once; later calls read its result.
         """
-        from slackwater.late.comparison import Comparison, ComparisonReference
+        from slackwater.late.changes.comparison import Comparison, ComparisonReference
 
         self.project.pipeline(pipeline)
         day = iso_date(date)

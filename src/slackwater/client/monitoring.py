@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from slackwater.aws.machines import ExecutionView
 from slackwater.client.executions import Executions, execution_error
 from slackwater.errors import CloudError, SlackwaterError
-from slackwater.late.check import report_uri
-from slackwater.late.comparison import Comparison
-from slackwater.late.decision import CheckReport, LateDecision
-from slackwater.late.message import Message
+from slackwater.late.changes.comparison import Comparison
+from slackwater.late.changes.message import Message
+from slackwater.late.check.checker import report_uri
+from slackwater.late.check.decision import CheckReport, LateDecision
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
 

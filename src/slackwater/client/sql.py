@@ -65,7 +65,7 @@ class CloudTables:
 
         Raises `DayChanged` when files of the source keep changing meanwhile.
         """
-        from slackwater.runs.consistent_listing import consistent_listing
+        from slackwater.runs.inputs.consistent_listing import consistent_listing
         from slackwater.sources.event_schema import raw_schema
 
         definition = self.project.source(source)

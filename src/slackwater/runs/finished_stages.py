@@ -18,7 +18,7 @@ from slackwater.arrow.reference import ArrowReference, reference_uri
 from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.pipeline.graph import stages
 from slackwater.project import Project
-from slackwater.runs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import Run, StageRecord
 from slackwater.storage import ObjectStore
 

@@ -14,10 +14,12 @@ from slackwater.errors import DayChanged, InputError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
-from slackwater.runs.difference import Amount, difference
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
-from slackwater.runs.inputs import InputListing, published_manifest
-from slackwater.runs.manifest import InputManifest
+from slackwater.runs.inputs.difference import Amount, difference
+from slackwater.runs.inputs.listing import InputListing, published_manifest
+from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.table_inputs import without_former_tables
+from slackwater.runs.inputs.untaken_files import untaken_files
 from slackwater.runs.record import (
     ActiveRun,
     DayRecord,
@@ -28,8 +30,6 @@ from slackwater.runs.record import (
     run_identity,
 )
 from slackwater.runs.table import Executions, RunTable, is_alive
-from slackwater.runs.table_inputs import without_former_tables
-from slackwater.runs.untaken_files import untaken_files
 from slackwater.storage import ObjectStore
 
 # How many earlier attempts of a day are searched for finished stages.

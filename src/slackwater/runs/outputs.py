@@ -11,7 +11,7 @@ from slackwater.arrow.dataset import count_files, load_manifest
 from slackwater.arrow.reference import ArrowManifest, ArrowReference, StepRecord
 from slackwater.errors import ObjectMissing
 from slackwater.runs.finished_stages import finished_stages
-from slackwater.runs.manifest import Record
+from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import Loads, RunRecord, StageRecord, loads_uri
 from slackwater.storage import ObjectStore
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from slackwater.arrow.reference import ArrowReference, StepRecord
 from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.day import parse_date
-from slackwater.runs.manifest import Record
+from slackwater.runs.inputs.manifest import Record
 from slackwater.storage import split_uri
 
 

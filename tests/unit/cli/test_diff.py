@@ -13,9 +13,9 @@ import pytest
 from slackwater.arrow.reference import ArrowReference
 from slackwater.cli.comparison import show_comparison
 from slackwater.cli.main import run
-from slackwater.late.comparison import MetricChange, Mover, RowChange, RowCounts
+from slackwater.late.changes.comparison import MetricChange, Mover, RowChange, RowCounts
 from slackwater.project import load_project
-from slackwater.runs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, PublishedRun
 from tests.fakes_cli import FakeObjects, FakeStates, Terminal, a_client, use_client
 from tests.fakes_comparison import FROZEN, comparison

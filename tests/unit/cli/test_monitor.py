@@ -15,8 +15,8 @@ from slackwater.cli.monitoring import MonitorBoards
 from slackwater.client.executions import Executions
 from slackwater.client.monitoring import Monitor, MonitorObserver
 from slackwater.errors import AccessDenied, RunFailed, SlackwaterError
-from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
-from slackwater.late.message import compose
+from slackwater.late.changes.message import compose
+from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.runs.record import DayRecord
 from tests.fakes_cli import BEGIN, FakeObjects
 from tests.fakes_comparison import comparison

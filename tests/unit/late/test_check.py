@@ -5,8 +5,8 @@ import pytest
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import InputError, UnknownName
-from slackwater.late.check import DayAction, DayTask, day_tasks, report_uri, today, window_start
-from slackwater.late.decision import CheckReport, DecisionRule, LateDecision
+from slackwater.late.check.checker import DayAction, DayTask, day_tasks, report_uri, today, window_start
+from slackwater.late.check.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.sources.partitions import Partition
@@ -116,7 +116,7 @@ def test_days_after_the_date_of_a_check_wait_for_a_later_check(world):
 
 
 def test_notifications_beyond_the_limit_of_one_map_wait_for_later_checks(world, monkeypatch):
-    monkeypatch.setattr("slackwater.late.check._MAX_DAYS_TO_NOTIFY", 1)
+    monkeypatch.setattr("slackwater.late.check.checker._MAX_DAYS_TO_NOTIFY", 1)
     for date in ("2013-03-08", "2013-03-09"):
         world.publish(date, force=True)
     world.time = datetime(2013, 3, 17, 18, tzinfo=UTC)

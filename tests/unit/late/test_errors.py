@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from slackwater.errors import AccessDenied, CloudError, DayChanged, ObjectInvalid, ObjectMissing, Throttled, Unavailable
-from slackwater.late.check import DayAction, day_tasks
-from slackwater.late.decision import DecisionRule, LateDecision
+from slackwater.late.check.checker import DayAction, day_tasks
+from slackwater.late.check.decision import DecisionRule, LateDecision
 from slackwater.project import CodeDigests
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import DayRecord, RunRecord

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.late.decision import DecisionRule, LateDecision
-from slackwater.late.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day
-from slackwater.runs.difference import Amount, Change, difference
+from slackwater.late.check.decision import DecisionRule, LateDecision
+from slackwater.late.check.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day
+from slackwater.runs.inputs.difference import Amount, Change, difference
 from slackwater.runs.record import ActiveRun, DayRecord
 from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_notification import DATE, FROZEN, PIPELINE, a_day, a_manifest, a_run, an_object

@@ -4,9 +4,9 @@ import pytest
 
 from lambdas.check_days import handler as check_days
 from lambdas.notify_change import handler as notify_change
-from slackwater.late.check import report_uri
-from slackwater.late.decision import CheckReport
-from slackwater.late.notify import NotificationResult
+from slackwater.late.changes.notify import NotificationResult
+from slackwater.late.check.checker import report_uri
+from slackwater.late.check.decision import CheckReport
 from slackwater.metrics import Metric
 from tests.fakes_check import NOW, PIPELINE, World, five_days
 

@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectMissing, ResponseLost, Throttled
-from slackwater.late.comparison import RowCounts
-from slackwater.late.message import Message
-from slackwater.late.notify import Notifier, message_uri
+from slackwater.late.changes.comparison import RowCounts
+from slackwater.late.changes.message import Message
+from slackwater.late.changes.notify import Notifier, message_uri
 from slackwater.runs.record import ActiveRun, NotificationClaim
 from tests.fakes_notification import (
     DATE,

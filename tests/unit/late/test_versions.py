@@ -12,8 +12,15 @@ import pytest
 
 from lambdas.compare_versions import handler as compare_versions
 from slackwater.errors import InputError, ObjectMissing
-from slackwater.late.comparison import ComparisonReference, comparison_uri
-from slackwater.late.versions import CompareAction, CompareSince, VersionPair, Versions, job_failure_uri, pair_uri
+from slackwater.late.changes.comparison import ComparisonReference, comparison_uri
+from slackwater.late.changes.versions import (
+    CompareAction,
+    CompareSince,
+    VersionPair,
+    Versions,
+    job_failure_uri,
+    pair_uri,
+)
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
 from tests.fakes_comparison import comparison, version
 from tests.fakes_runs import DictRunTable, DictStore

@@ -9,7 +9,7 @@ import pytest
 from slackwater.receiver.pull.fetch import LEASE
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileDecision, version_name, version_of
 from slackwater.receiver.pull.stage_file import stage_file
-from slackwater.runs.consistent_listing import consistent_listing
+from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.sources.partitions import Partition
 from tests.fakes_receiver import RECEIVED, Crash, a_source
 from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.errors import CloudError, ObjectInvalid
-from slackwater.late.check import DayTask, day_tasks
-from slackwater.late.decision import DecisionRule
+from slackwater.late.check.checker import DayTask, day_tasks
+from slackwater.late.check.decision import DecisionRule
 from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing import duplicate_ids
 from slackwater.receiver.writing.raw_writer import RawWriter
-from slackwater.runs import inputs
+from slackwater.runs.inputs import listing as inputs
 from slackwater.runs.day import day_of
-from slackwater.runs.difference import Change, difference
-from slackwater.runs.duplicates import ids_in, without_duplicates
-from slackwater.runs.manifest import InputObject
+from slackwater.runs.inputs.difference import Change, difference
+from slackwater.runs.inputs.duplicates import ids_in, without_duplicates
+from slackwater.runs.inputs.manifest import InputObject
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_receiver import Clock, MemoryPartitions, a_source, store_file

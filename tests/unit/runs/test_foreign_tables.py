@@ -10,15 +10,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from slackwater.errors import AccessDenied, InputError, ObjectInvalid, ObjectMissing, SlackwaterError
-from slackwater.late.decision import DecisionRule, LateDecision
-from slackwater.late.report import describe_inputs
+from slackwater.late.changes.report import describe_inputs
+from slackwater.late.check.decision import DecisionRule, LateDecision
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import pipeline_order
-from slackwater.runs import foreign_tables
+from slackwater.runs.inputs import foreign_tables
 from slackwater.runs.day import day_of, parse_date
-from slackwater.runs.difference import Amount, difference
-from slackwater.runs.foreign_tables import TableMetadata
-from slackwater.runs.manifest import InputManifest
+from slackwater.runs.inputs.difference import Amount, difference
+from slackwater.runs.inputs.foreign_tables import TableMetadata
+from slackwater.runs.inputs.manifest import InputManifest
 from tests.fakes_check import PIPELINE, World
 
 pytestmark = pytest.mark.unit

@@ -8,8 +8,8 @@ import pytest
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
 from slackwater.project import CodeDigests, load_project
 from slackwater.runs.freeze import FreezeAction, Freezer, is_stale
-from slackwater.runs.inputs import InputListing
-from slackwater.runs.manifest import InputManifest
+from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder, failure_message
 from slackwater.runs.record import Publication, RunState, failure_uri
 from slackwater.sources.partitions import Partition

@@ -9,12 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from slackwater.errors import DefinitionError, InputError
-from slackwater.late.decision import DecisionRule, LateDecision
-from slackwater.late.report import describe_inputs
+from slackwater.late.changes.report import describe_inputs
+from slackwater.late.check.decision import DecisionRule, LateDecision
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import pipeline_order
 from slackwater.runs.freeze import Frozen
-from slackwater.runs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, PublishedRun, Run
 from tests.fakes_check import PIPELINE, World, freezer_of

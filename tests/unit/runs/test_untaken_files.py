@@ -11,13 +11,13 @@ import pytest
 from slackwater.cli.commands import run as run_command
 from slackwater.cli.main import run
 from slackwater.client.runs import RunResult, RunSeconds
-from slackwater.late.message import compose
-from slackwater.late.versions import published_version
+from slackwater.late.changes.message import compose
+from slackwater.late.changes.versions import published_version
 from slackwater.project import load_project
 from slackwater.receiver.pull.file_cache import FileEntry, FileState
 from slackwater.runs.day import day_of
+from slackwater.runs.inputs.untaken_files import untaken_files
 from slackwater.runs.record import RunRecord
-from slackwater.runs.untaken_files import untaken_files
 from tests.fakes_check import PIPELINE, PUBLICATION, World
 from tests.fakes_cli import a_client, use_client
 from tests.fakes_comparison import comparison, version

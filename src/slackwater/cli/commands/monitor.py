@@ -19,7 +19,7 @@ from slackwater.formatting import counted
 if TYPE_CHECKING:
     from slackwater.client.client import Client
     from slackwater.client.monitoring import MonitorResult
-    from slackwater.late.decision import CheckReport
+    from slackwater.late.check.decision import CheckReport
 
 
 def register(app: typer.Typer) -> None:
@@ -45,7 +45,7 @@ def monitor(
     its table. A day runs again if its late data reaches a threshold. People are notified if that changes the published
     table.
     """
-    from slackwater.late.check import today
+    from slackwater.late.check.checker import today
     from slackwater.pipeline.graph import pipeline_order
 
     requested = read_date(as_of, option="--as-of") if as_of else None
@@ -98,7 +98,7 @@ def monitor_pipeline(
 
 def print_decisions(report: CheckReport) -> None:
     """Print the decision about each day and its reasons."""
-    from slackwater.late.decision import LateDecision
+    from slackwater.late.check.decision import LateDecision
 
     late = [day for day in report.days if day.decision is not LateDecision.IGNORE]
     print_text(

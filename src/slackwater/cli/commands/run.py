@@ -118,7 +118,7 @@ def run(
             raise InputError(f"--date: {day} has not begun in {timezone}")
     from slackwater.cli.running import show_states
     from slackwater.client.client import Client
-    from slackwater.runs.untaken_files import describe_untaken
+    from slackwater.runs.inputs.untaken_files import describe_untaken
 
     with Client.open(workspace, definitions) as client:
         options = {"force": force, "allow_fewer": allow_fewer}

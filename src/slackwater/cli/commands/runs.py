@@ -66,7 +66,7 @@ def runs(  # noqa: PLR0917 - the command line's own options
     definitions = workspace.load_definitions()
     from slackwater.client.attempts import check_run_name, is_run_id
     from slackwater.client.client import Client
-    from slackwater.runs.untaken_files import describe_untaken
+    from slackwater.runs.inputs.untaken_files import describe_untaken
 
     if run and (timeline or is_run_id(run, definitions.pipelines)):
         check_run_name(run, definitions.pipelines, date=day)

@@ -13,8 +13,8 @@
 8. Delete the objects that no file needs any more; then release the lease.
 
 Until step 7 readers ignore the announced objects, and after it the replaced ones
-(`slackwater.runs.consistent_listing`). A pull that ends in between leaves a lease, `writing` or `superseded` in the
-entry: these show the next pull that the file needs a repair, and which objects may exist.
+(`slackwater.runs.inputs.consistent_listing`). A pull that ends in between leaves a lease, `writing` or `superseded` in
+the entry: these show the next pull that the file needs a repair, and which objects may exist.
 
 Several files may have one content, and share its objects. A pull that deletes objects marks the content first
 (`Content.deleting`), and a pull that needs the content leaves its file to the next pull meanwhile. Both write the same

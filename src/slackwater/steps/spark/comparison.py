@@ -16,7 +16,7 @@ from slackwater.arrow.exchange import StoreFactory, write_frame
 from slackwater.arrow.reference import ArrowReference, Producer
 from slackwater.arrow.session import temporary_settings
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, ObjectMissing
-from slackwater.late.comparison import (
+from slackwater.late.changes.comparison import (
     MAX_MOVERS,
     MAX_ROWS,
     MAX_STRING_LENGTH,
@@ -30,10 +30,10 @@ from slackwater.late.comparison import (
     Value,
     comparison_uri,
 )
-from slackwater.late.versions import VersionPair, pair_uri
+from slackwater.late.changes.versions import VersionPair, pair_uri
 from slackwater.project import Project
-from slackwater.runs.difference import Change, SourceDifference, difference
-from slackwater.runs.manifest import InputManifest, Record
+from slackwater.runs.inputs.difference import Change, SourceDifference, difference
+from slackwater.runs.inputs.manifest import InputManifest, Record
 from slackwater.runs.record import IsoDate
 from slackwater.steps.spark.job import log, settings_for
 from slackwater.steps.spark.paired import (

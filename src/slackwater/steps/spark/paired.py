@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, DecimalType, IntegralType, NumericType, 
 
 from slackwater.arrow.names import quoted
 from slackwater.errors import DataError
-from slackwater.late.comparison import Totals
+from slackwater.late.changes.comparison import Totals
 from slackwater.pipeline.definition import Aggregation
 from slackwater.steps.spark.values import equal, finite, readable
 

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 from slackwater.arrow.exchange import empty_frame, frame_of
 from slackwater.arrow.names import quoted
 from slackwater.errors import InputError, ObjectInvalid, ObjectMissing
-from slackwater.runs.manifest import InputObject
+from slackwater.runs.inputs.manifest import InputObject
 from slackwater.sources.definition import GENERATED_ID, Source
 from slackwater.sources.event_schema import EVENT_TIME, RECEIVED_AT, raw_schema
 from slackwater.sources.fields import FieldType

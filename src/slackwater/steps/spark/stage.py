@@ -23,7 +23,7 @@ from slackwater.project import Project
 from slackwater.receiver.partners.credentials import Secrets
 from slackwater.receiver.partners.outbound import Outbound
 from slackwater.runs.day import day_of
-from slackwater.runs.manifest import InputManifest
+from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import Run
 from slackwater.steps.files import ProjectFiles
 from slackwater.steps.registry import step_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from slackwater.late.comparison import Comparison
-from slackwater.late.report import ReportSection, largest_effect, report_sections
-from slackwater.runs.manifest import Record
+from slackwater.late.changes.comparison import Comparison
+from slackwater.late.changes.report import ReportSection, largest_effect, report_sections
+from slackwater.runs.inputs.manifest import Record
 
 # Characters per line: the recommended limit for e-mail (RFC 5322, section 2.1.1), which clients show without breaking.
 _WIDTH = 78

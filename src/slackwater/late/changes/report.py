@@ -20,9 +20,9 @@ from slackwater.formatting import (
     relative_change,
     timestamp,
 )
-from slackwater.late.comparison import Comparison, MetricChange, RowChange, RowCounts, Totals, Value
-from slackwater.runs.difference import Change, FileChange, SourceDifference
-from slackwater.runs.untaken_files import describe_untaken
+from slackwater.late.changes.comparison import Comparison, MetricChange, RowChange, RowCounts, Totals, Value
+from slackwater.runs.inputs.difference import Change, FileChange, SourceDifference
+from slackwater.runs.inputs.untaken_files import describe_untaken
 
 # Entries that are shown. The stored comparison has all metrics and files, and up to 100 rows.
 _MAX_METRICS, _MAX_ROWS, _MAX_FILES = 20, 10, 10

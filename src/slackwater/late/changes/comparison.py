@@ -9,8 +9,8 @@ from enum import StrEnum
 from pydantic import Field
 
 from slackwater.arrow.reference import ArrowReference
-from slackwater.runs.difference import Change, SourceDifference
-from slackwater.runs.manifest import Record
+from slackwater.runs.inputs.difference import Change, SourceDifference
+from slackwater.runs.inputs.manifest import Record
 
 MAX_ROWS = 100
 """Changed rows in a summary; all of them are in its Arrow files."""

@@ -9,7 +9,7 @@ from datetime import timedelta
 from slackwater.errors import InputError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import Day
-from slackwater.runs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.table import RunTable
 
 

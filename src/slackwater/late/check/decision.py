@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from slackwater.runs.difference import SourceDifference
-from slackwater.runs.manifest import Record
+from slackwater.runs.inputs.difference import SourceDifference
+from slackwater.runs.inputs.manifest import Record
 
 
 class LateDecision(StrEnum):

@@ -24,17 +24,17 @@ from slackwater.errors import (
     Throttled,
     Unavailable,
 )
-from slackwater.late.decision import CheckReport, DayDecision, DecisionRule, LateDecision
-from slackwater.late.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day, unreadable_day
+from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision
+from slackwater.late.check.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day, unreadable_day
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import HOUR, Day, day_of, parse_date
-from slackwater.runs.difference import difference
-from slackwater.runs.inputs import InputListing, first_error, published_manifest
-from slackwater.runs.manifest import InputManifest, Record
+from slackwater.runs.inputs.difference import difference
+from slackwater.runs.inputs.listing import InputListing, first_error, published_manifest
+from slackwater.runs.inputs.manifest import InputManifest, Record
+from slackwater.runs.inputs.table_inputs import without_former_tables
 from slackwater.runs.record import DayRecord, RunRecord, RunState, run_identity
 from slackwater.runs.table import Executions, RunTable, is_alive
-from slackwater.runs.table_inputs import without_former_tables
 from slackwater.storage import ObjectStore
 
 # Checking a day is mostly waiting for S3, with up to 16 parallel requests, and keeps two manifests in memory. Two days

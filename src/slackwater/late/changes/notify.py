@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from slackwater.errors import DayChanged, InputError, ObjectMissing, ResponseLost, SlackwaterError
-from slackwater.late.comparison import Comparison
-from slackwater.late.message import Message, compose
-from slackwater.runs.manifest import Record
+from slackwater.late.changes.comparison import Comparison
+from slackwater.late.changes.message import Message, compose
+from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import DayRecord, NotificationClaim
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore

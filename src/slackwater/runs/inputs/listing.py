@@ -17,14 +17,14 @@ from slackwater.errors import ObjectInvalid, ObjectMissing
 from slackwater.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.receiver.writing.raw_writer import FILE, ROWS
-from slackwater.runs.consistent_listing import consistent_listing
 from slackwater.runs.day import Day
-from slackwater.runs.duplicates import ids_in, without_duplicates
-from slackwater.runs.foreign_tables import ForeignTables
-from slackwater.runs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.consistent_listing import consistent_listing
+from slackwater.runs.inputs.duplicates import ids_in, without_duplicates
+from slackwater.runs.inputs.foreign_tables import ForeignTables
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.inputs.table_inputs import published_days
 from slackwater.runs.record import PublishedRun
 from slackwater.runs.table import RunTable
-from slackwater.runs.table_inputs import published_days
 from slackwater.sources.partitions import source_prefix
 from slackwater.storage import ObjectFile, ObjectStore, StoredObject
 

@@ -16,7 +16,7 @@ from slackwater.errors import AccessDenied, InputError, ObjectInvalid, ObjectMis
 from slackwater.pipeline.definition import IcebergInput, Pipeline
 from slackwater.receiver.partners.partner import bucket_folder
 from slackwater.runs.day import Day
-from slackwater.runs.manifest import InputObject
+from slackwater.runs.inputs.manifest import InputObject
 from slackwater.storage import ObjectStore
 
 MAX_METADATA = 64 * 2**20

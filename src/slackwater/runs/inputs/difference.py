@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from slackwater.runs.manifest import InputManifest, InputObject, Record
+from slackwater.runs.inputs.manifest import InputManifest, InputObject, Record
 
 
 class Amount(Record):

@@ -14,8 +14,8 @@ from humanize import naturalsize
 
 from slackwater.errors import DayChanged, ObjectMissing, SlackwaterError
 from slackwater.formatting import counted, hour_range, percentage, timestamp
-from slackwater.late.decision import DayDecision, DecisionRule, LateDecision
-from slackwater.runs.difference import Amount, Change, SourceDifference
+from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
+from slackwater.runs.inputs.difference import Amount, Change, SourceDifference
 from slackwater.runs.record import DayRecord, RunRecord
 from slackwater.sources.late_thresholds import LateThresholds
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from slackwater.errors import ObjectInvalid
 from slackwater.receiver.writing.duplicate_ids import duplicate_rows
-from slackwater.runs.manifest import InputObject
+from slackwater.runs.inputs.manifest import InputObject
 
 IdReader = Callable[[Sequence[InputObject]], Iterable[Iterable[pa.Array]]]
 """Generates, for each object in order, the ids of its events in blocks; null for an event without an id."""

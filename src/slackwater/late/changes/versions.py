@@ -9,9 +9,15 @@ from enum import StrEnum
 from pydantic import Field, ValidationError
 
 from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing
-from slackwater.late.comparison import Comparison, ComparisonReference, PublishedVersion, comparison_uri, reference_to
+from slackwater.late.changes.comparison import (
+    Comparison,
+    ComparisonReference,
+    PublishedVersion,
+    comparison_uri,
+    reference_to,
+)
 from slackwater.pipeline.definition import Aggregation
-from slackwater.runs.manifest import Record
+from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.outcome import failure_message
 from slackwater.runs.record import RunRecord, RunState, failure_uri
 from slackwater.runs.table import RunTable
