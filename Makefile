@@ -21,7 +21,7 @@ SOURCES := src infra lambdas glue_jobs mwaa_dags examples tests benchmarks
 # In a clone, everything is below .slackwater/.
 unexport SLACKWATER_CACHE
 
-.PHONY: help setup demo down test unit infra spark cloud airflow peers bench soak check format lint types imports machines lock clean
+.PHONY: help setup demo scenario down test unit infra spark cloud airflow peers bench soak check format lint types imports machines lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -62,6 +62,9 @@ $(DYNAMODB): requirements/dynamodb-local.txt $(PACKAGES)
 
 demo: $(READY) ## Run the demo: start a local cloud, deploy, publish five days of real data, handle late data
 	@$(BIN)/python -m examples.nyc_flights.demo
+
+scenario: $(READY) ## Run the scenario: files that change, disappear and shrink, old data, and a new definition
+	@$(BIN)/python -m examples.late_orders.scenario
 
 down: ## Stop the local cloud (its state stays under .slackwater/)
 	@test ! -x $(BIN)/slackwater || $(BIN)/slackwater local down

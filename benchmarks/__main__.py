@@ -1,4 +1,4 @@
-"""Measure the receiver on one core, and the exchange, a day and pipelines on two.
+"""Measure the receiver on one core, and the exchange, a day, pipelines and late data on two.
 
 python -m benchmarks [--json] [--rounds N] [--megabytes N] [--only PART]
 """
@@ -15,10 +15,19 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
-from benchmarks import day, exchange, pipeline, pull, push
+from benchmarks import arrival, check, day, exchange, late, pipeline, pull, push
 
-PARTS = {"exchange": exchange, "day": day, "pipeline": pipeline, "push": push, "pull": pull}
-_TWO_CORES = ("exchange", "day", "pipeline")
+PARTS = {
+    "exchange": exchange,
+    "day": day,
+    "pipeline": pipeline,
+    "late": late,
+    "arrival": arrival,
+    "check": check,
+    "push": push,
+    "pull": pull,
+}
+_TWO_CORES = ("exchange", "day", "pipeline", "late", "arrival")
 
 
 def main() -> None:

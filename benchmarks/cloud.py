@@ -30,8 +30,8 @@ _PORT = 8713
 
 
 @contextmanager
-def deployed(folder: Path, project: Path, settings: Mapping[str, str]) -> Iterator[Client]:
-    """Deploy a project with the example's sources to a local cloud of its own, and receive the data of `DAY`."""
+def local_cloud(folder: Path, project: Path, settings: Mapping[str, str]) -> Iterator[Client]:
+    """Deploy a project to a local cloud of its own, which starts nothing by itself unless the settings say so."""
     state = layout.Layout(folder)
     state.base.mkdir()
     state.jars.symlink_to(ROOT / ".slackwater" / "jars")
@@ -40,15 +40,22 @@ def deployed(folder: Path, project: Path, settings: Mapping[str, str]) -> Iterat
     workspace = Workspace(root=ROOT, project=project)
     try:
         with patch.dict(os.environ, running.environment()):
-            deploy(workspace, settings)
-            data = feed.make_feed(folder / "feed", [DAY])
+            deploy(workspace, {"schedule": "none", "collect_minutes": "0", **settings})
             with Client.open(workspace) as client:
-                with PartnerServer(data.flights, port=_PORT):
-                    client.pull("flights", as_of=DAY)
-                client.push("weather", read_events(str(data.weather)))
                 yield client
     finally:
         cloud.down(folder)
+
+
+@contextmanager
+def deployed(folder: Path, project: Path, settings: Mapping[str, str]) -> Iterator[Client]:
+    """Deploy a project with the example's sources to a local cloud of its own, and receive the data of `DAY`."""
+    with local_cloud(folder, project, settings) as client:
+        data = feed.make_feed(folder / "feed", [DAY])
+        with PartnerServer(data.flights, port=_PORT):
+            client.pull("flights", as_of=DAY)
+        client.push("weather", read_events(str(data.weather)))
+        yield client
 
 
 def script(client: Client, folder: Path, path: Path, arguments: Sequence[str]) -> Callable[[], None]:

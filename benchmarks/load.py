@@ -226,7 +226,7 @@ def deployed() -> Iterator[dict[str, str]]:
         up = cloud.up(Path(folder))
         os.environ.update(up.environment())
         try:
-            _slackwater("deploy")
+            _slackwater("deploy", "--set", "schedule=none")
             token = json.loads(_slackwater("token", "create", "load", "--source", SOURCE, "--json"))["token"]
             stacks = boto3.client("cloudformation").describe_stacks()["Stacks"]
             yield {o["OutputKey"]: o["OutputValue"] for stack in stacks for o in stack.get("Outputs", [])} | {

@@ -1,53 +1,93 @@
-"""EMR Serverless entry point: run one stage of a pipeline for one day, and publish the day after the last stage."""
+"""EMR Serverless entry point: run one stage of a pipeline for one day, and publish the day after the last stage.
+
+For a rollback, the job of the last stage publishes an earlier version of the day instead.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
 
+from pyspark.sql import SparkSession
+
+from slackwater.aws.clients import client
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.objects import s3_store
 from slackwater.aws.partners.secrets import CloudSecrets
 from slackwater.runs.record import Run, failure_uri
 from slackwater.steps.spark.job import json_argument, run_job
+from slackwater.steps.spark.rollback import run_rollback_job
 from slackwater.steps.spark.stage import StageJob, run_stage_job
+from slackwater.steps.spark.version_retention import remove_after_publication
 
 
-def parse(arguments: Sequence[str] | None) -> StageJob:
-    """Return the job from its arguments. Exits with 2 and names the argument if one is missing or malformed."""
+class Arguments(NamedTuple):
+    """The arguments of the job."""
+
+    job: StageJob
+    run_table: str
+    """The DynamoDB table of runs."""
+    version_days: int
+
+
+def parse(arguments: Sequence[str] | None) -> Arguments:
+    """Return the arguments. Exits with 2 and names the argument if one is missing or malformed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--project", required=True, help="URI of project.json")
     parser.add_argument("--run", required=True, type=json_argument(Run), metavar="JSON", help="the run")
     parser.add_argument("--stage", required=True, help="name of the stage's last step")
     parser.add_argument("--catalog-table", required=True, help="the table to publish to: catalog.database.table")
-    # Not a flag, because the state machine has a fixed list of arguments and can only choose their values.
-    parser.add_argument(
-        "--fewer-rows",
-        choices=("refuse", "allow"),
-        default="refuse",
-        help="what to do when the day has fewer rows than are published now",
-    )
+    parser.add_argument("--restore", default="", help="tag of the version to publish again, instead of the stage")
     parser.add_argument("--files", help="URI prefix of the files that steps read and write")
     parser.add_argument("--outbound-allow", default="", help="hosts and networks, separated by commas")
+    parser.add_argument("--run-table", default="", help="the DynamoDB table of runs, which --version-days needs")
+    parser.add_argument(
+        "--version-days", type=int, default=0, help="remove versions that were replaced so many days ago; 0: none"
+    )
     options = parser.parse_args(arguments)
-    return StageJob(
+    job = StageJob(
         run=options.run,
         stage=options.stage,
         project=options.project,
         catalog_table=options.catalog_table,
-        allow_fewer=options.fewer_rows == "allow",
+        restore=options.restore,
         files=options.files,
         outbound_allow=tuple(filter(None, options.outbound_allow.split(","))),
     )
+    return Arguments(job, options.run_table, options.version_days)
+
+
+def work(spark: SparkSession, arguments: Arguments) -> None:
+    """Run the stage, or publish the earlier version; after a publication, remove old versions of the table."""
+    job = arguments.job
+
+    def remove_old_versions() -> None:
+        table = DynamoRunTable(client("dynamodb"), arguments.run_table)
+        remove_after_publication(
+            spark,
+            job,
+            days=arguments.version_days,
+            day_of=lambda date: table.day(job.run.pipeline, date),
+            now=datetime.now(UTC),
+        )
+
+    if job.restore:
+        run_rollback_job(spark, job, stores=s3_store)
+        remove_old_versions()
+    else:
+        run_stage_job(spark, job, stores=s3_store, secrets=CloudSecrets(), on_published=remove_old_versions)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job; return its exit code."""
-    job = parse(arguments)
-    run = job.run
+    parsed = parse(arguments)
+    job, run = parsed.job, parsed.job.run
     return run_job(
         "run_stage",
-        lambda spark: run_stage_job(spark, job, stores=s3_store, secrets=CloudSecrets()),
+        lambda spark: work(spark, parsed),
         context={
             "correlation_id": run.correlation_id,
             "pipeline": run.pipeline,

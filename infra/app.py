@@ -17,7 +17,8 @@ from aws_cdk import App, DefaultStackSynthesizer, Environment, Stack, Tags
 from infra.artefacts import Artefacts, build_artefacts, write_project
 from infra.constructs.alarm_rules import AlarmGroup
 from infra.constructs.alarms import SubjectAlarms
-from infra.settings import Settings, load_settings
+from infra.settings import Scheduler, Settings, load_settings
+from infra.stacks.eventbridge_schedule import START_FUNCTION, EventBridgeScheduleStack
 from infra.stacks.late import BACKFILL_MACHINE, COMPARE_MACHINE, LateStack
 from infra.stacks.monitoring import MonitoringStack
 from infra.stacks.processing import ProcessingStack
@@ -106,7 +107,11 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         settings=settings,
         project=project,
         # Each folder of lambdas/ is one function.
-        functions=sorted(path.parent.name.replace("_", "-") for path in lambdas.glob("*/handler.py")),
+        functions=sorted(
+            path.parent.name.replace("_", "-")
+            for path in lambdas.glob("*/handler.py")
+            if path.parent.name != START_FUNCTION or settings.schedule is Scheduler.EVENTBRIDGE
+        ),
         machines=[
             PULL_MACHINE,
             *(f"{PIPELINE_MACHINE_PREFIX}{name}" for name in sorted(project.pipelines)),
@@ -118,20 +123,37 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         application_id=processing.spark.id,
         buffer=storage.buffer,
         changes=late.changes,
+        arrivals=late.arrivals.name,
         env=env,
     )
     for group in AlarmGroup:
         stack = Stack(app, settings.named(group.value), env=env, description=f"Slackwater: {group.value}")
         SubjectAlarms(stack, "Alarms", settings=settings, project=project, topic=monitoring.topic, group=group)
-    if settings.airflow:
-        ScheduleStack(
-            app,
-            settings.named("schedule"),
-            settings=settings,
-            dags=root / "mwaa_dags",
-            project=project,
-            env=env,
-        )
+    # One stack for both schedulers: a deployment with the other one replaces the first, so that never both start work.
+    match settings.schedule:
+        case Scheduler.EVENTBRIDGE:
+            schedule = EventBridgeScheduleStack(
+                app,
+                settings.named("schedule"),
+                settings=settings,
+                project=project,
+                layer=artefacts.layer,
+                lambdas=lambdas,
+                dead_letters=monitoring.dead_letters.name,
+                env=env,
+            )
+            # Nothing is started before the state machines exist, or without the queue for what cannot be started.
+            for stack in (processing, late, monitoring):
+                schedule.add_stack_dependency(stack)
+        case Scheduler.AIRFLOW:
+            ScheduleStack(
+                app,
+                settings.named("schedule"),
+                settings=settings,
+                dags=root / "mwaa_dags",
+                project=project,
+                env=env,
+            )
     Tags.of(app).add("application", settings.prefix)
 
 

@@ -45,7 +45,7 @@ _MACHINES = {Architecture.X86_64: "x86_64", Architecture.ARM64: "aarch64"}
 _NAMED_FILES = 5
 
 # Parts of the wheels that the library never loads: installers' notes, headers, tests, Arrow's RPC and other formats,
-# second copies of shared objects.
+# second copies of shared objects, pyiceberg's command line and its catalog of Hive.
 _UNUSED = (
     "bin",
     "**/__pycache__",
@@ -71,6 +71,12 @@ _UNUSED = (
     "pyarrow/orc.py",
     "pyarrow/libarrow_python*.so",
     "pyarrow/*.so.*.*.*",
+    "pyiceberg/cli",
+    "rich",
+    "pygments",
+    "hive_metastore",
+    "fb303",
+    "zstandard/*_cffi*",
 )
 
 # Folders in the library's folder that are not part of the library.

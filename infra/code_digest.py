@@ -38,8 +38,11 @@ FOLLOWED = (
 )
 
 
-# A module of these packages that no run executes: `slackwater.steps` imports it for `slackwater.steps.run`.
-NOT_FOLLOWED = "slackwater.steps.standalone"
+# Modules of these packages that decide no rows of a run.
+NOT_FOLLOWED = (
+    "slackwater.steps.standalone",  # no run executes it: `slackwater.steps` imports it for `slackwater.steps.run`
+    "slackwater.steps.spark.version_retention",  # it removes old versions after the publication
+)
 
 
 def code_digests(root: Path) -> CodeDigests:
@@ -88,7 +91,7 @@ def _files_imported(root: Path, code: str) -> tuple[Path, ...]:
 
 def is_followed(module: str) -> bool:
     """Whether the code of a module decides the rows of a run: whether it is in `FOLLOWED`."""
-    return module != NOT_FOLLOWED and any(module == name or module.startswith(f"{name}.") for name in FOLLOWED)
+    return module not in NOT_FOLLOWED and any(module == name or module.startswith(f"{name}.") for name in FOLLOWED)
 
 
 def _files_of(root: Path, module: str) -> Iterator[Path]:

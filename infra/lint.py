@@ -117,7 +117,7 @@ def main() -> int:
     """Print all findings; return 1 if there are any."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "cdk.out")
-        settings = load_settings(context()).model_copy(update={"airflow": True})  # only adds a stack and alarms
+        settings = load_settings(context())
         templates = synthesise(folder, settings=settings, artefacts=placeholder_artefacts(Path(scratch)))
         findings = [*nag_findings(folder), *template_findings(folder)]
         machines = {

@@ -64,6 +64,14 @@ class Architecture(StrEnum):
     ARM64 = "arm64"
 
 
+class Scheduler(StrEnum):
+    """What starts the scheduled work of a deployment."""
+
+    EVENTBRIDGE = "eventbridge"
+    AIRFLOW = "airflow"
+    NONE = "none"
+
+
 class Settings(BaseModel):
     """The settings of one deployment. An unknown key is an error."""
 
@@ -103,12 +111,16 @@ class Settings(BaseModel):
     """Retention of work lists of pulls, and of logs of Spark jobs."""
     intermediate_days: Annotated[int, Field(ge=0)] = 30
     """Retention of the Arrow files of stages. With 0, a run's files are removed as soon as it has published its day."""
+    version_days: Annotated[int, Field(ge=0)] = 90
+    """How long a published version of a day can be read after a later one has replaced it (docs/versions.md). The first
+    version stays. With 0, all versions stay."""
     noncurrent_days: PositiveInt = 30
     """How long an overwritten or deleted raw object can be restored."""
 
-    airflow: bool = False
-    """Whether to deploy Airflow on Amazon MWAA, which starts all scheduled work. The smallest environment costs about
-    360 USD a month and its NAT gateway 33 USD, even when idle."""
+    schedule: Scheduler = Scheduler.EVENTBRIDGE
+    """What starts pulls, runs and checks at their times: `eventbridge` for a few cents a month, `airflow` on Amazon
+    MWAA, or `none`. The smallest environment of MWAA costs about 360 USD a month and its NAT gateway 33 USD, even when
+    idle."""
 
     alarm_emails: EmailAddresses = ()
     """Who gets an e-mail when an alarm fires."""
@@ -157,6 +169,10 @@ class Settings(BaseModel):
     # Step Functions runs at most 40 iterations of an inline `Map` state at the same time.
     parallel_days: Annotated[int, Field(gt=0, le=40)] = 4
     """How many late days of one pipeline are run again at the same time."""
+    # Lambda collects messages of a queue for at most 300 seconds.
+    collect_minutes: Annotated[int, Field(ge=0, le=5)] = 5
+    """For how long new objects of finished days are collected before these days are checked. With 0, late data waits
+    for the daily check."""
     driver_cores: Cores = 1
     driver_memory_gb: PositiveInt = 3
     """Memory of the driver's Spark. Its worker has at least 10 % more, in full GB."""

@@ -1,7 +1,8 @@
 """Slackwater's schedule in Airflow: one DAG for each task in `schedule.json`.
 
 A DAG starts one state machine and waits for its end. The state machine does all work and retries transient failures
-itself. The Airflow task starts the machine, waits in the triggerer, and fails with the cause of the execution.
+itself. The Airflow task starts the machine, waits in the triggerer, and fails with the cause of the execution. The DAG
+of a monitoring then shows each late day as a task (decision 17).
 
 The deployment writes `schedule.json` from the checked project (`slackwater.schedule`, which documents its fields). The
 slackwater library is not installed where Airflow runs.
@@ -18,9 +19,12 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from airflow.configuration import conf
+from airflow.providers.amazon.aws.links.step_function import StateMachineExecutionsDetailsLink
 from airflow.providers.amazon.aws.operators.step_function import StepFunctionStartExecutionOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.timetables.trigger import CronTriggerTimetable
+from slackwater_operators import LateDayOperator, LateDaysOperator
 
 # A run that was triggered without a logical date counts from the instant at which it was triggered.
 INSTANT = "(dag_run.logical_date or dag_run.run_after)"
@@ -29,6 +33,10 @@ DATE = f"{{{{ ({INSTANT} - buffer).astimezone(timezone).date() - days_before }}}
 # Name and correlation id. `ti.id` differs for each try of a task: a start that is repeated within one try finds the
 # same execution, and another try, after a failure or by hand, starts a new execution.
 EXECUTION_NAME = f"{{{{ task.task_id }}}}-{{{{ {INSTANT}.strftime('%Y%m%dT%H%M%SZ') }}}}-{{{{ ti.id }}}}"
+# The operator stores the ARN for its link before it waits, so it is there after a failure too.
+MONITORING = (
+    f"{{{{ ti.xcom_pull(task_ids='monitor', key='{StateMachineExecutionsDetailsLink.key}')['execution_arn'] }}}}"
+)
 
 # These retries repeat a start that failed, not an execution that failed: Airflow 3.0.6 fails the later tries of a
 # deferred task with the first event of its trigger (apache/airflow#62845). Clear the task to run it again.
@@ -66,7 +74,7 @@ try:
                 "days_before": timedelta(days=entry["days_before"]),
             },
         ):
-            StepFunctionStartExecutionOperator(
+            started = StepFunctionStartExecutionOperator(
                 task_id=entry["work"],
                 state_machine_arn=state_machine_prefix + entry["state_machine"],
                 name=EXECUTION_NAME,
@@ -78,6 +86,21 @@ try:
                 botocore_config={"retries": {"mode": "standard", "max_attempts": 10}},
                 retries=START_RETRIES,
             )
+            if entry["work"] == "monitor":
+                late_days = LateDaysOperator(
+                    task_id="late_days",
+                    execution_arn=MONITORING,
+                    trigger_rule="all_done",
+                    aws_conn_id=None,
+                    retries=START_RETRIES,
+                )
+                days = LateDayOperator.partial(
+                    task_id="late_day", map_index_template="{{ task.day['date'] }}", retries=0
+                ).expand(day=late_days.output)
+                # Airflow takes the result of a run from its last tasks. Without late days, `late_day` is skipped.
+                end = EmptyOperator(task_id="end", trigger_rule="none_failed")
+                started >> late_days
+                [started, days] >> end
 except OSError as error:
     raise FileNotFoundError(f"{schedule_path}: cannot be read ({error.strerror}): {REMEDY}") from error
 except (ValueError, KeyError, TypeError, AttributeError) as error:

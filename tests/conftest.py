@@ -81,11 +81,13 @@ steps:
     depends_on: [rates]
     with: {query: "SELECT carrier, sum(rate) * 2 AS rate, count(*) AS entries FROM rates GROUP BY carrier"}
 publish: {step: in_euros, key: [date, carrier]}
-late: {window_days: 1}
+late: {window_days: 1, cool_down_hours: 0}
 """
 """It reads a table of another system."""
 
-OWN_CLOUDS = tuple(f"tests/cloud/test_{name}.py" for name in ("emr_serverless", "s3_contract", "empty_folder"))
+OWN_CLOUDS = tuple(
+    f"tests/cloud/test_{name}.py" for name in ("emr_serverless", "s3_contract", "empty_folder", "scenario")
+)
 """Tests that start clouds of their own."""
 GROUPS = ("cloud", "spark", "infra")
 """Groups of tests that share a cloud, a Spark session or templates, in the order in which processes start them."""
@@ -258,6 +260,12 @@ def project(tmp_path_factory, partner, sftp) -> Path:
         shutil.copytree(ROOT / "examples" / "nyc_flights" / name, folder / name)
     flights = folder / "sources" / "flights.yaml"
     flights.write_text(flights.read_text().replace("http://127.0.0.1:8713/flights", partner.url))
+    # Tests run the same days again within minutes.
+    daily, weekly = (folder / "pipelines" / f"{name}_delays.yaml" for name in ("daily", "weekly"))
+    daily.write_text(
+        daily.read_text().replace("late:\n", "late:\n  cool_down_hours: 0\n  on_removed: {flights: hold}\n")
+    )
+    weekly.write_text(f"{weekly.read_text()}late: {{cool_down_hours: 0}}\n")
     (folder / "pipelines" / "broken.yaml").write_text(BROKEN)
     (folder / "pipelines" / "carrier_rates.yaml").write_text(FOREIGN)
     delays = (folder / "pipelines" / "daily_delays.yaml").read_text()
@@ -282,7 +290,8 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
     environment = {**inherited, **started.environment()}
     # The source `large` needs jobs that reach its partner's server.
     environment["SLACKWATER_SET"] += " job_subnets=subnet-0123456789abcdef0 job_security_groups=sg-0123456789abcdef0"
-    environment["SLACKWATER_SET"] += " intermediate_days=0"
+    # No schedule and no arrival may start work that a test does not expect.
+    environment["SLACKWATER_SET"] += " intermediate_days=0 schedule=none collect_minutes=0"
     deployed = Cloud(root=root, project=project, endpoint=started.endpoint, environment=environment)
     try:
         with (ROOT / ".slackwater" / "deploy.lock").open("w") as lock:

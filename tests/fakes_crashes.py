@@ -11,7 +11,20 @@ from typing import Any
 from tests.fakes_receiver import Crash
 
 FAULT_TYPES = ("ends before", "ends after", "fails", "loses the answer", "is overtaken")
-_WRITES = frozenset({"put", "put_new", "put_new_file", "delete", "register", "save", "send"})
+_WRITES = frozenset(
+    {
+        "put",
+        "put_new",
+        "put_new_file",
+        "delete",
+        "register",
+        "save",
+        "save_rerun_usage",
+        "record_late_day",
+        "remove_late_day",
+        "send",
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -86,10 +86,10 @@ class Outbox:
         self.refuses: Exception | None = None
         self.loses: Exception | None = None
 
-    def publish(self, *, subject: str, body: str, attributes: Mapping[str, str]) -> str:
+    def publish(self, *, subject: str, body: str, document: str, attributes: Mapping[str, str]) -> str:
         if self.refuses:
             raise self.refuses
-        self.sent.append({"subject": subject, "body": body, "attributes": dict(attributes)})
+        self.sent.append({"subject": subject, "body": body, "document": document, "attributes": dict(attributes)})
         if self.loses:
             raise self.loses
         return f"message-{len(self.sent)}"
@@ -101,9 +101,9 @@ class HookedOutbox:
     def __init__(self, outbox: Outbox, hook: WriteHook) -> None:
         self.outbox, self.hook = outbox, hook
 
-    def publish(self, *, subject: str, body: str, attributes: Mapping[str, str]) -> str:
+    def publish(self, *, subject: str, body: str, document: str, attributes: Mapping[str, str]) -> str:
         self.hook.before_write()
-        return self.outbox.publish(subject=subject, body=body, attributes=attributes)
+        return self.outbox.publish(subject=subject, body=body, document=document, attributes=attributes)
 
 
 def an_object(

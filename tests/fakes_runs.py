@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import md5
 from typing import Any
@@ -18,7 +18,9 @@ from slackwater.arrow.reference import (
 )
 from slackwater.errors import DayChanged, ObjectMissing
 from slackwater.runs.inputs.foreign_tables import ForeignTables
+from slackwater.runs.late_day import LateDay
 from slackwater.runs.record import DayRecord, Run, RunRecord
+from slackwater.runs.rerun_usage import RerunUsage
 from slackwater.storage import StoredObject
 
 _BUCKET, _PIPELINE, _DAY, _RUN_ID = "b" * 63, "p" * 63, "2013-03-10", "0" * 32
@@ -124,7 +126,7 @@ def store_stage(
 RUN_TABLE: dict[str, Any] = {
     "AttributeDefinitions": [
         {"AttributeName": name, "AttributeType": "S"}
-        for name in ("pipeline", "item", "published_pipeline", "notification_due_pipeline")
+        for name in ("pipeline", "item", "published_pipeline", "notification_due_pipeline", "held_pipeline")
     ],
     "KeySchema": [{"AttributeName": "pipeline", "KeyType": "HASH"}, {"AttributeName": "item", "KeyType": "RANGE"}],
     "GlobalSecondaryIndexes": [
@@ -133,7 +135,11 @@ RUN_TABLE: dict[str, Any] = {
             "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}, {"AttributeName": "item", "KeyType": "RANGE"}],
             "Projection": {"ProjectionType": "KEYS_ONLY"},
         }
-        for name, key in (("published", "published_pipeline"), ("notification-due", "notification_due_pipeline"))
+        for name, key in (
+            ("published", "published_pipeline"),
+            ("notification-due", "notification_due_pipeline"),
+            ("held", "held_pipeline"),
+        )
     ],
 }
 """Keys and indexes of the run table, as CreateTable and CloudFormation name them."""
@@ -145,6 +151,8 @@ class DictRunTable:
     def __init__(self) -> None:
         self.by_day: dict[tuple[str, str], DayRecord] = {}
         self.records: dict[tuple[str, str, int], RunRecord] = {}
+        self.usage: dict[tuple[str, str], RerunUsage] = {}
+        self.late: dict[tuple[str, str], tuple[LateDay, frozenset[str]]] = {}
 
     def day(self, pipeline: str, date: str) -> DayRecord:
         return self.by_day.get((pipeline, date), DayRecord(pipeline=pipeline, date=date))
@@ -166,6 +174,9 @@ class DictRunTable:
         days = [day for (name, _), day in sorted(self.by_day.items()) if name == pipeline and day.notification_due]
         return iter([day.date for day in days if day.date < before])
 
+    def held(self, pipeline: str) -> Iterator[str]:
+        return iter([date for (name, date), day in sorted(self.by_day.items()) if name == pipeline and day.hold])
+
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
         return self.records.get((pipeline, date, attempt))
 
@@ -186,6 +197,34 @@ class DictRunTable:
         if day is not None:
             self.save_day(day)
         self.records[run.run.pipeline, run.run.date, run.run.attempt] = run
+
+    def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
+        return self.usage.get((pipeline, date), RerunUsage(pipeline=pipeline, date=date))
+
+    def save_rerun_usage(self, usage: RerunUsage) -> None:
+        if self.rerun_usage(usage.pipeline, usage.date).version != usage.version:
+            raise DayChanged(usage.date)
+        self.usage[usage.pipeline, usage.date] = usage.model_copy(update={"version": usage.version + 1})
+
+    def record_late_day(self, pipeline: str, date: str, *, at: datetime, keys: Collection[str] = ()) -> None:
+        day, known = self.late.get((pipeline, date), (LateDay(date=date, since=at, last=at), frozenset[str]()))
+        known |= frozenset(keys)
+        self.late[pipeline, date] = (day.model_copy(update={"last": at, "objects": len(known)}), known)
+
+    def late_days(self, pipeline: str, *, last: str) -> list[LateDay]:
+        return [day for (name, date), (day, _) in sorted(self.late.items()) if name == pipeline and date <= last]
+
+    def remove_late_day(self, pipeline: str, date: str, *, read_at: datetime) -> None:
+        if (pipeline, date) in self.late and self.late[pipeline, date][0].last <= read_at:
+            del self.late[pipeline, date]
+
+    def costs_due(self, pipeline: str) -> Iterator[tuple[str, int]]:
+        ended = [record for record in self.runs(pipeline) if record.ended_at]
+        due = [record.run for record in ended if not (record.cost and record.cost.complete)]
+        return iter([(run.date, run.attempt) for run in due])
+
+    def save_cost(self, run: RunRecord) -> None:
+        self.save(run=run)
 
 
 class DictCatalog:

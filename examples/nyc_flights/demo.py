@@ -154,7 +154,8 @@ def demo() -> None:
     with parts.part("Start the local cloud"):
         start_cloud()
     with parts.part("Deploy the stacks"):
-        print_deployment(deploy(WORKSPACE))
+        # The demo starts everything itself.
+        print_deployment(deploy(WORKSPACE, {"schedule": "none", "collect_minutes": "0"}))
     # After the start of the cloud, because boto3 reads the endpoint from the environment.
     with Client.open(WORKSPACE) as client:
         with parts.part("Prepare the partners' data"):

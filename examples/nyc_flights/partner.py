@@ -31,14 +31,15 @@ _RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 
 
 class PartnerServer:
-    """The server. As a context manager, it runs until the block ends.
+    """The server. As a context manager, it runs until the block ends. `path` is that of the listing.
 
     Tests make it fail with `vanishing`, `failing` and `cutting`.
     """
 
-    def __init__(self, folder: Path, *, port: int = 0) -> None:
+    def __init__(self, folder: Path, *, port: int = 0, path: str = ROOT) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.path = path
         self.requests: Counter[str] = Counter()
         """Number of requests by path."""
         self.vanishing: set[str] = set()
@@ -59,7 +60,7 @@ class PartnerServer:
     @property
     def url(self) -> str:
         """URL of the listing."""
-        return f"http://{HOST}:{self.port}{ROOT}"
+        return f"http://{HOST}:{self.port}{self.path}"
 
     def start(self) -> PartnerServer:
         """Start serving in a thread, and return the server."""
@@ -98,7 +99,7 @@ class PartnerServer:
         """Return the page of `GET /flights/`."""
         names = [entry["name"] for entry in self.listing()]
         links = "".join(f'<li><a href="{quote(name)}">{html.escape(name)}</a></li>\n' for name in names)
-        return f"<!DOCTYPE html>\n<title>Index of {ROOT}/</title>\n<ul>\n{links}</ul>\n"
+        return f"<!DOCTYPE html>\n<title>Index of {self.path}/</title>\n<ul>\n{links}</ul>\n"
 
     def count_request(self, path: str) -> bool:
         """Count a request; return whether it must fail."""
@@ -134,12 +135,15 @@ def _handler(partner: PartnerServer) -> type[BaseHTTPRequestHandler]:
             if partner.count_request(path):
                 # `Retry-After: 0`, so that tests of retries do not wait.
                 self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"busy\n", {"Retry-After": "0"})
-            elif path == ROOT:
+            elif path == partner.path:
                 listing = json.dumps(partner.listing()).encode()
                 self._send(HTTPStatus.OK, listing, {"Content-Type": "application/json"})
-            elif path == f"{ROOT}/":
+            elif path == f"{partner.path}/":
                 self._send(HTTPStatus.OK, partner.index().encode(), {"Content-Type": "text/html; charset=utf-8"})
-            elif path.startswith(f"{ROOT}/") and (content := partner.read(path[len(ROOT) + 1 :])) is not None:
+            elif (
+                path.startswith(f"{partner.path}/")
+                and (content := partner.read(path[len(partner.path) + 1 :])) is not None
+            ):
                 self._send_file(content)
             else:
                 self._send(HTTPStatus.NOT_FOUND, b"no such file\n", {})

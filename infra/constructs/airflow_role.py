@@ -21,8 +21,16 @@ class AirflowRole(Construct):
     """
 
     def __init__(
-        self, scope: Construct, id_: str, *, environment: str, bucket: s3.IBucket, machines: Iterable[str]
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        environment: str,
+        bucket: s3.IBucket,
+        machines: Iterable[str],
+        monitor: str | None,
     ) -> None:
+        """Grant it. `monitor` is the monitoring state machine, whose histories show the late days; None if unused."""
         super().__init__(scope, id_)
         stack = Stack.of(self)
         arn = stack.format_arn(service="airflow", resource="environment", resource_name=environment)
@@ -36,6 +44,8 @@ class AirflowRole(Construct):
         for machine in machines:
             grants.allow(self.role, ["states:StartExecution"], [states_arn(self.role, "stateMachine", machine)])
             grants.describe_executions(self.role, machine)
+        if monitor:
+            grants.read_histories(self.role, monitor)
         self._allow_bucket(bucket)
         self._allow_logs_and_queue(stack, environment, arn)
 

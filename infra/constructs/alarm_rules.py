@@ -101,9 +101,10 @@ RULES = (
         group=AlarmGroup.LATE_DATA,
         metric=Metric.DAYS_ON_HOLD,
         description="Days of {subject} are on hold: inputs are missing or smaller than before, a day cannot be "
-        "checked, or its runs keep failing. Look: `slackwater monitor {subject}` lists days and reasons. Ask the "
-        "partner. If the current data is right, `slackwater run {subject} --date DATE --allow-fewer`. Do it before "
-        "the days leave the window for late data: then no check includes them, and the alarm clears with nothing done.",
+        "checked, its audit failed, or its runs keep failing. Look: `slackwater late {subject}` lists days and "
+        "reasons. Ask the partner. If the current data is right: `slackwater late release {subject} --date DATE "
+        "--reason TEXT`. To keep the published version: `slackwater late reject`, with the same arguments. The next "
+        "check clears the alarm.",
         statistic=cloudwatch.Stats.MAXIMUM,
     ),
     AlarmRule(
@@ -111,8 +112,8 @@ RULES = (
         group=AlarmGroup.LATE_DATA,
         metric=Metric.LATE_BYTES_UNPROCESSED,
         description="Late data of {subject} belongs to days on hold: a new run would publish fewer rows than before, "
-        "or inputs are missing. Look: `slackwater monitor {subject}` lists days and reasons. Ask the partner. If the "
-        "current data is right, `slackwater run {subject} --date DATE --allow-fewer`.",
+        "or inputs are missing. Look: `slackwater late {subject}` lists days and reasons. Ask the partner. If the "
+        "current data is right: `slackwater late release {subject} --date DATE --reason TEXT`.",
         statistic=cloudwatch.Stats.MAXIMUM,
     ),
     AlarmRule(

@@ -19,7 +19,7 @@ from infra.constructs.cloudwatch_metrics import (
     slackwater_metric,
     waiting_messages,
 )
-from infra.settings import Settings
+from infra.settings import Scheduler, Settings
 from slackwater.metrics import Metric
 from slackwater.project import Project
 
@@ -29,23 +29,37 @@ _MAX_HOURS_BETWEEN_CHECKS = 26
 # By then two attempts to store an event have failed, or the function is too slow. Not longer, because SQS excludes
 # messages that were received three times from the age of a queue.
 _MAX_MINUTES_WAITING = 10
+# By then two attempts to start the checks have failed: each 17 minutes, after 5 minutes of collecting.
+_MAX_ARRIVAL_MINUTES = 40
 
 MONITOR_FAILED, MONITOR_MISSING = "monitor-failed", "monitor-missing"
 DEAD_LETTERS, EVENTS_WAITING, EVENT_DEAD_LETTERS = "dead-letters", "events-waiting", "event-dead-letters"
+ARRIVALS_WAITING, ARRIVAL_DEAD_LETTERS = "arrivals-waiting", "arrival-dead-letters"
 
 
 def alarm_names(settings: Settings, project: Project) -> list[str]:
     """Return the full names of all alarms of a deployment."""
     missing = [f"{MONITOR_MISSING}-{pipeline}" for pipeline in _scheduled(settings, project)]
     of_rules = [f"{rule.name}-{subject}" for rule in RULES for subject, _ in rule.thresholds(project)]
-    others = (MONITOR_FAILED, DEAD_LETTERS, EVENTS_WAITING, EVENT_DEAD_LETTERS)
+    events = (EVENTS_WAITING, EVENT_DEAD_LETTERS, ARRIVALS_WAITING, ARRIVAL_DEAD_LETTERS)
+    others = (MONITOR_FAILED, DEAD_LETTERS, *events)
     return [settings.named(name) for name in (*others, *missing, *of_rules)]
 
 
 def _scheduled(settings: Settings, project: Project) -> Sequence[str]:
     """Return the pipelines whose monitor the deployment starts."""
-    # Without Airflow the deployment does not start the monitor, so its absence is no reason for an alarm.
-    return sorted(project.pipelines) if settings.airflow else ()
+    # Without a scheduler the deployment does not start the monitor, so its absence is no reason for an alarm.
+    return () if settings.schedule is Scheduler.NONE else sorted(project.pipelines)
+
+
+def _scheduler_of(settings: Settings, pipeline: str) -> str:
+    """Return where to look when the monitor of a pipeline is not started."""
+    if settings.schedule is Scheduler.AIRFLOW:
+        return f"the DAG monitor_{pipeline} in Airflow, whether it is paused or its tasks fail"
+    return (
+        f"the schedule monitor-{pipeline} in EventBridge Scheduler, whether it is enabled, the log of "
+        f"{settings.named('start-scheduled')}, and {settings.named('dead-letters')}"
+    )
 
 
 class AlarmTopic(Construct):
@@ -152,9 +166,8 @@ class SubjectAlarms(Construct):
                 periods=_MAX_HOURS_BETWEEN_CHECKS,
                 missing_data=cloudwatch.TreatMissingData.BREACHING,
                 description=f"No check of {pipeline} has included the current day for {_MAX_HOURS_BETWEEN_CHECKS} "
-                "hours: late and overdue days are not detected, and gauges keep their last value. Look: the DAG "
-                f"monitor_{pipeline} in Airflow, whether it is paused or its tasks fail. Then `slackwater monitor "
-                f"{pipeline}`.",
+                "hours: late and overdue days are not detected, and gauges keep their last value. Look: "
+                f"{_scheduler_of(settings, pipeline)}. Then `slackwater monitor {pipeline}`.",
             )
 
 
@@ -169,6 +182,7 @@ class DeploymentAlarms(Construct):
         self._alarms = Alarms(self, "Alarms", settings=settings, topic=topic)
         self._add_monitor_alarm(settings.named(monitor))
         self._add_queue_alarms(queues)
+        self._add_arrival_alarms(queues)
 
     def _add_monitor_alarm(self, machine: str) -> None:
         self._alarms.add(
@@ -188,9 +202,10 @@ class DeploymentAlarms(Construct):
             metric=waiting_messages(queues.dead_letters, period=COUNTER_PERIOD),
             threshold=1,
             missing_data=cloudwatch.TreatMissingData.IGNORE,
-            description="Messages that could not be delivered wait in the dead-letter queue of the topics for 14 days. "
-            "Look: receive one; its TopicArn and text show what it is. Fix the subscription that refused it, then send "
-            "it again.",
+            description="Messages of the topics, or starts of scheduled tasks, that could not be delivered wait in the "
+            "dead-letter queue for 14 days. Look: receive one. A message has a TopicArn: fix the subscription that "
+            "refused it, then send it again. A start has a task: fix the cause in the log of start-scheduled, then "
+            "`slackwater pull`, `run` or `monitor` its subject.",
         )
         self._alarms.add(
             EVENTS_WAITING,
@@ -210,4 +225,24 @@ class DeploymentAlarms(Construct):
             description="Accepted events could not be stored in five attempts. They wait in the dead-letter queue of "
             "the events until 14 days after they were sent. Look: the log of store-events shows why. Fix the cause, "
             "such as a source that was removed, then `slackwater buffer redrive`.",
+        )
+
+    def _add_arrival_alarms(self, queues: QueueNames) -> None:
+        self._alarms.add(
+            ARRIVALS_WAITING,
+            metric=oldest_message_age(queues.arrivals, period=COUNTER_PERIOD),
+            threshold=_MAX_ARRIVAL_MINUTES * 60,
+            missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            description=f"New objects have waited in their queue for {_MAX_ARRIVAL_MINUTES} minutes or more: late data "
+            "is detected by the daily check only. Look: the log of check-arrivals shows why. Fix the cause; they are "
+            "retried automatically.",
+        )
+        self._alarms.add(
+            ARRIVAL_DEAD_LETTERS,
+            metric=waiting_messages(queues.arrival_dead_letters, period=COUNTER_PERIOD),
+            threshold=1,
+            missing_data=cloudwatch.TreatMissingData.IGNORE,
+            description="No check could be started for new objects in five attempts. The daily check detects late data "
+            "of the window only. Look: the log of check-arrivals shows why. Fix the cause, then redrive the "
+            "dead-letter queue of the arrivals.",
         )

@@ -20,6 +20,9 @@ class QueueNames:
     """Messages that SNS could not deliver to a subscriber of a topic."""
     events: str
     event_dead_letters: str
+    arrivals: str
+    """Objects that were written, whose days are to be checked."""
+    arrival_dead_letters: str
 
 
 def slackwater_metric(metric: Metric, subject: str | None, *, statistic: str, period: Duration) -> cloudwatch.Metric:

@@ -31,6 +31,7 @@ _ROWS = (
         ("Runs published per day", Metric.RUNS_PUBLISHED, _DAY),
         ("Runs failed per day", Metric.RUNS_FAILED, _DAY),
         ("Days overdue", Metric.DAYS_OVERDUE, _DAY),
+        ("Cost of runs per day, in USD", Metric.RUN_COST, _DAY),
     ),
     (
         ("Late bytes found per day", Metric.LATE_BYTES, _DAY),
@@ -40,6 +41,10 @@ _ROWS = (
     (
         ("Days on hold", Metric.DAYS_ON_HOLD, _DAY),
         ("Late days run again, per day", Metric.DAYS_RERUN, _DAY),
+        ("Days before the window with late data", Metric.LATE_DAYS_OLDER, _DAY),
+        ("New objects of days before the window, per day", Metric.LATE_OBJECTS_OLDER, _DAY),
+    ),
+    (
         ("Notifications sent per day", Metric.NOTIFICATIONS_SENT, _DAY),
         ("Notifications with unknown outcome, per day", Metric.NOTIFICATION_OUTCOME_UNKNOWN, _DAY),
     ),
@@ -102,6 +107,10 @@ class Dashboard(Construct):
             _graph("Events waiting to be stored", [waiting_messages(queues.events, period=_HOUR)]),
             _graph("Age of the oldest waiting event, in seconds", [oldest_message_age(queues.events, period=_HOUR)]),
             _graph("Events that could not be stored", [waiting_messages(queues.event_dead_letters, period=_HOUR)]),
+        )
+        add(
+            _graph("Age of the oldest new object without a check", [oldest_message_age(queues.arrivals, period=_HOUR)]),
+            _graph("New objects without a check", [waiting_messages(queues.arrival_dead_letters, period=_HOUR)]),
         )
         errors = [function_errors(settings.named(name), period=_HOUR).with_(label=name) for name in functions]
         # Only these metrics of Step Functions show a run that failed before it was recorded.

@@ -83,6 +83,12 @@ def use_database(role: Grantee, database: str, *actions: str) -> None:
     allow(role, [f"glue:{action}" for action in actions], _database_arns(role, database))
 
 
+def use_table(role: Grantee, database: str, table: str, *actions: str) -> None:
+    """Let `role` call these Glue actions on one table, which may not exist yet."""
+    resources = [*_database_arns(role, database), table_arn(role, database, table)]
+    allow(role, [f"glue:{action}" for action in actions], resources)
+
+
 def table_arn(scope: IConstruct, database: str, table: str) -> str:
     """Return the ARN of a table in Glue's catalogue."""
     return Stack.of(scope).format_arn(service="glue", resource="table", resource_name=f"{database}/{table}")
@@ -100,6 +106,12 @@ def describe_executions(role: Grantee, machines: str) -> None:
     """Let `role` describe executions of the state machines whose full names match `machines`."""
     executions = states_arn(role, "execution", f"{machines}:*")
     allow(role, ["states:DescribeExecution"], [executions], wildcard="Executions are named when they start.")
+
+
+def read_histories(role: Grantee, machines: str) -> None:
+    """Let `role` read the histories of executions of the state machines whose full names match `machines`."""
+    executions = states_arn(role, "execution", f"{machines}:*")
+    allow(role, ["states:GetExecutionHistory"], [executions], wildcard="Executions are named when they start.")
 
 
 def allow_partners(role: Grantee, project: Project) -> None:

@@ -41,6 +41,8 @@ def allow_pipeline(role: iam.IRole, pipeline: Pipeline, *, storage: StorageStack
         grants.read_objects(role, storage.warehouse, *read)
     grants.replace_objects(role, storage.warehouse, *written)
     grants.list_objects(role, storage.warehouse, *read, *written)
+    # Retention of versions reads which ones are in use.
+    grants.use_items(role, storage.run_table, "GetItem")
     table_actions = ["glue:GetTable", "glue:CreateTable", "glue:UpdateTable"]
     grants.allow(role, table_actions, [grants.table_arn(role, database, name)])
     if upstream:

@@ -91,10 +91,7 @@ def allow_functions(role: Grantee, functions: Sequence[LibraryFunction]) -> None
 
 def allow_jobs(role: Grantee, application: SparkApplication) -> None:
     """Let a state machine's `role` start, poll and cancel jobs of one application."""
-    application_stack = Stack.of(application)
-    # An exported ARN of another stack has a fixed name, which the accepted cdk-nag finding can state.
-    same_stack = application_stack.node.path == Stack.of(role).node.path
-    arn = application.arn if same_stack else application_stack.export_value(application.arn)
+    arn = _application_arn(role, application)
     # A job run is started with tags. AWS documents that this needs TagResource, but not on which of the two.
     grants.allow(role, ["emr-serverless:StartJobRun", "emr-serverless:TagResource"], [arn])
     grants.allow(
@@ -104,6 +101,24 @@ def allow_jobs(role: Grantee, application: SparkApplication) -> None:
         wildcard="Job runs of this one application; their ids are assigned when they start.",
     )
     _allow_event_rule(role, _JOB_RULE)
+
+
+def allow_job_reads(role: Grantee, application: SparkApplication) -> None:
+    """Let `role` read job runs of one application."""
+    grants.allow(
+        role,
+        ["emr-serverless:GetJobRun"],
+        [f"{_application_arn(role, application)}/jobruns/*"],
+        wildcard="Job runs of this one application; their ids are assigned when they start.",
+    )
+
+
+def _application_arn(role: Grantee, application: SparkApplication) -> str:
+    """Return the ARN for use in the role's stack."""
+    application_stack = Stack.of(application)
+    # An exported ARN of another stack has a fixed name, which the accepted cdk-nag finding can state.
+    same_stack = application_stack.node.path == Stack.of(role).node.path
+    return application.arn if same_stack else application_stack.export_value(application.arn)
 
 
 def _allow_event_rule(role: Grantee, rule: str) -> None:

@@ -1,1 +1,1 @@
-"""The stacks: storage, receiver, processing, late, monitoring and, if Airflow is deployed, schedule."""
+"""The stacks: storage, receiver, processing, late, monitoring and, unless nothing is scheduled, schedule."""

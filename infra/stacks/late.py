@@ -10,12 +10,15 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from infra.constructs import grants
+from infra.constructs.arrivals import CHECK_TIMEOUT, Arrivals
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.state_machine import MachineRole, StateMachine
 from infra.settings import Settings
 from infra.stacks.processing import ProcessingStack
 from infra.stacks.storage import StorageStack
+from slackwater.late.ledger.pending import PENDING
+from slackwater.pipeline.definition import LEDGER_TABLE
 from slackwater.pipeline.retries import Machine
 from slackwater.project import Project
 from slackwater.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX
@@ -56,13 +59,16 @@ class LateStack(Stack):
             display_name="Slackwater: changes of published days",
             enforce_ssl=True,
         )
-        self.check_days = self._check_days()
+        self.check_days = self._check_days(processing)
         grants.allow_foreign_tables(self.check_days.role, project.pipelines.values())
         self.compare_versions = self._compare_versions()
         self.notify_change = self._notify_change()
+        self.write_ledger = self._write_ledger()
         self.compare = self._compare(compare, processing)
         self.monitor = self._monitor(monitor)
         self.backfill = self._backfill(backfill)
+        self.arrivals = Arrivals(self, "Arrivals", settings=settings, raw=storage.raw)
+        self.arrivals.feed(self._check_arrivals())
         outputs(
             self,
             {
@@ -70,10 +76,12 @@ class LateStack(Stack):
                 "MonitorMachineArn": self.monitor.arn,
                 "BackfillMachineArn": self.backfill.arn,
                 "ChangeTopicArn": self.changes.topic_arn,
+                "ArrivalQueueUrl": self.arrivals.queue.queue_url,
+                "ArrivalDeadLetterQueueUrl": self.arrivals.dead_letters.queue_url,
             },
         )
 
-    def _check_days(self) -> LibraryFunction:
+    def _check_days(self, processing: ProcessingStack) -> LibraryFunction:
         storage = self._storage
         function = self._library.function(
             "check_days",
@@ -83,6 +91,7 @@ class LateStack(Stack):
                 "RAW_BUCKET": storage.raw.bucket_name,
                 "FILE_TABLE": storage.file_table.table_name,
                 "PROJECT_URI": self._project.s3_object_url,
+                **processing.cost_values,
             },
             timeout=Duration.minutes(10),
             memory_mb=1024,
@@ -94,11 +103,31 @@ class LateStack(Stack):
         grants.read_objects(function.role, storage.raw, "raw/")
         grants.list_objects(function.role, storage.exchange, "manifests/")
         grants.read_objects(function.role, storage.exchange, "manifests/")
-        grants.write_objects(function.role, storage.exchange, "checks/")
+        grants.write_objects(function.role, storage.exchange, "checks/", PENDING)
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
-        grants.use_items(function.role, storage.run_table, "GetItem", "Query")
-        grants.query_indexes(function.role, storage.run_table, "published", "notification-due")
+        grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query")
+        grants.query_indexes(function.role, storage.run_table, "published", "notification-due", "held")
+        processing.allow_costs(function.role)
         grants.describe_executions(function.role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
+        return function
+
+    def _check_arrivals(self) -> LibraryFunction:
+        function = self._library.function(
+            "check_arrivals",
+            description="Starts a monitoring of the published days that new objects belong to",
+            environment={
+                "RUN_TABLE": self._storage.run_table.table_name,
+                "PROJECT_URI": self._project.s3_object_url,
+                "MONITOR_MACHINE": self.monitor.arn,
+                "QUEUE_URL": self.arrivals.queue.queue_url,
+            },
+            timeout=CHECK_TIMEOUT,
+        )
+        grants.read_asset(function.role, self._project, settings=self._settings)
+        grants.use_items(function.role, self._storage.run_table, "GetItem", "UpdateItem")
+        grants.describe_executions(function.role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
+        grants.use_queue(function.role, self.arrivals.queue, "SendMessage")
+        grants.allow(function.role, ["states:StartExecution"], [self.monitor.arn])
         return function
 
     def _compare_versions(self) -> LibraryFunction:
@@ -112,6 +141,7 @@ class LateStack(Stack):
         grants.read_objects(function.role, self._storage.exchange, "comparisons/")
         grants.write_objects(function.role, self._storage.exchange, "comparisons/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "Query")
+        grants.describe_executions(function.role, self._settings.named(COMPARE_MACHINE))
         return function
 
     def _notify_change(self) -> LibraryFunction:
@@ -127,6 +157,34 @@ class LateStack(Stack):
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem")
         grants.describe_executions(function.role, self._settings.named(MONITOR_MACHINE))
         grants.allow(function.role, ["sns:Publish"], [self.changes.topic_arn])
+        return function
+
+    def _write_ledger(self) -> LibraryFunction:
+        storage = self._storage
+        function = self._library.function(
+            "write_ledger",
+            description="Writes late inputs and their handling to the ledger",
+            environment={
+                **self._runs,
+                "PROJECT_URI": self._project.s3_object_url,
+                "WAREHOUSE_DATABASE": storage.warehouse_database,
+            },
+            timeout=Duration.minutes(5),
+            memory_mb=1024,
+        )
+        grants.read_asset(function.role, self._project, settings=self._settings)
+        grants.list_objects(function.role, storage.exchange, PENDING, "checks/", "manifests/", "comparisons/")
+        grants.read_objects(function.role, storage.exchange, PENDING, "checks/", "manifests/", "comparisons/")
+        grants.delete_objects(function.role, storage.exchange, PENDING)
+        grants.use_items(function.role, storage.run_table, "Query")
+        grants.describe_executions(function.role, self._settings.named(MONITOR_MACHINE))
+        table = f"{storage.warehouse_database}/{LEDGER_TABLE}/"
+        grants.list_objects(function.role, storage.warehouse, table)
+        grants.replace_objects(function.role, storage.warehouse, table)
+        grants.use_database(function.role, storage.warehouse_database, "GetDatabase")
+        grants.use_table(
+            function.role, storage.warehouse_database, LEDGER_TABLE, "GetTable", "CreateTable", "UpdateTable"
+        )
         return function
 
     def _compare(self, definition: Machine, processing: ProcessingStack) -> StateMachine:
@@ -154,10 +212,11 @@ class LateStack(Stack):
         values = {
             "CheckDaysFunction": self.check_days.function.function_arn,
             "NotifyChangeFunction": self.notify_change.function.function_arn,
+            "WriteLedgerFunction": self.write_ledger.function.function_arn,
             "PipelineMachinePrefix": states_arn(self, "stateMachine", self._settings.named(PIPELINE_MACHINE_PREFIX)),
             "CompareMachineArn": self.compare.arn,
         }
-        role = MachineRole(self, "Monitor", functions=[self.check_days, self.notify_change])
+        role = MachineRole(self, "Monitor", functions=[self.check_days, self.notify_change, self.write_ledger])
         role.allow_executions(
             self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"), wildcard="One machine for each pipeline."
         )

@@ -12,6 +12,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from infra.constructs.alarms import AlarmTopic, DeploymentAlarms, alarm_names
+from infra.constructs.arrivals import dead_arrivals
 from infra.constructs.cloudwatch_metrics import QueueNames
 from infra.constructs.common import outputs
 from infra.constructs.dashboard import Dashboard
@@ -37,6 +38,7 @@ class MonitoringStack(Stack):
         application_id: str,
         buffer: EventBuffer,
         changes: sns.ITopic,
+        arrivals: str,
         env: Environment | None = None,
     ) -> None:
         """Monitor these functions and state machines; `monitor` is the state machine that checks days.
@@ -52,6 +54,8 @@ class MonitoringStack(Stack):
             dead_letters=self.dead_letters.name,
             events=buffer.queue.queue_name,
             event_dead_letters=buffer.dead_letters.queue_name,
+            arrivals=arrivals,
+            arrival_dead_letters=dead_arrivals(arrivals),
         )
         DeploymentAlarms(self, "Alarms", settings=settings, topic=topic, monitor=monitor, queues=queues)
         self.dashboard = Dashboard(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.roles import Grantee, SharedPolicy
 from infra.constructs.spark_application import SparkApplication
-from infra.constructs.state_machine import MachineRole, StateMachine, allow_functions, allow_jobs
+from infra.constructs.state_machine import MachineRole, StateMachine, allow_functions, allow_job_reads, allow_jobs
 from infra.settings import Settings
 from infra.stacks.receiver import ReceiverStack
 from infra.stacks.storage import StorageStack
@@ -27,6 +28,9 @@ from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project import Project
 from slackwater.runs.record import ARROW_FILES
 from slackwater.schedule import PIPELINE_MACHINE_PREFIX, PULL_MACHINE
+
+# Memory of the functions of a run, in MB: part of what a run costs.
+_FREEZE_MB, _RECORD_MB = 1024, 512
 
 
 class ProcessingStack(Stack):
@@ -126,7 +130,7 @@ class ProcessingStack(Stack):
                 "INTERMEDIATE_DAYS": str(self._settings.intermediate_days),
             },
             timeout=Duration.minutes(10),
-            memory_mb=1024,
+            memory_mb=_FREEZE_MB,
             # Duplicate ids of a large hour are compared on disk: 10 million ids of 36 characters take 500 MB.
             disk_mb=4096,
         )
@@ -139,7 +143,7 @@ class ProcessingStack(Stack):
         grants.write_objects(function.role, storage.exchange, "manifests/", "runs/")
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.query_indexes(function.role, storage.file_table, "dated")
-        grants.use_items(function.role, storage.run_table, "GetItem", "PutItem")
+        grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "DeleteItem")
         grants.describe_executions(function.role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
         return function
 
@@ -150,17 +154,35 @@ class ProcessingStack(Stack):
             environment={
                 "RUN_TABLE": self._storage.run_table.table_name,
                 "INTERMEDIATE_DAYS": str(self._settings.intermediate_days),
+                **self.cost_values,
             },
             timeout=Duration.minutes(1),
+            memory_mb=_RECORD_MB,
         )
+        self.allow_costs(function.role)
         listed = ["runs/"]
         if self._settings.intermediate_days == 0:
             listed.append(ARROW_FILES)
             grants.delete_objects(function.role, self._storage.exchange, ARROW_FILES)
         grants.list_objects(function.role, self._storage.exchange, *listed)
         grants.read_objects(function.role, self._storage.exchange, "runs/")
-        grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem")
+        grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "DeleteItem")
         return function
+
+    @property
+    def cost_values(self) -> dict[str, str]:
+        """The environment of every function that records what runs cost."""
+        memory = {"Freeze inputs": _FREEZE_MB, "Record the publication": _RECORD_MB, "Record the failure": _RECORD_MB}
+        return {
+            "APPLICATION_ID": self.spark.id,
+            "ARCHITECTURE": self._settings.architecture,
+            "FUNCTION_MB": json.dumps(memory),
+        }
+
+    def allow_costs(self, role: Grantee) -> None:
+        """Let `role` read what runs have used: the histories of their executions, and their Spark jobs."""
+        grants.read_histories(role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
+        allow_job_reads(role, self.spark)
 
     def _job_role(self, id_: str, description: str, *files: assets.Asset) -> iam.Role:
         """Return a role for jobs, which may read the library, the project, and these files."""
@@ -207,6 +229,8 @@ class ProcessingStack(Stack):
             "FreezeInputsFunction": self.freeze_inputs.function.function_arn,
             "RecordRunFunction": self.record_run.function.function_arn,
             **self.job_values,
+            "RunTable": self._storage.run_table.table_name,
+            "VersionDays": str(self._settings.version_days),
             "JobRoleArn": job_role.role_arn,
             "SparkSubmitParameters": self._submit_parameters(pipeline.spark),
         }

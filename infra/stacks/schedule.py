@@ -20,7 +20,7 @@ from infra.constructs.airflow_role import AirflowRole
 from infra.constructs.common import accept, log_group, outputs, states_arn
 from infra.settings import Settings
 from slackwater.project import Project
-from slackwater.schedule import schedule_json, schedule_of
+from slackwater.schedule import MONITOR_MACHINE, schedule_json, schedule_of
 
 AIRFLOW = "3.0.6"
 SCHEDULE_FILE = "schedule.json"
@@ -73,7 +73,8 @@ class ScheduleStack(Stack):
             bucket, {"AwsSolutions-S1": "It holds files of the repository only; CloudTrail's data events log access."}
         )
         machines = [settings.named(name) for name in sorted(schedule_of(project).state_machines)]
-        role = AirflowRole(self, "Airflow", environment=self._name, bucket=bucket, machines=machines)
+        monitor = next((name for name in machines if name == settings.named(MONITOR_MACHINE)), None)
+        role = AirflowRole(self, "Airflow", environment=self._name, bucket=bucket, machines=machines, monitor=monitor)
         self.airflow = self._environment(bucket, role.role, self._network(), dag_count=len(schedule_of(project).tasks))
         # Its routes, NAT gateway and rules exist before the environment is created and until it is deleted.
         network = [self.node.find_child(name) for name in ("Network", "Members")]

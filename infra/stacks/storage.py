@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 from aws_cdk import Duration, Environment, Stack
 from aws_cdk import aws_dynamodb as dynamodb
@@ -52,6 +53,11 @@ class StorageStack(Stack):
             # Receipts of pushed batches do not expire: a partner may send a body again at any time, and without its
             # receipt the events could be stored twice, or stored and rejected.
             rules=[s3.LifecycleRule(noncurrent_version_expiration=Duration.days(settings.noncurrent_days))],
+        )
+        # The CDK's own option adds a function that calls S3. CloudFormation does it without one.
+        bucket = cast("s3.CfnBucket", self.raw.node.default_child)
+        bucket.add_property_override(
+            "NotificationConfiguration.EventBridgeConfiguration.EventBridgeEnabled", settings.collect_minutes > 0
         )
         # Manifests, comparisons and checks do not expire: a late check reads the manifest of a day of any age. Neither
         # do the manifests and results of runs: they are small, and tell what a version was made from.
@@ -142,6 +148,7 @@ class StorageStack(Stack):
         for name, partition_key in (
             ("published", "published_pipeline"),
             ("notification-due", "notification_due_pipeline"),
+            ("held", "held_pipeline"),
         ):
             table.add_global_secondary_index(
                 index_name=name,

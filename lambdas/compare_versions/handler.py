@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
+from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.late.changes.versions import CompareSince, Versions
 
@@ -69,6 +71,8 @@ def build_versions() -> Versions:
         store=S3ObjectStore(client("s3", config=SHORT_CONFIG)),
         table=DynamoRunTable(client("dynamodb", config=SHORT_CONFIG), environment.run_table),
         exchange_bucket=environment.exchange_bucket,
+        executions=StepFunctionsExecutions(client("stepfunctions", config=SHORT_CONFIG)),
+        now=lambda: datetime.now(UTC),
     )
 
 
@@ -82,8 +86,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     versions = build_versions()
     answer: dict[str, Any]
     match request:
-        case ChooseVersionsRequest(pipeline=pipeline, date=date, since=since, execution=execution):
-            chosen = versions.choose(pipeline=pipeline, date=date, since=since, execution=execution)
+        case ChooseVersionsRequest():
+            chosen = versions.choose(**request.model_dump(exclude={"event"}))
             answer = chosen.model_dump(mode="json")
         case ComparisonSucceededRequest():
             answer = versions.compared(request.prefix).model_dump(mode="json")

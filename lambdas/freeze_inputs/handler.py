@@ -44,7 +44,10 @@ class FreezeInputsRequest(BaseModel):
     execution: str
     correlation_id: str
     force: bool = False
-    allow_fewer: bool = False
+    rollback: int | None = None
+    """The number of an earlier version that the run publishes again."""
+    reason: str = ""
+    """Why the day is rolled back."""
 
 
 @lru_cache(maxsize=2)

@@ -77,13 +77,22 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     # `max_file_bytes` limits downloads, and a listing downloads no file.
     now = datetime.now(UTC)
     with partner_of(source, allow=resources.environment.outbound_allow, max_file_bytes=0) as partner:
-        plan = plan_pull(source, as_of=request.as_of, partner=partner, cache=resources.cache, now=now)
+        plan = plan_pull(
+            source,
+            as_of=request.as_of,
+            partner=partner,
+            cache=resources.cache,
+            now=now,
+            records_removed=resources.project.records_removed(source.source),
+        )
     # Not the correlation id alone: one client may pull a source twice at the same time.
     name = f"{request.correlation_id}-{uuid4().hex}"
     uri = work_list_uri(resources.environment.exchange_bucket, source.source, name)
     summary = write_plan(plan, store=resources.store, uri=uri).model_dump(mode="json")
     put_metrics(plan, source, as_of=request.as_of, now=now)
     logger.info("files listed", extra={"source": source.source, **summary})
+    if plan.doubtful:
+        logger.warning("removed files were not recorded", extra={"source": source.source, "files": plan.doubtful})
     return summary
 
 

@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field, TypeAdapter
 
-from slackwater.aws.clients import SHORT_CONFIG, client
+from slackwater.aws.clients import SHORT_CONFIG, SINGLE_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.run_usage import CostEnvironment, cost_recorder
 from slackwater.errors import SlackwaterError
 from slackwater.metrics import Metric
 from slackwater.runs.outcome import RunRecorder
@@ -57,10 +58,19 @@ _REQUEST: TypeAdapter[RecordRunRequest] = TypeAdapter(Annotated[RecordRunRequest
 def build_recorder() -> RunRecorder:
     """Build the recorder, once per process."""
     environment = RecordRunEnvironment.read()
+    table = DynamoRunTable(client("dynamodb", config=SHORT_CONFIG), environment.run_table)
+
+    def now() -> datetime:
+        return datetime.now(UTC)
+
     return RunRecorder(
         store=S3ObjectStore(client("s3", config=SHORT_CONFIG)),
-        table=DynamoRunTable(client("dynamodb", config=SHORT_CONFIG), environment.run_table),
-        now=lambda: datetime.now(UTC),
+        table=table,
+        now=now,
+        # Not repeated: the next check records what is missing.
+        costs=cost_recorder(
+            CostEnvironment.read(), table=table, clients=lambda service: client(service, config=SINGLE_CONFIG), now=now
+        ),
     )
 
 
@@ -85,9 +95,18 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     if metric and not response.get("retry"):
         put_metric(metric, 1, pipeline=request.run.pipeline)
     logger.info(f"run: {request.event}", extra={"run": request.run.model_dump(), "response": response})
+    record_cost(recorder, request.run)
     if request.event == "published" and RecordRunEnvironment.read().intermediate_days == 0:
         remove_arrow_files(recorder, request.run)
     return response
+
+
+def record_cost(recorder: RunRecorder, run: Run) -> None:
+    """Record what is known about the cost of a run. An error is only logged: the next check of the days records it."""
+    try:
+        recorder.record_cost(run)
+    except SlackwaterError as error:
+        logger.warning("the cost of the run was not recorded", extra={"reason": str(error)})
 
 
 def remove_arrow_files(recorder: RunRecorder, run: Run) -> None:

@@ -4,6 +4,7 @@ SlackwaterError
 ├── InputError            the user's input is wrong: the message names field, file and remedy (exit code 2)
 │   ├── DefinitionError   a source, a pipeline or the project is not valid
 │   ├── UnknownName       there is no source, pipeline, step or token with this name
+│   ├── VersionRemoved    a published version of a day cannot be read any more
 │   └── DataError         a file or an event cannot be read by its definition
 ├── AccessDenied          the caller is not allowed to do this
 ├── CloudError            AWS, or the local cloud, refused or failed (exit code 1)
@@ -21,6 +22,7 @@ SlackwaterError
 ├── RunFailed             a run ended without publishing its day (exit code 1)
 ├── StillRunning          an execution has not ended in the time that the caller waits; also a `TimeoutError`
 └── AuditFailed           a staged output failed the audit before publishing (exit code 1)
+    └── PublishOvertaken  a later attempt has published the day first
 """
 
 from __future__ import annotations
@@ -44,6 +46,10 @@ class DefinitionError(InputError):
 
 class UnknownName(InputError):
     """There is no source, pipeline, step or token with this name."""
+
+
+class VersionRemoved(InputError):
+    """A published version of a day cannot be read any more, because retention has removed it."""
 
 
 class DataError(InputError):
@@ -112,3 +118,7 @@ class StillRunning(SlackwaterError, TimeoutError):
 
 class AuditFailed(SlackwaterError):
     """A staged output failed the audit before publishing."""
+
+
+class PublishOvertaken(AuditFailed):
+    """A later attempt has published the day first."""

@@ -16,7 +16,7 @@ class Unit(StrEnum):
     COUNT = "Count"
     BYTES = "Bytes"
     NONE = "None"
-    """For hours, which CloudWatch has no unit for."""
+    """For hours and USD, which CloudWatch has no unit for."""
 
 
 class Subject(StrEnum):
@@ -31,6 +31,8 @@ class Metric(StrEnum):
 
     RUNS_PUBLISHED = "RunsPublished"
     RUNS_FAILED = "RunsFailed"
+    RUN_COST = "RunCost"
+    """Price of a run in USD, put by the check that learns its final cost. Two concurrent checks count a run twice."""
     DAYS_RERUN = "DaysRerun"
     """Late days that a check decides to run again. Two concurrent checks count a day twice."""
     DAYS_OVERDUE = "DaysOverdue"
@@ -44,6 +46,10 @@ class Metric(StrEnum):
     """Gauge: late data of days on hold. A day on hold only because inputs are missing adds nothing."""
     LATE_BYTES_IGNORED = "LateBytesIgnored"
     """Gauge: late data that reaches no threshold."""
+    LATE_OBJECTS_OLDER = "LateObjectsOlder"
+    """New objects of days before the window, which no check looks at. An event that is delivered twice counts twice."""
+    LATE_DAYS_OLDER = "LateDaysOlder"
+    """Gauge: days before the window with late data that waits for a run, at most 1,000."""
     NOTIFICATIONS_SENT = "NotificationsSent"
     NOTIFICATION_OUTCOME_UNKNOWN = "NotificationOutcomeUnknown"
     """Notifications that may or may not have been sent."""
@@ -64,7 +70,7 @@ class Metric(StrEnum):
         """The unit of its values."""
         if self in _BYTES:
             return Unit.BYTES
-        return Unit.NONE if self in _HOURS else Unit.COUNT
+        return Unit.NONE if self in _HOURS or self is Metric.RUN_COST else Unit.COUNT
 
     @property
     def subject(self) -> Subject:
@@ -91,6 +97,7 @@ _HOURS = {Metric.HOURS_SINCE_ARRIVAL, Metric.HOURS_NOT_TAKEN}
 _GAUGES = {
     Metric.DAYS_OVERDUE,
     Metric.DAYS_ON_HOLD,
+    Metric.LATE_DAYS_OLDER,
     Metric.LATE_BYTES_UNPROCESSED,
     Metric.LATE_BYTES_IGNORED,
     Metric.HOURS_SINCE_ARRIVAL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -13,9 +14,10 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.sources.definition import Source
 
 # Keys of a pipeline that do not change its output, so that a changed schedule does not run every day again.
-_OPERATIONAL_KEYS: dict[str, bool | set[str]] = {
-    **dict.fromkeys(("description", "spark", "schedule", "late", "deadline_hours"), True),
-    "publish": {"metrics"},
+_OPERATIONAL_KEYS: dict[str, Any] = {
+    **dict.fromkeys(("description", "team", "spark", "schedule", "late", "deadline_hours"), True),
+    "publish": {"metrics", "audit"},
+    "tables": {"__all__": {"on_change"}},
 }
 # Keys of a source that change how its partitions are read.
 _SHAPE_KEYS = {"timestamp", "event_id", "fields", "enrich"}
@@ -49,6 +51,12 @@ class Project(Model):
             raise UnknownName(f"no pipeline {name!r} in this project (pipelines: {', '.join(sorted(self.pipelines))})")
         return self.pipelines[name]
 
+    def records_removed(self, source: str) -> bool:
+        """Return whether the days of any pipeline do not keep rows of files that the source's partner has removed."""
+        definition = self.source(source)
+        readers = (pipeline for pipeline in self.pipelines.values() if source in pipeline.sources)
+        return any(pipeline.on_removed(definition) != "keep" for pipeline in readers)
+
     def source_shape(self, name: str) -> str:
         """Return everything of a source's definition that decides how its partitions are read. Raises `UnknownName`."""
         source = self.source(name)
@@ -61,15 +69,29 @@ class Project(Model):
         It covers the graph of steps, the columns of the sources, the code of the steps that the pipeline uses, and the
         code of the Spark job. Raises `UnknownName`.
         """
-        # The digest also depends on how the strings below are written: any change of them runs every day again.
+        return hashlib.sha256((self._written(pipeline) + self._code(pipeline)).encode()).hexdigest()
+
+    def written_digest(self, pipeline: str) -> str:
+        """Return the part of `definition_digest` that a user writes, as SHA-256. Raises `UnknownName`."""
+        return hashlib.sha256(self._written(pipeline).encode()).hexdigest()
+
+    def code_digest(self, pipeline: str) -> str:
+        """Return the part of `definition_digest` that is code, as SHA-256. Raises `UnknownName`."""
+        return hashlib.sha256(self._code(pipeline).encode()).hexdigest()
+
+    # The digests depend on how the strings below are written: any change of them gives every day a new identity.
+
+    def _written(self, pipeline: str) -> str:
         definition = self.pipeline(pipeline)
-        digest = hashlib.sha256(definition.model_dump_json(by_alias=True, exclude=_OPERATIONAL_KEYS).encode())
-        for name in sorted(definition.sources):
-            digest.update(f"\n{self.source_shape(name)}".encode())
-        digest.update(f"\njob={self.code.job}".encode())
-        for step in sorted({use.step for use in (*definition.steps.values(), *definition.load.values())}):
-            digest.update(f"\nstep {step}={self.code.steps.get(step, '')}".encode())
-        return digest.hexdigest()
+        written = definition.model_dump_json(by_alias=True, exclude=_OPERATIONAL_KEYS)
+        return "\n".join((written, *(self.source_shape(name) for name in sorted(definition.sources))))
+
+    def _code(self, pipeline: str) -> str:
+        definition = self.pipeline(pipeline)
+        steps = sorted({use.step for use in (*definition.steps.values(), *definition.load.values())})
+        return "".join(
+            (f"\njob={self.code.job}", *(f"\nstep {step}={self.code.steps.get(step, '')}" for step in steps))
+        )
 
 
 def load_project(folder: Path, *, code: CodeDigests | None = None) -> Project:

@@ -32,7 +32,7 @@ def no_network(event: str, arguments: tuple[Any, ...]) -> None:
 
 def rendered(dag: DAG, instant: str | None, templates: Environment) -> dict[str, Any]:
     """Return what a worker would send to Step Functions for a run at that instant."""
-    task = copy.copy(dag.tasks[0])
+    task = copy.copy(dag.roots[0])
     run = DagRun(
         dag_id=dag.dag_id,
         run_id="any",
@@ -60,7 +60,7 @@ def rendered(dag: DAG, instant: str | None, templates: Environment) -> dict[str,
 
 def described(dag: DAG, instants: list[str | None]) -> dict[str, Any]:
     dag.validate()
-    [task] = dag.tasks
+    [task] = dag.roots
     templates = task.get_template_env()
     return {
         "cron": dag.timetable.summary,
@@ -72,6 +72,7 @@ def described(dag: DAG, instants: list[str | None]) -> dict[str, Any]:
         "doc": dag.doc_md,
         "operator": type(task).__name__,
         "task": task.task_id,
+        "after": {other.task_id: sorted(other.upstream_task_ids) for other in dag.tasks if other is not task},
         "deferrable": task.deferrable,
         "longest": task.waiter_delay * task.waiter_max_attempts,
         "retries": task.retries,
@@ -81,6 +82,7 @@ def described(dag: DAG, instants: list[str | None]) -> dict[str, Any]:
 
 def main() -> None:
     request = json.load(sys.stdin)
+    sys.path.append(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])  # as Airflow's own processes do
     sys.addaudithook(no_network)
     results, inherited = [], dict(os.environ)
     for environment in request["environments"]:

@@ -105,7 +105,16 @@ def test_the_monitor_dag_runs_a_late_day_again(cloud, airflow, processed, weathe
     file = tmp_path / "late.ndjson"
     file.write_text(to_ndjson(weather_of_the_day[1]))
     cloud.json("push", "weather", str(file))
-    assert airflow.end("monitor_daily_delays", airflow.start("monitor_daily_delays", MONITOR)) == "success"
+    monitored = airflow.start("monitor_daily_delays", MONITOR)
+    assert airflow.end("monitor_daily_delays", monitored) == "success"
+    instances = airflow.request("GET", f"/dags/monitor_daily_delays/dagRuns/{monitored}/taskInstances")
+    shown = {
+        instance["rendered_map_index"]: instance["state"]
+        for instance in instances["task_instances"]
+        if instance["task_id"] == "late_day"
+    }
+    # The monitoring also works on days of other tests whose notification is due.
+    assert shown[DAY.isoformat()] == "success"
     attempts = runs_of_the_day(cloud)
     assert [run["state"] for run in attempts] == ["published", "published"]
     assert {run["correlation_id"].split("-")[0] for run in attempts} == {"process", "monitor"}

@@ -220,6 +220,12 @@ def test_dags_wait_for_hours_without_a_worker_and_are_never_caught_up(dags):
         assert f"`{of}`" in dag["doc"]
 
 
+def test_a_monitoring_shows_its_late_days_and_fails_with_them(dags):
+    for dag_id, dag in dags.items():
+        shown = {"late_days": ["monitor"], "late_day": ["late_days"], "end": ["late_day", "monitor"]}
+        assert dag["after"] == (shown if dag_id.startswith("monitor_") else {})
+
+
 def test_no_state_machine_ends_in_a_status_unknown_to_the_provider():
     package = next(BIN.parent.glob("lib/*/site-packages/airflow/providers/amazon/aws/waiters/stepfunctions.json"))
     known = json.loads(package.read_text())["waiters"]["step_function_succeeded"]["acceptors"]

@@ -12,7 +12,7 @@ from typing import Any
 
 FUNCTIONS = (
     *("receiveevents", "storeevents", "listfiles", "fetchfile"),
-    *("freezeinputs", "recordrun", "checkdays", "compareversions", "notifychange"),
+    *("freezeinputs", "recordrun", "checkdays", "compareversions", "notifychange", "checkarrivals", "writeledger"),
 )
 DAILY, WEEKLY, ANY = "PipelinedailydelaysJob", "PipelineweeklydelaysJob", "AnyPipelineJob"
 """Roles of jobs: of two pipelines, and of those that are not deployed. `weekly_delays` reads `daily_delays` only."""
@@ -24,7 +24,8 @@ ROLES = {*FUNCTIONS, *STARTS_JOBS, *STARTS_JOBS.values(), "Monitor", "Backfill"}
 """Every role of the deployment, by its logical id without `Role` and hash; of pipelines only those of `RUNS`."""
 
 _READS_INPUTS = ("freezeinputs", "checkdays", ANY)
-_READS_MANIFESTS = (*_READS_INPUTS, "CompareJob")
+_READS_MANIFESTS = (*_READS_INPUTS, "CompareJob", "writeledger")
+_DESCRIBES_RUNS = ("Monitor", "Backfill", "freezeinputs", "checkdays", "checkarrivals")
 # By bucket and prefix: which roles read, write, delete and list objects there.
 OBJECTS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("RawBucket", "raw/"): {
@@ -80,15 +81,27 @@ OBJECTS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
         "delete": ("recordrun",),
         "list": ("freezeinputs", "recordrun", ANY, WEEKLY),
     },
-    ("ExchangeBucket", "checks/"): {"write": ("checkdays",)},
+    ("ExchangeBucket", "checks/"): {"read": ("writeledger",), "write": ("checkdays",), "list": ("writeledger",)},
+    ("ExchangeBucket", "ledger/"): {
+        "read": ("writeledger",),
+        "write": ("checkdays",),
+        "delete": ("writeledger",),
+        "list": ("writeledger",),
+    },
     ("ExchangeBucket", "comparisons/"): {
-        "read": ("compareversions", "notifychange", "CompareJob"),
+        "read": ("compareversions", "notifychange", "writeledger", "CompareJob"),
         "write": ("compareversions", "notifychange", "CompareJob"),
         "delete": ("CompareJob",),
-        "list": ("compareversions", "notifychange", "CompareJob"),
+        "list": ("compareversions", "notifychange", "writeledger", "CompareJob"),
     },
     ("ExchangeBucket", "logs/"): {"write": tuple(STARTS_JOBS.values())},
     ("ExchangeBucket", ""): {},
+    ("WarehouseBucket", "slackwater_warehouse/ledger/"): {
+        "read": (ANY, "CompareJob", "writeledger"),
+        "write": (ANY, "writeledger"),
+        "delete": (ANY, "writeledger"),
+        "list": (ANY, "CompareJob", "writeledger"),
+    },
     ("WarehouseBucket", "slackwater_warehouse/"): {
         "read": (ANY, "CompareJob"),
         "write": (ANY,),
@@ -151,13 +164,16 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
 
     for table, key, readers, writers in (
         (files, file, (), ("listfiles", "fetchfile", "PullJob")),
-        (runs, run, FUNCTIONS[4:], ("freezeinputs", "recordrun", "notifychange")),
+        (runs, run, (*FUNCTIONS[4:-1], DAILY, WEEKLY), ("freezeinputs", "recordrun", "notifychange", "checkdays")),
         (tokens, token, ("receiveevents",), ()),
     ):
         yield Call("dynamodb", "get_item", {"TableName": table, "Key": key}, readers)
         yield Call("dynamodb", "put_item", {"TableName": table, "Item": key, **false}, writers)
-        yield Call("dynamodb", "delete_item", {"TableName": table, "Key": key})
+        # The items of due costs and of late days are removed.
+        removers = ("freezeinputs", "recordrun", "checkdays") if key is run else ()
+        yield Call("dynamodb", "delete_item", {"TableName": table, "Key": key}, removers)
         yield Call("dynamodb", "scan", {"TableName": table, "Limit": 1})
+    yield Call("dynamodb", "update_item", {"TableName": runs, "Key": run, **false}, ("checkdays", "checkarrivals"))
     yield Call("dynamodb", "delete_table", {"TableName": runs})
     batch = {"RequestItems": {files: {"Keys": [file]}}}
     readers = ("listfiles", "fetchfile", "freezeinputs", "checkdays", "PullJob")
@@ -165,7 +181,7 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
     yield Call("dynamodb", "query", query(files, "source"))
     yield Call("dynamodb", "query", query(files, "open_source", "due"), ("listfiles",))
     yield Call("dynamodb", "query", query(files, "dated", "dated"), ("listfiles", "freezeinputs"))
-    yield Call("dynamodb", "query", query(runs, "pipeline"), ("checkdays", "compareversions"))
+    yield Call("dynamodb", "query", query(runs, "pipeline"), ("checkdays", "compareversions", "writeledger"))
     yield Call("dynamodb", "query", query(runs, "published_pipeline", "published"), ("checkdays",))
     raw, warehouse = {"DatabaseName": outputs["RawDatabase"]}, {"DatabaseName": outputs["WarehouseDatabase"]}
     partitions = {**raw, "TableName": "rights", "PartitionInputList": []}
@@ -175,8 +191,10 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
     yield Call("glue", "batch_create_partition", partitions, RAW_WRITERS)
     yield Call("glue", "get_table", {**warehouse, "Name": "weekly_delays"}, (ANY, "CompareJob", WEEKLY))
     yield Call("glue", "get_table", {**warehouse, "Name": "daily_delays"}, (ANY, "CompareJob", WEEKLY, DAILY))
-    yield Call("glue", "get_database", {"Name": outputs["WarehouseDatabase"]}, (ANY, "CompareJob", WEEKLY, DAILY))
+    writers = (ANY, "CompareJob", WEEKLY, DAILY, "writeledger")
+    yield Call("glue", "get_database", {"Name": outputs["WarehouseDatabase"]}, writers)
     yield Call("glue", "get_database", {"Name": outputs["RawDatabase"]})
+    yield Call("glue", "get_table", {**warehouse, "Name": "ledger"}, (ANY, "CompareJob", "writeledger"))
     yield Call("glue", "update_table", {**warehouse, "TableInput": {"Name": "rights"}}, (ANY,))
     yield Call("glue", "get_tables", {"DatabaseName": "default"})
 
@@ -190,6 +208,11 @@ def message_calls(outputs: dict[str, str], arn: Callable[[str, str], str]) -> It
     yield Call("sqs", "delete_message", {"QueueUrl": queue, "ReceiptHandle": "rights"}, ("storeevents",))
     yield Call("sqs", "purge_queue", {"QueueUrl": queue})
     yield Call("sqs", "receive_message", {"QueueUrl": dead_letters, **receive})
+    arrivals, dead_arrivals = outputs["ArrivalQueueUrl"], outputs["ArrivalDeadLetterQueueUrl"]
+    yield Call("sqs", "send_message", {"QueueUrl": arrivals, "MessageBody": ""}, ("checkarrivals",))
+    yield Call("sqs", "receive_message", {"QueueUrl": arrivals, **receive}, ("checkarrivals",))
+    yield Call("sqs", "delete_message", {"QueueUrl": arrivals, "ReceiptHandle": "rights"}, ("checkarrivals",))
+    yield Call("sqs", "receive_message", {"QueueUrl": dead_arrivals, **receive})
     yield Call("sns", "publish", {"TopicArn": outputs["ChangeTopicArn"], "Message": ""}, ("notifychange",))
     yield Call("sns", "publish", {"TopicArn": outputs["AlarmTopicArn"], "Message": ""})
     for name, roles in (("ship", ("listfiles", "fetchfile", "PullJob")), ("other", ())):
@@ -208,16 +231,16 @@ def machine_calls(outputs: dict[str, str], arn: Callable[[str, str], str], arns:
     """Calls to functions, state machines, jobs and IAM. What is started has input that is refused."""
     invokers = {"freeze-inputs": tuple(RUNS), "record-run": tuple(RUNS), "compare-versions": ("Compare",)}
     invokers |= dict.fromkeys(("list-files", "fetch-file"), ("Pull",))
-    invokers |= dict.fromkeys(("check-days", "notify-change"), ("Monitor",))
+    invokers |= dict.fromkeys(("check-days", "notify-change", "write-ledger"), ("Monitor",))
     for name in ("receive-events", "store-events", *invokers):
         dry = {"FunctionName": f"slackwater-{name}", "InvocationType": "DryRun"}
         yield Call("lambda", "invoke", dry, tuple(invokers.get(name, ())))
     yield Call("lambda", "delete_function", {"FunctionName": "slackwater-receive-events"})
     yield Call("lambda", "get_function", {"FunctionName": "slackwater-receive-events"})
     for name, starters, readers in (
-        ("pipeline-daily_delays", ("Monitor", "Backfill"), ("Monitor", "Backfill", "freezeinputs", "checkdays")),
-        ("compare-day", ("Monitor",), ("Monitor",)),
-        ("monitor-days", (), ("notifychange",)),
+        ("pipeline-daily_delays", ("Monitor", "Backfill"), _DESCRIBES_RUNS),
+        ("compare-day", ("Monitor",), ("Monitor", "compareversions")),
+        ("monitor-days", ("checkarrivals",), ("notifychange", "writeledger")),
         ("backfill", (), ()),
         ("pull", (), ()),
     ):
@@ -225,7 +248,12 @@ def machine_calls(outputs: dict[str, str], arn: Callable[[str, str], str], arns:
         execution = {"executionArn": arn("states", f"execution:slackwater-{name}:rights")}
         yield Call("stepfunctions", "start_execution", {"stateMachineArn": machine, "input": "no JSON"}, starters)
         yield Call("stepfunctions", "describe_execution", execution, readers)
-        yield Call("stepfunctions", "stop_execution", execution, starters)
+        # What a run has used, for its cost.
+        priced = ("recordrun", "checkdays") if name == "pipeline-daily_delays" else ()
+        yield Call("stepfunctions", "get_execution_history", execution, priced)
+        # A function starts monitorings and does not stop them.
+        stoppers = tuple(role for role in starters if role not in FUNCTIONS)
+        yield Call("stepfunctions", "stop_execution", execution, stoppers)
     yield Call("stepfunctions", "delete_state_machine", {"stateMachineArn": machine})
     application = {"applicationId": outputs["ApplicationId"]}
     # EMR Serverless refuses the option `--none`.
@@ -235,7 +263,7 @@ def machine_calls(outputs: dict[str, str], arn: Callable[[str, str], str], arns:
         job = {**application, "executionRoleArn": role, "jobDriver": submit, "clientToken": "rights"}
         yield Call("emr-serverless", "start_job_run", job, starters)
     run = {**application, "jobRunId": "00none0000000000"}
-    yield Call("emr-serverless", "get_job_run", run, tuple(STARTS_JOBS))
+    yield Call("emr-serverless", "get_job_run", run, (*STARTS_JOBS, "recordrun", "checkdays"))
     yield Call("emr-serverless", "cancel_job_run", run, tuple(STARTS_JOBS))
     yield Call("emr-serverless", "list_job_runs", application)
     yield Call("emr-serverless", "delete_application", application)

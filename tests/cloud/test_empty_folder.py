@@ -9,13 +9,16 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import boto3
 import pytest
 from uv import find_uv_bin
 
@@ -78,6 +81,34 @@ def expected_sales(orders: Path, day: date) -> list[list[Any]]:
     return [[str(day), shop, len(paid), round(sum(paid), 2)] for shop, paid in sorted(amounts.items())]
 
 
+def start_by_schedule(endpoint: str, name: str) -> tuple[datetime, dict[str, Any]]:
+    """Make a deployed schedule due once, in two seconds. Return when, and the input of the execution that it starts."""
+    client = partial(
+        boto3.client,
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+    scheduler, states = client("scheduler"), client("stepfunctions")
+    schedule = scheduler.get_schedule(GroupName="slackwater", Name=name)
+    members = ("GroupName", "Name", "FlexibleTimeWindow", "ScheduleExpressionTimezone", "Target")
+    due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+    local = due.astimezone(ZoneInfo(schedule["ScheduleExpressionTimezone"]))
+    scheduler.update_schedule(
+        **{member: schedule[member] for member in members}, ScheduleExpression=f"at({local:%Y-%m-%dT%H:%M:%S})"
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for machine in states.list_state_machines()["stateMachines"]:
+            for execution in states.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]:
+                if execution["name"].startswith(name):
+                    arn = execution["executionArn"]
+                    return due, json.loads(states.describe_execution(executionArn=arn)["input"])
+        time.sleep(0.5)
+    raise AssertionError(f"the schedule {name} has started nothing")
+
+
 def test_the_commands_of_a_new_projects_readme_publish_its_day(folder: Path, environment: dict[str, str]) -> None:
     def run(command: str, cwd: Path) -> Any:
         done = subprocess.run(
@@ -92,10 +123,15 @@ def test_the_commands_of_a_new_projects_readme_publish_its_day(folder: Path, env
     assert [command.split()[1] for command in commands] == ["local", "deploy", "push", "run", "query"]
     try:
         results = [run(command, project) for command in commands]
+        due, started = start_by_schedule(results[0]["endpoint"], "process-daily_sales")
     finally:
         run("slackwater local down", project)
     _, deployed, pushed, _, sales = results
-    assert len(deployed["changed"]) == 8
+    assert len(deployed["changed"]) == 9
+    # The latest day of Berlin that ended at least `buffer_hours` before the scheduled time.
+    two_hours_before = (due - timedelta(hours=2)).astimezone(ZoneInfo("Europe/Berlin"))
+    assert started["date"] == str(two_hours_before.date() - timedelta(days=1))
+    assert started["correlation_id"] == f"process-daily_sales-{due:%Y%m%dT%H%M%SZ}"
     # A feature flag of the wheel's cdk.json: otherwise, tags of the app are also tags of its stacks.
     assembly = json.loads((project / "cdk.out" / "manifest.json").read_text())
     assert "tags" not in assembly["artifacts"]["slackwater-storage"]["properties"]

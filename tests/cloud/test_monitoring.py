@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
+from pathlib import Path
 from statistics import fmean
 
+import jsonschema
 import pytest
 
 from tests.cloud.conftest import AS_OF, PAST, ended, start
@@ -14,6 +17,7 @@ from tests.independent import COLUMNS, COUNTS, daily_delays
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
+ROOT = Path(__file__).resolve().parents[2]
 FIRST = "f.hour NOT BETWEEN 4 AND 7 AND f.hour NOT BETWEEN 20 AND 23"
 """The flights of the files that are not late."""
 NOTHING = [None] * len(COLUMNS[3:])
@@ -45,10 +49,19 @@ def test_two_concurrent_monitor_runs_rerun_the_late_day_once_and_send_one_notifi
     assert message["Subject"].startswith(f"daily_delays {LATE} changed: ")
 
 
-def test_the_message_names_the_late_data_and_its_effect(monitored, versions):
+def test_the_message_names_the_late_data_and_its_effect(cloud, monitored, versions):
     before, after = versions
     (message,) = monitored.messages
-    body = message["Message"]
+    document = json.loads(message["Message"])
+    contract = json.loads((ROOT / "docs" / "contracts" / "change.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(contract).validate(document)
+    assert {name: item["Value"] for name, item in message["MessageAttributes"].items()} == {
+        "pipeline": "daily_delays", "date": LATE, "severity": "warning",
+    }  # fmt: skip
+    assert document["causes"] == ["late_data"]
+    bucket, _, key = document["report"].removeprefix("s3://").partition("/")
+    body = cloud.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read().decode()
+    body = html.unescape(body)
     assert f"{sum(row[0] for row in before.values())} -> {sum(row[0] for row in after.values())}" in body
     assert f"flights-{LATE}-04.csv" in body
     assert f"slackwater diff daily_delays --date {LATE}" in body

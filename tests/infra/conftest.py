@@ -1,4 +1,4 @@
-"""The app, synthesised once without and once with Airflow for all tests that only read its templates."""
+"""The app, synthesised once as it is by default and once with Airflow for all tests that only read its templates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The app with Airflow's stack, which removes Arrow files as soon as a day is published."""
     scratch = tmp_path_factory.mktemp("scheduled")
     folder = scratch / "cdk.out"
-    settings = load_settings({**context(), "slackwater:airflow": True, "slackwater:intermediate_days": 0})
+    settings = load_settings({**context(), "slackwater:schedule": "airflow", "slackwater:intermediate_days": 0})
     return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
 
 

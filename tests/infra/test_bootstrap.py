@@ -32,7 +32,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     scratch = tmp_path_factory.mktemp("bootstrap")
     values = {
         **context(),
-        "slackwater:airflow": True,
+        "slackwater:schedule": "airflow",
         "slackwater:bootstrap_bucket": "acme-assets",
         "slackwater:bootstrap_kms_key": _KEY,
         "@aws-cdk/core:bootstrapQualifier": "acme",

@@ -60,7 +60,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The app of the large project, with Airflow."""
     folder = tmp_path_factory.mktemp("large")
     project = write_project(folder / "project")
-    settings = load_settings({**context(), "slackwater:airflow": True, "slackwater:project": str(project)})
+    settings = load_settings({**context(), "slackwater:schedule": "airflow", "slackwater:project": str(project)})
     out = folder / "cdk.out"
     return Assembly(out, synthesise(out, settings=settings, artefacts=placeholder_artefacts(folder)))
 
@@ -91,7 +91,7 @@ def test_the_dashboard_fits_cloudwatch(large: Assembly) -> None:
     assert len(body["widgets"]) <= 500
     assert (max(metrics) <= 500, sum(metrics) <= 2500) == (True, True)
     assert max(shown) <= 100
-    assert sum(shown) == len(large.resources("AWS::CloudWatch::Alarm")) == 9 * _COUNT + 4
+    assert sum(shown) == len(large.resources("AWS::CloudWatch::Alarm")) == 9 * _COUNT + 6
 
 
 def test_every_alarm_fits_cloudwatch(large: Assembly) -> None:

@@ -15,7 +15,7 @@ from infra.app import ROOT
 from infra.constructs.alarm_rules import RULES, AlarmGroup
 from infra.constructs.alarms import AlarmTopic, SubjectAlarms
 from infra.lint import context, placeholder_artefacts, synthesise
-from infra.settings import Settings, load_settings
+from infra.settings import Scheduler, Settings, load_settings
 from slackwater.errors import DefinitionError
 from slackwater.metrics import NAMESPACE, Metric, Subject
 from slackwater.project import Project, load_project
@@ -36,7 +36,13 @@ _AWS_METRICS = {
 }
 """Metrics of AWS services, with their dimensions."""
 FILE_ALARMS = {"file-not-taken", "files-left"}
-QUEUE_ALARMS = {f"slackwater-{name}" for name in ("dead-letters", "events-waiting", "event-dead-letters")}
+QUEUE_ALARMS = {
+    f"slackwater-{name}"
+    for name in (
+        *("dead-letters", "events-waiting", "event-dead-letters"),
+        *("arrivals-waiting", "arrival-dead-letters"),
+    )
+}
 
 
 @pytest.fixture(scope="module")
@@ -128,12 +134,13 @@ def test_there_is_an_alarm_of_each_rule_for_each_pipeline_or_source(assembly: As
         for of in names(project, rule.metric)
         if rule.name not in FILE_ALARMS or project.source(of).pull
     }
-    assert set(alarms(assembly)) == {*expected, "slackwater-monitor-failed", *QUEUE_ALARMS}
+    missing = {f"slackwater-monitor-missing-{pipeline}" for pipeline in project.pipelines}
+    assert set(alarms(assembly)) == {*expected, *missing, "slackwater-monitor-failed", *QUEUE_ALARMS}
 
 
 def alarms_of(project: Project, **sources: Source) -> dict[str, dict[str, Any]]:
     """Return the alarms of the project with these sources in addition or instead, by name."""
-    settings, stack = Settings(airflow=False), Stack(App(), "stack")
+    settings, stack = Settings(schedule=Scheduler.NONE), Stack(App(), "stack")
     topic = AlarmTopic(stack, "Alarming", settings=settings).topic
     project = project.model_copy(update={"sources": {**project.sources, **sources}})
     for group in AlarmGroup:
@@ -209,8 +216,10 @@ def test_every_alarm_names_the_remedy_and_notifies_the_topic(scheduled: Assembly
 
 def test_gauges_keep_their_state_until_the_next_value_and_counters_clear_by_themselves(assembly: Assembly) -> None:
     of = {name: (alarm["TreatMissingData"], alarm["Period"]) for name, alarm in alarms(assembly).items()}
-    for name in ("slackwater-dead-letters", "slackwater-event-dead-letters"):
+    for name in ("slackwater-dead-letters", "slackwater-event-dead-letters", "slackwater-arrival-dead-letters"):
         assert of.pop(name) == ("ignore", 300)
+    for name in [name for name in of if "monitor-missing" in name]:
+        assert of.pop(name) == ("breaching", 3600)
     # Compares pulls of several periods.
     assert of.pop("slackwater-files-left-flights") == ("ignore", 3600)
     level = {alarm["MetricName"] for alarm in alarms(assembly).values()} & {m for m in Metric if m.gauge}
@@ -229,6 +238,8 @@ def test_events_that_wait_too_long_or_could_not_be_stored_fire_an_alarm(assembly
         alarms_of_queues[name.removeprefix("slackwater-")] = (of, alarm["MetricName"], alarm["Threshold"])
     assert alarms_of_queues == {
         "dead-letters": ("slackwater-dead-letters", "ApproximateNumberOfMessagesVisible", 1),
+        "arrivals-waiting": ("slackwater-arrivals", "ApproximateAgeOfOldestMessage", 2400),
+        "arrival-dead-letters": ("slackwater-arrivals-dead-letters", "ApproximateNumberOfMessagesVisible", 1),
         "events-waiting": ("EventBufferQueue", "ApproximateAgeOfOldestMessage", 600),
         "event-dead-letters": ("EventBufferDeadLetters", "ApproximateNumberOfMessagesVisible", 1),
     }
@@ -236,7 +247,8 @@ def test_events_that_wait_too_long_or_could_not_be_stored_fire_an_alarm(assembly
 
 def _queue(name: Any) -> str:
     """The fixed name of a queue, or the start of the logical id of a queue whose name is generated."""
-    [queue] = re.findall(r"slackwater-dead-letters|EventBufferQueue|EventBufferDeadLetters", resource_name(name))
+    fixed = r"slackwater-(?:dead-letters|arrivals(?:-dead-letters)?)"
+    [queue] = re.findall(rf"{fixed}|EventBufferQueue|EventBufferDeadLetters", resource_name(name))
     return str(queue)
 
 
@@ -245,7 +257,7 @@ def test_every_queue_is_monitored(assembly: Assembly, shown: list[tuple[str, str
         _queue(queue["Properties"].get("QueueName", logical_id))
         for logical_id, queue in assembly.resources("AWS::SQS::Queue").items()
     }
-    assert len(created) == 3
+    assert len(created) == 5
     assert created == {_queue(alarms(assembly)[name]["Dimensions"][0]["Value"]) for name in QUEUE_ALARMS}
     assert created == {_queue(of["QueueName"]) for namespace, _, of in shown if namespace == "AWS/SQS"}
 
@@ -306,7 +318,8 @@ def test_an_invalid_address_is_named(address: str) -> None:
 def test_the_operations_page_names_every_alarm_and_the_two_topics() -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| `slackwater-([\w-]+?)(?:-[A-Z]+)?` \|", page, flags=re.MULTILINE))
-    others = {"monitor-failed", "monitor-missing", "dead-letters", "events-waiting", "event-dead-letters"}
+    queues = {name.removeprefix("slackwater-") for name in QUEUE_ALARMS}
+    others = {"monitor-failed", "monitor-missing", *queues}
     assert named == {rule.name for rule in RULES} | others
     for topic in ("slackwater-alarms", "slackwater-changes"):
         assert f"`{topic}`" in page

@@ -50,7 +50,7 @@ def longest(value: Any) -> str:
 def test_the_machine_of_200_steps_is_valid_and_short_enough(values, shape):
     steps = range(MOST_STEPS)
     pipeline = build(SHAPES[shape](MOST_STEPS), exchanges=steps, two_sinks=True, name="p" * LONGEST, padding=LONGEST)
-    known = {"WarehouseDatabase": "slackwater_warehouse", "OutboundAllow": "", **values}
+    known = {"WarehouseDatabase": "slackwater_warehouse", "OutboundAllow": "", "VersionDays": "90", **values}
     definition = re.sub(r"\$\{(\w+)\}", lambda name: known[name[1]], json.dumps(compile_machine(pipeline, FRAME)))
     assert len(definition) < DEFINITION_LIMIT
     assert list(machine_findings(shape, definition)) == []

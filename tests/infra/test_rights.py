@@ -87,8 +87,16 @@ def test_freeze_inputs_has_exactly_these_permissions(assembly: Assembly) -> None
         "dynamodb:Query": {"FileTable/index/dated"},
         "dynamodb:GetItem": {"RunTable"},
         "dynamodb:PutItem": {"RunTable"},
+        "dynamodb:DeleteItem": {"RunTable"},
         "states:DescribeExecution": {"execution:slackwater-pipeline-*:*"},
     }
+
+
+def job_runs(synthesised: Assembly, role: str) -> set[str]:
+    """Return the resource that a role may read job runs of: those of the Spark application."""
+    [application] = granted(synthesised, role)["emr-serverless:GetJobRun"]
+    assert re.fullmatch(r".*SparkApplication\w+.*/jobruns/\*", application)
+    return {application}
 
 
 def test_record_run_has_exactly_these_permissions(assembly: Assembly, scheduled: Assembly) -> None:
@@ -97,6 +105,9 @@ def test_record_run_has_exactly_these_permissions(assembly: Assembly, scheduled:
         "s3:ListBucket": {"Exchange"},
         "dynamodb:GetItem": {"RunTable"},
         "dynamodb:PutItem": {"RunTable"},
+        "dynamodb:DeleteItem": {"RunTable"},
+        "states:GetExecutionHistory": {"execution:slackwater-pipeline-*:*"},
+        "emr-serverless:GetJobRun": job_runs(assembly, "recordrun"),
     }
     assert without_logs(granted(assembly, "recordrun")) == permissions
     # Only a deployment with `intermediate_days: 0` removes files.
@@ -126,6 +137,7 @@ def test_the_jobs_of_a_pipeline_have_the_permissions_for_its_inputs_and_its_tabl
         "s3:DeleteObject": replaced,
         "s3:AbortMultipartUpload": replaced,
         "s3:ListBucket": {"Exchange", "Warehouse"},
+        "dynamodb:GetItem": {"RunTable"},
         "glue:GetDatabase": _DATABASE,
         "glue:GetTable": written | {"table/slackwater_warehouse/daily_delays"},
         "glue:CreateTable": written,
@@ -247,12 +259,55 @@ def test_no_role_has_a_policy_of_aws(assembly: Assembly) -> None:
 def test_check_days_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "checkdays")) == {
         "s3:GetObject": {"asset.json", "Raw/raw/*", "Exchange/manifests/*"},
-        "s3:PutObject": {"Exchange/checks/*"},
+        "s3:PutObject": {"Exchange/checks/*", "Exchange/ledger/*"},
         "s3:ListBucket": {"Raw", "Exchange"},
         "dynamodb:BatchGetItem": {"FileTable"},
         "dynamodb:GetItem": {"RunTable"},
-        "dynamodb:Query": {"RunTable", "RunTable/index/published", "RunTable/index/notification-due"},
+        "dynamodb:DeleteItem": {"RunTable"},
+        "dynamodb:PutItem": {"RunTable"},
+        "dynamodb:UpdateItem": {"RunTable"},
+        "dynamodb:Query": {
+            "RunTable",
+            "RunTable/index/published",
+            "RunTable/index/notification-due",
+            "RunTable/index/held",
+        },
         "states:DescribeExecution": {"execution:slackwater-pipeline-*:*"},
+        "states:GetExecutionHistory": {"execution:slackwater-pipeline-*:*"},
+        "emr-serverless:GetJobRun": job_runs(assembly, "checkdays"),
+    }
+
+
+def test_check_arrivals_has_exactly_these_permissions(assembly: Assembly) -> None:
+    assert without_logs(granted(assembly, "checkarrivals")) == {
+        "s3:GetObject": {"asset.json"},
+        "dynamodb:GetItem": {"RunTable"},
+        "dynamodb:UpdateItem": {"RunTable"},
+        "states:StartExecution": {"stateMachine:slackwater-monitor-days"},
+        "states:DescribeExecution": {"execution:slackwater-pipeline-*:*"},
+        "sqs:SendMessage": {"ArrivalsQueueC4D3E9A9"},
+        "sqs:ReceiveMessage": {"ArrivalsQueueC4D3E9A9"},
+        "sqs:DeleteMessage": {"ArrivalsQueueC4D3E9A9"},
+        "sqs:GetQueueAttributes": {"ArrivalsQueueC4D3E9A9"},
+    }
+
+
+def test_write_ledger_has_exactly_these_permissions(assembly: Assembly) -> None:
+    read = {f"Exchange/{name}/*" for name in ("ledger", "checks", "manifests", "comparisons")}
+    files = {"Warehouse/slackwater_warehouse/ledger/*"}
+    table = _DATABASE | {"table/slackwater_warehouse/ledger"}
+    assert without_logs(granted(assembly, "writeledger")) == {
+        "s3:GetObject": {"asset.json", *read, *files},
+        "s3:PutObject": files,
+        "s3:DeleteObject": {"Exchange/ledger/*", *files},
+        "s3:AbortMultipartUpload": files,
+        "s3:ListBucket": {"Exchange", "Warehouse"},
+        "dynamodb:Query": {"RunTable"},
+        "states:DescribeExecution": {"execution:slackwater-monitor-days:*"},
+        "glue:GetDatabase": _DATABASE,
+        "glue:GetTable": table,
+        "glue:CreateTable": table,
+        "glue:UpdateTable": table,
     }
 
 
@@ -263,6 +318,7 @@ def test_compare_versions_has_exactly_these_permissions(assembly: Assembly) -> N
         "s3:ListBucket": {"Exchange"},
         "dynamodb:GetItem": {"RunTable"},
         "dynamodb:Query": {"RunTable"},
+        "states:DescribeExecution": {"execution:slackwater-compare-day:*"},
     }
 
 
@@ -279,13 +335,14 @@ def test_notify_change_has_exactly_these_permissions(assembly: Assembly) -> None
     }
 
 
-def test_the_monitor_starts_pipelines_and_comparisons_and_calls_its_two_functions(assembly: Assembly) -> None:
+def test_the_monitor_starts_pipelines_and_comparisons_and_calls_its_three_functions(assembly: Assembly) -> None:
     permissions = without_logs(granted(assembly, "Monitor"))
     rule = {"rule/StepFunctionsGetEventsForStepFunctionsExecutionRule"}
     executions = {"execution:slackwater-pipeline-*:*", "execution:slackwater-compare-day:*"}
     assert {re.sub(r"\w{8}$", "", name) for name in permissions.pop("lambda:InvokeFunction")} == {
         "checkdaysFunction",
         "notifychangeFunction",
+        "writeledgerFunction",
     }
     assert permissions == {
         "states:StartExecution": {"stateMachine:slackwater-pipeline-*", "stateMachine:slackwater-compare-day"},

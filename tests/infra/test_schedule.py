@@ -1,4 +1,4 @@
-"""The stack of Airflow: what the setting `airflow` adds, and what Airflow may do."""
+"""The stack of Airflow: what the setting `schedule=airflow` deploys, and what Airflow may do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ministack.core import iam_evaluator
 
 from infra.app import ROOT, add_stacks
 from infra.lint import context, nag_findings, placeholder_artefacts, template_findings
-from infra.settings import Settings
+from infra.settings import Scheduler, Settings
 from infra.stacks.schedule import AIRFLOW
 from slackwater.project import load_project
 from slackwater.schedule import ProjectSchedule, schedule_of
@@ -25,7 +25,7 @@ _STACK = "slackwater-schedule"
 
 @pytest.fixture(scope="module")
 def schedule(scheduled: Assembly) -> Assembly:
-    """The one stack that the setting adds."""
+    """The stack of the schedule."""
     return Assembly(scheduled.folder, {_STACK: scheduled.templates[_STACK]})
 
 
@@ -57,21 +57,21 @@ def granted(assembly: Assembly, role: str) -> dict[str, set[str]]:
 
 
 def test_by_default_there_is_no_airflow(assembly: Assembly) -> None:
-    assert _STACK not in assembly.templates
     assert not assembly.resources("AWS::MWAA::Environment")
 
 
-def test_the_setting_adds_a_stack_and_changes_only_alarms(assembly: Assembly, scheduled: Assembly) -> None:
+def test_the_setting_changes_the_stack_of_the_schedule_and_what_monitors_it(
+    assembly: Assembly, scheduled: Assembly
+) -> None:
     changed = {name for name, template in scheduled.templates.items() if template != assembly.templates.get(name)}
-    # The dashboard shows the additional alarms. The other two differ by the fixture's `intermediate_days`.
+    # Alarms name the scheduler, and the dashboard shows its function. The other two differ by the fixture's
+    # `intermediate_days`.
     assert changed == {_STACK, "slackwater-monitoring", "slackwater-run-alarms"} | {
         "slackwater-storage",
         "slackwater-processing",
     }
     before, after = (set(app.templates["slackwater-run-alarms"]["Resources"]) for app in (assembly, scheduled))
-    alarms = scheduled.resources("AWS::CloudWatch::Alarm")
-    assert before < after
-    assert after - before == {name for name in alarms if "monitormissing" in name}
+    assert before == after
 
 
 def test_cdk_nag_and_cfn_lint_report_nothing(scheduled: Assembly) -> None:
@@ -107,6 +107,7 @@ def test_airflow_runs_exactly_the_machines_that_the_dags_start(schedule: Assembl
     prefix = "arn:Partition:states:Region:AccountId:"
     assert permissions["states:StartExecution"] == {f"{prefix}stateMachine:slackwater-{name}" for name in machines}
     assert permissions["states:DescribeExecution"] == {f"{prefix}execution:slackwater-{name}:*" for name in machines}
+    assert permissions["states:GetExecutionHistory"] == {f"{prefix}execution:slackwater-monitor-days:*"}
 
 
 def test_airflow_has_no_other_permissions_than_mwaa_needs(schedule: Assembly) -> None:
@@ -210,6 +211,7 @@ def test_the_bucket_gets_the_dag_file_and_the_projects_schedule_and_nothing_else
     [folder] = {path.parent for path in scheduled.folder.glob("asset.*/schedule.py")}
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {
         "schedule.py",
+        "slackwater_operators.py",
         "schedule.json",
     }
     schedule = ProjectSchedule.model_validate_json((folder / "schedule.json").read_text())
@@ -266,6 +268,6 @@ def test_synthesis_reads_nothing_from_a_known_account(tmp_path: Path, monkeypatc
     monkeypatch.setenv("CDK_DEFAULT_ACCOUNT", "123456789012")
     monkeypatch.setenv("CDK_DEFAULT_REGION", "eu-central-1")
     app = App(context=context(), outdir=str(tmp_path / "cdk.out"))
-    add_stacks(app, settings=Settings(airflow=True), artefacts=placeholder_artefacts(tmp_path))
+    add_stacks(app, settings=Settings(schedule=Scheduler.AIRFLOW), artefacts=placeholder_artefacts(tmp_path))
     app.synth()
     assert "missing" not in json.loads((tmp_path / "cdk.out" / "manifest.json").read_text())

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from annotated_types import Le
-from aws_cdk import Stack
+from aws_cdk import App, Stack
+from aws_cdk.assertions import Template
+from aws_cdk.aws_s3 import Bucket
 from pydantic import ValidationError
 
 from infra.app import ROOT
+from infra.constructs.arrivals import Arrivals
 from infra.constructs.spark_application import SparkApplication
 from infra.lint import definition
 from infra.settings import Settings, load_settings
@@ -43,7 +46,7 @@ def test_only_our_own_functions_run(assembly: Assembly) -> None:
     assert names == {
         f"slackwater-{path.parent.name.replace('_', '-')}" for path in (ROOT / "lambdas").glob("*/handler.py")
     }
-    assert len(names) == 9
+    assert len(names) >= 10
     for function in functions:
         properties = function["Properties"]
         assert properties["Handler"] == "handler.handler"
@@ -67,10 +70,16 @@ def test_no_function_has_more_environment_variables_than_it_needs(assembly: Asse
         "freeze-inputs": {
             *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "KEPT_DAYS", "INTERMEDIATE_DAYS"),
         },
-        "record-run": {"RUN_TABLE", "INTERMEDIATE_DAYS"},
-        "check-days": {"RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"},
+        "record-run": {"RUN_TABLE", "INTERMEDIATE_DAYS", "APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB"},
+        "check-days": {
+            *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"),
+            *("APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB"),
+        },
+        "check-arrivals": {"RUN_TABLE", "PROJECT_URI", "MONITOR_MACHINE", "QUEUE_URL"},
         "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
         "notify-change": {"EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC"},
+        "write-ledger": {"EXCHANGE_BUCKET", "RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE"},
+        "start-scheduled": {"STATE_MACHINE_PREFIX"},
     }
 
 
@@ -89,8 +98,38 @@ def test_functions_have_the_memory_that_their_work_needs(assembly: Assembly) -> 
 def test_stacks_do_not_share_a_layer_by_export(assembly: Assembly) -> None:
     exports = [output for template in assembly.templates.values() for output in template.get("Outputs", {})]
     layers = [name for template in assembly.templates.values() for name in template["Resources"] if "Layer" in name]
-    assert len(layers) == 3
+    assert len(layers) == 4
     assert not [name for name in exports if "Layer" in name]
+
+
+def test_objects_of_partitions_are_collected_in_a_queue_of_their_own(assembly: Assembly) -> None:
+    [rule] = [rule["Properties"] for rule in assembly.resources("AWS::Events::Rule").values()]
+    assert rule["State"] == "ENABLED"
+    assert rule["EventPattern"]["detail"]["object"] == {"key": [{"prefix": "raw/source="}]}
+    assert rule["EventPattern"]["detail-type"] == ["Object Created"]
+    [target] = rule["Targets"]
+    assert target["InputTransformer"] == {
+        "InputPathsMap": {"id": "$.id", "key": "$.detail.object.key", "time": "$.time"},
+        "InputTemplate": '{"id": <id>, "key": <key>, "time": <time>}',
+    }
+    queues = assembly.resources("AWS::SQS::Queue")
+    [queue] = [queue["Properties"] for name, queue in queues.items() if name == target["Arn"]["Fn::GetAtt"][0]]
+    mappings = [item["Properties"] for item in assembly.resources("AWS::Lambda::EventSourceMapping").values()]
+    [mapping] = [item for item in mappings if item["EventSourceArn"] == target["Arn"]]
+    assert mapping["MaximumBatchingWindowInSeconds"] == 300
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    # AWS recommends six times the timeout of the function, two minutes, and the window.
+    assert queue["VisibilityTimeout"] >= 6 * 120 + mapping["MaximumBatchingWindowInSeconds"]
+    assert queue["RedrivePolicy"]["maxReceiveCount"] == 5
+
+
+@pytest.mark.parametrize(("minutes", "state", "window"), [(0, "DISABLED", 1), (1, "ENABLED", 60), (5, "ENABLED", 300)])
+def test_arrivals_are_collected_for_the_minutes_of_the_setting(minutes: int, state: str, window: int) -> None:
+    stack, settings = Stack(App(), "stack"), Settings(collect_minutes=minutes)
+    arrivals = Arrivals(stack, "Arrivals", settings=settings, raw=Bucket.from_bucket_name(stack, "Raw", "raw"))
+    assert arrivals.window.to_seconds() == window
+    [rule] = Template.from_stack(stack).find_resources("AWS::Events::Rule").values()
+    assert rule["Properties"]["State"] == state
 
 
 def test_buckets_are_private_encrypted_and_reached_by_tls_only(assembly: Assembly) -> None:
@@ -338,7 +377,7 @@ def test_the_api_has_one_route_with_a_limit_and_a_log(assembly: Assembly) -> Non
 
 def test_every_log_group_has_a_retention(assembly: Assembly) -> None:
     groups = assembly.resources("AWS::Logs::LogGroup").values()
-    assert len(groups) == 16
+    assert len(groups) == 19
     assert {group["Properties"]["RetentionInDays"] for group in groups} == {30}
 
 

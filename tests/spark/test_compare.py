@@ -20,7 +20,7 @@ import pytest
 from glue_jobs import compare_day
 from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import read_frame
-from slackwater.errors import CloudError, DataError, InputError
+from slackwater.errors import CloudError, DataError, InputError, VersionRemoved
 from slackwater.late.changes.comparison import (
     MAX_MOVERS,
     MAX_ROWS,
@@ -35,7 +35,7 @@ from slackwater.project import load_project
 from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
-from slackwater.steps.spark.comparison import ComparisonJob, compare_versions
+from slackwater.steps.spark.comparison import ComparisonJob, compare_versions, read_pair, read_version
 from slackwater.steps.spark.publish import with_date
 from slackwater.steps.spark.table import create_tag, current_snapshot, find_commit, overwrite_day, prepare_table
 from tests.fakes_spark import FolderStore
@@ -162,7 +162,8 @@ def test_added_removed_and_changed_rows_are_reported_with_both_values(day, store
     assert [(mover.key["origin"], mover.before, mover.after) for mover in flights.movers] == [
         ("SWF", None, 7), ("JFK", 2, None), ("EWR", 3, 4),
     ]  # fmt: skip
-    assert (delay.total, delay.before, delay.after, delay.movers) == (Totals.MEAN, -0.25, 0.0, ())
+    assert (delay.total, delay.before, delay.after) == (Totals.SUM, -0.5, 0.0)
+    assert [(mover.key["origin"], mover.before, mover.after) for mover in delay.movers] == [("SWF", None, 0.5)]
     assert day.stored_rows(comparison)[2] == {
         "date": DAY, "origin": "SWF", "carrier": "MQ", "change": "added", "flights_before": None, "flights_after": 7,
         "delay_before": None, "delay_after": 0.5,
@@ -278,7 +279,8 @@ def test_a_value_that_is_not_finite_is_a_string_in_a_row_and_not_part_of_a_total
         ("NaN", "-Infinity"), ("Infinity", 3.0), (2.0, "NaN"),
     ]  # fmt: skip
     delay = metric(comparison, "delay")
-    assert (delay.before, delay.after, delay.movers) == (2.0, 3.0, ())
+    assert (delay.before, delay.after) == (2.0, 3.0)
+    assert [(mover.before, mover.after) for mover in delay.movers] == [(None, 3.0), (2.0, None)]
 
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
@@ -519,15 +521,14 @@ def test_a_large_comparison_agrees_with_duckdb(day):
     assert comparison.all_rows.rows == comparison.rows.differing
     shown = [(row.key["origin"], row.key["carrier"], row.change.value) for row in comparison.examples]
     assert shown == [(row["origin"], row["carrier"], row["change"]) for row in expected[:MAX_ROWS]]
-    for name, total in (("flights", "sum"), ("delay", "avg"), ("price", "sum")):
-        pair = connection.sql(f"SELECT {total}({name}_before), {total}({name}_after) FROM paired").fetchall()[0]
+    for name in ("flights", "delay", "price"):
+        pair = connection.sql(f"SELECT sum({name}_before), sum({name}_after) FROM paired").fetchall()[0]
         one = metric(comparison, name)
         assert (one.before, one.after) == pytest.approx([float(value) for value in pair])
-        zero = "" if total == "avg" else ", 0"
         largest = connection.sql(
             f"""
             SELECT origin, carrier FROM (
-                SELECT origin, carrier, abs(coalesce({name}_after{zero}) - coalesce({name}_before{zero})) AS size
+                SELECT origin, carrier, abs(coalesce({name}_after, 0) - coalesce({name}_before, 0)) AS size
                 FROM paired WHERE change IS NOT NULL
             ) WHERE size > 0 ORDER BY size DESC, origin, carrier LIMIT {MAX_MOVERS}
             """
@@ -547,8 +548,11 @@ def test_a_version_without_its_tag_or_table_is_reported(spark, day):
     day.publish(ROWS)
     day.publish(ROWS[:1])
     spark.sql(f"ALTER TABLE {day.table} DROP TAG `{day.versions[0].tag}`")
-    with pytest.raises(CloudError, match=f"has no tag {day.versions[0].tag} any more: attempt 1 cannot be read"):
+    with pytest.raises(VersionRemoved, match=r"^version 1 of daily_delays 2013-03-08 was removed by the setting vers"):
         day.compare()
+    spark.sql(f"ALTER TABLE {day.table} DROP TAG `{day.versions[1].tag}`")
+    with pytest.raises(CloudError, match=f"has no tag {day.versions[1].tag} any more: attempt 2 cannot be read"):
+        read_version(spark, day.table, day.versions[1], read_pair(JOB, store=day.store))
     spark.sql(f"DROP TABLE {day.table}")
     with pytest.raises(CloudError, match="there is no table"):
         day.compare()

@@ -14,7 +14,7 @@ import pytest
 from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import write_frame
 from slackwater.arrow.reference import reference_uri
-from slackwater.errors import AuditFailed, ObjectMissing
+from slackwater.errors import AuditFailed, ObjectMissing, PublishOvertaken
 from slackwater.runs.record import Publication, Run, publication_uri
 from slackwater.steps.spark import publish as publishing
 from slackwater.steps.spark import table as warehouse
@@ -50,7 +50,7 @@ def publish(spark, store, stores, table):
         schema: str = SCHEMA,
         run_id: str = "r" * 32,
         attempt: int = 1,
-        allow_fewer: bool = False,
+        min_rows_percent: float | None = 100,
     ) -> dict[str, Any]:
         """Stage the rows, and return the arguments with which they are published."""
         identity = a_run(day, run_id=run_id, attempt=attempt)
@@ -61,7 +61,7 @@ def publish(spark, store, stores, table):
         reference = store_dataset(manifest, f"{identity.prefix}last/", store=store, seconds=0)
         return {
             "run": identity, "rows": reference.manifest, "key": ("date", "origin", "carrier"),
-            "catalog_table": table, "allow_fewer": allow_fewer,
+            "catalog_table": table, "min_rows_percent": min_rows_percent,
         }  # fmt: skip
 
     run.job, run.store = job, store
@@ -113,7 +113,7 @@ def test_the_snapshot_holds_the_identity_of_the_run_and_a_tag_names_it(spark, pu
 def test_a_day_published_again_is_replaced_and_the_old_version_stays(spark, publish, table):
     publish(ROWS)
     publish(ROWS, "2013-03-09")
-    again = publish([("LGA", "DL", 9, 0.0)], attempt=2, allow_fewer=True)
+    again = publish([("LGA", "DL", 9, 0.0)], attempt=2, min_rows_percent=None)
     assert (again.rows, again.replaced) == (1, 2)
     assert rows_of(spark, table) == [
         (date(2013, 3, 8), "LGA", "DL", 9, 0.0),
@@ -126,7 +126,7 @@ def test_a_day_published_again_is_replaced_and_the_old_version_stays(spark, publ
 def test_an_empty_result_leaves_no_stale_row(spark, publish, table):
     publish(ROWS)
     publish(ROWS, "2013-03-09")
-    emptied = publish([], attempt=2, allow_fewer=True)
+    emptied = publish([], attempt=2, min_rows_percent=None)
     assert (emptied.rows, emptied.replaced) == (0, 2)
     assert {row[0] for row in rows_of(spark, table)} == {date(2013, 3, 9)}
     assert publish([], attempt=3).replaced == 0
@@ -135,10 +135,10 @@ def test_an_empty_result_leaves_no_stale_row(spark, publish, table):
 def test_fewer_rows_than_published_are_refused_unless_allowed(spark, publish, table):
     publish(ROWS)
     publish(ROWS, "2013-03-09")
-    with pytest.raises(AuditFailed, match=r"1 rows would replace the 2 .* run the day with --allow-fewer"):
+    with pytest.raises(AuditFailed, match=r"1 rows would replace the 2 .* publish.audit.min_rows_percent 100"):
         publish(ROWS[:1], attempt=2)
     assert len(rows_of(spark, table)) == 4
-    assert publish(ROWS[:1], attempt=3, allow_fewer=True).rows == 1
+    assert publish(ROWS[:1], attempt=3, min_rows_percent=None).rows == 1
     assert publish(ROWS, attempt=4).replaced == 1
 
 
@@ -348,9 +348,9 @@ def test_a_later_attempt_that_commits_between_the_checks_and_the_commit_is_not_r
     before, newer = case
     if before is not None:
         publish(before, attempt=1)
-    before_commit(lambda: publish(newer, run_id="n" * 32, attempt=3, allow_fewer=True))
-    with pytest.raises(AuditFailed, match="attempt 3 has published 2013-03-08 already; this is attempt 2, with older"):
-        publish(ROWS, run_id="o" * 32, attempt=2, allow_fewer=True)
+    before_commit(lambda: publish(newer, run_id="n" * 32, attempt=3, min_rows_percent=None))
+    with pytest.raises(PublishOvertaken, match="attempt 3 has published 2013-03-08 already; this is attempt 2, with"):
+        publish(ROWS, run_id="o" * 32, attempt=2, min_rows_percent=None)
     assert [row[1:] for row in rows_of(spark, table)] == newer
     refused = a_run("2013-03-08", run_id="o" * 32, attempt=2)
     assert spark.table(f"{table}.refs").where(f"name = '{refused.tag}'").count() == 0
@@ -367,7 +367,7 @@ def test_a_later_attempt_that_commits_right_after_is_not_withdrawn(spark, publis
         withdraw(*arguments)
 
     monkeypatch.setattr(publishing, "withdraw_if_overtaken", publish_first)
-    with pytest.raises(AuditFailed, match="attempt 3 has published 2013-03-08 already"):
+    with pytest.raises(PublishOvertaken, match="attempt 3 has published 2013-03-08 already"):
         publish(ROWS, attempt=2)
     assert [row[1:] for row in rows_of(spark, table)] == NEWER
 
@@ -472,7 +472,24 @@ def test_rows_that_fail_the_audit_stay_staged_and_are_not_published(spark, store
 def test_the_job_of_the_last_stage_refuses_fewer_rows_unless_they_are_allowed(spark, store, table, run_jobs):
     run_jobs(a_day(store, FLIGHT, {**FLIGHT, "origin": "JFK"}))
     fewer = a_day(store, FLIGHT, attempt=2)
-    with pytest.raises(AuditFailed, match="--allow-fewer"):
+    with pytest.raises(AuditFailed, match="min_rows_percent 100"):
         run_jobs(fewer)
-    run_jobs(fewer, allow_fewer=True)
+    run_jobs(fewer, run=fewer.job("delays_by_carrier").run.model_copy(update={"accepts_audit": True}))
     assert len(rows_of(spark, table)) == 1
+
+
+def test_fewer_rows_are_published_down_to_the_percentage_of_the_audit(spark, publish, table):
+    publish(ROWS)
+    with pytest.raises(AuditFailed, match=r"1 rows would replace the 2 .*\.min_rows_percent 50\.1"):
+        publish(ROWS[:1], attempt=2, min_rows_percent=50.1)
+    assert publish(ROWS[:1], attempt=3, min_rows_percent=50).rows == 1
+
+
+def test_a_released_day_has_nulls_in_the_columns_that_its_rows_lack(spark, publish, table):
+    publish(ROWS)
+    schema, rows = SCHEMA.rpartition(",")[0], [row[:-1] for row in ROWS]
+    with pytest.raises(AuditFailed, match="has columns that the rows to publish lack"):
+        publish(rows, attempt=2, schema=schema)
+    assert rows_of(spark, table) == [(date(2013, 3, 8), *row) for row in ROWS]
+    publish(rows, attempt=3, schema=schema, min_rows_percent=None)
+    assert rows_of(spark, table) == [(date(2013, 3, 8), *row, None) for row in rows]

@@ -60,9 +60,12 @@ def test_a_metric_of_a_pipeline_needs_exactly_the_pipeline(capsys, subjects):
     assert read_put_metrics(capsys) == []
 
 
-def test_bytes_are_bytes_and_hours_have_no_unit():
+def test_bytes_are_bytes_and_hours_and_usd_have_no_unit():
     assert {metric for metric in Metric if metric.unit is Unit.BYTES} == {m for m in Metric if "Bytes" in m.value}
-    assert {metric for metric in Metric if metric.unit is Unit.NONE} == {m for m in Metric if "Hours" in m.value}
+    assert {metric for metric in Metric if metric.unit is Unit.NONE} == {
+        Metric.RUN_COST,
+        *(m for m in Metric if "Hours" in m.value),
+    }
 
 
 def test_metrics_of_inputs_belong_to_a_source_and_all_others_to_a_pipeline():
@@ -105,7 +108,7 @@ def test_a_file_that_was_not_stored_is_not_counted(capsys, state):
 
 
 def plan(left=0, oldest_not_taken=None):
-    counts = dict.fromkeys(("listed", "unchanged", "busy", "waiting", "removed"), 0)
+    counts = dict.fromkeys(("listed", "unchanged", "busy", "waiting", "removed", "doubtful"), 0)
     return PullPlan(items=(), left=left, oldest_not_taken=oldest_not_taken, **counts)
 
 
@@ -145,6 +148,9 @@ class Ended:
     def record_published(self, run):
         self.record = RunState.PUBLISHED
         return Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1)
+
+    def record_cost(self, run):
+        assert self.record is not RunState.RUNNING
 
     def record_failure(self, run, *, error, cause):
         self.record = RunState.FAILED

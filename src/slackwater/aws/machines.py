@@ -102,6 +102,21 @@ class Machines:
                 raise
         return str(response["executionArn"])
 
+    def start_once(self, machine: str, *, name: str, payload: Mapping[str, Any]) -> bool:
+        """Start the machine with this ARN unless it has had an execution of this name; return whether it was started.
+
+        Step Functions reserves a name for 90 days. While the execution of that name runs, this returns True again.
+        Raises `CloudError`.
+        """
+        with translated(f"start {machine}"):
+            try:
+                self.states.start_execution(stateMachineArn=machine, name=name, input=json.dumps(payload))
+            except ClientError as error:
+                if code_of(error) == "ExecutionAlreadyExists":
+                    return False
+                raise
+        return True
+
     def create(self, name: str, *, definition: str, role: str) -> str:
         """Create a state machine with the role of this ARN, and return the machine's ARN. Raises `CloudError`."""
         with translated(f"create the state machine {name}"):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slackwater.aws.failures import translated
 from slackwater.errors import CloudError
 
-# Number of messages that one ReceiveMessage or DeleteMessageBatch call accepts.
+# Number of messages that one ReceiveMessage, SendMessageBatch or DeleteMessageBatch call accepts.
 _BATCH = 10
 # Long polling: a call that does not wait asks only some of SQS's servers, and may miss messages.
 _WAIT_SECONDS = 2
@@ -26,6 +26,27 @@ class SqsEventQueue:
         """Return once SQS has confirmed the message. Raises `CloudError`; SQS may have stored the message even then."""
         with translated("send events to the queue"):
             self._sqs.send_message(QueueUrl=self._url, MessageBody=message)
+
+
+@dataclass(frozen=True)
+class DelayedMessages:
+    """Sends messages to the queue with this URL that are received `seconds` later, at most 900."""
+
+    sqs: Any
+    url: str
+    seconds: int
+
+    def __call__(self, bodies: Sequence[str]) -> None:
+        """Send a message with each body. Raises `CloudError`; some may have been sent even then."""
+        with translated("send messages to be received later"):
+            for first in range(0, len(bodies), _BATCH):
+                entries = [
+                    {"Id": str(index), "MessageBody": body, "DelaySeconds": self.seconds}
+                    for index, body in enumerate(bodies[first : first + _BATCH])
+                ]
+                response = self.sqs.send_message_batch(QueueUrl=self.url, Entries=entries)
+                for failed in response.get("Failed", []):
+                    raise CloudError(f"could not send a message to be received later: {failed['Code']}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,12 +15,14 @@ from botocore.parsers import ResponseParserError
 
 from slackwater.aws.clients import CONFIG
 from slackwater.aws.failures import translated
-from slackwater.errors import ResponseLost
+from slackwater.errors import DataError, ResponseLost
 
 # Characters. SNS requires fewer than 100, all of them ASCII and on one line.
 MAX_SUBJECT = 99
 # Bytes. SNS accepts 256 KB, attributes included.
-MAX_BODY = 250_000
+MAX_MESSAGE = 250_000
+# Types of subscribers that are programs.
+_PROGRAMS = ("sqs", "lambda", "http", "https", "firehose")
 _REMARK = "\n\n(The message was too long and has been cut here.)"
 # One attempt. The function runs for up to a minute, so after 15 seconds it has time to record the lost answer.
 _ONCE = CONFIG.merge(Config(retries={"total_max_attempts": 1}, read_timeout=15))
@@ -51,8 +54,8 @@ class SnsTopic:
         self._arn = arn
         self._connect = connect
 
-    def publish(self, *, subject: str, body: str, attributes: Mapping[str, str]) -> str:
-        """Send the message once, and return its id.
+    def publish(self, *, subject: str, body: str, document: str, attributes: Mapping[str, str]) -> str:
+        """Send the message once, and return its id. People receive the body, programs the JSON document.
 
         Raises `ResponseLost` when the message may or may not have been sent. After another `SlackwaterError`, it was
         not sent.
@@ -62,7 +65,8 @@ class SnsTopic:
                 response = self._connect().publish(
                     TopicArn=self._arn,
                     Subject=subject_line(subject),
-                    Message=cut(body),
+                    Message=message_by_protocol(body, document),
+                    MessageStructure="json",
                     MessageAttributes={
                         name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()
                     },
@@ -81,12 +85,30 @@ def subject_line(subject: str) -> str:
     return line if len(line) <= MAX_SUBJECT else f"{line[: MAX_SUBJECT - 3]}..."
 
 
-def cut(body: str) -> str:
-    """Return the body as SNS accepts it: a body that is too long ends after a whole line, with a remark."""
+def message_by_protocol(body: str, document: str) -> str:
+    """Return the message as `MessageStructure=json` expects it, in at most `MAX_MESSAGE` bytes.
+
+    A body that is too long is cut. Raises `DataError` if the document leaves no room for a body.
+    """
+    limit = MAX_MESSAGE
+
+    def encoded(text: str) -> str:
+        return json.dumps({"default": text, **dict.fromkeys(_PROGRAMS, document)}, ensure_ascii=False)
+
+    if len(encoded(_REMARK).encode()) > MAX_MESSAGE:
+        raise DataError(f"the document of the message has {len(document):,} characters, too many for SNS")
+    # JSON escapes line ends and quotes, so the message may have more bytes than its parts.
+    while len((message := encoded(cut(body, limit))).encode()) > MAX_MESSAGE:
+        limit = max(limit * 9 // 10, len(_REMARK))
+    return message
+
+
+def cut(body: str, limit: int = MAX_MESSAGE) -> str:
+    """Return the body in at most `limit` bytes: a body that is too long ends after a whole line, with a remark."""
     encoded = body.encode()
-    if len(encoded) <= MAX_BODY:
+    if len(encoded) <= limit:
         return body
-    kept = encoded[: MAX_BODY - len(_REMARK)].decode(errors="ignore")
+    kept = encoded[: limit - len(_REMARK)].decode(errors="ignore")
     return f"{kept.rpartition(chr(10))[0] or kept}{_REMARK}"
 
 

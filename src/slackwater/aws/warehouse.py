@@ -13,6 +13,7 @@ from pyarrow.fs import FileSystem, S3FileSystem
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType
 
@@ -49,14 +50,21 @@ class Warehouse:
     database: str
     raw_bucket: str
 
-    def published(self, pipeline: str) -> ds.Dataset | None:
-        """Return the pipeline's published table, or None before its first day is published. Raises `CloudError`."""
+    def published(self, pipeline: str, *, tag: str | None = None) -> ds.Dataset | None:
+        """Return the pipeline's published table, or None before its first day is published.
+
+        With `tag`, the table is as it was when the version of that tag was published. Raises `ObjectMissing` if the
+        tag does not exist, or `CloudError`.
+        """
         with translated(f"open the table {self.database}.{pipeline}"):
             try:
                 table = self.catalog.load_table(f"{self.database}.{pipeline}")
             except NoSuchTableError:
                 return None
-            scan = table.scan()
+            snapshot = table.snapshot_by_name(tag) if tag else None
+            if tag and snapshot is None:
+                raise ObjectMissing(f"the table {self.database}.{pipeline} has no version {tag} any more")
+            scan = table.scan(snapshot_id=snapshot.snapshot_id if snapshot else None)
             tasks = list(scan.plan_files())
             if any(task.delete_files for task in tasks) or len(table.schemas()) > 1:
                 # Only Iceberg's own reader applies deleted rows and renamed columns. It loads the table into memory.
@@ -64,6 +72,15 @@ class Warehouse:
             schema = schema_to_pyarrow(table.schema(), include_field_ids=False)
             uris = [task.file.file_path for task in tasks]
             return self._files(uris, schema, [partition_condition(table, task) for task in tasks])
+
+    def tags(self, pipeline: str) -> frozenset[str]:
+        """Return the Iceberg tags of the pipeline's published table; none without a table. Raises `CloudError`."""
+        with translated(f"read the tags of the table {self.database}.{pipeline}"):
+            try:
+                refs = self.catalog.load_table(f"{self.database}.{pipeline}").metadata.refs
+            except NoSuchTableError:
+                return frozenset()
+        return frozenset(name for name, ref in refs.items() if ref.snapshot_ref_type == SnapshotRefType.TAG)
 
     def version(self, pipeline: str, *, date: str, tag: str, limit: int | None = None) -> pa.Table:
         """Return the rows of a day, an ISO date, in the version of the published table that the tag keeps.
@@ -124,6 +141,24 @@ class Warehouse:
 
 def open_warehouse(clients: Clients, *, database: str, raw_bucket: str) -> Warehouse:
     """Return the warehouse, with the region, credentials and endpoint of the environment. Raises `CloudError`."""
+    return Warehouse(
+        catalog=open_catalog(clients),
+        files=S3FileSystem(**_s3_settings(clients)),
+        store=S3ObjectStore(clients("s3")),
+        database=database,
+        raw_bucket=raw_bucket,
+    )
+
+
+def open_catalog(clients: Clients) -> GlueCatalog:
+    """Return the Iceberg catalog in Glue, with the settings of `open_warehouse`. Raises `CloudError`."""
+    iceberg = {_ICEBERG_PROPERTIES[name]: value for name, value in _s3_settings(clients).items()}
+    iceberg["py-io-impl"] = "pyiceberg.io.pyarrow.PyArrowFileIO"
+    return GlueCatalog("warehouse", client=clients("glue"), **iceberg)
+
+
+def _s3_settings(clients: Clients) -> dict[str, str]:
+    """Return the settings of Arrow's S3 file system."""
     session, s3 = default_session(), clients("s3")
     endpoint: str = s3.meta.endpoint_url
     with translated("read the AWS credentials"):
@@ -136,16 +171,7 @@ def open_warehouse(clients: Clients, *, database: str, raw_bucket: str) -> Wareh
     # need no setting.
     if "amazonaws.com" not in endpoint:
         settings["endpoint_override"] = endpoint
-    settings = {name: value for name, value in settings.items() if value}
-    iceberg = {_ICEBERG_PROPERTIES[name]: value for name, value in settings.items()}
-    iceberg["py-io-impl"] = "pyiceberg.io.pyarrow.PyArrowFileIO"
-    return Warehouse(
-        catalog=GlueCatalog("warehouse", client=clients("glue"), **iceberg),
-        files=S3FileSystem(**settings),
-        store=S3ObjectStore(s3),
-        database=database,
-        raw_bucket=raw_bucket,
-    )
+    return {name: value for name, value in settings.items() if value}
 
 
 def partition_condition(table: Table, task: FileScanTask) -> ds.Expression:

@@ -126,6 +126,11 @@ def format_cell(value: Any) -> str:
             return escape_control_characters(str(to_json_value(value)))
 
 
+def format_usd(usd: float | None) -> str:
+    """Return a price as a cell shows it: six decimals, as a run may cost less than a cent; `-` if it is unknown."""
+    return "-" if usd is None else f"{usd:.6f}"
+
+
 def _is_numeric(values: Iterable[Any]) -> bool:
     present = [value for value in values if value is not None]
     return bool(present) and all(

@@ -24,7 +24,7 @@ from slackwater.client.backfill_plan import (
 )
 from slackwater.client.executions import Executions, execution_error
 from slackwater.errors import InputError, NotDeployed, SlackwaterError, Unavailable
-from slackwater.pipeline.spark_prices import Workers, read_prices
+from slackwater.pipeline.prices import Workers, reference_prices
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project import Project
 from slackwater.runs.freeze import is_stale
@@ -163,7 +163,7 @@ class Backfiller:
             # Each day that runs has at least one job.
             parallel=min(parallel, self.deployment.concurrent_runs),
             workers=Workers.of(self.project.pipeline(pipeline).spark, defaults),
-            prices=read_prices(),
+            prices=reference_prices(),
         )
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from statistics import median
 
 from slackwater.errors import InputError
-from slackwater.pipeline.spark_prices import SparkPrices, Workers
+from slackwater.pipeline.prices import REFERENCE_ARCHITECTURE, RegionPrices, Workers
 from slackwater.runs.day import day_of
 from slackwater.runs.record import ActiveRun, DayRecord, Run, RunRecord
 from slackwater.runs.table import RunTable
@@ -153,7 +153,7 @@ def published_runs(
 
 
 def estimate(
-    runs: Sequence[RunRecord], *, days: int, parallel: int, workers: Workers, prices: SparkPrices
+    runs: Sequence[RunRecord], *, days: int, parallel: int, workers: Workers, prices: RegionPrices
 ) -> Estimate | None:
     """Return what `days` are expected to take and cost, if each is like the median of `runs`; None without any.
 
@@ -163,15 +163,19 @@ def estimate(
     if not ended:
         return None
 
+    compute = prices.architectures[REFERENCE_ARCHITECTURE]
+
     def usd(executors: int) -> float:
-        jobs = [[prices.job_usd(workers, seconds, executors=executors) for seconds in job_seconds(run)] for run in runs]
+        jobs = [
+            [compute.job_usd(workers, seconds, executors=executors) for seconds in job_seconds(run)] for run in runs
+        ]
         return days * median(map(sum, jobs))
 
     return Estimate(
         runs=len(ended),
         seconds=math.ceil(days / parallel) * median(ended),
         usd=(usd(1), usd(workers.max_executors)),
-        prices=f"{prices.region}, {prices.architecture}, {prices.as_of}",
+        prices=f"{prices.region}, {REFERENCE_ARCHITECTURE}, {prices.as_of}",
     )
 
 

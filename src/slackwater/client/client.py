@@ -26,6 +26,9 @@ from slackwater.runs.record import DayRecord, Run, RunRecord
 if TYPE_CHECKING:
     from slackwater.client.attempts import Attempt
     from slackwater.client.backfill import BackfillObserver, BackfillResult
+    from slackwater.client.costs import DayCost
+    from slackwater.client.history import DayVersion
+    from slackwater.client.late_older import OlderDays
     from slackwater.client.monitoring import MonitorObserver, MonitorResult
     from slackwater.client.push import Event
     from slackwater.client.run_log import RunLog
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from slackwater.client.tables import QueryResult
     from slackwater.client.timeline import Timeline
     from slackwater.late.changes.comparison import Comparison
+    from slackwater.late.check.suggest import Suggestion
     from slackwater.receiver.pull.file_cache import FileEntry
     from slackwater.receiver.pull.recorded_files import RecordedFiles
     from slackwater.runs.outputs import RunSteps, Version
@@ -50,6 +54,7 @@ class PullTotals(TypedDict):
     busy: int
     waiting: int
     removed: int
+    doubtful: int
     left: int
     failed: int
     rows: int
@@ -101,11 +106,11 @@ class Client(Resources):
     ) -> None:
         self.close()
 
-    def run(self, pipeline: str, date: Date, *, force: bool = False, allow_fewer: bool = False) -> RunHandle:
+    def run(self, pipeline: str, date: Date, *, force: bool = False) -> RunHandle:
         """Start a run of a day. It is published when `wait()` of the result returns.
 
-        If the published day already has the same inputs and definition, nothing runs, unless `force`. With
-        `allow_fewer`, the day is published even if rows or inputs of its published version are missing.
+        If the published day already has the same inputs and definition, nothing runs, unless `force`. The run fails if
+        the inputs have lost rows of the published version: `release` the day to publish it without them.
 
         Raises `UnknownName`, `NotDeployed`, `InputError` for a date that is none.
         """
@@ -114,14 +119,12 @@ class Client(Resources):
         execution = self.executions.start(
             f"{self.connection.deployment.pipeline_machine_prefix}{pipeline}",
             name=day,
-            payload={"date": day, "force": force, "allow_fewer": allow_fewer},
+            payload={"date": day, "force": force},
         )
         return self._handle(pipeline, day, execution)
 
     @contextmanager
-    def run_file(
-        self, path: str | Path, date: Date, *, force: bool = False, allow_fewer: bool = False
-    ) -> Iterator[RunHandle]:
+    def run_file(self, path: str | Path, date: Date, *, force: bool = False) -> Iterator[RunHandle]:
         """Start a run of a day of the pipeline in a YAML file, which need not be deployed.
 
         Use it in a `with` statement; a run that has not ended then is stopped. The day is published in a table with the
@@ -140,7 +143,7 @@ class Client(Resources):
             store=self.store,
             executions=self.executions,
         )
-        payload = {"date": day, "force": force, "allow_fewer": allow_fewer}
+        payload = {"date": day, "force": force}
         with runs.start(pipeline, day, payload) as execution:
             yield self._handle(pipeline.pipeline, day, execution)
 
@@ -170,6 +173,20 @@ class Client(Resources):
         """Return the state of a day: the run that is active, and the run that is published."""
         self.project.pipeline(pipeline)
         return self.run_table.day(pipeline, iso_date(date))
+
+    def cost(
+        self, pipeline: str | None = None, first: Date | None = None, last: Date | None = None
+    ) -> tuple[DayCost, ...]:
+        """Return what the runs of each day from `first` to `last` have cost, in order; without dates, of all days.
+
+        By default, of all pipelines. Raises `UnknownName`, `InputError` for a date that is none or a reversed range.
+        """
+        from slackwater.client.costs import costs_of_days
+
+        names = [self.project.pipeline(pipeline).pipeline] if pipeline else sorted(self.project.pipelines)
+        return costs_of_days(
+            self.run_table, names, first=iso_date(first) if first else None, last=iso_date(last) if last else None
+        )
 
     def steps(self, record: RunRecord) -> RunSteps:
         """Return what each step of a run did: its rows, its parameters, and its effect."""
@@ -204,19 +221,101 @@ class Client(Resources):
 
         return [version for record in self.runs(pipeline, date) for version in versions(record, store=self.store)]
 
+    def history(self, pipeline: str, date: Date) -> list[DayVersion]:
+        """Return the published versions of a day, in order: where each comes from, and whether it can be read."""
+        from slackwater.client.history import day_versions
+
+        day = self.day(pipeline, date)
+        return day_versions(day, self.runs(pipeline, date), self.warehouse.tags(pipeline))
+
+    def rollback(self, pipeline: str, date: Date, *, to: int, reason: str) -> RunHandle:
+        """Start a run that publishes version `to` of a day again. It is published when `wait()` of the result returns.
+
+        The day is then on hold: nothing runs it again until it is released. Raises `InputError` for a version that is
+        published now, that was never published or was removed, and without a reason.
+        """
+        from slackwater.client.history import check_rollback
+
+        tags = self.warehouse.tags(pipeline)
+        day, runs = self.day(pipeline, date), self.runs(pipeline, date)
+        check_rollback(day, runs, tags, to=to, reason=reason)
+        execution = self.executions.start(
+            f"{self.connection.deployment.pipeline_machine_prefix}{pipeline}",
+            name=day.date,
+            payload={"date": day.date, "rollback": to, "reason": reason},
+        )
+        return self._handle(pipeline, day.date, execution)
+
+    def days_on_hold(self, pipeline: str | None = None) -> list[DayRecord]:
+        """Return the days on hold of a pipeline, or of all, by pipeline and date. Raises `UnknownName`."""
+        from slackwater.client.holds import days_on_hold
+
+        names = sorted(self.project.pipelines) if pipeline is None else [self.project.pipeline(pipeline).pipeline]
+        return days_on_hold(self.run_table, names)
+
+    def older_late_days(
+        self, pipeline: str | None = None, *, first: Date | None = None, last: Date | None = None
+    ) -> OlderDays:
+        """Return the days before the window with late data, of a pipeline or of all.
+
+        With `first` or `last`, every published day from the one to the other is checked, at most 92; otherwise those
+        that checks and new objects have listed. Raises `UnknownName`, `InputError`.
+        """
+        from slackwater.client.late_older import older_days
+
+        names = [self.project.pipeline(pipeline).pipeline] if pipeline else sorted(self.project.pipelines)
+        start, end = iso_date(first) if first else None, iso_date(last) if last else None
+        return older_days(self.checker, names, first=start, last=end)
+
+    def suggest_thresholds(self, pipeline: str, *, max_effect: float = 1.0) -> Suggestion:
+        """Return thresholds for late data, with what each would have done with the re-runs of the last 90 days.
+
+        The proposed one misses no change of a metric above `max_effect` percent. Raises `UnknownName`, and `InputError`
+        when there are too few re-runs.
+        """
+        from slackwater.client.late_suggest import suggest_thresholds
+
+        return suggest_thresholds(
+            self.project.pipeline(pipeline),
+            table=self.run_table,
+            store=self.store,
+            exchange_bucket=self.connection.deployment.exchange_bucket,
+            now=datetime.now(UTC),
+            max_effect=max_effect,
+        )
+
+    def release(self, pipeline: str, date: Date, *, reason: str) -> RunHandle:
+        """Start a run of a day with its present inputs, although they have lost rows or its audit failed.
+
+        Raises `UnknownName`, and `InputError` for a day that is running, or never published and not on hold.
+        """
+        day = iso_date(date)
+        force = self.hold_decisions.release(pipeline, day, reason=reason)
+        return self.run(pipeline, day, force=force)
+
+    def reject(self, pipeline: str, date: Date, *, reason: str) -> DayRecord:
+        """Keep the published version of a day on hold as long as its inputs are the same, and return the day.
+
+        Raises `UnknownName`, and `InputError` for a day that is not on hold or whose published version is not known.
+        """
+        return self.hold_decisions.reject(pipeline, iso_date(date), reason=reason)
+
     def table(self, run: Run) -> PublishedTable:
         """Return the version of a day that a run has published. It is read when its rows are asked for."""
         return PublishedTable(pipeline=run.pipeline, date=run.date, tag=run.tag, warehouse=self.warehouse)
 
-    def query(self, sql: str) -> QueryResult:
+    def query(self, sql: str, *, date: Date | None = None, version: int | None = None) -> QueryResult:
         """Return the result of one SQL statement of DuckDB, which may only read.
 
-        A published table has the name of its pipeline, and the events of a source are the table `raw.SOURCE`. Raises
-        `InputError` for wrong SQL.
+        A published table has the name of its pipeline, and the events of a source are the table `raw.SOURCE`. With
+        `version` of the day `date`, the statement reads the table of one pipeline as it was when that version was
+        published: all of its days. Raises `InputError` for wrong SQL, or a version that does not exist any more.
         """
+        from slackwater.client.history import tag_of_version
         from slackwater.client.sql import CloudTables, run_query
 
-        tables = CloudTables(project=self.project, warehouse=self.warehouse, files=self.file_cache)
+        of_pipeline = tag_of_version(self, sql, date=date, version=version)
+        tables = CloudTables(project=self.project, warehouse=self.warehouse, files=self.file_cache, tags=of_pipeline)
         return run_query(sql, tables=tables, pipelines=self.project.pipelines, sources=self.project.sources)
 
     def push(
@@ -290,7 +389,7 @@ class Client(Resources):
         not be checked. The failure of a day is in the result.
         """
         from slackwater.client.monitoring import Monitor, MonitorObserver
-        from slackwater.late.check.checker import today
+        from slackwater.late.check.window import today
 
         definition, deployment = self.project.pipeline(pipeline), self.connection.deployment
         monitor = Monitor(
@@ -333,8 +432,9 @@ class Client(Resources):
         return backfiller.run(plan, observer=observer or BackfillObserver())
 
     def compare(self, pipeline: str, date: Date, *, on_progress: OnProgress = ignore) -> DayComparison:
-        """Compare a day's published version with the version before it. Raises `RunFailed`.
+        """Compare a day's published version with the version before it.
 
+        Raises `VersionRemoved` if retention has removed the version before it, else `RunFailed`.
         A Spark job compares each pair of versions once; later calls read its result.
         """
         from slackwater.late.changes.comparison import Comparison, ComparisonReference

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.aws.machines import ExecutionView, Machines
-from slackwater.errors import RunFailed, StillRunning
+from slackwater.errors import RunFailed, StillRunning, VersionRemoved
 from slackwater.runs.outcome import failure_message
 
 OnProgress = Callable[[ExecutionView], None]
@@ -17,6 +17,8 @@ OnProgress = Callable[[ExecutionView], None]
 
 # Error names in the Fail states of our own state machines. Their cause is a message for people and needs no prefix.
 _OWN_ERRORS = frozenset({"RunFailed", "DaysFailed", "ComparisonFailed"})
+# How `slackwater.steps.spark.job` reports this error of a job.
+_VERSION_REMOVED = f"{VersionRemoved.__name__}: "
 
 
 def ignore(_: object) -> None:
@@ -62,9 +64,14 @@ class Executions:
 
 
 def require_success(view: ExecutionView) -> Mapping[str, Any]:
-    """Return the output of an execution that has ended. Raises `RunFailed` if it failed."""
+    """Return the output of an execution that has ended.
+
+    Raises `RunFailed` if it failed, and `VersionRemoved` if a comparison cannot read a version any more.
+    """
     if view.succeeded:
         return view.output
+    if view.cause.startswith(_VERSION_REMOVED):
+        raise VersionRemoved(view.cause.removeprefix(_VERSION_REMOVED))
     raise execution_error(view)
 
 

@@ -13,8 +13,7 @@ from slackwater.client.executions import Executions, execution_error
 from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.changes.comparison import Comparison
 from slackwater.late.changes.message import Message
-from slackwater.late.check.checker import report_uri
-from slackwater.late.check.decision import CheckReport, LateDecision
+from slackwater.late.check.decision import CheckReport, LateDecision, report_uri
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
 

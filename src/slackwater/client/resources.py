@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
 
     from slackwater.aws.queue import EventQueues
     from slackwater.aws.warehouse import Warehouse
+    from slackwater.client.holds import HoldDecisions
     from slackwater.client.push import Pusher
     from slackwater.client.run_log import RunLogReader
     from slackwater.client.timeline import TimelineReader
+    from slackwater.late.check.checker import Checker
     from slackwater.receiver.writing.rejects_reader import RejectsReader
+    from slackwater.runs.inputs.listing import InputListing
 
 
 class Resources:
@@ -118,6 +122,55 @@ class Resources:
         return TimelineReader(machines=self.executions.machines, jobs=self.logs, store=self.store)
 
     @cached_property
+    def hold_decisions(self) -> HoldDecisions:
+        """Releases and rejects days on hold."""
+        from slackwater.aws.identity import caller_arn
+        from slackwater.aws.machines import StepFunctionsExecutions
+        from slackwater.client.holds import HoldDecisions
+
+        clients = self.connection.clients
+        return HoldDecisions(
+            project=self.project,
+            table=self.run_table,
+            store=self.store,
+            inputs=self.inputs,
+            executions=StepFunctionsExecutions(clients("stepfunctions")),
+            principal=lambda: caller_arn(clients("sts")),
+            now=_now,
+        )
+
+    @cached_property
+    def inputs(self) -> InputListing:
+        """The inputs of days."""
+        from slackwater.aws.inputs import input_listing
+
+        deployment = self.connection.deployment
+        return input_listing(
+            self.project,
+            store=self.store,
+            table=self.run_table,
+            raw_bucket=deployment.raw_bucket,
+            file_table=deployment.file_table,
+            now=_now,
+        )
+
+    @cached_property
+    def checker(self) -> Checker:
+        """Decides about days with late data."""
+        from slackwater.aws.machines import StepFunctionsExecutions
+        from slackwater.late.check.checker import Checker
+
+        return Checker(
+            project=self.project,
+            inputs=self.inputs,
+            table=self.run_table,
+            executions=StepFunctionsExecutions(self.connection.clients("stepfunctions")),
+            store=self.store,
+            exchange_bucket=self.connection.deployment.exchange_bucket,
+            now=_now,
+        )
+
+    @cached_property
     def warehouse(self) -> Warehouse:
         """The published tables and the raw partitions."""
         from slackwater.aws.warehouse import open_warehouse
@@ -152,3 +205,7 @@ class Resources:
             correlation_id=self.correlation_id,
             budget=RetryBudget(),
         )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

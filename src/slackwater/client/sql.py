@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 
 from slackwater.client.tables import QueryResult
 from slackwater.errors import CloudError, InputError
+from slackwater.pipeline.definition import LEDGER_TABLE
 from slackwater.project import Project
 from slackwater.sources.first_by_id import is_first_of_its_id
 
@@ -35,7 +36,7 @@ class Tables(Protocol):
     """The tables that a query can read, as relations that DuckDB can register (Arrow tables or datasets)."""
 
     def published(self, pipeline: str) -> Any | None:
-        """Return the pipeline's published table, or None if nothing has been published yet."""
+        """Return the pipeline's published table, or the ledger, or None if nothing has been written to it yet."""
 
     def raw(self, source: str) -> Any:
         """Return the events of a source with the columns `_date`, `_hour` and `_object`.
@@ -55,10 +56,12 @@ class CloudTables:
     project: Project
     warehouse: Warehouse
     files: FileCache
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """By pipeline: the Iceberg tag of the version as of which its table is read. All other tables are read as now."""
 
     def published(self, pipeline: str) -> Any | None:
         """Return the pipeline's published table, or None if nothing has been published yet."""
-        return self.warehouse.published(pipeline)
+        return self.warehouse.published(pipeline, tag=self.tags.get(pipeline))
 
     def raw(self, source: str) -> Any:
         """Return the events of a source, without objects that a pull has not committed or has replaced.
@@ -88,7 +91,7 @@ def run_query(sql: str, *, tables: Tables, pipelines: Iterable[str], sources: It
     connection = duckdb.connect(":memory:")
     _check_read_only(connection, sql)
     unpublished = []
-    for name in _names_in(sql, pipelines):
+    for name in _names_in(sql, [*pipelines, LEDGER_TABLE]):
         published = tables.published(name)
         if published is None:
             unpublished.append(name)
@@ -110,10 +113,21 @@ def run_query(sql: str, *, tables: Tables, pipelines: Iterable[str], sources: It
         # DuckDB suggests names of internal tables such as `_raw_weather`; the names of the project help more.
         message = str(error).split("\nDid you mean")[0]
         for name in unpublished:
+            if name == LEDGER_TABLE and f"name {name} " in message.lower():
+                raise InputError("the ledger is empty: a monitoring writes to it when data is late") from error
             if f"name {name} " in message.lower():
                 raise InputError(f"{name} has not been published yet: slackwater run {name} --date DATE") from error
-        known = [*sorted(pipelines), *(f"raw.{name}" for name in sorted(sources))]
+        known = [*sorted(pipelines), LEDGER_TABLE, *(f"raw.{name}" for name in sorted(sources))]
         raise InputError(f"{message} (tables: {', '.join(known)})") from error
+
+
+def named_pipeline(sql: str, pipelines: Iterable[str]) -> str:
+    """Return the only pipeline whose table a statement names. Raises `InputError` for none or several."""
+    names = _names_in(sql, pipelines)
+    if len(names) != 1:
+        found = f"names {' and '.join(names)}" if names else "names no published table"
+        raise InputError(f"--version: the query {found}: with a version, it reads the table of one pipeline")
+    return names[0]
 
 
 @contextmanager

@@ -137,6 +137,9 @@ class UndeployedRuns:
             "WarehouseDatabase": deployment.warehouse_database,
             "FilesPrefix": deployment.files_prefix,
             "OutboundAllow": deployment.outbound_allow,
+            # Runs of a file remove no versions: their role has no access to the run table.
+            "RunTable": deployment.run_table,
+            "VersionDays": "0",
             "LogUri": deployment.log_prefix,
             # Workers of the pipeline's own `spark` would need the settings of the deployment.
             "SparkSubmitParameters": deployment.spark_submit_parameters,

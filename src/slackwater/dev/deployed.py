@@ -14,7 +14,8 @@ from slackwater.client.resources import Resources
 from slackwater.dev.sample import Sample, events_of_day, first_of_each_id
 from slackwater.errors import InputError, ObjectInvalid
 from slackwater.formatting import counted
-from slackwater.pipeline.definition import IcebergInput, Pipeline
+from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.table_inputs import IcebergInput
 from slackwater.project import Project
 from slackwater.receiver.partners.credentials import Secrets
 from slackwater.receiver.partners.outbound import Outbound

@@ -77,6 +77,7 @@ def check_deployment(
             "Spark jars": lambda: _jars(application),
             "functions' Python": lambda: _runtimes(clients, prefix, today),
             "resources": lambda: _resources(clients, stacks),
+            "schedule": lambda: _schedule(stacks, prefix),
             "permission to operate": lambda: _operator(clients, caller, deployment),
         }
     )
@@ -127,6 +128,15 @@ def _resources(clients: Clients, stacks: Iterable[str]) -> Finding:
     if counts[largest] < _MANY_RESOURCES:
         return ok(found)
     return warning(found, "divide the project into two, each with a prefix of its own")
+
+
+def _schedule(stacks: Iterable[str], prefix: str) -> Finding:
+    if f"{prefix}-schedule" in set(stacks):
+        return ok(f"the stack {prefix}-schedule starts pulls, runs and checks")
+    return warning(
+        "no scheduler is deployed: nothing starts by itself",
+        "if no scheduler of your own does it, remove the setting schedule=none and deploy (docs/schedule.md)",
+    )
 
 
 def _operator(clients: Clients, caller: Caller, deployment: Deployment) -> Finding:

@@ -1,4 +1,4 @@
-"""SQS as on AWS: batches that Lambda's event source mappings collect, and dead letters of SNS subscriptions.
+"""SQS as on AWS: batches that Lambda's mappings collect, dead letters of SNS, and events that EventBridge may send.
 
 It replaces functions of the emulator's queues and topics; see `emulator`.
 """
@@ -11,7 +11,7 @@ import time
 from itertools import accumulate, takewhile
 from typing import Any
 
-from slackwater.local.emulator import module
+from slackwater.local.emulator import module, request_scope
 
 # Lambda's limit for the payload of one invocation is 6 MB.
 _MAX_BATCH_BYTES = 6_000_000
@@ -21,6 +21,7 @@ def register() -> None:
     """Replace the emulator's functions that receive messages for functions and deliver messages of topics."""
     queues, topics, functions = (module(f"services.{name}") for name in ("sqs", "sns", "lambda_svc"))
     receive, deliver = queues._receive_messages_for_esm, topics._deliver_to_sqs
+    _check_events(queues, module("services.eventbridge"))
 
     # The emulator invokes the function with the messages that a queue holds, at most ten. AWS collects messages for
     # MaximumBatchingWindowInSeconds, or until BatchSize or the limit of a payload is reached.
@@ -56,3 +57,17 @@ def register() -> None:
         deliver(endpoint, *message, topic_arn=topic_arn, **more)
 
     queues._receive_messages_for_esm, topics._deliver_to_sqs = receive_messages, deliver_to_sqs
+
+
+def _check_events(queues: Any, rules: Any) -> None:
+    """Let a rule of EventBridge send events only to queues whose policy allows it, as on AWS."""
+    invoke = rules._invoke_target
+
+    @functools.wraps(invoke)
+    def invoke_target(target: Any, event: Any, rule: Any, view: Any = None) -> None:
+        queue, account = target["Arn"], request_scope().account
+        is_queue = queue.startswith("arn:aws:sqs:")
+        if not is_queue or queues.queue_policy_allows(queue, "events.amazonaws.com", rule["Arn"], account):
+            invoke(target, event, rule, view)
+
+    rules._invoke_target = invoke_target

@@ -28,6 +28,7 @@ from slackwater.local.emr.step_functions import StartJobRunIntegration
 from slackwater.local.emr.store import EmrStore
 from slackwater.local.lambda_workers import limit_starting_workers, share_layers
 from slackwater.local.monitoring import Monitoring
+from slackwater.local.schedules import Schedules
 
 # Hypercorn's default of 5 s would close connections that SDKs still keep in their pools.
 _KEEP_ALIVE_SECONDS = 75
@@ -58,6 +59,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     permissions.register()
     queues.register()
     tables.register()
+    Schedules().register()
     state_machines.complete_states()
     state_machines.require_permissions()
     nested_executions.stop_with_parents()

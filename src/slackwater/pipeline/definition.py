@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from slackwater.faults import Fault, Faults, closest, unknown_name
 from slackwater.model import Cron, Model, Name, TimeZone
 from slackwater.pipeline.spark_workers import SparkSizes
+from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
 from slackwater.sources.definition import Source
 from slackwater.sources.late_thresholds import ANY_LATE_DATA, LateThresholds
-from slackwater.sources.pull_config import check_url
+from slackwater.sources.pull_config import OnRemoved
 
-# The names that Iceberg's catalogue for Glue accepts.
-_CATALOG_TABLE = r"^[a-z0-9_]{1,252}\.[a-z0-9_]{1,252}$"
-
-
-def _check_catalog_table(value: str) -> str:
-    if not re.fullmatch(_CATALOG_TABLE, value):
-        raise ValueError(
-            f"{value[:200]!r} is not the name of a table: write database.table, in lower-case letters, digits and _"
-        )
-    return value
-
-
-def _check_location(value: str) -> str:
-    if not value.startswith("s3://"):
-        raise ValueError(f"{value[:200]!r} is not in S3: write s3://bucket/prefix")
-    return check_url(value)
+LEDGER_TABLE = "ledger"
+"""The name of the table of late inputs, in the warehouse and in queries. No pipeline may have it."""
 
 
 class StepUse(Model):
@@ -46,67 +32,18 @@ class StepUse(Model):
     """Whether to end the Spark job after this step and store its rows as Arrow files, which the next job reads."""
 
 
-class TableInput(Model):
-    """Published days of another pipeline of the project."""
-
-    table: Name
-    """The pipeline that publishes them."""
-    days: tuple[Annotated[int, Field(ge=-366)], Annotated[int, Field(le=0)]] = (0, 0)
-    """The first and the last day, counted from the day of the run: `[-6, 0]` are the seven days that end with it."""
-    missing: Literal["error", "empty"] = "error"
-    """What a day that is not published does: fail the run, or count as a day without rows."""
-
-    @model_validator(mode="after")
-    def _check_days(self) -> TableInput:
-        first, last = self.days
-        if first > last:
-            raise ValueError(f"days: the first day, {first}, is after the last one, {last}")
-        return self
-
-
 Aggregation = Literal["sum", "mean", "min", "max", "none"]
 """How the values of a column become one total of the day; `none` leaves the column out."""
 
 
-class IcebergInput(Model):
-    """An Iceberg table of the Glue catalogue that another system writes. A run reads all of it, at one snapshot."""
+class Audit(Model):
+    """What the rows of a day must fulfil before they replace the published ones. If they do not, the day is on hold.
 
-    iceberg: Annotated[str, AfterValidator(_check_catalog_table), Field(json_schema_extra={"pattern": _CATALOG_TABLE})]
-    """The table, as `database.table`."""
-    location: Annotated[str, AfterValidator(_check_location)]
-    """The prefix in S3 with the table's metadata and data, `s3://bucket/prefix`, which the deployment may then read."""
+    In any case, the key is unique and not null, and the rows have all columns of the table, with the same types.
+    """
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_keys(cls, value: Any) -> Any:
-        messages = {"table": "`iceberg` names the table: remove one of them"}
-        messages |= dict.fromkeys(("days", "missing"), "an Iceberg table is read as a whole: remove it")
-        faults = [
-            Fault(path=(key,), at_key=True, message=message)
-            for key, message in messages.items()
-            if isinstance(value, dict) and key in value
-        ]
-        if faults:
-            raise Faults(*faults)
-        return value
-
-    @property
-    def name(self) -> tuple[str, str]:
-        """The database and the table."""
-        database, _, table = self.iceberg.partition(".")
-        return database, table
-
-
-def _type_of_table(value: Any) -> str:
-    is_iceberg = isinstance(value, IcebergInput) or (isinstance(value, dict) and "iceberg" in value)
-    return IcebergInput.__name__ if is_iceberg else TableInput.__name__
-
-
-AnyTableInput = Annotated[
-    Annotated[TableInput, Tag(TableInput.__name__)] | Annotated[IcebergInput, Tag(IcebergInput.__name__)],
-    Discriminator(_type_of_table),
-]
-"""The key `iceberg` decides which of them it is, so that a misspelt key is reported for that one."""
+    min_rows_percent: Annotated[float, Field(ge=0, le=100)] = 100
+    """The least number of rows, in percent of the rows that are published for the day."""
 
 
 class Publish(Model):
@@ -116,8 +53,8 @@ class Publish(Model):
     key: Annotated[tuple[Name, ...], Field(min_length=1)]
     metrics: dict[Name, Aggregation] = {}
     """By column: how it is aggregated over the day when two published versions are compared. Columns that it does not
-    name are left out of the totals. Without it, columns of integers and decimals are summed, and floating-point columns
-    are averaged over the rows."""
+    name are left out of the totals. Without it, every column of numbers is summed."""
+    audit: Audit = Audit()
 
 
 class Schedule(Model):
@@ -131,6 +68,20 @@ class Schedule(Model):
     """`process` runs the latest day that ended at least this many hours before; at most 720, which is 30 days."""
 
 
+class NotifyRules(Model):
+    """When people are notified of a changed day, and with which severity.
+
+    The effect of a change is the largest relative change of a metric of the day, in percent. For a table without
+    metrics it is the share of the rows that differ.
+    """
+
+    min_effect_percent: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
+    """A change with a smaller effect causes no message. Small changes add up: the next version is compared with the
+    version that people know. 0: every change causes a message."""
+    warning_percent: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 10
+    """The severity of a message is `warning` from this effect on, and `info` below."""
+
+
 class Late(Model):
     """How late data of finished days is handled."""
 
@@ -138,6 +89,23 @@ class Late(Model):
     """How many days before the current one are checked for late data."""
     thresholds: dict[Name, LateThresholds] = {}
     """By source: thresholds that replace those of the source's own definition."""
+    on_removed: dict[Name, OnRemoved] = {}
+    """By source: what happens when the partner removes a file, instead of the source's `pull.on_removed`."""
+    notify: NotifyRules = NotifyRules()
+    """When people are notified of a changed day."""
+    max_age_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Late data below every threshold makes its day run again when the oldest of it has waited so many hours."""
+    cool_down_hours: Annotated[float, Field(ge=0, le=168)] = 1
+    """A day that was run again runs again at the earliest so many hours after that run started."""
+    max_reruns_per_day: Annotated[int, Field(ge=1, le=1000)] = 50
+    """How many re-runs the checks of one calendar day start at most, in the pipeline's timezone."""
+    order: Literal["oldest", "newest", "largest"] = "oldest"
+    """Which days run again first when not all may: the oldest or newest dates, or those with the most late rows. The
+    oldest dates are the first to leave the window."""
+    worth_per_percent: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """What one percent of late rows is worth, in USD. A day whose re-run is estimated to cost more is not run again."""
+    budget_per_day: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """What the re-runs that the checks of one calendar day start may cost together, in USD, by estimate."""
 
 
 class Pipeline(Model):
@@ -146,6 +114,9 @@ class Pipeline(Model):
     pipeline: Name
     """Also the name of the file and of the table in the warehouse."""
     description: str = ""
+    team: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_.-]*$")] = ""
+    """The team that owns the table. Messages about changed days carry it, so that teams subscribe to their own tables.
+    """
     timezone: TimeZone = "UTC"
     """A day is the time between two midnights in this timezone: 24 hours, or 23 or 25 when the clocks change."""
     sources: tuple[Name, ...] = ()
@@ -172,6 +143,8 @@ class Pipeline(Model):
 
     def name_faults(self) -> Iterator[Fault]:
         """Yield the faults of names within the pipeline that have nothing to do with its graph."""
+        if self.pipeline == LEDGER_TABLE:
+            yield Fault(path=("pipeline",), message="the table of late inputs has this name: rename the pipeline")
         if not self.inputs:
             yield Fault(path=(), message="it has no input: name a source in `sources`, or a pipeline in `tables`")
         # `depends_on` names sources, tables and steps alike.
@@ -199,11 +172,14 @@ class Pipeline(Model):
                 message = "it is a column of publish.key, which identifies rows: remove it here"
                 yield Fault(path=("publish", "metrics", name), at_key=True, message=message)
         yield from self._load_faults()
-        for name in self.late.thresholds:
-            if name not in self.inputs:
-                path = ("late", "thresholds", name)
+        yield from self._late_faults()
+
+    def _late_faults(self) -> Iterator[Fault]:
+        thresholds, on_removed = list(self.late.thresholds), list(self.late.on_removed)
+        for key, names, possible in (("thresholds", thresholds, self.inputs), ("on_removed", on_removed, self.sources)):
+            for name in sorted(set(names) - set(possible)):
                 message = f"{name} is not a source of this pipeline"
-                yield unknown_name(message, name, self.inputs, path=path, at_key=True)
+                yield unknown_name(message, name, possible, path=("late", key, name), at_key=True)
 
     def _load_faults(self) -> Iterator[Fault]:
         published = self.publish.step if self.publish.step in self.steps else closest(self.publish.step, self.steps)
@@ -227,6 +203,12 @@ class Pipeline(Model):
         return (*self.sources, *self.tables)
 
     @property
+    def deciding_inputs(self) -> tuple[str, ...]:
+        """The inputs whose changes matter to a published day: all except tables with `on_change: ignore`."""
+        ignored = {name for name, item in self.published_tables.items() if item.on_change == "ignore"}
+        return tuple(name for name in self.inputs if name not in ignored)
+
+    @property
     def published_tables(self) -> dict[str, TableInput]:
         """Those of `tables` that are published days of other pipelines."""
         return {name: item for name, item in self.tables.items() if isinstance(item, TableInput)}
@@ -239,6 +221,10 @@ class Pipeline(Model):
     def thresholds(self, source: Source) -> LateThresholds:
         """Return the thresholds for late data of one of the pipeline's sources."""
         return self.late.thresholds.get(source.source, source.late)
+
+    def on_removed(self, source: Source) -> OnRemoved:
+        """Return what happens to the rows of a file of one of the pipeline's sources when the partner removes it."""
+        return self.late.on_removed.get(source.source, source.pull.on_removed if source.pull else "keep")
 
     def table_thresholds(self, name: str) -> LateThresholds:
         """Return the thresholds for changes of one of the pipeline's tables: by default, any change counts."""

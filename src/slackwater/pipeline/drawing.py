@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from slackwater.pipeline.definition import IcebergInput, Pipeline
+from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import Stage, order, stages
+from slackwater.pipeline.table_inputs import IcebergInput
 
 # Sizes of the SVG in pixels. A character of the font is about 0.6 of its size wide.
 _FONT, _HEIGHT, _GAP, _MARGIN, _PADDING = 13, 44, 28, 24, 12

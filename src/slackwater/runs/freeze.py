@@ -10,24 +10,34 @@ from pathlib import PurePosixPath
 
 from pydantic import BaseModel, ConfigDict
 
-from slackwater.errors import DayChanged, InputError
+from slackwater.errors import CloudError, DayChanged, InputError
 from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.graph import stages
 from slackwater.project import Project
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
-from slackwater.runs.inputs.difference import Amount, difference
+from slackwater.runs.holds import decision_about, refuse_lost_rows
+from slackwater.runs.inputs.difference import SourceDifference, difference
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.table_inputs import without_former_tables
 from slackwater.runs.inputs.untaken_files import untaken_files
+from slackwater.runs.reasons import run_reasons
 from slackwater.runs.record import (
     ActiveRun,
     DayRecord,
     Publication,
+    ResolutionAction,
     Run,
     RunRecord,
     RunState,
     run_identity,
+)
+from slackwater.runs.rollback import (
+    RollbackRequest,
+    refuse_if_rolled_back,
+    rollback_record,
+    version_to_restore,
 )
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
@@ -56,6 +66,8 @@ class Frozen(BaseModel):
     publication: Publication | None = None
     finished: tuple[int, ...] = ()
     """Positions of the stages that need no job, because an earlier attempt has finished them."""
+    restore: str = ""
+    """For a rollback: the tag of the version that the job of the last stage publishes again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,17 +103,20 @@ class Freezer:
         execution: str,
         correlation_id: str,
         force: bool = False,
-        allow_fewer: bool = False,
+        rollback: int | None = None,
+        reason: str = "",
     ) -> Frozen:
         """List the day's inputs, write the manifest, and claim the day for an execution.
 
         `execution` is the ARN of the Step Functions execution; a second call for it returns the run that it has
         claimed. `force` runs the day even if its inputs and its definition are those of the published run, and computes
-        all of its stages. Only the action `RUN` claims the day.
+        all of its stages. `rollback` is the number of an earlier version that the run publishes again, for a `reason`;
+        it lists no inputs. Only the action `RUN` claims the day.
 
-        Raises `InputError` when `date` is not a date such as 2013-03-10 or has not begun, and when inputs of the
-        published run are gone, unless `allow_fewer`; `UnknownName` when the project has no such pipeline; `DayChanged`
-        and `CloudError` as `InputListing.manifest` does.
+        Raises `InputError` for a version that cannot be published again, for a day that is on hold after a rollback,
+        when `date` is not a date such as 2013-03-10 or has not begun, and when the inputs have lost rows of the
+        published run, unless a person has released the day with these inputs; `UnknownName` when the project has no
+        such pipeline; `DayChanged` and `CloudError` as `InputListing.manifest` does.
         """
         day = self._day(pipeline, date)
         # The record is read before the objects are listed. The claim below is conditional on its version, so it fails
@@ -109,43 +124,72 @@ class Freezer:
         record = self.table.day(pipeline, date)
         active = record.active
         if active and active.execution == execution:
-            frozen = InputManifest.model_validate_json(self.store.get(active.run.manifest))
-            return self._started(active.run, frozen, record, force=force)
+            return self._claimed(active.run, record, force=force, is_rollback=rollback is not None)
         if active and is_alive(self.executions, active.execution, since=active.since, now=self.now()):
             return Frozen(action=FreezeAction.WAIT)
+        if rollback is not None:
+            return self._roll_back(record, RollbackRequest(rollback, reason), execution, correlation_id)
+        refuse_if_rolled_back(record)
         published = record.published
         before = published_manifest(self.store, published) if published else None
         # Counted before the objects are listed: a file that is taken in between may be missing in the list.
         files_not_taken = untaken_files(self.project, pipeline, day, files=self.inputs.files)
         manifest = self.inputs.manifest(pipeline, day, known=before.objects if before else ())
-        if before and not allow_fewer:
-            _refuse_removed_inputs(before, manifest, definition=self.project.pipeline(pipeline))
+        if before:
+            refuse_lost_rows(
+                record, input_differences(before, manifest, self.project.pipeline(pipeline)), inputs=manifest.digest
+            )
         run = self._next_run(manifest, record, correlation_id)
+        definition, code = self.project.written_digest(pipeline), self.project.code_digest(pipeline)
+        published_run = self.table.run(pipeline, date, published.run.attempt) if published else None
         # A run without a recorded outcome may have committed: the table may hold its rows, not those of `published`.
         is_outcome_known = active is None and not record.outcome_unknown
         if published and published.run.run_id == run.run_id and is_outcome_known and not force:
+            self.table.remove_late_day(pipeline, date, read_at=manifest.frozen_at)
             return Frozen(action=FreezeAction.UNCHANGED, run=published.run, publication=published.publication)
         # The manifest comes first, so that a claimed day always has the manifest that its run refers to. Its name is
         # the digest of the inputs: if it exists, an earlier run has read the same ones. It is replaced, because the
         # snapshot that the earlier run has read may be expired.
         self.store.put(run.manifest, manifest.model_dump_json().encode())
-        try:
-            # The lost run is closed first: the claim replaces `active`, the only reference to it.
-            if active:
-                self._close_lost_run(active.run)
-            self._claim_day(
-                record,
-                RunRecord(
-                    run=run,
-                    state=RunState.RUNNING,
-                    execution=execution,
-                    started_at=manifest.frozen_at,
-                    files_not_taken=files_not_taken,
-                    metrics=self.project.pipeline(pipeline).publish.metrics,
-                ),
-            )
-        except DayChanged:
+        started = RunRecord(
+            run=run,
+            state=RunState.RUNNING,
+            execution=execution,
+            started_at=manifest.frozen_at,
+            files_not_taken=files_not_taken,
+            metrics=self.project.pipeline(pipeline).publish.metrics,
+            definition=definition,
+            code=code,
+            reasons=run_reasons(run, published_run, definition=definition, code=code, force=force),
+        )
+        if not self._claim_day(record, started):
             return Frozen(action=FreezeAction.WAIT)
+        return self._started(run, manifest, record, force=force)
+
+    def _roll_back(self, record: DayRecord, request: RollbackRequest, execution: str, correlation_id: str) -> Frozen:
+        """Claim the day for a run that publishes an earlier version again. Raises `InputError`."""
+        attempt = self.table.run(record.pipeline, record.date, request.to)
+        earlier = version_to_restore(record, attempt, request)
+        run = self._attempt(earlier.run, record, correlation_id)
+        started = rollback_record(earlier, request, run=run, execution=execution, now=self.now())
+        return self._restoring(run) if self._claim_day(record, started) else Frozen(action=FreezeAction.WAIT)
+
+    def _restoring(self, run: Run) -> Frozen:
+        """Return the rollback that has claimed the day: only the job of the last stage runs, to publish the version.
+
+        Raises `CloudError` if the claimed run is no rollback.
+        """
+        record = self.table.run(run.pipeline, run.date, run.attempt)
+        if record is None or record.rollback is None:
+            raise CloudError(f"the run table has no rollback with attempt {run.attempt} of {run.pipeline} {run.date}")
+        finished = tuple(range(len(stages(self.project.pipeline(run.pipeline))) - 1))
+        return Frozen(action=FreezeAction.RUN, run=run, finished=finished, restore=record.rollback.tag)
+
+    def _claimed(self, run: Run, record: DayRecord, *, force: bool, is_rollback: bool) -> Frozen:
+        """Return the run for which the same execution has claimed the day in an earlier call."""
+        if is_rollback:
+            return self._restoring(run)
+        manifest = InputManifest.model_validate_json(self.store.get(run.manifest))
         return self._started(run, manifest, record, force=force)
 
     def _started(self, run: Run, manifest: InputManifest, record: DayRecord, *, force: bool) -> Frozen:
@@ -195,7 +239,16 @@ class Freezer:
             files=len(manifest.objects),
             rows=manifest.rows,
             bytes=manifest.bytes,
+            accepts_audit=decision_about(record, manifest.digest) is ResolutionAction.RELEASED,
         )
+
+    def _attempt(self, earlier: Run, record: DayRecord, correlation_id: str) -> Run:
+        """Return the day's next attempt, with the identity and the inputs of an earlier run."""
+        attempt = record.attempts + 1
+        path = f"{earlier.pipeline}/{earlier.date}/{earlier.run_id}"
+        prefix = f"s3://{self.exchange_bucket}/runs/{path}/{attempt}/"
+        own = {"attempt": attempt, "correlation_id": correlation_id, "prefix": prefix, "accepts_audit": False}
+        return earlier.model_copy(update=own)
 
     def _close_lost_run(self, run: Run) -> None:
         """Record as failed a run whose execution ended without recording an outcome, such as one that was stopped."""
@@ -206,11 +259,8 @@ class Freezer:
                 run=record.model_copy(update={"state": RunState.FAILED, "ended_at": self.now(), "error": error})
             )
 
-    def _claim_day(self, record: DayRecord, started: RunRecord) -> None:
-        """Record the started run, and that its execution owns the day.
-
-        Raises `DayChanged` when the day's record has changed.
-        """
+    def _claim_day(self, record: DayRecord, started: RunRecord) -> bool:
+        """Record the started run, and that its execution owns the day; return False if the day's record has changed."""
         run = started.run
         claimed = record.model_copy(
             update={
@@ -219,23 +269,25 @@ class Freezer:
                 "outcome_unknown": record.outcome_unknown or record.active is not None,
             }
         )
-        self.table.save(run=started, day=claimed)
+        try:
+            # The lost run is closed first: the claim replaces `active`, the only reference to it.
+            if record.active:
+                self._close_lost_run(record.active.run)
+            self.table.save(run=started, day=claimed)
+        except DayChanged:
+            return False
         # Reported after the claim: several executions may close the same lost run, but only one of them gets the day.
         if record.active:
             self.on_run_lost(run.pipeline)
+        return True
 
 
-def _refuse_removed_inputs(before: InputManifest, now: InputManifest, *, definition: Pipeline) -> None:
-    """Raise `InputError` if inputs are gone that the pipeline still names."""
-    earlier = without_former_tables(before, definition)
-    removed = [item for source in difference(earlier, now, sources=definition.inputs) for item in source.removed]
-    if removed:
-        amount, first = sum((item.before for item in removed), Amount()), removed[0]
-        raise InputError(
-            f"{amount.objects} objects ({amount.rows} events) that the published run of {before.date} has read are "
-            f"gone, such as those of {first.file or 'pushed events'} of {first.source} in {first.date} "
-            f"{first.hour or '00'}:00 UTC: if they were removed on purpose, run the day with --allow-fewer"
-        )
+def input_differences(before: InputManifest, now: InputManifest, definition: Pipeline) -> tuple[SourceDifference, ...]:
+    """Return what has changed in the inputs that the pipeline still names, since a run has read `before`.
+
+    Tables whose changes the pipeline ignores are left out.
+    """
+    return difference(without_former_tables(before, definition), now, sources=definition.deciding_inputs)
 
 
 def is_stale(run: Run, project: Project) -> bool:

@@ -9,8 +9,10 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
-from slackwater.errors import CloudError, ObjectMissing
+from slackwater.errors import AuditFailed, CloudError, DataError, ObjectMissing
+from slackwater.runs.cost_recorder import CostRecorder
 from slackwater.runs.finished_stages import finished_stages
+from slackwater.runs.holds import audit_hold, held, hold_ended, inputs_of
 from slackwater.runs.record import (
     DayRecord,
     Publication,
@@ -21,6 +23,7 @@ from slackwater.runs.record import (
     failure_uri,
     publication_uri,
 )
+from slackwater.runs.rollback import rollback_hold
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
 
@@ -35,6 +38,8 @@ class Failure(NamedTuple):
     """In one line."""
     is_transient: bool
     """Whether the same run may succeed when it is started again, because its job has lost its workers."""
+    error_type: str = ""
+    """Name of the error's class, if a job has written the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +52,8 @@ class RunRecorder:
     store: ObjectStore
     table: RunTable
     now: Callable[[], datetime]
+    costs: CostRecorder | None = None
+    """None leaves the costs of runs to the next check."""
 
     def record_published(self, run: Run) -> Publication:
         """Record and return the run's publication, make it the day's published run, and release the day.
@@ -60,13 +67,20 @@ class RunRecorder:
             stages = finished_stages(run, store=self.store)
             changes = {"state": RunState.PUBLISHED, "ended_at": now, "publication": publication, "stages": stages}
             ended = record.model_copy(update=changes)
-            update = {
+            update: dict[str, object] = {
                 "published": PublishedRun(run=run, publication=publication, at=now),
                 "outcome_unknown": False,
                 # The first version counts as notified: there is no earlier one to compare it with.
                 "notified_attempt": day.notified_attempt if day.published else run.attempt,
             }
+            day = hold_ended(day, reason=f"attempt {run.attempt} has published", inputs=inputs_of(run), now=now)
+            if record.rollback:
+                # In the same transaction: no check sees the earlier version without the hold.
+                update["hold"] = rollback_hold(record, now=now)
             self.table.save(run=ended, day=released(day, run).model_copy(update=update))
+        if record.state is not RunState.FAILED:
+            # After the publication: without it, the day still waits for a run.
+            self.table.remove_late_day(run.pipeline, run.date, read_at=record.frozen_at)
         return publication
 
     def record_failure(self, run: Run, *, error: str, cause: str) -> Failure:
@@ -75,7 +89,8 @@ class RunRecorder:
         `error` and `cause` come from Step Functions. They are used only if no job has written a message of its own.
         """
         try:
-            failure = Failure(self.store.get(failure_uri(run.prefix)).decode(), is_transient=False)
+            reason = self.store.get(failure_uri(run.prefix)).decode()
+            failure = Failure(reason, is_transient=False, error_type=reason.partition(": ")[0])
         except ObjectMissing:
             failure = Failure(failure_message(error, cause), is_transient=_has_lost_workers(error, cause))
         record, day = self._record(run), self.table.day(run.pipeline, run.date)
@@ -83,9 +98,48 @@ class RunRecorder:
             stages = finished_stages(run, store=self.store)
             changes = {"state": RunState.FAILED, "ended_at": self.now(), "error": failure.reason, "stages": stages}
             ended = record.model_copy(update=changes)
-            # The last stage's job may have committed before it failed, so the table may hold the rows of this run.
-            self.table.save(run=ended, day=released(day, run).model_copy(update={"outcome_unknown": True}))
+            self.table.save(run=ended, day=self._failed_day(released(day, run), ended, failure))
         return failure
+
+    def _failed_day(self, day: DayRecord, record: RunRecord, failure: Failure) -> DayRecord:
+        """Return the day after a failed run: on hold if another run with the same inputs would fail as well."""
+        if self._was_rollback_refused(record, failure):
+            return day
+        if not self._has_refused_rows(day, record, failure):
+            # The last stage's job may have committed before it failed, so the table may hold the rows of this run.
+            return day.model_copy(update={"outcome_unknown": True})
+        return held(day, audit_hold(record.run, reason=failure.reason, execution=record.execution, now=self.now()))
+
+    def _was_rollback_refused(self, record: RunRecord, failure: Failure) -> bool:
+        """Return whether the run is a rollback whose job has refused it, which it does only before it commits."""
+        refusals = {AuditFailed.__name__, ObjectMissing.__name__}
+        if record.rollback is None or failure.error_type not in refusals:
+            return False
+        # Load steps, which follow the publication, may fail with the same errors.
+        return not self._has_publication(record)
+
+    def _has_refused_rows(self, day: DayRecord, record: RunRecord, failure: Failure) -> bool:
+        """Return whether the run has refused its rows, and has not changed the table."""
+        if record.rollback:
+            return False
+        if failure.error_type != DataError.__name__ or day.published is None:
+            return failure.error_type == AuditFailed.__name__
+        # Load steps, which follow the publication, may refuse rows as well.
+        return not self._has_publication(record)
+
+    def _has_publication(self, record: RunRecord) -> bool:
+        """Return whether the run's last stage has written its publication."""
+        try:
+            self.store.get(publication_uri(record.run.prefix))
+        except ObjectMissing:
+            return False
+        return True
+
+    def record_cost(self, run: Run) -> None:
+        """Record what is known about the cost of a run whose end is recorded. Raises `CloudError`, `AccessDenied`."""
+        record = self._record(run)
+        if self.costs and not (record.cost and record.cost.complete):
+            self.costs.record(record)
 
     def remove_arrow_files(self, run: Run) -> int:
         """Remove the Arrow files of the run's stages if the run has published its day; return how many were removed.

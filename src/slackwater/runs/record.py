@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 
 from slackwater.arrow.reference import ArrowReference, StepRecord
 from slackwater.pipeline.definition import Aggregation
+from slackwater.runs.cost import RunCost
 from slackwater.runs.day import parse_date
 from slackwater.runs.inputs.manifest import Record
 from slackwater.storage import split_uri
@@ -69,6 +70,9 @@ class Run(Record):
     """Events that count, in all objects."""
     bytes: int
     """Size of all objects."""
+    accepts_audit: bool = False
+    """Whether the day is published although it has fewer rows, or lacks columns of the table: a person has released
+    it."""
 
     def stage_prefix(self, stage: str) -> str:
         """Return the URI prefix of the manifest and the reference that this attempt writes for a stage."""
@@ -138,6 +142,36 @@ class StageRecord(Record):
     reference: ArrowReference
 
 
+class RunReason(StrEnum):
+    """Why a run started; several may apply at once."""
+
+    FIRST = "first"
+    """The day had no published version."""
+    LATE_DATA = "late_data"
+    """The inputs differ from those of the published version."""
+    NEW_DEFINITION = "new_definition"
+    """The pipeline or the columns of its sources have changed since the published version."""
+    NEW_CODE = "new_code"
+    """The code of the pipeline's steps or of the Spark job has changed since the published version."""
+    MANUAL = "manual"
+    """A person ran the day again with `--force`, although nothing had changed."""
+    ROLLBACK = "rollback"
+    """A person published an earlier version of the day again."""
+
+
+class Rollback(Record):
+    """Which earlier version of the day a run publishes again."""
+
+    to: Annotated[int, Field(ge=1)]
+    """The number of the version: the attempt that published it."""
+    tag: str
+    """The Iceberg tag of the version."""
+    reason: str
+    """Why, as the person wrote it."""
+    frozen_at: datetime
+    """When the inputs of the version were listed, UTC."""
+
+
 class RunRecord(Record):
     """One attempt of a run, as the run table stores it."""
 
@@ -154,6 +188,21 @@ class RunRecord(Record):
     """For each source: files of the day that could not be fetched before the inputs were listed, if there are any."""
     metrics: dict[str, Aggregation] = Field(default_factory=dict)
     """`publish.metrics` of the definition with which the run started."""
+    definition: str = ""
+    """Digest of the pipeline's definition (`Project.written_digest`); empty for runs of older versions."""
+    code: str = ""
+    """Digest of the code that the run executes (`Project.code_digest`); empty for runs of older versions."""
+    reasons: tuple[RunReason, ...] = ()
+    """Why the run started; empty if that is unknown."""
+    rollback: Rollback | None = None
+    """The version that a run of `slackwater rollback` publishes again; its definition and code are that version's."""
+    cost: RunCost | None = None
+    """None until AWS was first asked, and for runs of older versions."""
+
+    @property
+    def frozen_at(self) -> datetime:
+        """When the inputs of the run's rows were listed, UTC: for a rollback, those of the earlier version."""
+        return self.rollback.frozen_at if self.rollback else self.started_at
 
 
 class ActiveRun(Record):
@@ -188,6 +237,51 @@ class NotificationClaim(Record):
     """Unique for each call: Step Functions may call the function of one execution more than once."""
 
 
+class Hold(Record):
+    """Why a day waits for a person. Nothing runs it again by itself until the hold ends."""
+
+    rule: str
+    """A `slackwater.late.check.decision.DecisionRule`: the rule that put the day on hold."""
+    reason: str
+    """With its numbers, in one line."""
+    since: datetime
+    """When the day was put on hold, UTC."""
+    inputs: str = ""
+    """Digest of the inputs that the rule was applied to (`InputManifest.digest`); empty if they were not listed."""
+    attempt: int = 0
+    """The attempt that caused the hold, if the failure of one did: of the rule `audit`."""
+    execution: str = ""
+    """ARN of the Step Functions execution that put the day on hold."""
+
+
+class ResolutionAction(StrEnum):
+    """How a hold ended."""
+
+    RELEASED = "released"
+    """A person has the day run again with its present inputs."""
+    REJECTED = "rejected"
+    """A person keeps the published version although the inputs differ."""
+    ENDED = "ended"
+    """The cause of the hold is gone."""
+
+
+class Resolution(Record):
+    """How the latest hold of a day ended, or a release of a day that was not on hold yet."""
+
+    action: ResolutionAction
+    reason: str
+    principal: str
+    """ARN of the identity that decided; empty if the cause was gone."""
+    at: datetime
+    """UTC."""
+    inputs: str = ""
+    """Digest of the inputs that the decision is about (`InputManifest.digest`)."""
+    attempt: int = 0
+    """The published attempt at that time; 0 without one. The decision does not apply to a later version."""
+    hold: Hold | None = None
+    """The hold that ended."""
+
+
 class DayRecord(Record):
     """The state of one pipeline's day: the execution that runs it, and the published run.
 
@@ -206,8 +300,21 @@ class DayRecord(Record):
     may hold its rows instead."""
     published: PublishedRun | None = None
     notified_attempt: int = 0
-    """The attempt that people were last notified of; the first published one counts as known."""
+    """The latest attempt that needs no message any more: people were notified of it, or its effect was too small. The
+    first published one counts as known."""
+    baseline_attempt: int = 0
+    """The attempt that people know, if later ones changed too little for a message: the next comparison begins with it.
+    0 if people know `notified_attempt`."""
     notification_claim: NotificationClaim | None = None
+    hold: Hold | None = None
+    """Why the day waits for a person; None if it does not."""
+    resolution: Resolution | None = None
+    """The latest decision about the day that a person has made, or how its latest hold ended by itself."""
+
+    @property
+    def seen_attempt(self) -> int:
+        """The attempt that people know: of the latest message, or the first published one."""
+        return self.baseline_attempt or self.notified_attempt
 
     @property
     def notification_due(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from slackwater.runs.late_day import LateDay
 from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.runs.rerun_usage import RerunUsage
 
 # DescribeExecution is eventually consistent: it may not know an execution that has just started. AWS documents no limit
 # of the delay.
@@ -39,6 +41,9 @@ class RunTable(Protocol):
         Pages are read as the caller needs them. The result may miss writes of the last seconds.
         """
 
+    def held(self, pipeline: str) -> Iterator[str]:
+        """Yield the days on hold of the pipeline, in order of date. The result may miss writes of the last seconds."""
+
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
         """Return one attempt of the day, or None. Attempts are numbered from 1, over all runs of the day."""
 
@@ -53,6 +58,33 @@ class RunTable(Protocol):
 
         The stored day gets the next version. Raises `DayChanged`, without having written anything, when the stored
         version is not `day.version`.
+        """
+
+    def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
+        """Return the re-runs that checks have reserved on a calendar day; version 0 and none of them without one."""
+
+    def save_rerun_usage(self, usage: RerunUsage) -> None:
+        """Write the re-runs of a calendar day with the next version.
+
+        Raises `DayChanged`, without having written anything, when the stored version is not `usage.version`.
+        """
+
+    def record_late_day(self, pipeline: str, date: str, *, at: datetime, keys: Collection[str] = ()) -> None:
+        """List a day with late data that was seen at `at`, UTC; `keys` are those of new objects.
+
+        The same object counts once.
+        """
+
+    def late_days(self, pipeline: str, *, last: str) -> list[LateDay]:
+        """Return the listed days up to the date `last`, in order, at most 1,000.
+
+        The result may miss writes of the last seconds.
+        """
+
+    def remove_late_day(self, pipeline: str, date: str, *, read_at: datetime) -> None:
+        """Remove a day from the list, unless data was seen after `read_at`, UTC. A day that is not listed is no error.
+
+        `read_at` is when its inputs were listed.
         """
 
 

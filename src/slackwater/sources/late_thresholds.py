@@ -22,12 +22,14 @@ class LateThresholds(Model):
     """Bytes of late objects."""
     rows: Annotated[int, Field(ge=0)] | None = None
     """Late rows."""
+    changed_files: Annotated[int, Field(ge=1)] | None = None
+    """Files that the partner changed or removed. Unlike the other thresholds, it does not count new files."""
 
     @model_validator(mode="after")
     def _check_thresholds(self) -> LateThresholds:
         thresholds = {name: value for name, value in self if value is not None}
         if not thresholds:
-            raise ValueError("set at least one of percent, bytes, rows")
+            raise ValueError("set at least one of percent, bytes, rows, changed_files")
         # A threshold of 0 is reached by any late data, so another threshold next to it would never decide.
         zero = [name for name, value in thresholds.items() if value == 0]
         if zero and len(thresholds) > 1:

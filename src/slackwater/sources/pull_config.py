@@ -73,6 +73,11 @@ def _check_pattern(value: str) -> str:
     return value
 
 
+OnRemoved = Literal["keep", "hold", "drop"]
+"""What happens to the rows of a file that the partner has removed: the days keep them, the days that have read them are
+on hold, or the days run again without them."""
+
+
 class PullConfig(Model):
     """Files are fetched from a partner, over a rolling look-back window."""
 
@@ -101,6 +106,9 @@ class PullConfig(Model):
     """Time zone of `{date}`, of "today" and of `schedule`."""
     schedule: Cron = "15 * * * *"
     """When files are pulled, as a cron expression."""
+    on_removed: OnRemoved = "keep"
+    """What happens when the partner removes a file of the window whose rows are stored. `keep`: its rows stay. `hold`:
+    published days with its rows are on hold. `drop`: they run again without its rows, by the thresholds."""
     function_mb: Annotated[int, Field(gt=0)] = 1024
     """Files larger than this number of megabytes are fetched by an EMR Serverless job instead of a Lambda function."""
     max_file_mb: Annotated[int, Field(gt=0)] | None = None

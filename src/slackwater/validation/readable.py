@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slackwater.pipeline.definition import AnyTableInput, IcebergInput, Late, Pipeline, Publish, StepUse, TableInput
+from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
+from slackwater.pipeline.table_inputs import AnyTableInput, IcebergInput, TableInput
 
 
 def readable_pipeline(value: Any) -> Pipeline:

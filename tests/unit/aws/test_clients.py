@@ -15,7 +15,7 @@ from lambdas.notify_change import handler as notify_change
 from lambdas.receive_events import handler as receive_events
 from lambdas.record_run import handler as record_run
 from lambdas.store_events import handler as store_events
-from slackwater.aws.clients import SHORT_CONFIG, client, default_session
+from slackwater.aws.clients import SHORT_CONFIG, SINGLE_CONFIG, client, default_session
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import CloudError, InputError
 from slackwater.project import Project
@@ -59,12 +59,13 @@ def test_all_clients_of_the_functions_that_store_pushed_events_fail_soon(monkeyp
 def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeout(monkeypatch, build):
     configs = []
     monkeypatch.setattr(boto3.session.Session, "client", lambda _, service, *, config: configs.append(config))
-    for name in ("RUN_TABLE", "EXCHANGE_BUCKET", "CHANGE_TOPIC"):
+    for name in ("RUN_TABLE", "EXCHANGE_BUCKET", "CHANGE_TOPIC", "AWS_REGION", "APPLICATION_ID", "ARCHITECTURE"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("INTERMEDIATE_DAYS", "30")
+    monkeypatch.setenv("FUNCTION_MB", "{}")
     build.__wrapped__()
     assert configs
-    assert all(config is SHORT_CONFIG for config in configs)
+    assert all(config in {SHORT_CONFIG, SINGLE_CONFIG} for config in configs)
 
 
 def test_a_call_that_aws_never_answers_ends_after_its_attempts_and_pauses(monkeypatch):

@@ -53,6 +53,7 @@ ENTRY = FileEntry(
     attempted=ListedFile(name="2013/x.csv", size=7, etag="e", modified=RECEIVED),
     due=RECEIVED,
     not_taken_since=RECEIVED,
+    removed_since=RECEIVED,
 )
 CONTENT = Content(
     source="a",
@@ -60,6 +61,7 @@ CONTENT = Content(
     received_at=RECEIVED,
     files=1,
     paths=("2013/x.csv",),
+    removed=1,
     current="1" * 12,
     changes=2,
     versions=(ContentVersion(definition="1" * 12, partitions=(Partition("2013-03-08", "05"),), rows=5, rejected=1),),

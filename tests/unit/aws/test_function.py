@@ -15,8 +15,8 @@ from slackwater.aws.function import with_correlation_id
 
 pytestmark = pytest.mark.unit
 
-# Each request of the API, and each message of the queue, has an id of its own.
-OWN_IDS = {"receive_events", "store_events"}
+# Each request of the API, each message of a queue, and each check that a function starts has an id of its own.
+OWN_IDS = {"receive_events", "store_events", "check_arrivals"}
 FUNCTIONS = sorted({path.parent.name for path in Path("lambdas").glob("*/handler.py")} - OWN_IDS)
 
 

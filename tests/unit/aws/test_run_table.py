@@ -8,7 +8,9 @@ from botocore.stub import Stubber
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import AccessDenied, CloudError, DayChanged, Throttled
-from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
+from slackwater.runs.cost import RunCost
+from slackwater.runs.record import DayRecord, Hold, Publication, PublishedRun, Run, RunRecord, RunState
+from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 from tests.fakes_runs import RUN_TABLE
 
 pytestmark = pytest.mark.unit
@@ -107,6 +109,16 @@ def test_a_run_is_found_by_the_first_digits_of_its_id(table):
         "2013-03-11", "2013-03-12", None,
     ]  # fmt: skip
     assert table.date_of_run("other", "1a" * 6) is None
+
+
+def test_days_on_hold_are_indexed_until_their_hold_ends(table):
+    hold = Hold(rule="vanished", reason="r", since=datetime(2013, 3, 9, tzinfo=UTC))
+    for date in ("2013-03-10", "2013-03-08", "2013-03-09"):
+        table.save_day(DayRecord(pipeline="p", date=date, hold=None if date == "2013-03-09" else hold))
+    table.save_day(DayRecord(pipeline="other", date="2013-03-07", hold=hold))
+    assert list(table.held("p")) == ["2013-03-08", "2013-03-10"]
+    table.save_day(table.day("p", "2013-03-08").model_copy(update={"hold": None}))
+    assert list(table.held("p")) == ["2013-03-10"]
 
 
 def test_a_run_and_its_day_are_written_over_the_version_that_was_read_or_not_at_all(table):
@@ -238,3 +250,50 @@ def test_a_refused_write_of_a_day_is_a_conflict_throttling_or_a_failure(dynamodb
         with pytest.raises(expected, match="2013-03-08") as raised:
             DynamoRunTable(dynamodb, "runs").save_day(DAY)
     assert type(raised.value) is expected
+
+
+def test_reserved_re_runs_are_written_over_the_version_that_was_read_or_not_at_all(table):
+    unused = table.rerun_usage("p", "2013-03-13")
+    assert unused == RerunUsage(pipeline="p", date="2013-03-13")
+    rerun = ReservedRerun(date="2013-03-10", attempt=2, at=RUN.started_at, usd=0.02)
+    table.save_rerun_usage(unused.model_copy(update={"reruns": (rerun,)}))
+    stored = table.rerun_usage("p", "2013-03-13")
+    assert (stored.version, stored.reruns) == (1, (rerun,))
+    for overtaken in (unused, stored.model_copy(update={"version": 2})):
+        with pytest.raises(DayChanged, match="p: another check has reserved re-runs"):
+            table.save_rerun_usage(overtaken)
+    assert table.rerun_usage("p", "2013-03-13") == stored
+    # They are neither days nor runs, and each calendar day and pipeline has its own.
+    assert (table.runs("p"), table.days("p", "0001-01-01", "9999-12-31")) == ([], [])
+    assert table.rerun_usage("p", "2013-03-14").version == table.rerun_usage("q", "2013-03-13").version == 0
+
+
+def test_the_largest_number_of_reserved_re_runs_fits_into_an_item(table):
+    rerun = ReservedRerun(date="2013-03-10", attempt=10**6, at=RUN.started_at, usd=1 / 3)
+    table.save_rerun_usage(RerunUsage(pipeline="p" * 63, date="2013-03-13", reruns=(rerun,) * 1000))
+    assert len(table.rerun_usage("p" * 63, "2013-03-13").reruns) == 1000
+
+
+def test_the_cost_of_an_ended_run_is_due_until_it_is_complete(table):
+    ended = RUN.model_copy(update={"state": RunState.FAILED, "ended_at": RUN.started_at})
+    table.save(run=RUN)
+    assert list(table.costs_due("p")) == []
+    table.save(run=ended)
+    due = (RUN.run.date, RUN.run.attempt)
+    assert list(table.costs_due("p")) == [due]
+    table.save_cost(ended.model_copy(update={"cost": RunCost(transitions=4)}))
+    assert list(table.costs_due("p")) == [due]
+    complete = ended.model_copy(update={"cost": RunCost(transitions=4, usd=0.5, complete=True)})
+    table.save_cost(complete)
+    assert list(table.costs_due("p")) == []
+    assert table.run("p", *due) == complete
+    table.save(run=complete)
+    assert list(table.costs_due("p")) == []
+
+
+def test_the_runs_of_a_range_are_those_of_its_days_with_both_ends(table):
+    for date, attempt in (("2013-02-28", 1), ("2013-03-01", 1), ("2013-03-02", 12), ("2013-03-03", 1)):
+        table.save(run=RUN.model_copy(update={"run": RUN.run.model_copy(update={"date": date, "attempt": attempt})}))
+    runs = table.runs_between("p", "2013-03-01", "2013-03-02")
+    assert [(record.run.date, record.run.attempt) for record in runs] == [("2013-03-01", 1), ("2013-03-02", 12)]
+    assert table.runs_between("other", "2013-03-01", "2013-03-02") == []

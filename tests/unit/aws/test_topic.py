@@ -1,3 +1,4 @@
+import json
 import socket
 import ssl
 import threading
@@ -18,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.aws.clients import client
-from slackwater.aws.topic import MAX_BODY, MAX_SUBJECT, SnsTopic, connect, cut, subject_line
-from slackwater.errors import AccessDenied, CloudError, ResponseLost, Throttled
+from slackwater.aws.topic import MAX_MESSAGE, MAX_SUBJECT, SnsTopic, connect, cut, message_by_protocol, subject_line
+from slackwater.errors import AccessDenied, CloudError, DataError, ResponseLost, Throttled
 from tests.pauses import record_pauses
 
 pytestmark = pytest.mark.unit
@@ -69,7 +70,12 @@ def tls_error(reason):
 
 
 def publish(wire, **more):
-    message = {"subject": "s", "body": "b", "attributes": {"pipeline": "p", "date": "2013-03-10"}} | more
+    message = {
+        "subject": "s",
+        "body": "b",
+        "document": "{}",
+        "attributes": {"pipeline": "p", "date": "2013-03-10"},
+    } | more
     return topic(wire).publish(**message)
 
 
@@ -152,7 +158,7 @@ def test_a_connection_that_breaks_after_the_request_is_a_lost_response(monkeypat
         requests.append(request)
 
     with server(monkeypatch, "http", break_off), pytest.raises(ResponseLost, match="no answer to publishing"):
-        SnsTopic(ARN).publish(subject="s", body="b", attributes={"date": "2013-03-10"})
+        SnsTopic(ARN).publish(subject="s", body="b", document="{}", attributes={"date": "2013-03-10"})
     assert [request.count(b"Action=Publish") for request in requests] == [1]
 
 
@@ -162,7 +168,7 @@ def test_a_tls_connection_that_breaks_is_a_lost_response(monkeypatch):
         connection.sendall(b"HTTP/1.1 500 no\r\n\r\n")
 
     with server(monkeypatch, "https", garble), pytest.raises(ResponseLost, match="SSL"):
-        SnsTopic(ARN).publish(subject="s", body="b", attributes={})
+        SnsTopic(ARN).publish(subject="s", body="b", document="{}", attributes={})
 
 
 def test_other_clients_would_send_the_message_again(monkeypatch):
@@ -170,7 +176,7 @@ def test_other_clients_would_send_the_message_again(monkeypatch):
     record_pauses(monkeypatch, "botocore.endpoint")
     wire = refused("InternalError", 500)
     with pytest.raises(ResponseLost):
-        topic(wire, create_client=lambda: client("sns")).publish(subject="s", body="b", attributes={})
+        topic(wire, create_client=lambda: client("sns")).publish(subject="s", body="b", document="{}", attributes={})
     assert len(wire.requests) > 1
 
 
@@ -179,7 +185,7 @@ def test_each_message_uses_its_own_client():
     sns_topic = SnsTopic(ARN, connect=lambda: created.append(None) or connect())
     for _ in range(2):
         with pytest.raises(CloudError):
-            sns_topic.publish(subject="s", body="b", attributes={"empty": ""})
+            sns_topic.publish(subject="s", body="b", document="{}", attributes={"empty": ""})
     assert len(created) == 2
 
 
@@ -196,12 +202,33 @@ def test_a_subject_of_up_to_99_characters_is_unchanged():
     assert subject_line("x" * 120) == "x" * 96 + "..."
 
 
+def test_programs_receive_the_document_and_people_the_text():
+    message = json.loads(message_by_protocol('één\n"line"', '{"a": 1}'))
+    assert message.pop("default") == 'één\n"line"'
+    assert message == dict.fromkeys(("sqs", "lambda", "http", "https", "firehose"), '{"a": 1}')
+
+
+@pytest.mark.parametrize("line", ["x" * 60, "\n", '"' * 80, "\x01" * 40, "東" * 20])
+def test_the_whole_message_fits_whatever_json_escapes(line):
+    document = json.dumps({"a": '"' * 10_000})
+    message = message_by_protocol("\n".join([line] * 20_000), document)
+    assert len(message.encode()) <= MAX_MESSAGE
+    parts = json.loads(message)
+    assert parts["sqs"] == document
+    assert parts["default"].endswith("(The message was too long and has been cut here.)")
+
+
+def test_a_document_that_leaves_no_room_is_refused():
+    with pytest.raises(DataError, match="60,000 characters"):
+        message_by_protocol("b", "x" * 60_000)
+
+
 def test_a_body_that_is_too_long_is_cut_at_a_line_with_a_remark():
     line = "å" * 50
     body = cut("\n".join([line] * 5000))
-    assert len(body.encode()) <= MAX_BODY
+    assert len(body.encode()) <= MAX_MESSAGE
     *lines, blank, remark = body.split("\n")
     assert set(lines) == {line}
     assert (blank, remark) == ("", "(The message was too long and has been cut here.)")
     assert cut(line) == line
-    assert len(cut("å" * MAX_BODY).encode()) <= MAX_BODY
+    assert len(cut("å" * MAX_MESSAGE).encode()) <= MAX_MESSAGE

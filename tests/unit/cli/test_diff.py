@@ -14,6 +14,7 @@ from slackwater.arrow.reference import ArrowReference
 from slackwater.cli.comparison import show_comparison
 from slackwater.cli.main import run
 from slackwater.late.changes.comparison import MetricChange, Mover, RowChange, RowCounts
+from slackwater.late.changes.page import report_page
 from slackwater.project import load_project
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, PublishedRun
@@ -108,6 +109,34 @@ def test_the_error_of_a_failed_comparison_is_printed(cloud, capsys):
     assert capsys.readouterr().err.splitlines()[-1] == (
         "error: comparing daily_delays for 2013-03-10: CloudError: the table has no tag 2013-03-10-abc-1 any more"
     )
+
+
+def test_a_version_that_retention_has_removed_is_named_and_is_no_failure_of_the_cloud(cloud, capsys):
+    removed = "version 1 of daily_delays 2013-03-10 was removed by the setting version_days"
+    cloud(error="ComparisonFailed", cause=f"VersionRemoved: {removed}")
+    assert run(ARGUMENTS) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {removed}"
+
+
+def test_the_report_is_written_as_a_page(cloud, capsys, tmp_path):
+    cloud()
+    file = tmp_path / "report.html"
+    assert run([*ARGUMENTS, "--html", str(file)]) == 0
+    assert file.read_text(encoding="utf-8") == report_page(comparison())
+    assert capsys.readouterr().out.startswith("daily_delays 2013-03-10: version 1 -> 2\n")
+
+
+def test_a_page_that_cannot_be_written_names_the_file_and_the_option(cloud, capsys, tmp_path):
+    cloud()
+    file = tmp_path / "no folder" / "report.html"
+    assert run([*ARGUMENTS, "--html", str(file)]) == 2
+    assert f"--html: {file} cannot be written: No such file or directory" in capsys.readouterr().err
+
+
+def test_without_two_versions_no_page_is_written(cloud, tmp_path):
+    cloud(uri="", reason="2013-03-10 was published once: there is no earlier version")
+    assert run([*ARGUMENTS, "--html", str(tmp_path / "report.html")]) == 0
+    assert not list(tmp_path.iterdir())
 
 
 def busy_comparison():

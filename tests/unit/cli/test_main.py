@@ -19,7 +19,9 @@ PROJECT = str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
 COMMANDS = [
     "local up", "local down", "local status", "deploy", "doctor", "source validate", "pipeline validate",
     "dev", "token create", "token list", "token revoke", "push", "pull", "files list", "files give-up", "sideline list",
-    "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs", "monitor", "diff", "logs", "query",
+    "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs",
+    "history", "rollback", "late list", "late release", "late reject", "late suggest", "monitor", "diff", "cost",
+    "logs", "query",
 ]  # fmt: skip
 RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-10"]
 WITHOUT_PROJECT = ["init", "step list", "step show", "step run"]
@@ -100,7 +102,6 @@ def test_every_example_in_the_help_can_be_parsed(capsys, command):
         (["run", "daily_delays", "--date", "2013-03-08", "--stale"], "--stale needs a range of days: --from and --to"),
         ([*RANGE, "--date", "2013-03-08"], "--date and --from, --to exclude each other: run one day, or a range"),
         ([*RANGE, "--force"], "--force and --from, --to exclude each other"),
-        ([*RANGE, "--allow-fewer"], "--allow-fewer and --from, --to exclude each other"),
         ([*RANGE, "--parallel", "0"], "'--parallel': Input should be greater than or equal to 1"),
         ([*RANGE, "--parallel", "41"], "'--parallel': Input should be less than or equal to 40"),
         ([*RANGE, "--from", "2013-3-1"], "--from: '2013-3-1' is not a date such as 2013-03-08"),

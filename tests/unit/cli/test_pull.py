@@ -42,6 +42,13 @@ def test_totals_are_printed(capsys):
             "2,000 files could not be fetched before and wait for their next attempts "
             "(slackwater files things --state failed)",
         ),
+        (
+            "doubtful",
+            "1 stored file is not listed, and still counts: the listing lacks more files than it has (is the partner's "
+            "folder complete?)",
+            "2,000 stored files are not listed, and still count: the listing lacks more files than it has (is the "
+            "partner's folder complete?)",
+        ),
         ("left", "1 file is left for the next pull", "2,000 files are left for the next pull"),
     ],
 )

@@ -14,7 +14,7 @@ from slackwater.arrow.reference import ArrowReference
 from slackwater.client.backfill import BackfillObserver
 from slackwater.client.backfill_plan import DayKind, days_of_range, estimate, job_seconds, kinds_of_days, published_runs
 from slackwater.errors import AccessDenied, CloudError, InputError, NotDeployed, Throttled, Unavailable
-from slackwater.pipeline.spark_prices import Workers, read_prices
+from slackwater.pipeline.prices import Workers, reference_prices
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project import CodeDigests, load_definitions
 from slackwater.runs.record import (
@@ -181,7 +181,7 @@ def test_an_estimate_is_the_median_of_the_runs_for_the_days_in_a_row():
         a_record("2013-03-08", seconds=seconds, stages=work)
         for seconds, work in ((10, [5]), (30, [99, 359]), (90, [360]))
     ]
-    result = estimate(runs, days=5, parallel=2, workers=workers, prices=read_prices())
+    result = estimate(runs, days=5, parallel=2, workers=workers, prices=reference_prices())
     assert (result.runs, result.seconds) == (3, 90)
     # Prices by hand, USD for an hour: a driver of 1 vCPU and 4 GB, executors of 2 vCPU and 7 GB. The jobs are billed
     # for 60 s, for 99 and 360 s, and for 361 s, so the median run is the third one.
@@ -195,7 +195,7 @@ def test_a_pipeline_with_workers_of_its_own_costs_what_they_cost():
     own = SparkSizes.model_validate({"executor": {"vcpu": 4, "memory_gb": 16}, "max_executors": 3})
     workers = Workers.of(own, DEFAULTS)
     assert (workers.driver, workers.executor, workers.max_executors) == (DEFAULTS.driver, own.executor, 3)
-    cheap, dear = estimate([a_record("2013-03-08")], days=1, parallel=1, workers=workers, prices=read_prices()).usd
+    cheap, dear = estimate([a_record("2013-03-08")], days=1, parallel=1, workers=workers, prices=reference_prices()).usd
     assert dear - cheap == pytest.approx(2 * (4 * 0.052624 + 16 * 0.0057785) / 60)
 
 
@@ -203,7 +203,7 @@ def test_a_stage_that_was_kept_costs_nothing_and_without_a_run_there_is_no_estim
     assert job_seconds(a_record("2013-03-08", stages=(3.0, 4.0), kept=(50.0,), publishing=2.0)) == [3.0, 6.0]
     assert job_seconds(a_record("2013-03-08", stages=(), publishing=2.0)) == [2.0]
     workers = Workers.of(SparkSizes(), DEFAULTS)
-    assert estimate([], days=3, parallel=1, workers=workers, prices=read_prices()) is None
+    assert estimate([], days=3, parallel=1, workers=workers, prices=reference_prices()) is None
 
 
 class Days:

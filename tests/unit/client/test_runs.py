@@ -76,7 +76,7 @@ def test_every_run_has_a_name_of_its_own_and_the_correlation_id_of_the_client():
     call, forced = states.started
     assert call["stateMachineArn"] == "arn:machine:slackwater-pipeline-daily_delays"
     assert call["name"].startswith("2013-03-10-c-")
-    payload = {"date": "2013-03-10", "force": False, "allow_fewer": False, "correlation_id": "c"}
+    payload = {"date": "2013-03-10", "force": False, "correlation_id": "c"}
     assert json.loads(call["input"]) == payload
     assert json.loads(forced["input"]) == payload | {"force": True}
     assert first.execution != second.execution

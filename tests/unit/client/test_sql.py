@@ -172,11 +172,12 @@ def test_other_read_only_statements_are_executed(sql):
         ("SELECT origin::INT FROM raw.weather", "Could not convert"),
         (
             "SELECT * FROM nowhere",
-            r"nowhere does not exist.*\(tables: daily_delays, never_run, raw.flights, raw.weather\)",
+            r"nowhere does not exist.*\(tables: daily_delays, never_run, ledger, raw.flights, raw.weather\)",
         ),
         ("SELECT * FROM raw.nowhere", "nowhere does not exist"),
         ("SELECT * FROM secret", "secret does not exist"),
         ("SELECT * FROM weather", "weather does not exist"),
+        ("SELECT * FROM ledger", "the ledger is empty: a monitoring writes to it when data is late"),
         ("SELECT * FROM Never_Run", "never_run has not been published yet: slackwater run never_run --date DATE"),
     ],
 )

@@ -78,7 +78,7 @@ class World:
         self.store.put("s3://assets/project.json", deployed.model_dump_json(by_alias=True).encode())
         names = (
             "freeze_inputs_function record_run_function application_id job_role_arn run_stage_uri warehouse_database "
-            "files_prefix outbound_allow log_prefix spark_submit_parameters"
+            "files_prefix outbound_allow run_table log_prefix spark_submit_parameters"
         )
         self.deployment = SimpleNamespace(
             library_version=library,

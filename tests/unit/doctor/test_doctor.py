@@ -43,7 +43,7 @@ ALL_PRINCIPALS = {"Principal": {"DataLakePrincipalIdentifier": "IAM_ALLOWED_PRIN
 PROJECT = ["--project", str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")]
 
 
-def stacks(status="UPDATE_COMPLETE", *, only=STACKS, outputs=OUTPUTS):
+def stacks(status="UPDATE_COMPLETE", *, only=(*STACKS, "schedule"), outputs=OUTPUTS):
     """Answers of DescribeStacks: these stacks have this status, the others do not exist."""
 
     def describe(request):
@@ -215,6 +215,10 @@ FAULTS = {
             }
         },
         "warning", "450 of the 500", "divide",
+    ),
+    "schedule": (
+        {"cloudformation:DescribeStacks": stacks(only=STACKS)},
+        "warning", "nothing starts by itself", "docs/schedule.md",
     ),
 }  # fmt: skip
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from slackwater.errors import AccessDenied, CloudError, DayChanged, ObjectInvalid, ObjectMissing, Throttled, Unavailable
-from slackwater.late.check.checker import DayAction, day_tasks
 from slackwater.late.check.decision import DecisionRule, LateDecision
+from slackwater.late.check.tasks import DayAction, day_tasks
 from slackwater.project import CodeDigests
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import DayRecord, RunRecord
@@ -280,7 +280,13 @@ def test_people_are_notified_of_a_day_before_the_window_whose_execution_cannot_b
 
 @pytest.mark.parametrize(
     ("times", "rule"),
-    [(1, DecisionRule.GROWN), (2, DecisionRule.GROWN), (3, DecisionRule.FAILED), (4, DecisionRule.FAILED)],
+    [
+        (0, DecisionRule.GROWN),
+        (1, DecisionRule.OUTCOME_UNKNOWN),
+        (2, DecisionRule.OUTCOME_UNKNOWN),
+        (3, DecisionRule.FAILED),
+        (4, DecisionRule.FAILED),
+    ],
 )
 def test_a_late_day_is_run_again_until_three_runs_have_failed(world, times, rule):
     world.add("flights", DATE, "20", name="late", rows=30)
@@ -310,11 +316,11 @@ def test_a_day_with_failed_runs_is_run_again_after_more_late_data_or_another_def
     fail(world, times=3)
     project = world.project
     world.project = project.model_copy(update={"code": CodeDigests(job="newer")})
-    assert checked_day(world).rule is DecisionRule.GROWN
+    assert checked_day(world).rule is DecisionRule.OUTCOME_UNKNOWN
     world.project = project
     assert checked_day(world).rule is DecisionRule.FAILED
     world.add("flights", DATE, "20", name="later", rows=1)
-    assert checked_day(world).rule is DecisionRule.GROWN
+    assert checked_day(world).rule is DecisionRule.OUTCOME_UNKNOWN
 
 
 def test_failures_with_other_inputs_restart_the_count(world):
@@ -324,7 +330,7 @@ def test_failures_with_other_inputs_restart_the_count(world):
     fail(world)
     world.store.delete([uri])
     fail(world, times=2)
-    assert checked_day(world).rule is DecisionRule.GROWN
+    assert checked_day(world).rule is DecisionRule.OUTCOME_UNKNOWN
     fail(world)
     assert checked_day(world).rule is DecisionRule.FAILED
 

@@ -131,7 +131,7 @@ def test_a_changed_file_with_fewer_rows_puts_the_day_on_hold():
     assert (evaluated.decision, evaluated.rule) == (LateDecision.HOLD, DecisionRule.SHRANK)
     assert evaluated.reason == (
         "flights: f.csv was changed and has 99 rows of this day, not 100; find out why; "
-        f"`slackwater run {PIPELINE} --date {DATE} --allow-fewer` publishes the day without these rows"
+        f"`slackwater late release {PIPELINE} --date {DATE} --reason TEXT` publishes the day without these rows"
     )
 
 
@@ -147,7 +147,7 @@ def test_missing_objects_put_the_day_on_hold_even_when_others_were_added():
     assert evaluated.reason == (
         "weather has lost 2 objects with 13 rows that the published run has read, of 2013-03-10 12:00 to 14:00 UTC, "
         "without a replacement; find out why; "
-        f"`slackwater run {PIPELINE} --date {DATE} --allow-fewer` publishes the day without these rows"
+        f"`slackwater late release {PIPELINE} --date {DATE} --reason TEXT` publishes the day without these rows"
     )
 
 
@@ -165,6 +165,26 @@ def test_one_source_past_its_threshold_is_enough_and_the_reason_names_only_that_
     assert evaluated.reason.startswith("weather grew by 5 rows (50.0 %)")
     assert "flights" not in evaluated.reason
     assert [source.late.rows for source in evaluated.sources] == [1, 5]
+
+
+@pytest.mark.parametrize(
+    "record", [a_day(outcome_unknown=True), a_day(active=ActiveRun(execution="e", run=a_run(2), since=FROZEN))]
+)
+@pytest.mark.parametrize(("rows", "hours", "clauses"), [(50, 0, 2), (9, 24, 3), (9, 0, 1)])
+def test_a_run_that_may_have_published_is_repaired_before_late_data(record, rows, hours, clauses):
+    before = [an_object(rows=1000)]
+    evaluated = evaluate_day(
+        record,
+        difference(a_manifest(*before), a_manifest(*before, late(rows)), sources=SOURCES),
+        thresholds=source_thresholds(rows=10),
+        oldest_wait_hours=hours,
+        max_age_hours=24,
+    )
+    assert (evaluated.decision, evaluated.rule) == (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN)
+    # What the late data alone would run the day again for stays among the reasons.
+    assert len(evaluated.reasons) == clauses
+    assert evaluated.reasons[0].startswith("flights grew") is (clauses > 1)
+    assert evaluated.reasons[-1].endswith("the table may not hold the recorded version")
 
 
 def active():

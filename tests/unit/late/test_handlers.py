@@ -1,13 +1,16 @@
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from lambdas.check_days import handler as check_days
 from lambdas.notify_change import handler as notify_change
+from slackwater.errors import Throttled
 from slackwater.late.changes.notify import NotificationResult
-from slackwater.late.check.checker import report_uri
-from slackwater.late.check.decision import CheckReport
+from slackwater.late.check.decision import CheckReport, report_uri
 from slackwater.metrics import Metric
+from slackwater.runs.cost import RunCost
+from slackwater.runs.cost_recorder import RecordedCosts
 from tests.fakes_check import NOW, PIPELINE, World, five_days
 
 pytestmark = pytest.mark.unit
@@ -23,6 +26,16 @@ class Metrics:
 
     def __call__(self, metric, value, *, pipeline=None, source=None):
         self.put[metric, pipeline or source] = value
+
+
+class NoCosts:
+    """A recorder of costs for which none is due."""
+
+    def record_due(self, pipeline, *, within):
+        return RecordedCosts((), ())
+
+
+NO_COSTS = NoCosts()
 
 
 @pytest.fixture
@@ -41,6 +54,7 @@ def metrics(monkeypatch):
 @pytest.fixture
 def check(world, metrics, monkeypatch):
     monkeypatch.setattr(check_days, "build_checker", lambda: world.checker)
+    monkeypatch.setattr(check_days, "build_costs", lambda: NO_COSTS)
 
     def check(**more):
         return check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"} | more, None)
@@ -74,6 +88,7 @@ def test_a_check_of_the_current_day_puts_counts_and_levels(world, check, metrics
         (Metric.LATE_BYTES_UNPROCESSED, PIPELINE): 500,
         (Metric.LATE_BYTES_IGNORED, PIPELINE): 9,
         (Metric.DAYS_OVERDUE, PIPELINE): 1,
+        (Metric.LATE_DAYS_OLDER, PIPELINE): 0,
         (Metric.HOURS_SINCE_ARRIVAL, "flights"): metrics.put[Metric.HOURS_SINCE_ARRIVAL, "flights"],
         (Metric.HOURS_SINCE_ARRIVAL, "weather"): (NOW - newest) / timedelta(hours=1),
     }
@@ -91,7 +106,10 @@ def test_a_day_can_be_on_hold_without_late_data(world, check, metrics, gone):
 
 def test_a_check_of_the_past_puts_no_level(check, metrics):
     check(as_of="2013-03-12")
-    assert set(metrics.put) == {(Metric.DAYS_RERUN, PIPELINE), (Metric.LATE_BYTES, PIPELINE)}
+    # Days on hold are counted from the index, whatever day the check is as of.
+    assert set(metrics.put) == {
+        (metric, PIPELINE) for metric in (Metric.DAYS_RERUN, Metric.LATE_BYTES, Metric.DAYS_ON_HOLD)
+    }
 
 
 @pytest.mark.parametrize(("silent_hours", "hours"), [(48, 7 * 24 + 14), (500, 500)])
@@ -103,6 +121,7 @@ def test_a_source_without_any_arrival_is_silent_for_the_whole_checked_period(mon
     }
     world.project = world.project.model_copy(update={"sources": sources})
     monkeypatch.setattr(check_days, "build_checker", lambda: world.checker)
+    monkeypatch.setattr(check_days, "build_costs", lambda: NO_COSTS)
     check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"}, None)
     assert metrics.put[Metric.HOURS_SINCE_ARRIVAL, "weather"] == hours
 
@@ -141,3 +160,48 @@ def test_an_unknown_outcome_is_counted_for_its_pipeline(monkeypatch, metrics):
     notify_change.build_notifier().on_outcome_unknown(PIPELINE)
     notify_change.build_notifier.cache_clear()
     assert metrics.put == {(Metric.NOTIFICATION_OUTCOME_UNKNOWN, PIPELINE): 1}
+
+
+def test_a_check_completes_costs_last_and_puts_the_price_of_each_run(world, check, metrics, monkeypatch):
+    class Costs:
+        def record_due(self, pipeline, *, within):
+            assert within == timedelta(seconds=30)
+            assert (Metric.DAYS_RERUN, PIPELINE) in metrics.put
+            priced = [RunCost(usd=0.25, complete=True), RunCost(complete=True, unknown="gone")]
+            records = [SimpleNamespace(cost=cost) for cost in priced]
+            return RecordedCosts(tuple(records), ("one run was throttled",))
+
+    monkeypatch.setattr(check_days, "build_costs", Costs)
+    check()
+    assert metrics.put[Metric.RUN_COST, PIPELINE] == 0.25
+
+
+def test_a_check_goes_on_if_costs_cannot_be_recorded(check, metrics, monkeypatch):
+    class Costs:
+        def record_due(self, pipeline, *, within):
+            raise Throttled("could not read the due costs")
+
+    monkeypatch.setattr(check_days, "build_costs", Costs)
+    assert check()["report"]
+    assert (Metric.RUN_COST, PIPELINE) not in metrics.put
+
+
+def test_a_check_of_some_days_and_a_long_one_leave_costs_to_the_next_check(check, monkeypatch):
+    class Costs:
+        def record_due(self, pipeline, *, within):
+            raise AssertionError
+
+    monkeypatch.setattr(check_days, "build_costs", Costs)
+    assert check(days=["2013-03-10"])["report"]
+    check_days.record_costs(Costs(), PIPELINE, elapsed=timedelta(minutes=8))
+
+
+def test_the_time_that_is_left_bounds_the_recording_of_costs(monkeypatch):
+    class Costs(NoCosts):
+        def record_due(self, pipeline, *, within):
+            asked.append(within)
+            return super().record_due(pipeline, within=within)
+
+    asked = []
+    check_days.record_costs(Costs(), PIPELINE, elapsed=timedelta(minutes=7, seconds=50))
+    assert asked == [timedelta(seconds=10)]

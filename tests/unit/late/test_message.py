@@ -108,7 +108,7 @@ def test_pushed_events_are_shown_with_their_hours():
 def test_removed_inputs_are_shown_with_their_former_rows():
     body = compose(a_comparison(inputs=(pushed(Change.REMOVED, hours=("12",)),))).body
     assert "    pushed events (removed)\n      3 rows, 1.5 kB, of 2013-03-10 12:00 to 13:00 UTC\n\n" in body
-    assert body.startswith("A new run has changed daily_delays for")
+    assert body.startswith("Removed data has changed daily_delays for")
 
 
 def test_an_arrival_during_the_listing_of_the_inputs_is_not_reported_as_late():

@@ -23,12 +23,13 @@ from slackwater.late.changes.versions import (
 )
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
 from tests.fakes_comparison import comparison, version
-from tests.fakes_runs import DictRunTable, DictStore
+from tests.fakes_runs import DictRunTable, DictStore, SetExecutions
 
 pytestmark = pytest.mark.unit
 
 PIPELINE, DATE = "daily_delays", "2013-03-10"
 BEGIN = datetime(2013, 3, 11, 6, tzinfo=UTC)
+NOW = BEGIN + timedelta(days=30)
 MACHINE = json.loads(Path("step_functions/compare_day.asl.json").read_text())
 STATES = MACHINE["States"]
 
@@ -71,11 +72,15 @@ def table():
 
 @pytest.fixture
 def versions(store, table):
-    return Versions(store=store, table=table, exchange_bucket="exchange")
+    return Versions(
+        store=store, table=table, exchange_bucket="exchange", executions=SetExecutions("arn:one"), now=lambda: NOW
+    )
 
 
 def choose(versions, since=CompareSince.PREVIOUS, execution="arn:one"):
-    return versions.choose(pipeline=PIPELINE, date=DATE, since=since, execution=execution)
+    return versions.choose(
+        pipeline=PIPELINE, date=DATE, since=since, execution=execution, correlation_id=f"c-{execution[4:]}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,19 +181,49 @@ def test_payloads_of_the_orchestrator_stay_small(versions, table):
     assert len(choose(versions).model_dump_json()) < 1024
 
 
-def test_two_executions_compare_the_same_pair_in_separate_jobs(versions, table, store):
+def test_executions_that_compare_the_same_pair_at_the_same_time_share_a_job(versions, table):
     table.set_states(PUBLISHED, PUBLISHED)
     one, again, other = choose(versions), choose(versions), choose(versions, execution="arn:other")
-    assert one == again
-    assert other.job != one.job
-    assert other.prefix == one.prefix
-    store.put(job_failure_uri(one.prefix, one.job), b"CloudError: no tag")
+    assert one == again == other
+    assert (one.action, one.correlation_id) == (CompareAction.COMPARE, "c-one")
+    table.set_states(PUBLISHED, PUBLISHED, PUBLISHED)
+    assert choose(versions).job != one.job
+
+
+def test_the_pair_of_an_execution_that_has_ended_without_a_comparison_is_compared_by_another_job(versions, table):
+    table.set_states(PUBLISHED, PUBLISHED)
+    jobs = []
+    for execution in ("arn:one", "arn:two", "arn:three"):
+        versions.executions.running = {execution}
+        versions.executions.known.add(execution)
+        jobs.append(choose(versions, execution=execution).job)
+        assert choose(versions, execution="arn:other").job == jobs[-1]
+    assert len(set(jobs)) == 3
+
+
+def test_an_execution_that_ends_while_another_chooses_has_stored_the_comparison(versions, table, store):
+    table.set_states(PUBLISHED, PUBLISHED)
+    prefix, is_running = choose(versions).prefix, versions.executions.is_running
+
+    def ends(execution):
+        store.put(comparison_uri(prefix), comparison().model_dump_json().encode())
+        versions.executions.running.clear()
+        return is_running(execution)
+
+    versions.executions.is_running = ends
+    assert choose(versions, execution="arn:other").action is CompareAction.KNOWN
+
+
+def test_a_job_that_wrote_no_error_has_that_of_step_functions(versions, table, store):
+    table.set_states(PUBLISHED, PUBLISHED)
+    chosen = choose(versions)
 
     def failure(job):
-        return versions.failure(prefix=one.prefix, job=job, error="States.TaskFailed", cause="Task failed")
+        return versions.failure(prefix=chosen.prefix, job=job, error="States.TaskFailed", cause="Task failed")
 
-    assert failure(one.job) == "CloudError: no tag"
-    assert failure(other.job) == "States.TaskFailed: Task failed"
+    store.put(job_failure_uri(chosen.prefix, chosen.job), b"CloudError: no tag")
+    assert failure(chosen.job) == "CloudError: no tag"
+    assert failure("f" * 32) == "States.TaskFailed: Task failed"
 
 
 class TestMachine:
@@ -201,7 +236,8 @@ class TestMachine:
 
         def call(state: str, state_input: Any = None) -> Any:
             task = STATES[state]
-            context = {"Execution": {"Id": "arn:one", "Name": "one"}, "State": {"RetryCount": 0}}
+            name = variables.get("name", "one")
+            context = {"Execution": {"Id": f"arn:{name}", "Name": name}, "State": {"RetryCount": 0}}
             states = {"input": state_input, "context": context}
             payload = evaluated(task["Arguments"]["Payload"], states, variables)
             result = compare_versions.handler(payload, None)
@@ -248,6 +284,17 @@ class TestMachine:
         assert output == {
             "uri": comparison_uri(chosen["prefix"]), "before": 1, "after": 2, "differing": 1, "reason": "",
         }  # fmt: skip
+
+    def test_two_executions_send_the_same_request(self, call, table):
+        table.set_states(PUBLISHED, PUBLISHED)
+        requests = []
+        for name in ("one", "other"):
+            call.variables["name"] = name
+            chosen = call("Choose the versions", self.comparison_request(correlation_id=f"c-{name}"))
+            states = {"input": chosen, "context": {"State": {"RetryCount": 0}}}
+            requests.append(evaluated(STATES["Compare the versions"]["Arguments"], states, call.variables))
+        assert requests[0] == requests[1]
+        assert requests[0]["Tags"]["slackwater:correlation"] == "c-one"
 
     def test_a_known_comparison_or_a_single_version_starts_no_job(self, call, table):
         table.set_states(PUBLISHED)

@@ -62,7 +62,7 @@ def run_stage(monkeypatch):
         stage = stage.replace("${ApplicationId}", emr.application.id).replace("${JobRoleArn}", role)
         stage = json.loads(stage.replace("{% $spark_parameters %}", workers()))
         del stage["Next"], stage["Catch"]
-        given = {"Type": "Pass", "Assign": {"run": RUN}, "Next": STAGE}
+        given = {"Type": "Pass", "Assign": {"run": RUN, "restore": ""}, "Next": STAGE}
         machine = {"QueryLanguage": "JSONata", "StartAt": "Given", "States": {"Given": given, STAGE: stage}}
         machine["States"][STAGE]["End"] = True
         created = stepfunctions._create_state_machine(

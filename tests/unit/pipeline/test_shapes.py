@@ -198,7 +198,7 @@ class TestLargest:
         machine = json.loads(re.sub(r"\$\{(\w+)\}", lambda name: PLACEHOLDERS.get(name[1], "x" * 128), definition))
         frozen = Frozen(action=FreezeAction.RUN, run=LONGEST_RUN, finished=tuple(range(MOST_STEPS)))
         payloads = [frozen.model_dump(mode="json")]
-        run, entered = payloads[0]["run"], {"date": "2013-03-10", "correlation_id": "c" * 128, "allow_fewer": True}
+        run, entered = payloads[0]["run"], {"date": "2013-03-10", "correlation_id": "c" * 128, "force": True}
         states = {
             "input": entered,
             "context": {"Execution": {"Id": "x" * 256, "Name": "n" * 80, "Input": entered}},

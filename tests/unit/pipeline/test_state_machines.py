@@ -36,7 +36,7 @@ COMPILED = {name: with_retries(FILES[name]) for name in ONE_FOR_ALL} | {
 }
 VARIABLES = {
     "run": {"run_id": "r", "attempt": 1},
-    "chosen": {"prefix": "s3://exchange/p/", "job": "j"},
+    "chosen": {"prefix": "s3://exchange/p/", "job": "j", "correlation_id": "c"},
     "pipeline": "p",
     "date": "2013-03-10",
     "correlation_id": "c",
@@ -126,7 +126,8 @@ def test_the_tags_of_a_job_have_the_correlation_id_with_the_characters_that_emr_
     run = {"run_id": "0" * 32, "attempt": 1, "date": "2013-03-10", "correlation_id": correlation_id}
     entered = {"source": "s", "index": 1, "work": "w", "answer": "a", "job": "0123", "correlation_id": correlation_id}
     context = {"Execution": {"Id": "e", "Name": "n", "Input": {"date": "2013-03-10"}}, "State": {"RetryCount": 0}}
-    variables = {**VARIABLES, "run": run, "correlation_id": correlation_id}
+    chosen = {**VARIABLES["chosen"], "correlation_id": correlation_id}
+    variables = {**VARIABLES, "run": run, "chosen": chosen, "correlation_id": correlation_id}
     for _, job in tasks_of(COMPILED[name]):
         if job["Resource"] == SPARK_JOB:
             tags = evaluated(job["Arguments"], {"input": entered, "context": context}, variables)["Tags"]
@@ -161,12 +162,15 @@ def test_every_catch_works_with_and_without_a_cause(name, cause):
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_every_failure_is_caught_or_ends_the_execution_with_its_error(name):
-    """Only the first task, before anything was claimed, and the tasks that handle an error have no catch."""
+    """Only the first task, before anything was claimed, and the tasks that handle an error have no catch.
+
+    The ledger is written when all days are done: a failure is that of the monitoring.
+    """
     uncaught = {state for state, task in tasks_of(COMPILED[name]) if "Catch" not in task}
     assert uncaught == {
         "pull_source": {"List files"},
         "compare_day": {"Choose the versions", "Find out why it failed"},
-        "monitor_days": {"Check the days"},
+        "monitor_days": {"Check the days", "Write the ledger"},
         "backfill": set(),
     }.get(name, {"Freeze inputs", "Record the failure"})
 

@@ -444,6 +444,7 @@ class TestWorkList:
             "busy": 0,
             "waiting": 0,
             "removed": 1,
+            "doubtful": 0,
             "left": 0,
             "oldest_not_taken": None,
             "work": "s3://exchange/pulls/things/c-1.json",

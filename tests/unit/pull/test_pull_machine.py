@@ -43,6 +43,7 @@ def totals(*results: dict[str, object], **listing: int) -> dict[str, object]:
         "busy": 0,
         "waiting": 0,
         "removed": 0,
+        "doubtful": 0,
         "left": 0,
         **listing,
     }
@@ -80,7 +81,7 @@ class TestMachine:
         assert evaluate(STATES["Fetch the files"]["Items"], {}, listing={"files": files}) == indexes
 
     def test_totals_of_no_files_are_zero(self):
-        assert totals(listed=9, unchanged=3, busy=1, waiting=4, removed=2, left=5) == {
+        assert totals(listed=9, unchanged=3, busy=1, waiting=4, removed=2, doubtful=1, left=5) == {
             "source": "s",
             "listed": 9,
             "stored": 0,
@@ -90,6 +91,7 @@ class TestMachine:
             "busy": 1,
             "waiting": 4,
             "removed": 2,
+            "doubtful": 1,
             "left": 5,
             "failed": 0,
             "rows": 0,
@@ -219,6 +221,7 @@ class TestFunctions:
             "busy": 0,
             "waiting": 0,
             "removed": 0,
+            "doubtful": 0,
             "left": 0,
             "oldest_not_taken": None,
             "work": listing["work"],

@@ -49,6 +49,6 @@ def test_the_account_notices_lost_rows(monkeypatch):
 
 
 def test_the_account_notices_rows_of_a_replaced_content(monkeypatch):
-    monkeypatch.setattr(Content, "without_file", lambda content, path: content)
+    monkeypatch.setattr(Content, "without_file", lambda content, path, **_: content)
     with pytest.raises(AssertionError):
         soak(days=1, seed=1, interval=timedelta(minutes=15))

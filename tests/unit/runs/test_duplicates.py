@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.errors import CloudError, ObjectInvalid
-from slackwater.late.check.checker import DayTask, day_tasks
 from slackwater.late.check.decision import DecisionRule
+from slackwater.late.check.tasks import DayTask, day_tasks
 from slackwater.receiver.push.batch import PushedBody
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.writing import duplicate_ids
 from slackwater.receiver.writing.raw_writer import RawWriter
-from slackwater.runs.inputs import listing as inputs
 from slackwater.runs.day import day_of
+from slackwater.runs.inputs import listing as inputs
 from slackwater.runs.inputs.difference import Change, difference
 from slackwater.runs.inputs.duplicates import ids_in, without_duplicates
 from slackwater.runs.inputs.manifest import InputObject

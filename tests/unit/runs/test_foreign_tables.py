@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from slackwater.errors import AccessDenied, InputError, ObjectInvalid, ObjectMissing, SlackwaterError
-from slackwater.late.changes.report import describe_inputs
+from slackwater.late.changes.input_sections import describe_inputs
 from slackwater.late.check.decision import DecisionRule, LateDecision
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import pipeline_order
-from slackwater.runs.inputs import foreign_tables
 from slackwater.runs.day import day_of, parse_date
+from slackwater.runs.inputs import foreign_tables
 from slackwater.runs.inputs.difference import Amount, difference
 from slackwater.runs.inputs.foreign_tables import TableMetadata
 from slackwater.runs.inputs.manifest import InputManifest

@@ -1,5 +1,5 @@
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import cycle
 from pathlib import Path
 
@@ -7,7 +7,9 @@ import pytest
 
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
 from slackwater.project import CodeDigests, load_project
+from slackwater.runs.day import day_of
 from slackwater.runs.freeze import FreezeAction, Freezer, is_stale
+from slackwater.runs.holds import released_day
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder, failure_message
@@ -351,7 +353,7 @@ def test_the_message_of_a_failed_job_is_recorded(freezer, recorder, store):
     run = freeze(freezer, "one").run
     store.put(failure_uri(run.prefix), b"AuditFailed: a key stands twice")
     failure = recorder.record_failure(run, error="States.TaskFailed", cause='{"State": "FAILED"}')
-    assert failure == ("AuditFailed: a key stands twice", False)
+    assert failure == ("AuditFailed: a key stands twice", False, "AuditFailed")
 
 
 @pytest.mark.parametrize(
@@ -417,7 +419,7 @@ def test_the_recorded_error_of_a_failure_is_one_line(cause, message):
     assert failure_message("E", cause) == message
 
 
-def test_inputs_that_vanished_are_refused_unless_that_is_allowed(freezer, recorder, store):
+def test_inputs_that_vanished_are_refused_until_the_day_is_released(freezer, recorder, store, table):
     run = freeze(freezer, "one").run
     publish(recorder, run)
     gone = InputManifest.model_validate_json(store.get(run.manifest)).objects[0]
@@ -425,11 +427,39 @@ def test_inputs_that_vanished_are_refused_unless_that_is_allowed(freezer, record
     with pytest.raises(InputError) as refused:
         freeze(freezer, "two")
     assert str(refused.value) == (
-        f"1 objects (10 events) that the published run of {DATE} has read are gone, such as those of pushed events of "
-        f"{gone.source} in {gone.date} {gone.hour}:00 UTC: if they were removed on purpose, run the day with "
-        "--allow-fewer"
+        f"the inputs have lost 10 rows that the published run of {DATE} has read (1 gone), such as those of pushed "
+        f"events of {gone.source} in {gone.date} {gone.hour}:00 UTC: find out why; to publish the day without these "
+        f"rows: slackwater late release {PIPELINE} --date {DATE} --reason TEXT"
     )
-    assert freeze(freezer, "two", allow_fewer=True).action is FreezeAction.RUN
+    release(freezer, table)
+    run = freeze(freezer, "two").run
+    assert run.accepts_audit
+    publish(recorder, run)
+    # Another object vanishes, so the release does not apply any more.
+    store.delete([InputManifest.model_validate_json(store.get(run.manifest)).objects[0].uri])
+    with pytest.raises(InputError, match="have lost 10 rows"):
+        freeze(freezer, "one")
+
+
+def release(freezer, table):
+    day = freezer.inputs.manifest(PIPELINE, day_of(date.fromisoformat(DATE), "America/New_York"))
+    record = table.day(PIPELINE, DATE)
+    table.save_day(released_day(record, reason="r", principal="arn:me", inputs=day.digest, now=NOW))
+
+
+def test_a_release_does_not_apply_after_another_version_was_published(freezer, recorder, store, table):
+    run = freeze(freezer, "one").run
+    publish(recorder, run)
+    gone = InputManifest.model_validate_json(store.get(run.manifest)).objects[0]
+    body, metadata = store.get(gone.uri), {"rows": "10"}
+    store.delete([gone.uri])
+    release(freezer, table)
+    publish(recorder, freeze(freezer, "two").run)
+    store.put(gone.uri, body, metadata=metadata)
+    publish(recorder, freeze(freezer, "one").run)
+    store.delete([gone.uri])
+    with pytest.raises(InputError, match="have lost 10 rows"):
+        freeze(freezer, "two")
 
 
 def test_a_changed_file_has_not_vanished(freezer, recorder, store):
@@ -445,5 +475,16 @@ def test_a_changed_file_of_which_one_object_was_overwritten_has_not_vanished(fre
         add(store, source="flights", date="2013-03-10", hour=hour, name="first", file="day.csv")
     publish(recorder, freeze(freezer, "one").run)
     store.delete([uri for uri in store.objects if uri.endswith("hour=14/first.parquet")])
-    add(store, source="flights", date="2013-03-10", hour="13", name="first", file="day.csv", rows=11)
+    add(store, source="flights", date="2013-03-10", hour="13", name="first", file="day.csv", rows=20)
     assert freeze(freezer, "two").action is FreezeAction.RUN
+
+
+def test_a_changed_file_with_fewer_rows_is_refused(freezer, recorder, store):
+    add(store, source="flights", date="2013-03-10", hour="13", name="first", file="day.csv")
+    publish(recorder, freeze(freezer, "one").run)
+    store.delete([uri for uri in store.objects if uri.endswith("/first.parquet")])
+    # Another file hides the loss in the total.
+    add(store, source="flights", date="2013-03-10", hour="13", name="more", rows=50)
+    add(store, source="flights", date="2013-03-10", hour="14", name="second", file="day.csv", rows=9)
+    with pytest.raises(InputError, match=r"have lost 1 row .* \(1 changed with fewer rows\), such as those of day.csv"):
+        freeze(freezer, "two")

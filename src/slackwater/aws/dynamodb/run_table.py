@@ -1,7 +1,11 @@
 """The run table in DynamoDB: partition key `pipeline`, sort key `item` (`day#DATE` or `run#DATE#ATTEMPT`).
 
-Two sparse indexes hold the keys of days, sorted by date: `published` those with a published run, `notification-due`
-those whose published version needs a notification.
+A run that has ended has an item `cost#DATE#ATTEMPT` until its cost is final. The
+re-runs that the checks of a calendar day have started are in `reruns#DATE`, and `late#DATE` lists a day with late data
+(`late_days.py`).
+
+Three sparse indexes hold the keys of days, sorted by date: `published` those with a published run, `notification-due`
+those whose published version needs a notification, and `held` those on hold.
 """
 
 from __future__ import annotations
@@ -11,20 +15,22 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from slackwater.aws.dynamodb.late_days import LateDayItems
 from slackwater.aws.failures import cancellation_reasons, code_of, translated
 from slackwater.errors import DayChanged
 from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.runs.rerun_usage import RerunUsage
 
 # Keys that one request reads from an index. A check needs more only when some of these days are running.
 _PAGE_SIZE = 30
 
 
-class DynamoRunTable:
-    """`slackwater.runs.table.RunTable` over DynamoDB; each record is JSON in the attribute `record`."""
+# Written only over the version that was read. Version 0 stands for an item that does not exist yet.
+_UNCHANGED = "version = :read OR attribute_not_exists(version) AND :read = :new"
 
-    def __init__(self, dynamodb: Any, table: str) -> None:
-        self._dynamodb = dynamodb
-        self._table = table
+
+class DynamoRunTable(LateDayItems):
+    """`slackwater.runs.table.RunTable` over DynamoDB; each record is JSON in the attribute `record`."""
 
     def day(self, pipeline: str, date: str) -> DayRecord:
         """Return the day's record; a day that was never run has version 0."""
@@ -77,6 +83,18 @@ class DynamoRunTable:
             for page in pages:
                 yield from (_date_of(item) for item in page["Items"])
 
+    def held(self, pipeline: str) -> Iterator[str]:
+        """Yield the days on hold, in order of date. May miss writes of the last seconds."""
+        with translated(f"read the days on hold of {pipeline}"):
+            pages = self._dynamodb.get_paginator("query").paginate(
+                TableName=self._table,
+                IndexName="held",
+                KeyConditionExpression="held_pipeline = :pipeline",
+                ExpressionAttributeValues={":pipeline": {"S": pipeline}},
+            )
+            for page in pages:
+                yield from (_date_of(item) for item in page["Items"])
+
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
         """Return one attempt of the day, or None."""
         record = self._get(pipeline, _run_item(date, attempt))
@@ -91,6 +109,23 @@ class DynamoRunTable:
                 KeyConditionExpression="pipeline = :pipeline AND begins_with(#item, :prefix)",
                 ExpressionAttributeNames={"#item": "item"},
                 ExpressionAttributeValues={":pipeline": {"S": pipeline}, ":prefix": {"S": prefix}},
+                ConsistentRead=True,
+            )
+            return [RunRecord.model_validate_json(item["record"]["S"]) for page in pages for item in page["Items"]]
+
+    def runs_between(self, pipeline: str, first: str, last: str) -> list[RunRecord]:
+        """Return the runs of the days from `first` to `last`, in order of date and attempt."""
+        with translated(f"read the runs of {pipeline} from {first} to {last}"):
+            pages = self._dynamodb.get_paginator("query").paginate(
+                TableName=self._table,
+                KeyConditionExpression="pipeline = :pipeline AND #item BETWEEN :first AND :last",
+                ExpressionAttributeNames={"#item": "item"},
+                ExpressionAttributeValues={
+                    ":pipeline": {"S": pipeline},
+                    ":first": {"S": f"run#{first}#"},
+                    # The character after `#`, so behind all attempts of the last day.
+                    ":last": {"S": f"run#{last}$"},
+                },
                 ConsistentRead=True,
             )
             return [RunRecord.model_validate_json(item["record"]["S"]) for page in pages for item in page["Items"]]
@@ -119,12 +154,9 @@ class DynamoRunTable:
         Raises `DayChanged` when the stored day's version is not `day.version`, and `Throttled` when DynamoDB has
         cancelled the transaction for a temporary reason.
         """
-        item = {
-            "pipeline": {"S": run.run.pipeline},
-            "item": {"S": _run_item(run.run.date, run.run.attempt)},
-            "record": {"S": run.model_dump_json()},
-        }
-        writes: list[dict[str, Any]] = [{"Put": {"TableName": self._table, "Item": item}}]
+        writes: list[dict[str, Any]] = [{"Put": {"TableName": self._table, "Item": self._run(run)}}]
+        if run.ended_at and not (run.cost and run.cost.complete):
+            writes.append({"Put": {"TableName": self._table, "Item": self._cost_key(run)}})
         if day is not None:
             writes.append({"Put": self._day_put(day)})
         with translated(f"record attempt {run.run.attempt} of {run.run.pipeline} for {run.run.date}"):
@@ -133,6 +165,58 @@ class DynamoRunTable:
             except ClientError as error:
                 if "ConditionalCheckFailed" in cancellation_reasons(error):
                     raise DayChanged(f"{run.run.pipeline}: {run.run.date} was changed by another execution") from error
+                raise
+
+    def costs_due(self, pipeline: str) -> Iterator[tuple[str, int]]:
+        """Yield date and attempt of each run that has ended and has no final cost. May miss the last seconds."""
+        with translated(f"read the due costs of {pipeline}"):
+            pages = self._dynamodb.get_paginator("query").paginate(
+                TableName=self._table,
+                KeyConditionExpression="pipeline = :pipeline AND begins_with(#item, :prefix)",
+                ExpressionAttributeNames={"#item": "item"},
+                ExpressionAttributeValues={":pipeline": {"S": pipeline}, ":prefix": {"S": "cost#"}},
+                PaginationConfig={"PageSize": _PAGE_SIZE},
+            )
+            for page in pages:
+                for item in page["Items"]:
+                    _, date, attempt = item["item"]["S"].split("#")
+                    yield date, int(attempt)
+
+    def save_cost(self, run: RunRecord) -> None:
+        """Write a run that has ended with its new cost, which is no longer due if it is complete."""
+        writes: list[dict[str, Any]] = [{"Put": {"TableName": self._table, "Item": self._run(run)}}]
+        if run.cost and run.cost.complete:
+            writes.append({"Delete": {"TableName": self._table, "Key": self._cost_key(run)}})
+        else:
+            # Another process may have recorded the complete cost meanwhile: the next check records it again.
+            writes.append({"Put": {"TableName": self._table, "Item": self._cost_key(run)}})
+        with translated(f"record the cost of attempt {run.run.attempt} of {run.run.pipeline} for {run.run.date}"):
+            self._dynamodb.transact_write_items(TransactItems=writes)
+
+    def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
+        """Return the re-runs that checks have reserved on a calendar day."""
+        record = self._get(pipeline, f"reruns#{date}")
+        return RerunUsage.model_validate_json(record) if record else RerunUsage(pipeline=pipeline, date=date)
+
+    def save_rerun_usage(self, usage: RerunUsage) -> None:
+        """Write the re-runs of a calendar day. Raises `DayChanged` when the stored version is not `usage.version`."""
+        written = usage.model_copy(update={"version": usage.version + 1})
+        with translated(f"reserve re-runs of {usage.pipeline} on {usage.date}"):
+            try:
+                self._dynamodb.put_item(
+                    TableName=self._table,
+                    Item={
+                        "pipeline": {"S": usage.pipeline},
+                        "item": {"S": f"reruns#{usage.date}"},
+                        "version": {"N": str(written.version)},
+                        "record": {"S": written.model_dump_json()},
+                    },
+                    ConditionExpression=_UNCHANGED,
+                    ExpressionAttributeValues=_versions(usage.version),
+                )
+            except ClientError as error:
+                if code_of(error) == "ConditionalCheckFailedException":
+                    raise DayChanged(f"{usage.pipeline}: another check has reserved re-runs") from error
                 raise
 
     def save_day(self, day: DayRecord) -> None:
@@ -154,6 +238,21 @@ class DynamoRunTable:
         attributes = response.get("Item")
         return str(attributes["record"]["S"]) if attributes else None
 
+    @staticmethod
+    def _run(run: RunRecord) -> dict[str, Any]:
+        """Return the item of a run."""
+        return {
+            "pipeline": {"S": run.run.pipeline},
+            "item": {"S": _run_item(run.run.date, run.run.attempt)},
+            "record": {"S": run.model_dump_json()},
+        }
+
+    @staticmethod
+    def _cost_key(run: RunRecord) -> dict[str, Any]:
+        """Return the item that exists while the cost of an ended run is not final."""
+        item = f"cost#{run.run.date}#{run.run.attempt:05d}"
+        return {"pipeline": {"S": run.run.pipeline}, "item": {"S": item}}
+
     def _day_put(self, day: DayRecord) -> dict[str, Any]:
         """Return the parameters of a PutItem that writes the day with the next version."""
         written = day.model_copy(update={"version": day.version + 1})
@@ -163,6 +262,8 @@ class DynamoRunTable:
             indexed["published_pipeline"] = {"S": day.pipeline}
         if day.notification_due:
             indexed["notification_due_pipeline"] = {"S": day.pipeline}
+        if day.hold:
+            indexed["held_pipeline"] = {"S": day.pipeline}
         return {
             "TableName": self._table,
             "Item": {
@@ -172,10 +273,14 @@ class DynamoRunTable:
                 "version": {"N": str(written.version)},
                 "record": {"S": written.model_dump_json()},
             },
-            # Written only over the version that was read. Version 0 stands for a day that does not exist yet.
-            "ConditionExpression": "version = :read OR attribute_not_exists(version) AND :read = :new",
-            "ExpressionAttributeValues": {":read": {"N": str(day.version)}, ":new": {"N": "0"}},
+            "ConditionExpression": _UNCHANGED,
+            "ExpressionAttributeValues": _versions(day.version),
         }
+
+
+def _versions(read: int) -> dict[str, Any]:
+    """Return the values of `_UNCHANGED` for the version that was read."""
+    return {":read": {"N": str(read)}, ":new": {"N": "0"}}
 
 
 def _day_item(date: str) -> str:

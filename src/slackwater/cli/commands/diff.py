@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,12 +14,17 @@ from slackwater.cli.progress import ProgressBoard
 from slackwater.client.workspace import find_workspace
 from slackwater.errors import InputError, RunFailed
 
+if TYPE_CHECKING:
+    from slackwater.late.changes.comparison import Comparison
+
 
 def register(app: typer.Typer) -> None:
     """Add `diff`."""
     app.command(
         epilog=examples(
-            "slackwater diff daily_delays --date 2013-03-08", "slackwater diff daily_delays --date 2013-03-08 --json"
+            "slackwater diff daily_delays --date 2013-03-08",
+            "slackwater diff daily_delays --date 2013-03-08 --html report.html",
+            "slackwater diff daily_delays --date 2013-03-08 --json",
         )
     )(diff)
 
@@ -26,6 +32,10 @@ def register(app: typer.Typer) -> None:
 def diff(
     pipeline: PipelineName,
     date: Annotated[str, typer.Option(metavar="DATE", help="The day, in the pipeline's timezone.", show_default=False)],
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the report as an HTML page with charts.", show_default=False),
+    ] = None,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,6 +60,8 @@ def diff(
             comparison, reason = client.compare(pipeline, day, on_progress=partial(show_states, progress))
         except RunFailed as error:
             raise RunFailed(f"comparing {pipeline} for {day}: {error}") from error
+    if html and comparison:
+        write_page(html, comparison)
     if as_json:
         print_json({"comparison": comparison.model_dump(mode="json") if comparison else None, "reason": reason or None})
     elif comparison is None:
@@ -58,3 +70,13 @@ def diff(
         from slackwater.cli.comparison import show_comparison
 
         show_comparison(comparison)
+
+
+def write_page(file: Path, comparison: Comparison) -> None:
+    """Write the report as an HTML page. Raises `InputError` if the file cannot be written."""
+    from slackwater.late.changes.page import report_page
+
+    try:
+        file.write_text(report_page(comparison), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--html: {file} cannot be written: {error.strerror}") from error

@@ -45,7 +45,7 @@ def monitor(
     its table. A day runs again if its late data reaches a threshold. People are notified if that changes the published
     table.
     """
-    from slackwater.late.check.checker import today
+    from slackwater.late.check.window import today
     from slackwater.pipeline.graph import pipeline_order
 
     requested = read_date(as_of, option="--as-of") if as_of else None
@@ -112,6 +112,9 @@ def print_decisions(report: CheckReport) -> None:
         rows.append((day.date, day.decision, first))
         rows += [("", "", reason) for reason in others]
     print_table(("date", "decision", "reason"), rows)
+    if report.older:
+        days = counted(len(report.older), "day")
+        print_text(f"{days} before the window with late data: slackwater late --older {report.pipeline}")
 
 
 def print_day_outcomes(result: MonitorResult) -> None:
@@ -128,7 +131,9 @@ def print_day_outcomes(result: MonitorResult) -> None:
         if day.message:
             print_text("")
             print_text(f"Notification: {day.message.subject}", style="bold green")
-            print_text(indent(day.message.body.rstrip(), "  "))
+            # Its body has the report that was just printed.
+            if day.comparison is None:
+                print_text(indent(day.message.body.rstrip(), "  "))
         elif day.outcome == "failed":
             print_text(f"{name}: failed: {day.reason}", style="red")
         elif day.reason:

@@ -39,6 +39,12 @@ _NOTES = (
         "could not be fetched before and waits for its next attempt (slackwater files {source} --state failed)",
         "could not be fetched before and wait for their next attempts (slackwater files {source} --state failed)",
     ),
+    (
+        "doubtful",
+        "stored file",
+        "is not listed, and still counts: the listing lacks more files than it has (is the partner's folder complete?)",
+        "are not listed, and still count: the listing lacks more files than it has (is the partner's folder complete?)",
+    ),
     ("left", "file", "is left for the next pull", "are left for the next pull"),
 )
 

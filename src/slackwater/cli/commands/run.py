@@ -73,12 +73,6 @@ def run(
         bool, typer.Option("--stale", help="Also run days published from an older definition or older code.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Run even if inputs and definition are unchanged.")] = False,
-    allow_fewer: Annotated[
-        bool,
-        typer.Option(
-            "--allow-fewer", help="Publish even if rows or inputs of the published version are missing from this run."
-        ),
-    ] = False,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -89,7 +83,7 @@ def run(
     one day to the cloud, and stops the runs of a range; the same command then runs what is still missing.
     """
     if first is not None or last is not None:
-        dates = _range(first, last, misplaced={"--date": date, "--force": force, "--allow-fewer": allow_fewer})
+        dates = _range(first, last, misplaced={"--date": date, "--force": force})
         workspace = find_workspace(project)
         definitions = workspace.load_definitions()
         from slackwater.cli.backfill import run_backfill
@@ -121,12 +115,11 @@ def run(
     from slackwater.runs.inputs.untaken_files import describe_untaken
 
     with Client.open(workspace, definitions) as client:
-        options = {"force": force, "allow_fewer": allow_fewer}
         try:
             start = (
-                client.run_file(pipeline, day, **options)
+                client.run_file(pipeline, day, force=force)
                 if is_file
-                else nullcontext(client.run(pipeline, day, **options))
+                else nullcontext(client.run(pipeline, day, force=force))
             )
             with start as started, ProgressBoard() as progress:
                 result = started.wait(on_progress=partial(show_states, progress))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from slackwater.cli.options import AsJson, AttemptNumber, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_table, print_text, value_lines
+from slackwater.cli.output import format_usd, print_json, print_table, print_text, value_lines
 from slackwater.cli.timeline import show_timeline, timeline_document
 from slackwater.client.workspace import find_workspace
 from slackwater.errors import InputError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from slackwater.runs.outputs import RunSteps
     from slackwater.runs.record import RunRecord
 
-_COLUMNS = ("pipeline", "date", "attempt", "state", "rows in", "rows out", "seconds", "started (UTC)", "run id")
+_COLUMNS = ("pipeline", "date", "attempt", "state", "rows in", "rows out", "seconds", "USD", "started (UTC)", "run id")
 _STEP_COLUMNS = ("stage", "name", "step", "rows in", "rows out", "seconds")
 
 
@@ -103,6 +103,7 @@ def runs(  # noqa: PLR0917 - the command line's own options
             record.run.rows,
             record.publication.rows if record.publication else None,
             _seconds(record),
+            format_usd(record.cost.usd if record.cost else None),
             record.started_at.strftime("%Y-%m-%d %H:%M:%S"),
             record.run.run_id[:12],
         )

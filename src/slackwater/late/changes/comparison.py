@@ -9,6 +9,8 @@ from enum import StrEnum
 from pydantic import Field
 
 from slackwater.arrow.reference import ArrowReference
+from slackwater.pipeline.definition import NotifyRules
+from slackwater.runs.cost import RunCost
 from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.inputs.manifest import Record
 
@@ -43,6 +45,30 @@ class PublishedVersion(Record):
     manifest: str
     files_not_taken: dict[str, int] = Field(default_factory=dict)
     """For each source: files of the day that were not taken when its inputs were listed, if there were any."""
+    definition: str = ""
+    """Digest of the pipeline's definition; empty if it is unknown."""
+    code: str = ""
+    """Digest of the code that the run executed; empty if it is unknown."""
+    rollback: int = 0
+    """Number of the version that the run published again; 0 for a run that is no rollback."""
+    cost: RunCost | None = None
+    """Of the run, as far as it was known when the versions were chosen."""
+
+
+class Cause(StrEnum):
+    """Why two versions of a day may differ."""
+
+    LATE_DATA = "late_data"
+    """Inputs were added or changed."""
+    REMOVED_DATA = "removed_data"
+    """Inputs are gone."""
+    NEW_DEFINITION = "new_definition"
+    """The pipeline or the columns of its sources have changed."""
+    NEW_CODE = "new_code"
+    """The code of the pipeline's steps or of the Spark job has changed."""
+    ROLLBACK = "rollback"
+    """An earlier version was published again: the only cause, because its inputs, definition and code are those of the
+    earlier version."""
 
 
 class Totals(StrEnum):
@@ -52,9 +78,9 @@ class Totals(StrEnum):
     """
 
     SUM = "sum"
-    """Without a declaration: integers and decimals."""
+    """Without a declaration: every column of numbers."""
     MEAN = "mean"
-    """Over the rows. Without a declaration: floating-point columns, which are often means and shares already."""
+    """Over the rows."""
     MIN = "min"
     MAX = "max"
 
@@ -136,6 +162,25 @@ class Comparison(Record):
     inputs: tuple[SourceDifference, ...]
     """By source; empty when an input manifest is gone."""
     seconds: float
+    team: str = ""
+    """The team that owns the pipeline; empty if the definition names none."""
+    notify: NotifyRules = NotifyRules()
+    """Of the pipeline's definition, at the time of the comparison."""
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """What has changed between the runs of the versions; empty if nothing has, or if it is unknown."""
+        before, after = self.before, self.after
+        if after.rollback:
+            return (Cause.ROLLBACK,)
+        applies = {
+            Cause.LATE_DATA: any(source.late.objects for source in self.inputs),
+            Cause.REMOVED_DATA: any(source.removed for source in self.inputs),
+            Cause.NEW_DEFINITION: bool(before.definition and after.definition)
+            and before.definition != after.definition,
+            Cause.NEW_CODE: bool(before.code and after.code) and before.code != after.code,
+        }
+        return tuple(cause for cause, is_cause in applies.items() if is_cause)
 
 
 class ComparisonReference(Record):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from urllib.parse import quote
 
-from slackwater.late.changes.comparison import Comparison
-from slackwater.late.changes.report import ReportSection, largest_effect, report_sections
+from slackwater.late.changes.comparison import Cause, Comparison
+from slackwater.late.changes.headline import describe_causes, largest_effect
+from slackwater.late.changes.report import report_sections
+from slackwater.late.changes.section import ReportSection
 from slackwater.runs.inputs.manifest import Record
+from slackwater.storage import split_uri
 
 # Characters per line: the recommended limit for e-mail (RFC 5322, section 2.1.1), which clients show without breaking.
 _WIDTH = 78
@@ -24,22 +28,25 @@ class Message(Record):
     sent_at: datetime | None = None
 
 
-def compose(comparison: Comparison) -> Message:
-    """Return the message about a comparison whose rows differ."""
-    # Without the manifests of both versions, nothing is known about the inputs.
-    cause = "A new run" if comparison.inputs else "A new version"
-    if any(source.late.objects for source in comparison.inputs):
-        cause = "Late data"
-    effect = largest_effect(comparison)
-    opening = f"{cause} has changed {comparison.pipeline} for {comparison.date}:\n{effect}."
+def compose(comparison: Comparison, *, report: str = "") -> Message:
+    """Return the message about a comparison whose rows differ. `report` is the URI of its HTML page, if there is one.
+
+    The subject names the causes if late data is not the only one.
+    """
+    effect, causes = largest_effect(comparison), describe_causes(comparison)
+    verb = "have" if len(comparison.causes) > 1 else "has"
+    opening = f"{causes} {verb} changed {comparison.pipeline} for {comparison.date}:\n{effect}."
     sections = report_sections(comparison, width=_WIDTH - len(_INDENT))
-    paragraphs = [opening, *("\n".join(_text_lines(section)) for section in [*sections, _where_to_look(comparison)])]
-    subject = f"{comparison.pipeline} {comparison.date} changed: {effect}"
+    sections.append(where_to_look(comparison, report=report))
+    paragraphs = [opening, *("\n".join(_text_lines(section)) for section in sections)]
+    is_only_late = comparison.causes in {(), (Cause.LATE_DATA,)}
+    by = "" if is_only_late else f" by {causes[0].lower()}{causes[1:]}"
+    subject = f"{comparison.pipeline} {comparison.date} changed{by}: {effect}"
     return Message(subject=subject, body="\n\n".join(paragraphs) + "\n")
 
 
-def _where_to_look(comparison: Comparison) -> ReportSection:
-    """Return the commands that show more, and the query for the earlier version."""
+def where_to_look(comparison: Comparison, *, report: str) -> ReportSection:
+    """Return the commands that show more, the URI of the HTML page, and the query for the earlier version."""
     commands = {
         f"slackwater diff {comparison.pipeline} --date {comparison.date}": "its two latest versions",
         f"slackwater runs {comparison.pipeline}": "its runs and their inputs",
@@ -47,11 +54,18 @@ def _where_to_look(comparison: Comparison) -> ReportSection:
     width = max(map(len, commands))
     lines = (
         *(f"{command.ljust(width)}  {content}" for command, content in commands.items()),
+        *(("This report as a page with charts:", f"  {report}", *_console_lines(report)) if report else ()),
         "The earlier version can still be read, in Spark SQL:",
         f"  FROM {comparison.pipeline} VERSION AS OF '{comparison.before.tag}'",
         f"  WHERE date = '{comparison.date}'",
     )
     return ReportSection("Where to look", lines)
+
+
+def _console_lines(uri: str) -> tuple[str, ...]:
+    """Return the address of an object in the AWS console."""
+    bucket, key = split_uri(uri)
+    return (f"  https://console.aws.amazon.com/s3/object/{bucket}?prefix={quote(key)}",)
 
 
 def _text_lines(section: ReportSection) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 The order of writes guarantees that no message is sent twice:
 
-1. The message is stored next to its comparison.
+1. The message is stored next to its comparison, after the report as a page and the document for programs.
 2. The execution claims the notification in the day's record.
 3. The message is sent.
 4. The id of the sent message is stored.
@@ -22,7 +22,10 @@ from uuid import uuid4
 
 from slackwater.errors import DayChanged, InputError, ObjectMissing, ResponseLost, SlackwaterError
 from slackwater.late.changes.comparison import Comparison
+from slackwater.late.changes.document import ChangeDocument, change_document
+from slackwater.late.changes.effect import effect_percent, is_worth_a_message
 from slackwater.late.changes.message import Message, compose
+from slackwater.late.changes.page import report_page
 from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import DayRecord, NotificationClaim
 from slackwater.runs.table import Executions, RunTable, is_alive
@@ -36,8 +39,8 @@ _MAX_WRITES = 20
 class NotificationTopic(Protocol):
     """Sends messages to everybody who has subscribed."""
 
-    def publish(self, *, subject: str, body: str, attributes: Mapping[str, str]) -> str:
-        """Send the message, without retries, and return its id.
+    def publish(self, *, subject: str, body: str, document: str, attributes: Mapping[str, str]) -> str:
+        """Send the message, without retries, and return its id. `document` is the JSON document that programs receive.
 
         Raises `ResponseLost` when it is unknown whether the message was sent; any other error means that it was not.
         """
@@ -91,11 +94,18 @@ class Notifier:
             raise InputError(
                 f"comparison: {comparison} compares {content.pipeline} for {content.date}, not {pipeline} for {date}"
             )
-        uri, message = message_uri(comparison), compose(content)
+        folder = comparison.rpartition("/")[0]
+        uri, report = message_uri(comparison), f"{folder}/report.html"
+        message = compose(content, report=report)
+        document = change_document(content, summary=message.subject, comparison_uri=comparison, report_uri=report)
+        if content.rows.differing:
+            # Equal content for every call, so a repeated call may replace them.
+            self.store.put(report, report_page(content).encode())
+            self.store.put(f"{folder}/notification.json", document.model_dump_json().encode())
         claim = NotificationClaim(
             execution=execution, attempt=content.after.attempt, since=self.now(), call=uuid4().hex
         )
-        return self._claim(content, message, uri, claim) or self._send(content, message, uri, claim)
+        return self._claim(content, message, uri, claim) or self._send(document, message, uri, claim)
 
     def _claim(
         self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim
@@ -133,10 +143,10 @@ class Notifier:
             return _NextStep({}, _not_notified(reason))
         if day.notification_claim:
             return self._resolve_claim(day, day.notification_claim, uri, claim)
-        if comparison.before.attempt < day.notified_attempt:
-            return _NextStep({}, _not_notified(_compared_later(day.notified_attempt)))
-        if not comparison.rows.differing:
-            return _NextStep({"notified_attempt": attempt}, _not_notified("the output did not change"))
+        if comparison.before.attempt < day.seen_attempt:
+            return _NextStep({}, _not_notified(_compared_later(day.seen_attempt)))
+        if not is_worth_a_message(comparison):
+            return _without_message(comparison)
         return _NextStep({"notification_claim": claim})
 
     def _resolve_claim(
@@ -151,11 +161,13 @@ class Notifier:
         is_own = existing.execution == claim.execution
         if not is_own and is_alive(self.executions, existing.execution, since=existing.since, now=self.now()):
             return _NextStep({}, _not_notified("another monitoring sends the notification"))
-        update = {"notified_attempt": max(day.notified_attempt, existing.attempt), "notification_claim": None}
+        update: dict[str, Any] = {"notification_claim": None}
+        if day.notified_attempt < existing.attempt:
+            update |= _notified(existing.attempt)
         if existing.attempt != claim.attempt:
             # .../comparisons/<pipeline>/<date>/<before>-<after>/message.json
             comparisons = uri.rsplit("/", 2)[0]
-            uri = f"{comparisons}/{day.notified_attempt}-{existing.attempt}/message.json"
+            uri = f"{comparisons}/{day.seen_attempt}-{existing.attempt}/message.json"
         try:
             was_sent = Message.model_validate_json(self.store.get(uri)).message_id is not None
         except ObjectMissing:
@@ -168,17 +180,23 @@ class Notifier:
         result = NotificationResult(notified=True, message=uri) if is_own else _not_notified("already notified")
         return _NextStep(update, result)
 
-    def _send(self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim) -> NotificationResult:
+    def _send(
+        self, document: ChangeDocument, message: Message, uri: str, claim: NotificationClaim
+    ) -> NotificationResult:
         """Send the claimed message, store its id, and release the claim. An error of the topic releases it, too."""
-        attributes = {"pipeline": comparison.pipeline, "date": comparison.date}
         try:
-            message_id = self.topic.publish(subject=message.subject, body=message.body, attributes=attributes)
+            message_id = self.topic.publish(
+                subject=message.subject,
+                body=message.body,
+                document=document.model_dump_json(),
+                attributes=message_attributes(document),
+            )
         except ResponseLost:
-            self.on_outcome_unknown(comparison.pipeline)
-            self._release(comparison, claim, notified=True)
+            self.on_outcome_unknown(document.pipeline)
+            self._release(document, claim, notified=True)
             return _not_notified(_may_have_been_notified(claim.attempt, uri))
         except SlackwaterError:
-            self._release(comparison, claim, notified=False)
+            self._release(document, claim, notified=False)
             raise
         # The id is stored before the release: while the claim exists, only the id proves that the message was sent. The
         # release happens even if the id cannot be stored, because the message must not be sent again.
@@ -186,30 +204,58 @@ class Notifier:
             sent = message.model_copy(update={"message_id": message_id, "sent_at": self.now()})
             self.store.put(uri, sent.model_dump_json().encode())
         finally:
-            self._release(comparison, claim, notified=True)
+            self._release(document, claim, notified=True)
         return NotificationResult(notified=True, message=uri)
 
-    def _release(self, comparison: Comparison, claim: NotificationClaim, *, notified: bool) -> None:
+    def _release(self, document: ChangeDocument, claim: NotificationClaim, *, notified: bool) -> None:
         """Remove the claim, unless another one has replaced it; with `notified`, mark its attempt as notified."""
         for _ in range(_MAX_WRITES):
-            day = self.table.day(comparison.pipeline, comparison.date)
+            day = self.table.day(document.pipeline, document.date)
             update: dict[str, Any] = {}
             if day.notification_claim == claim:
                 update["notification_claim"] = None
             if notified and day.notified_attempt < claim.attempt:
-                update["notified_attempt"] = claim.attempt
+                update |= _notified(claim.attempt)
             try:
                 if update:
                     self.table.save_day(day.model_copy(update=update))
             except DayChanged:
                 continue
             return
-        raise DayChanged(f"{comparison.pipeline}: {comparison.date} kept changing while its notification was recorded")
+        raise DayChanged(f"{document.pipeline}: {document.date} kept changing while its notification was recorded")
+
+
+def _without_message(comparison: Comparison) -> _NextStep:
+    """Return the step after a comparison that needs no message."""
+    attempt = comparison.after.attempt
+    if not comparison.rows.differing:
+        return _NextStep(_notified(attempt), _not_notified("the output did not change"))
+    # The next version is compared with the one that people know, so that small changes add up.
+    update = {"notified_attempt": attempt, "baseline_attempt": comparison.before.attempt}
+    least = comparison.notify.min_effect_percent
+    reason = f"the effect of {effect_percent(comparison):.3g} % is below late.notify.min_effect_percent, {least:g}"
+    return _NextStep(update, _not_notified(reason))
 
 
 def message_uri(comparison: str) -> str:
     """Return the URI of the message about the comparison at that URI."""
     return f"{comparison.rpartition('/')[0]}/message.json"
+
+
+def message_attributes(document: ChangeDocument) -> dict[str, str]:
+    """Return the attributes by which subscriptions filter messages. SNS refuses empty ones, so these are left out."""
+    attributes = {
+        "pipeline": document.pipeline,
+        "date": document.date,
+        "severity": document.severity.value,
+        "team": document.team,
+    }
+    return {name: value for name, value in attributes.items() if value}
+
+
+def _notified(attempt: int) -> dict[str, Any]:
+    """Return the fields of a day's record that say that people know the version of an attempt."""
+    return {"notified_attempt": attempt, "baseline_attempt": 0}
 
 
 def _not_notified(reason: str) -> NotificationResult:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from itertools import count
 
-from pydantic import Field, ValidationError
+from pydantic import AwareDatetime, Field, ValidationError
 
 from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing
 from slackwater.late.changes.comparison import (
@@ -20,7 +23,7 @@ from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.outcome import failure_message
 from slackwater.runs.record import RunRecord, RunState, failure_uri
-from slackwater.runs.table import RunTable
+from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
 
 
@@ -28,7 +31,7 @@ class CompareSince(StrEnum):
     """The earlier version that the published one is compared with."""
 
     NOTIFIED = "notified"
-    """The version that people were last notified of, or the first version if they never were."""
+    """The version that people know: of the latest message, or the first version if there was none."""
     PREVIOUS = "previous"
     """The version that was published before the current one."""
 
@@ -67,7 +70,18 @@ class ChosenVersions(Record):
     prefix: str = ""
     """Where the comparison is stored: `s3://<exchange bucket>/comparisons/<pipeline>/<date>/<before>-<after>/`."""
     job: str = ""
-    """32 hex digits that identify the job. They are equal when an execution compares the same pair again."""
+    """32 hex digits that identify the job. Executions that compare the same pair at the same time share a job."""
+    correlation_id: str = ""
+    """Of the job: that of the execution that was the first to compare the pair."""
+
+
+class JobClaim(Record):
+    """The execution whose job compares a pair: the content of the object at `claim_uri`."""
+
+    execution: str
+    """ARN."""
+    correlation_id: str
+    at: AwareDatetime
 
 
 def pair_uri(prefix: str) -> str:
@@ -75,8 +89,13 @@ def pair_uri(prefix: str) -> str:
     return f"{prefix}pair.json"
 
 
+def claim_uri(prefix: str, number: int) -> str:
+    """Return the URI of the `JobClaim` with that number, from 0: each follows one whose execution has ended."""
+    return f"{prefix}jobs/claim-{number:04d}.json"
+
+
 def job_failure_uri(prefix: str, job: str) -> str:
-    """Return the URI at which a failed job writes its error; two executions may compare the same pair."""
+    """Return the URI at which a failed job writes its error: another job may compare the same pair later."""
     return failure_uri(f"{prefix}jobs/{job}/")
 
 
@@ -87,12 +106,16 @@ class Versions:
     store: ObjectStore
     table: RunTable
     exchange_bucket: str
+    executions: Executions
+    now: Callable[[], datetime]
 
-    def choose(self, *, pipeline: str, date: str, since: CompareSince, execution: str) -> ChosenVersions:
+    def choose(
+        self, *, pipeline: str, date: str, since: CompareSince, execution: str, correlation_id: str
+    ) -> ChosenVersions:
         """Choose the pair, and store it for the job. A repeated call of the same execution has the same result.
 
-        `execution` is the ARN of the execution that compares. Raises `InputError` for a day that was never published,
-        and `CloudError` when the run table lacks what a version published.
+        `execution` is the ARN of the execution that compares, and `correlation_id` its own. Raises `InputError` for a
+        day that was never published, and `CloudError` when the run table lacks what a version published.
         """
         day = self.table.day(pipeline, date)
         if day.published is None:
@@ -108,7 +131,7 @@ class Versions:
         elif day.notified_attempt >= latest:
             return _nothing_to_compare(latest, f"people were already notified of the published version of {date}")
         else:
-            before = next((run for run in earlier if run.run.attempt == day.notified_attempt), earlier[0])
+            before = next((run for run in earlier if run.run.attempt == day.seen_attempt), earlier[0])
         pair = VersionPair(
             pipeline=pipeline,
             date=date,
@@ -119,21 +142,48 @@ class Versions:
         prefix = (
             f"s3://{self.exchange_bucket}/comparisons/{pipeline}/{date}/{pair.before.attempt}-{pair.after.attempt}/"
         )
-        known: ComparisonReference | None
-        try:
-            known = self.compared(prefix)
-        except (ObjectMissing, AccessDenied, ValidationError):  # missing, or stored by a release with other fields
-            known = None
+        known = self._known(prefix)
+        claim = None
+        if known is None:
             # Before the job starts: it reads the pair from here.
             self.store.put(pair_uri(prefix), pair.model_dump_json().encode())
+            claim = self._claim(prefix, JobClaim(execution=execution, correlation_id=correlation_id, at=self.now()))
+            # An execution that has ended meanwhile has stored the comparison.
+            known = self._known(prefix)
         return ChosenVersions(
             action=CompareAction.KNOWN if known else CompareAction.COMPARE,
             comparison=known,
             before=pair.before.attempt,
             after=pair.after.attempt,
             prefix=prefix,
-            job=hashlib.sha256(f"{execution}\n{prefix}".encode()).hexdigest()[:32],
+            job=_job(claim.execution, prefix) if claim else "",
+            correlation_id=claim.correlation_id if claim else "",
         )
+
+    def _known(self, prefix: str) -> ComparisonReference | None:
+        """Return the reference to the stored comparison, or None if there is none with the fields of this release."""
+        try:
+            return self.compared(prefix)
+        except (ObjectMissing, AccessDenied, ValidationError):
+            return None
+
+    def _claim(self, prefix: str, own: JobClaim) -> JobClaim:
+        """Return the claim on the pair that counts: of an execution that is comparing it, or else `own`, now stored.
+
+        All requests for the same job must be equal, also in their correlation id: EMR Serverless then returns the job
+        that the first of them has started, and refuses other requests. The claim of an execution that has ended is
+        replaced, because EMR Serverless would return its failed job again.
+        """
+        for number in count():
+            uri = claim_uri(prefix, number)
+            if self.store.put_new(uri, own.model_dump_json().encode()):
+                return own
+            claim = JobClaim.model_validate_json(self.store.get(uri))
+            if claim.execution == own.execution or is_alive(
+                self.executions, claim.execution, since=claim.at, now=self.now()
+            ):
+                return claim
+        raise AssertionError("count() never ends")
 
     def compared(self, prefix: str) -> ComparisonReference:
         """Return the reference to the comparison that a job has stored under `prefix`.
@@ -155,6 +205,10 @@ class Versions:
             return failure_message(error, cause)
 
 
+def _job(execution: str, prefix: str) -> str:
+    return hashlib.sha256(f"{execution}\n{prefix}".encode()).hexdigest()[:32]
+
+
 def _nothing_to_compare(after: int, reason: str) -> ChosenVersions:
     comparison = ComparisonReference(uri="", before=0, after=after, differing=0, reason=reason)
     return ChosenVersions(action=CompareAction.NOTHING, comparison=comparison, after=after)
@@ -171,7 +225,11 @@ def published_version(record: RunRecord) -> PublishedVersion:
         tag=run.tag,
         snapshot_id=publication.snapshot_id,
         published_at=published_at,
-        frozen_at=record.started_at,
+        frozen_at=record.frozen_at,
         manifest=run.manifest,
         files_not_taken=record.files_not_taken,
+        definition=record.definition,
+        code=record.code,
+        rollback=record.rollback.to if record.rollback else 0,
+        cost=record.cost,
     )

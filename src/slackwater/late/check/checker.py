@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from enum import StrEnum
+from datetime import datetime
 from itertools import islice, takewhile
-from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
-from slackwater.errors import (
-    DayChanged,
-    InputError,
-    ObjectInvalid,
-    ObjectMissing,
-    SlackwaterError,
-    Throttled,
-    Unavailable,
-)
-from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision
+from slackwater.errors import SlackwaterError
+from slackwater.late.check.arrivals import last_arrivals
+from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision, report_uri
+from slackwater.late.check.errors import TRANSIENT_ERRORS, as_slackwater_error, raise_if_all_failed
 from slackwater.late.check.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day, unreadable_day
+from slackwater.late.check.holds import day_with_decision, older_days
+from slackwater.late.check.older import update_late_days
+from slackwater.late.check.reservations import reserve_reruns
+from slackwater.late.check.window import CheckedDay, check_window, overdue_days
+from slackwater.late.ledger.entry import late_inputs
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import HOUR, Day, day_of, parse_date
-from slackwater.runs.inputs.difference import difference
-from slackwater.runs.inputs.listing import InputListing, first_error, published_manifest
-from slackwater.runs.inputs.manifest import InputManifest, Record
+from slackwater.runs.inputs.difference import difference, oldest_arrival
+from slackwater.runs.inputs.listing import InputListing, published_manifest
+from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.table_inputs import without_former_tables
 from slackwater.runs.record import DayRecord, RunRecord, RunState, run_identity
 from slackwater.runs.table import Executions, RunTable, is_alive
@@ -43,42 +39,6 @@ _PARALLEL_DAYS = 2
 # Each day of a Map state adds events to the history of the execution, which Step Functions limits to 25,000 events, and
 # a result to its output, which is limited to 256 KiB. The next check reports the remaining days.
 _MAX_DAYS_TO_NOTIFY = 30
-# These may pass within seconds, so the day is checked once more.
-_TRANSIENT_ERRORS = (DayChanged, ObjectMissing, Throttled, Unavailable)
-# These concern one day: its files or objects change during the check, or one of its objects is invalid. Any other error
-# may concern all days.
-_ERRORS_OF_ONE_DAY = (DayChanged, ObjectMissing, ObjectInvalid)
-# Rules that decide about a day without its inputs, as `early_rule` returns them.
-_EARLY_RULES = frozenset({DecisionRule.RUNNING, DecisionRule.CURRENT, DecisionRule.NEVER_PUBLISHED})
-
-
-class DayAction(StrEnum):
-    """What the monitoring machine does with a day."""
-
-    RERUN = "rerun"
-    """Run the day again, then compare the versions and notify people."""
-    NOTIFY = "notify"
-    """Compare the published version with the one that people were last notified of, and notify them."""
-
-
-class DayTask(Record):
-    """A day that the monitoring machine has to work on."""
-
-    date: str
-    action: DayAction
-
-
-class CheckedDay(NamedTuple):
-    """The result of checking one day of the window."""
-
-    day: Day
-    decision: DayDecision
-    is_published: bool | None
-    """None if the day's record could not be read."""
-    arrivals: dict[str, datetime | None]
-    """By source: when its newest object of the day was written. A source that could not be listed is left out."""
-    error: SlackwaterError | None = None
-    """Why the day's inputs, or its arrivals, could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,41 +53,67 @@ class Checker:
     exchange_bucket: str
     now: Callable[[], datetime]
 
-    def check(self, *, pipeline: str, as_of: str | None, correlation_id: str = "") -> CheckReport:
+    def check(
+        self,
+        *,
+        pipeline: str,
+        as_of: str | None,
+        dates: Collection[str] | None = None,
+        correlation_id: str = "",
+        execution: str = "",
+    ) -> CheckReport:
         """Return the decisions about the day `as_of` and the days of the pipeline's window before it.
 
-        `as_of` is an ISO date, or None for today in the pipeline's timezone. A day that cannot be checked is put on
-        hold; the other days are checked nevertheless.
+        `as_of` is an ISO date, or None for today in the pipeline's timezone. With `dates`, ISO dates, only those days
+        of the window are checked, and nothing else: no overdue days, notifications that are due, or last arrivals. A
+        day that cannot be checked is put on hold; the other days are checked nevertheless. `execution` is the ARN of
+        the monitoring, which the record of a day on hold keeps.
 
         Raises `UnknownName` when the project has no such pipeline, `InputError` when `as_of` is not a date or has not
         begun, and the error of `raise_if_all_failed` when AWS fails for all days: the same call can be repeated.
         """
         definition, checked_at, started = self.project.pipeline(pipeline), self.now(), time.perf_counter()
-        days = check_window(definition, as_of, checked_at)
-        current = days[-1]
+        window = check_window(definition, as_of, checked_at)
+        days = window if dates is None else [day for day in window if day.date.isoformat() in dates]
+        current = window[-1]
 
         def check_day(day: Day) -> CheckedDay:
-            return self._check_day(definition, day, current=day is current)
+            return self._check_day(definition, day, current=day is current, execution=execution)
 
         with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
             checked = list(pool.map(check_day, days))
             checked = list(
                 pool.map(
-                    lambda item: check_day(item.day) if isinstance(item.error, _TRANSIENT_ERRORS) else item, checked
+                    lambda item: check_day(item.day) if isinstance(item.error, TRANSIENT_ERRORS) else item, checked
                 )
             )
         raise_if_all_failed(checked)
-        return CheckReport(
+        decisions = reserve_reruns(definition, [item.decision for item in checked], table=self.table, now=checked_at)
+        older = update_late_days(definition, decisions, table=self.table, complete=dates is None, now=checked_at)
+        report = CheckReport(
             pipeline=pipeline,
             as_of=current.date.isoformat(),
             checked_at=checked_at,
             correlation_id=correlation_id,
             seconds=round(time.perf_counter() - started, 3),
-            days=tuple(item.decision for item in checked),
-            overdue=overdue_days(definition, checked[:-1], self.table.first_published(pipeline), checked_at),
-            notifications_due=self._notifications_due(pipeline, before=days[0].date.isoformat()),
-            last_arrivals=self._last_arrivals(definition, checked),
+            complete=dates is None,
+            days=decisions,
+            older=older,
         )
+        return report if dates is not None else self._completed(report, definition, checked, execution)
+
+    def _completed(
+        self, report: CheckReport, definition: Pipeline, checked: Sequence[CheckedDay], execution: str
+    ) -> CheckReport:
+        """Return the report of a check of the whole window with what only such a check finds."""
+        first, now = self.table.first_published(report.pipeline), report.checked_at
+        self._end_older_holds(definition, first=report.days[0].date, execution=execution)
+        more = {
+            "overdue": overdue_days(definition, checked[:-1], first, now),
+            "notifications_due": self._notifications_due(report.pipeline, before=report.days[0].date),
+            "last_arrivals": last_arrivals(definition, checked, project=self.project, inputs=self.inputs, now=now),
+        }
+        return report.model_copy(update=more)
 
     def save(self, report: CheckReport, *, execution: str) -> str:
         """Store the report under the name of the execution, given by its ARN, and return the report's URI."""
@@ -135,7 +121,7 @@ class Checker:
         self.store.put(uri, report.model_dump_json().encode())
         return uri
 
-    def _check_day(self, definition: Pipeline, day: Day, *, current: bool) -> CheckedDay:
+    def _check_day(self, definition: Pipeline, day: Day, *, current: bool, execution: str) -> CheckedDay:
         """Decide about one day. A day that cannot be read is put on hold."""
         error: SlackwaterError | None = None
         record = DayRecord(pipeline=definition.pipeline, date=day.date.isoformat())
@@ -145,20 +131,69 @@ class Checker:
             is_published = record.published is not None
             rule = early_rule(record, current=current, running=self._is_running(record))
             decision, manifest = self._decide(definition, day, record, rule)
+            self._record_hold(record, decision, inputs=manifest.digest if manifest else "", execution=execution)
         except (SlackwaterError, ValidationError) as raised:
-            error = raised if isinstance(raised, SlackwaterError) else ObjectInvalid(first_error(raised))
+            error = as_slackwater_error(raised)
             decision, manifest = unreadable_day(record, error), None
-        arrivals: dict[str, datetime | None] = {}
-        for name in definition.sources:
+            # An error that may pass within seconds is no reason to wait for a person.
+            if is_published and not isinstance(error, TRANSIENT_ERRORS):
+                with suppress(SlackwaterError):
+                    self._record_hold(record, decision, inputs="", execution=execution)
+        arrivals, unlisted = self._arrivals(definition, day, manifest)
+        return CheckedDay(day, decision, is_published, arrivals, error or unlisted)
+
+    def decide(self, *, pipeline: str, dates: Iterable[str]) -> tuple[DayDecision, ...]:
+        """Return the decision about each of the days, ISO dates before today, of any age. Nothing is written.
+
+        Limits of re-runs do not count. A day that cannot be read has the rule for its error. Raises `UnknownName`.
+        """
+        definition = self.project.pipeline(pipeline)
+
+        def decide_day(date: str) -> DayDecision:
+            record = DayRecord(pipeline=pipeline, date=date)
             try:
-                arrivals[name] = (
-                    max((item.arrived for item in manifest.of_source(name)), default=None)
-                    if manifest
-                    else self.inputs.last_arrival(name, day)
-                )
-            except SlackwaterError as raised:
-                error = error or raised
-        return CheckedDay(day, decision, is_published, arrivals, error)
+                record = self.table.day(pipeline, date)
+                rule = early_rule(record, current=False, running=self._is_running(record))
+                return self._decide(definition, day_of(parse_date(date), definition.timezone), record, rule)[0]
+            except (SlackwaterError, ValidationError) as raised:
+                return unreadable_day(record, as_slackwater_error(raised))
+
+        with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
+            return tuple(pool.map(decide_day, dates))
+
+    def _end_older_holds(self, definition: Pipeline, *, first: str, execution: str) -> None:
+        """End the holds of days before the ISO date `first` whose cause is gone. Nothing runs such a day again.
+
+        A day that would run again stays on hold, because only a person can start its run.
+        """
+        for date in older_days(self.table.held(definition.pipeline), first=first):
+            # The day of an error stays on hold, and a later check looks at it again.
+            with suppress(SlackwaterError, ValidationError):
+                record = self.table.day(definition.pipeline, date)
+                rule = early_rule(record, current=False, running=self._is_running(record))
+                day = day_of(parse_date(date), definition.timezone)
+                decision, manifest = self._decide(definition, day, record, rule)
+                if decision.decision is LateDecision.IGNORE:
+                    inputs = manifest.digest if manifest else ""
+                    self._record_hold(record, decision, inputs=inputs, execution=execution)
+
+    def _arrivals(
+        self, definition: Pipeline, day: Day, manifest: InputManifest | None
+    ) -> tuple[dict[str, datetime | None], SlackwaterError | None]:
+        """Return the last arrivals of a day by source, without sources that cannot be listed, and the first error.
+
+        `manifest` are the day's inputs if they were listed.
+        """
+        if manifest is not None:
+            newest: dict[str, datetime | None] = dict.fromkeys(definition.sources)
+            for item in manifest.objects:
+                if item.source in newest:
+                    newest[item.source] = max(newest[item.source] or item.arrived, item.arrived)
+            return newest, None
+        answers = self.inputs.last_arrivals(definition.sources, day)
+        errors = [answer for answer in answers.values() if isinstance(answer, SlackwaterError)]
+        arrivals = {name: answer for name, answer in answers.items() if not isinstance(answer, SlackwaterError)}
+        return arrivals, errors[0] if errors else None
 
     def _decide(
         self, definition: Pipeline, day: Day, record: DayRecord, rule: DecisionRule | None
@@ -171,7 +206,7 @@ class Checker:
         published_inputs = published_manifest(self.store, published) if rule is None and published else None
         # The manifest's own time would be too early if an earlier run has written an equal manifest.
         run = self.table.run(record.pipeline, record.date, published.run.attempt) if published else None
-        frozen_at = run.started_at if run else None
+        frozen_at = run.frozen_at if run else None
         if published_inputs is None:
             return decide_early(record, rule or DecisionRule.MANIFEST_GONE, frozen_at=frozen_at), None
         # Without the known objects, the check would read the metadata of each object of the window again.
@@ -190,11 +225,34 @@ class Checker:
             thresholds=thresholds,
             frozen_at=frozen_at,
             failed=self._failed_runs(record, current_inputs),
+            oldest_wait_hours=self._wait(published_inputs, current_inputs, definition),
+            max_age_hours=definition.late.max_age_hours,
+            inputs=current_inputs.digest,
+            on_change={name: item.on_change for name, item in definition.published_tables.items()},
         )
-        return decision, current_inputs
+        earlier = without_former_tables(published_inputs, definition)
+        late = late_inputs(earlier, current_inputs, sources=definition.inputs)
+        return decision.model_copy(update={"late_inputs": late}), current_inputs
+
+    def _record_hold(self, record: DayRecord, decision: DayDecision, *, inputs: str, execution: str) -> None:
+        """Record that the decision puts the day on hold, or that the cause of its hold is gone.
+
+        Raises `DayChanged` if another execution or a person has changed the day since it was read.
+        """
+        changed = day_with_decision(record, decision, inputs=inputs, execution=execution, now=self.now())
+        if changed != record:
+            self.table.save_day(changed)
+
+    def _wait(self, before: InputManifest, now: InputManifest, definition: Pipeline) -> float | None:
+        """Return for how many hours the oldest object that the published run has not read has waited, or None."""
+        arrived = oldest_arrival(before, now, sources=definition.deciding_inputs)
+        return None if arrived is None else (self.now() - arrived) / HOUR
 
     def _failed_runs(self, record: DayRecord, current_inputs: InputManifest) -> list[RunRecord]:
-        """Return the latest attempts, in order, that failed with the identity that a new run would have."""
+        """Return the latest attempts, in order, that failed with the identity that a new run would have.
+
+        An attempt that is still recorded as running counts, because no execution of the day is alive.
+        """
         if record.published is None or record.attempts <= record.published.run.attempt:
             return []
         identity = run_identity(
@@ -204,7 +262,7 @@ class Checker:
             definition=self.project.definition_digest(record.pipeline),
         )
         latest = reversed(self.table.runs(record.pipeline, record.date))
-        failed = takewhile(lambda run: run.state is RunState.FAILED and run.run.run_id == identity, latest)
+        failed = takewhile(lambda run: run.state is not RunState.PUBLISHED and run.run.run_id == identity, latest)
         return list(failed)[::-1]
 
     def _notifications_due(self, pipeline: str, *, before: str) -> tuple[str, ...]:
@@ -228,97 +286,3 @@ class Checker:
         # A crash leaves the active run in the day's record, so the state of its execution decides.
         active = record.active
         return active is not None and is_alive(self.executions, active.execution, since=active.since, now=self.now())
-
-    def _last_arrivals(self, definition: Pipeline, checked: Sequence[CheckedDay]) -> dict[str, datetime | None]:
-        """Return the last arrival of each source, in order of name, without sources that could not be listed."""
-        arrivals: dict[str, datetime | None] = {}
-        for name in sorted(definition.sources):
-            if all(name in item.arrivals for item in checked):
-                # Without a new value, the alarm for a silent source keeps its state.
-                with suppress(SlackwaterError):
-                    arrivals[name] = self._last_arrival(definition, checked, name)
-        return arrivals
-
-    def _last_arrival(self, definition: Pipeline, checked: Sequence[CheckedDay], source: str) -> datetime | None:
-        """Return when the newest object of the source was written, UTC, or None.
-
-        Reads the checked days first. Only if they have no object, it lists earlier days, one by one, as far back as the
-        source's `silent_hours`: an older object would fire the alarm anyway.
-        """
-        newest = max((arrived for item in checked if (arrived := item.arrivals[source])), default=None)
-        day, since = checked[0].day, self.now() - self.project.source(source).silent_hours * HOUR
-        while newest is None and day.start > since:
-            day = day_of(day.date - timedelta(days=1), definition.timezone)
-            newest = self.inputs.last_arrival(source, day)
-        return newest
-
-
-def raise_if_all_failed(checked: Sequence[CheckedDay]) -> None:
-    """Raise an error of the checked days if no day could be read, and not only because of the days themselves.
-
-    Only days whose inputs had to be compared count, if there are any: reading the others needs less of AWS.
-    """
-    compared = [item for item in checked if item.decision.rule not in _EARLY_RULES] or checked
-    errors = [item.error for item in compared if item.error]
-    shared = [error for error in errors if not isinstance(error, _ERRORS_OF_ONE_DAY)]
-    if shared and len(errors) == len(compared):
-        raise shared[0]
-
-
-def day_tasks(report: CheckReport) -> tuple[DayTask, ...]:
-    """Return the days that the monitoring machine has to work on, in order of date.
-
-    A day on hold is among them if its published version still needs a notification.
-    """
-    tasks = [DayTask(date=date, action=DayAction.NOTIFY) for date in report.notifications_due]
-    for day in report.days:
-        if day.decision is LateDecision.RERUN:
-            tasks.append(DayTask(date=day.date, action=DayAction.RERUN))
-        elif day.notification_due and day.rule is not DecisionRule.RUNNING and day.date != report.as_of:
-            tasks.append(DayTask(date=day.date, action=DayAction.NOTIFY))
-    return tuple(tasks)
-
-
-def report_uri(exchange_bucket: str, pipeline: str, as_of: str, execution: str) -> str:
-    """Return the URI of the report of the execution with that ARN."""
-    return f"s3://{exchange_bucket}/checks/{pipeline}/{as_of}/{execution.rpartition(':')[2]}.json"
-
-
-def today(definition: Pipeline, now: datetime) -> date:
-    """Return the date of the instant `now` in the pipeline's timezone."""
-    return now.astimezone(ZoneInfo(definition.timezone)).date()
-
-
-def window_start(definition: Pipeline, as_of: str) -> datetime:
-    """Return when the first day of the window before `as_of`, an ISO date, begins, UTC."""
-    first = date.fromisoformat(as_of) - timedelta(days=definition.late.window_days)
-    return day_of(first, definition.timezone).start
-
-
-def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list[Day]:
-    """Return the days of the window in order, the day `as_of` (by default today) last.
-
-    Raises `InputError` when `as_of` is not a date or has not begun.
-    """
-    try:
-        current = parse_date(as_of) if as_of is not None else today(definition, now)
-        days_back = range(definition.late.window_days, -1, -1)
-        days = [day_of(current - timedelta(days=back), definition.timezone) for back in days_back]
-    except (ValueError, OverflowError) as error:
-        raise InputError(f"as_of: {as_of!r} is not a date such as 2013-03-10") from error
-    if days[-1].start > now:
-        raise InputError(f"as_of: {as_of} has not begun in {definition.timezone}: use today or an earlier day")
-    return days
-
-
-def overdue_days(
-    definition: Pipeline, window: Sequence[CheckedDay], first: str | None, now: datetime
-) -> tuple[str, ...]:
-    """Return the days past their deadline without a published run, after the first day that was ever published.
-
-    `window` are the checked days without the current one, `first` is that first day.
-    """
-    # Days before the first published one are not overdue: a new pipeline does not process its past.
-    deadline = definition.deadline_hours * HOUR
-    overdue = [item.day for item in window if item.is_published is False and item.day.end + deadline < now]
-    return tuple(date for day in overdue if first and (date := day.date.isoformat()) > first)

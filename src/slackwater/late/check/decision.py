@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
+from pydantic import Field
+
+from slackwater.late.ledger.entry import LateInput
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.manifest import Record
 
@@ -15,6 +18,8 @@ class LateDecision(StrEnum):
     RERUN = "rerun"
     HOLD = "hold"
     """A person must look: a new run would publish less than before, read inputs that are incomplete, or fail."""
+    DEFER = "defer"
+    """Late data would run the day again, but not now; the next check decides again."""
     IGNORE = "ignore"
 
 
@@ -25,11 +30,27 @@ class DecisionRule(StrEnum):
     """Late data reaches a threshold of its source."""
     BELOW = "below"
     """There is late data, below every threshold of its source."""
+    AGED = "aged"
+    """There is late data, below every threshold, and the oldest of it has waited as long as the pipeline allows."""
+    COOL_DOWN = "cool_down"
+    """The day was run again a short time ago."""
+    TOO_MANY = "too_many"
+    """The checks of today have started as many re-runs as the pipeline allows."""
+    OVER_BUDGET = "over_budget"
+    """The re-run is estimated to cost more than what is left of today's budget."""
+    NOT_WORTH = "not_worth"
+    """The re-run is estimated to cost more than the late data is worth."""
+    TABLE_IGNORED = "table_ignored"
+    """Only days of other pipelines have changed, and the definition of their tables ignores that."""
     UNCHANGED = "unchanged"
     VANISHED = "vanished"
     """Objects that the published run has read are gone without a replacement."""
+    REMOVED = "removed"
+    """The partner has removed files whose rows the published run has read, and the pipeline holds the day then."""
     SHRANK = "shrank"
     """A changed file has fewer rows than the published run has read from it."""
+    TABLE_CHANGED = "table_changed"
+    """A day of another pipeline has changed, and the definition of the table holds the day then."""
     MANIFEST_GONE = "manifest_gone"
     """The input manifest of the published run is gone, so there is nothing to compare with."""
     UNREADABLE = "unreadable"
@@ -38,8 +59,17 @@ class DecisionRule(StrEnum):
     """Files or objects of the day kept changing while they were listed; the next check decides."""
     FAILED = "failed"
     """The day is late, but its latest attempts have failed with the same inputs and definition that a run has now."""
+    ROLLED_BACK = "rolled_back"
+    """A person has published an earlier version again; nothing undoes that until somebody releases the day."""
+    AUDIT = "audit"
+    """The rows of the latest attempt did not pass the audit or a rule of `data_quality`, and a run would have the same
+    inputs and definition."""
+    RELEASED = "released"
+    """Inputs are gone or have shrunk, and a person has released the day with them."""
+    REJECTED = "rejected"
+    """A person keeps the published version as long as the inputs are the same."""
     OUTCOME_UNKNOWN = "outcome_unknown"
-    """Nothing reaches a threshold, but a later attempt has ended without an outcome and may have published.
+    """A later attempt has ended without an outcome and may have published; no limit defers this re-run.
 
     The published table may then differ from the version in the run table; a new run makes both agree.
     """
@@ -48,6 +78,39 @@ class DecisionRule(StrEnum):
     """A run of the day is active; its inputs are checked when it has ended."""
     CURRENT = "current"
     """The day has not ended yet."""
+
+
+class DecisionFigures(Record):
+    """The numbers that a decision about a day with listed inputs is based on."""
+
+    late_rows: int = 0
+    """Of all sources."""
+    late_percent: float | None = 0.0
+    """Late rows in percent of the rows that the published run read, of the source with the most; None if such a source
+    had no rows before."""
+    late_bytes: int = 0
+    changed_files: int = 0
+    """Changed and removed files."""
+    oldest_wait_hours: float | None = None
+    """How long the oldest late object has waited; None without late data."""
+    input_bytes: int = 0
+    """What a re-run would read."""
+    attempt: int = 0
+    """The attempt that a re-run would get."""
+    last_rerun_at: datetime | None = None
+    """When the published run started; None if it was the first of the day."""
+    estimated_usd: float | None = None
+    """Price of a re-run; None if no run has a price, or nothing would run again."""
+    worth_usd: float | None = None
+    """What the late data is worth; None without `late.worth_per_percent`, or without rows before."""
+    spent_usd: float | None = None
+    """Estimated price of the other re-runs of today; None if nothing would run again. So are the fields below."""
+    budget_usd: float | None = None
+    reruns: int | None = None
+    """Other re-runs of today."""
+    max_reruns: int | None = None
+    not_before: datetime | None = None
+    """From when on a deferred day may run again, UTC."""
 
 
 class DayDecision(Record):
@@ -68,6 +131,10 @@ class DayDecision(Record):
     notification_due: bool = False
     """Whether people have not been notified of the published version."""
     sources: tuple[SourceDifference, ...] = ()
+    figures: DecisionFigures | None = None
+    """None if the inputs were not listed."""
+    late_inputs: tuple[LateInput, ...] = Field(default=(), exclude=True, repr=False)
+    """Not part of the stored report: `slackwater.late.ledger.pending` stores them until they are in the ledger."""
 
     @property
     def reason(self) -> str:
@@ -87,10 +154,19 @@ class CheckReport(Record):
     seconds: float
     days: tuple[DayDecision, ...]
     """In order of date, the current day last."""
+    complete: bool = True
+    """Whether the whole window was checked, or only days that new objects had arrived for."""
     overdue: tuple[str, ...] = ()
     """Days of the window that are past their deadline and not published; none before the first published day."""
     notifications_due: tuple[str, ...] = ()
     """Days before the window, run again by hand, whose published version still needs a notification."""
+    older: tuple[str, ...] = ()
+    """Days before the window with late data that waits for a run, at most 1,000: `slackwater late --older`."""
     last_arrivals: dict[str, datetime | None] = {}
     """When the newest object of each source was written, in the checked days or, without one there, in the days before
     as far back as the source's `silent_hours`. A source that could not be listed is left out."""
+
+
+def report_uri(exchange_bucket: str, pipeline: str, as_of: str, execution: str) -> str:
+    """Return the URI of the report of the execution with that ARN."""
+    return f"s3://{exchange_bucket}/checks/{pipeline}/{as_of}/{execution.rpartition(':')[2]}.json"

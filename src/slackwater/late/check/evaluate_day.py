@@ -10,26 +10,43 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from humanize import naturalsize
-
 from slackwater.errors import DayChanged, ObjectMissing, SlackwaterError
-from slackwater.formatting import counted, hour_range, percentage, timestamp
-from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
-from slackwater.runs.inputs.difference import Amount, Change, SourceDifference
-from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.formatting import counted, timestamp
+from slackwater.late.check.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
+from slackwater.late.check.describe import (
+    changed_file_count,
+    changed_files,
+    describe_late_data,
+    describe_lost,
+    threshold_label,
+)
+from slackwater.late.check.table_changes import deciding_inputs, rule_of_tables
+from slackwater.pipeline.table_inputs import OnChange
+from slackwater.runs.holds import decision_about
+from slackwater.runs.inputs.difference import SourceDifference
+from slackwater.runs.record import DayRecord, ResolutionAction, RunRecord
 from slackwater.sources.late_thresholds import LateThresholds
 
 # All other rules ignore the day.
 _DECISIONS = {
     DecisionRule.GROWN: LateDecision.RERUN,
+    DecisionRule.AGED: LateDecision.RERUN,
     DecisionRule.OUTCOME_UNKNOWN: LateDecision.RERUN,
     DecisionRule.VANISHED: LateDecision.HOLD,
+    DecisionRule.REMOVED: LateDecision.HOLD,
     DecisionRule.SHRANK: LateDecision.HOLD,
+    DecisionRule.TABLE_CHANGED: LateDecision.HOLD,
     DecisionRule.MANIFEST_GONE: LateDecision.HOLD,
     DecisionRule.UNREADABLE: LateDecision.HOLD,
     DecisionRule.CHANGING: LateDecision.HOLD,
     DecisionRule.FAILED: LateDecision.HOLD,
+    DecisionRule.AUDIT: LateDecision.HOLD,
+    DecisionRule.RELEASED: LateDecision.RERUN,
+    DecisionRule.ROLLED_BACK: LateDecision.HOLD,
 }
+_LOST_ROWS = frozenset({DecisionRule.VANISHED, DecisionRule.REMOVED, DecisionRule.SHRANK})
+_UNCHANGED = frozenset({DecisionRule.UNCHANGED, DecisionRule.TABLE_IGNORED})
+_LATE = frozenset({DecisionRule.GROWN, DecisionRule.AGED})
 # Failed attempts with the same inputs and definition. After these, another attempt would most likely fail too, and each
 # costs a Spark job.
 _MAX_FAILURES = 3
@@ -52,6 +69,8 @@ def early_rule(record: DayRecord, *, current: bool, running: bool) -> DecisionRu
         return DecisionRule.RUNNING
     if current:
         return DecisionRule.CURRENT
+    if record.hold and record.hold.rule == DecisionRule.ROLLED_BACK:
+        return DecisionRule.ROLLED_BACK
     return None if record.published else DecisionRule.NEVER_PUBLISHED
 
 
@@ -66,6 +85,8 @@ def decide_early(record: DayRecord, rule: DecisionRule, *, frozen_at: datetime |
         reason = "the day has not ended yet"
     elif rule is DecisionRule.NEVER_PUBLISHED:
         reason = f"never published, in {counted(record.attempts, 'attempt')}" if record.attempts else "never run"
+    elif rule is DecisionRule.ROLLED_BACK and record.hold:
+        reason = record.hold.reason
     elif rule is DecisionRule.MANIFEST_GONE and record.published:
         run = record.published.run
         reason = (
@@ -84,30 +105,63 @@ def evaluate_day(
     thresholds: Mapping[str, SourceThresholds],
     frozen_at: datetime | None = None,
     failed: Sequence[RunRecord] = (),
+    oldest_wait_hours: float | None = None,
+    max_age_hours: float | None = None,
+    inputs: str = "",
+    on_change: Mapping[str, OnChange] | None = None,
 ) -> DayDecision:
     """Return the decision about a published day that is not running.
 
     `differences` are the changes of its sources since the published run, `thresholds` has every source of the
     pipeline, and `frozen_at` is when the published run listed its inputs. `failed` are the latest attempts, in order,
-    that have failed with the inputs and the definition that a new run would have.
+    that have failed, or ended without an outcome, with the inputs and the definition that a new run would have.
+    `oldest_wait_hours` is how long the oldest late object has waited, and `max_age_hours` how long it may. `inputs` is
+    the digest of the day's present inputs: a person may have released or rejected them. `on_change` says for tables of
+    other pipelines what their changes do.
     """
-    rule, reasons = _evaluate_sources(record, differences, thresholds)
-    if rule in {DecisionRule.BELOW, DecisionRule.UNCHANGED} and (record.outcome_unknown or record.active):
-        rule = DecisionRule.OUTCOME_UNKNOWN
+    deciding = deciding_inputs(differences, on_change or {})
+    rule, reasons = _evaluate_sources(record, deciding, thresholds)
+    by_tables = rule_of_tables(record.pipeline, record.date, differences, on_change or {})
+    if by_tables and rule not in _LOST_ROWS and (by_tables[0] in _DECISIONS or rule is DecisionRule.UNCHANGED):
+        rule, reasons = by_tables
+    made = decision_about(record, inputs)
+    if made is ResolutionAction.RELEASED and rule in {*_LOST_ROWS, DecisionRule.TABLE_CHANGED}:
+        rule, reasons = DecisionRule.RELEASED, [*reasons[:-1], _resolution(record)]
+    if rule is DecisionRule.BELOW and max_age_hours is not None and (oldest_wait_hours or 0) >= max_age_hours:
+        rule = DecisionRule.AGED
+        reasons = [*reasons, f"waits for {oldest_wait_hours:.1f} h: reaches late.max_age_hours {max_age_hours:g}"]
+    # A repair comes before late data: no limit may defer it, whatever the late data is worth.
+    if rule in {DecisionRule.BELOW, *_LATE, *_UNCHANGED} and (record.outcome_unknown or record.active):
         reasons = [
+            *(reasons if rule in _LATE else ()),
             f"attempt {record.attempts} ended without an outcome and may have published: the table may not hold the "
-            "recorded version"
+            "recorded version",
         ]
+        rule = DecisionRule.OUTCOME_UNKNOWN
     # Without this limit, every monitoring would start a run that fails.
     if _DECISIONS.get(rule) is LateDecision.RERUN and len(failed) >= _MAX_FAILURES:
         rule = DecisionRule.FAILED
         last = failed[-1]
         reasons = [
             f"the last {len(failed)} attempts failed with the same inputs and definition, attempt {last.run.attempt} "
-            f"with: {last.error}: fix the cause, then run the day by hand "
+            f"with: {last.error or 'its execution ended without an outcome'}: fix the cause, then run the day by hand "
             f"(slackwater run {record.pipeline} --date {record.date})"
         ]
-    return _decision(record, rule, reasons, frozen_at=frozen_at, sources=tuple(differences))
+    if failed and record.hold and record.hold.rule == DecisionRule.AUDIT:
+        rule, reasons = DecisionRule.AUDIT, [record.hold.reason]
+    # After a run without an outcome, the published version is not known, so it cannot be kept.
+    is_known = not record.outcome_unknown and record.active is None
+    if made is ResolutionAction.REJECTED and is_known and rule in _DECISIONS:
+        rule, reasons = DecisionRule.REJECTED, [*reasons, _resolution(record)]
+    counted_inputs = differences if rule is DecisionRule.TABLE_IGNORED else deciding
+    figures = figures_of(record, counted_inputs, frozen_at=frozen_at, oldest_wait_hours=oldest_wait_hours)
+    return _decision(record, rule, reasons, frozen_at=frozen_at, sources=tuple(differences), figures=figures)
+
+
+def _resolution(record: DayRecord) -> str:
+    """Return what a person has decided about the day, for a reason; empty without a decision."""
+    made = record.resolution
+    return f"{made.action} by {made.principal} on {timestamp(made.at)}: {made.reason}" if made else ""
 
 
 def unreadable_day(record: DayRecord, error: SlackwaterError) -> DayDecision:
@@ -120,13 +174,17 @@ def unreadable_day(record: DayRecord, error: SlackwaterError) -> DayDecision:
 def reached_thresholds(source: SourceDifference, thresholds: LateThresholds) -> tuple[str, ...]:
     """Return the thresholds that the source's late data reaches, such as `percent 1`; empty without late data.
 
-    Any late data reaches a threshold of zero, including objects without rows.
+    Any late data reaches a threshold of zero, including objects without rows. Rows of dropped files count like late
+    ones.
     """
-    if not source.late.objects:
+    late = source.unprocessed
+    if not late.objects:
         return ()
-    late = source.late
+    files = changed_file_count(source)
 
     def is_reached(name: str, value: float) -> bool:
+        if name == "changed_files":
+            return files >= value
         if name == "percent":
             # Decimals are exact: in floating point, 11 of 1,000 rows would be below 1.1 percent.
             return late.rows > 0 and 100 * late.rows >= Decimal(str(value)) * source.before.rows
@@ -139,9 +197,30 @@ def reached_thresholds(source: SourceDifference, thresholds: LateThresholds) -> 
     )
 
 
-def threshold_label(name: str, value: float) -> str:
-    """Return a threshold in the words of a reason: `percent 1`, `rows 1,000`."""
-    return f"{name} {value:g}" if name == "percent" else f"{name} {value:,}"
+def figures_of(
+    record: DayRecord,
+    differences: Sequence[SourceDifference],
+    *,
+    frozen_at: datetime | None,
+    oldest_wait_hours: float | None,
+) -> DecisionFigures:
+    """Return the numbers of a published day that follow from its record and the differences of its inputs."""
+    late = [source for source in differences if source.unprocessed.rows]
+    published = record.published
+    # The first version of a day replaces no rows. A trickle of late data keeps replacing some.
+    is_rerun = published is not None and published.publication.replaced > 0
+    return DecisionFigures(
+        late_rows=sum(source.unprocessed.rows for source in late),
+        late_percent=max((100 * source.unprocessed.rows / source.before.rows for source in late), default=0.0)
+        if all(source.before.rows for source in late)
+        else None,
+        late_bytes=sum(source.unprocessed.bytes for source in differences),
+        changed_files=sum(changed_file_count(source) for source in differences),
+        oldest_wait_hours=oldest_wait_hours,
+        input_bytes=sum(source.now.bytes for source in differences),
+        attempt=record.attempts + 1,
+        last_rerun_at=frozen_at if is_rerun else None,
+    )
 
 
 def _decision(
@@ -151,6 +230,7 @@ def _decision(
     *,
     frozen_at: datetime | None = None,
     sources: tuple[SourceDifference, ...] = (),
+    figures: DecisionFigures | None = None,
 ) -> DayDecision:
     """Return the decision that the rule leads to, with the fields that come from the day's record."""
     run = record.published.run if record.published else None
@@ -165,6 +245,7 @@ def _decision(
         frozen_at=frozen_at,
         notification_due=record.notification_due,
         sources=sources,
+        figures=figures,
     )
 
 
@@ -175,7 +256,7 @@ def _evaluate_sources(
 
     Missing rows come first: a re-run would publish less than before, however much other data is late.
     """
-    vanished = [describe_removed(source) for source in differences if source.removed]
+    vanished = [line for source in differences for line in describe_lost(source)]
     shrank = [
         f"{source.source}: {name} was changed and has {counted(now.rows, 'row')} of this day, not {before.rows:,}"
         for source in differences
@@ -183,11 +264,11 @@ def _evaluate_sources(
         if now.rows < before.rows
     ]
     if vanished or shrank:
-        command = f"slackwater run {record.pipeline} --date {record.date} --allow-fewer"
+        command = f"slackwater late release {record.pipeline} --date {record.date} --reason TEXT"
         remedy = f"find out why; `{command}` publishes the day without these rows"
-        return DecisionRule.VANISHED if vanished else DecisionRule.SHRANK, [*vanished, *shrank, remedy]
+        return _lost_rule(differences), [*vanished, *shrank, remedy]
 
-    late = [source for source in differences if source.late.objects]
+    late = [source for source in differences if source.unprocessed.objects]
     reached = {source.source: reached_thresholds(source, thresholds[source.source].thresholds) for source in late}
     if any(reached.values()):
         reasons = []
@@ -211,49 +292,9 @@ def _evaluate_sources(
     return DecisionRule.UNCHANGED, ["no new data since the published run"]
 
 
-def describe_removed(source: SourceDifference) -> str:
-    """Return what a source has lost, for a reason: `weather has lost 2 objects with 13 rows that the published ...`."""
-    lost = source.amount(Change.REMOVED)
-    if source.of_published_days:
-        dates = ", ".join(sorted(item.date for item in source.removed))
-        return f"{source.source} has lost {counted(lost.rows, 'row')} that the published run has read: {dates}"
-    hours = hour_range((item.date, item.hour) for item in source.removed)
-    return (
-        f"{source.source} has lost {counted(lost.objects, 'object')} with {counted(lost.rows, 'row')} that the "
-        f"published run has read, of {hours}, without a replacement"
-    )
-
-
-def describe_late_data(source: SourceDifference) -> str:
-    """Return the late data of a source, for a reason: `flights grew by 97 rows (10.5 %), 2 objects, 14.2 kB`.
-
-    For changed files, the result has their rows before and now: `flights has 1 changed file, 120 -> 131 rows ...`.
-    """
-    added, late = source.amount(Change.ADDED), source.late
-    files = changed_files(source)
-    percent = percentage(late.rows, source.before.rows)
-    of_days = source.of_published_days
-    size = "" if of_days else f", {counted(late.objects, 'object')}, {naturalsize(late.bytes)}"
-    if not files:
-        return f"{source.source} grew by {counted(added.rows, 'row')} ({percent}){size}"
-    before, now = (sum(pair[side].rows for pair in files.values()) for side in (0, 1))
-    noun = "changed day" if of_days else "changed file"
-    changed = f"{counted(len(files), noun)}, {before:,} -> {counted(now, 'row')}"
-    if not added.objects:
-        return f"{source.source} has {changed} ({percent}){size}"
-    total = f"{counted(late.rows, 'row')} in total ({percent}){size}"
-    return f"{source.source} grew by {counted(added.rows, 'row')} and has {changed}, {total}"
-
-
-def changed_files(source: SourceDifference) -> dict[str, tuple[Amount, Amount]]:
-    """Return the amounts before and now of each changed file, by name, summed over the file's hours.
-
-    Pushed events that were overwritten have no file: their key names their hour.
-    """
-    files: dict[str, tuple[Amount, Amount]] = {}
-    for item in source.changes:
-        if item.change is Change.CHANGED:
-            name = item.file or f"data pushed for {hour_range([(item.date, item.hour)])}"
-            before, now = files.get(name, (Amount(), Amount()))
-            files[name] = (before + item.before, now + item.now)
-    return files
+def _lost_rule(differences: Sequence[SourceDifference]) -> DecisionRule:
+    """Return the rule of a day that has lost rows: `vanished` before `removed`, and `removed` before `shrank`."""
+    lost = [item for source in differences for item in source.lost]
+    if any(item.on_removed is None for item in lost):
+        return DecisionRule.VANISHED
+    return DecisionRule.REMOVED if lost else DecisionRule.SHRANK

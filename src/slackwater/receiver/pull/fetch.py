@@ -256,7 +256,8 @@ class FileFetcher:
             is_duplicate = content.files > (0 if is_new else 1)
             committed = {content_id: content.with_file(entry.path, version, is_new=is_new)}
             if entry.content and is_new:
-                committed[entry.content] = contents[entry.content].without_file(entry.path)
+                was_removed = entry.removed_since is not None
+                committed[entry.content] = contents[entry.content].without_file(entry.path, was_removed=was_removed)
             changes = {
                 **identity_of(item, download),
                 "state": FileState.DUPLICATE if is_duplicate else FileState.STORED,
@@ -271,6 +272,8 @@ class FileFetcher:
                 "reason": None,
                 "attempts": 0,
                 "not_taken_since": None,
+                # With the same content, the next plan records that the file is back.
+                "removed_since": None if is_new else entry.removed_since,
             }
             return entry.model_copy(update=changes), committed.values()
 

@@ -124,6 +124,9 @@ class FileEntry(CacheRecord):
     """When the file is fetched again, if the last attempt does not succeed."""
     not_taken_since: datetime | None = None
     """When the first of these attempts began."""
+    removed_since: datetime | None = None
+    """When a pull found that the partner had removed the file, whose rows are stored. None if it is listed, and if no
+    pull records removals of the source's files."""
 
     @property
     def is_unfinished(self) -> bool:
@@ -190,6 +193,8 @@ class Content(CacheRecord):
     """Number of files whose committed content it is."""
     paths: tuple[str, ...] = ()
     """Paths of these files, the first ones only if there are many."""
+    removed: int = 0
+    """How many of these files have `FileEntry.removed_since`."""
     current: str | None = None
     """Id of the version that readers see, if any file has the content."""
     changes: int = 0
@@ -206,6 +211,11 @@ class Content(CacheRecord):
         """The version that readers see, or None."""
         current = self.current if self.files else None
         return next((version for version in self.versions if version.id == current), None)
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the partner has removed all files with the content."""
+        return 0 < self.files <= self.removed
 
     @property
     def garbage(self) -> tuple[ContentVersion, ...]:
@@ -246,14 +256,22 @@ class Content(CacheRecord):
             changes |= {"files": self.files + 1, "paths": (*self.paths, path)[:_MAX_PATHS]}
         return self.without_writer(path).model_copy(update=changes)
 
-    def without_file(self, path: str) -> Content:
-        """Return the content after the file at `path` has got another content."""
+    def without_file(self, path: str, *, was_removed: bool = False) -> Content:
+        """Return the content after the file at `path` has got another content.
+
+        `was_removed` is whether the file's entry had `removed_since`.
+        """
         changes = {
             "files": self.files - 1,
             "paths": tuple(other for other in self.paths if other != path),
+            "removed": self.removed - was_removed,
             "changes": self.changes + (self.files == 1),
         }
         return self.model_copy(update=changes)
+
+    def with_removed(self, number: int) -> Content:
+        """Return the content after the partner has removed `number` of its files; negative if some are back."""
+        return self.model_copy(update={"removed": self.removed + number})
 
 
 class FileOfDate(NamedTuple):

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from slackwater.errors import InputError
 from slackwater.receiver.partners.partner import ListedFile, Partner
 from slackwater.receiver.pull.file_cache import EntryChanged, FileCache, FileDecision, FileEntry, FileState, decide
+from slackwater.receiver.pull.removed_files import RemovedFiles, record_removed, record_returned
 from slackwater.sources.definition import Source
 from slackwater.sources.pull_config import PullConfig
 from slackwater.storage import ObjectStore
@@ -58,7 +59,9 @@ class PullPlan(NamedTuple):
     waiting: int
     """Files that could not be fetched before, and whose next attempt is not due yet."""
     removed: int
-    """Files of the window that are stored and that the partner does not list any more; their rows stay."""
+    """Files of the window that are stored and that the partner does not list any more."""
+    doubtful: int
+    """Of these, files whose removal is not recorded, because the listing lacks more files than it has."""
     left: int
     """Files beyond `MAX_ITEMS`, which the next pull fetches."""
     oldest_not_taken: datetime | None
@@ -72,12 +75,21 @@ def lookback_dates(pull: PullConfig, as_of: date | None, now: datetime) -> Itera
         yield last - timedelta(days=days_back)
 
 
-def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: FileCache, now: datetime) -> PullPlan:
+def plan_pull(
+    source: Source,
+    *,
+    as_of: date | None,
+    partner: Partner,
+    cache: FileCache,
+    now: datetime,
+    records_removed: bool = False,
+) -> PullPlan:
     """Compare the partner's listing with the file cache, record new files, and return the files to fetch.
 
     These are at most `MAX_ITEMS`. The files of the look-back window come first, oldest date first. Files that earlier
     attempts have not taken follow, whatever their date. `as_of` is the last date of the window; None means today in the
-    source's timezone. Raises `DefinitionError` for a source without `pull`, `PartnerError`, `CloudError`.
+    source's timezone. `records_removed` is whether removed files are recorded too (`Project.records_removed`). Raises
+    `DefinitionError` for a source without `pull`, `PartnerError`, `CloudError`.
     """
     pull, name, definition = source.require_pull(), source.source, source.reading_digest
     pattern, dates = pull.pattern, list(lookback_dates(pull, as_of, now))
@@ -109,7 +121,18 @@ def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: Fi
             retries.append(work_item(entry.path, decision, entry))
     retried = retries[: max(MAX_RETRIES, MAX_ITEMS - len(fresh))]
     items = [*fresh[: MAX_ITEMS - len(retried)], *retried]
-    recorded = (file for dated in dated_patterns for file in cache.files_of_date(name, dated))
+    stored = [file.path for dated in dated_patterns for file in cache.files_of_date(name, dated) if file.is_stored]
+    record_returned((entry for entry in entries.values() if not entry.is_leased(now)), cache=cache, now=now)
+    removed = RemovedFiles()
+    if records_removed:
+        removed = record_removed(
+            name,
+            stored,
+            listed,
+            list_again=lambda: {file.name for file in partner.list(pattern, dates)},
+            cache=cache,
+            now=now,
+        )
     longest = cache.longest_not_taken(name)
     record_new_files([item for item in fresh if item.path not in entries], source=name, cache=cache, now=now)
     return PullPlan(
@@ -118,7 +141,8 @@ def plan_pull(source: Source, *, as_of: date | None, partner: Partner, cache: Fi
         unchanged=counts[FileDecision.UNCHANGED],
         busy=counts[FileDecision.BUSY],
         waiting=counts[FileDecision.WAITING],
-        removed=sum(file.is_stored and file.path not in listed for file in recorded),
+        removed=sum(path not in listed for path in stored),
+        doubtful=removed.doubtful,
         left=len(fresh) + len(retries) - len(items),
         oldest_not_taken=longest.not_taken_since if longest else None,
     )
@@ -178,6 +202,7 @@ class PlanSummary(BaseModel):
     busy: int
     waiting: int
     removed: int
+    doubtful: int
     left: int
     oldest_not_taken: datetime | None
     work: str
@@ -200,6 +225,7 @@ def write_plan(plan: PullPlan, *, store: ObjectStore, uri: str) -> PlanSummary:
         busy=plan.busy,
         waiting=plan.waiting,
         removed=plan.removed,
+        doubtful=plan.doubtful,
         left=plan.left,
         oldest_not_taken=plan.oldest_not_taken,
         work=uri,

@@ -21,11 +21,18 @@ class ConsistentListing(NamedTuple):
     objects: list[StoredObject]
     files: Mapping[str, Sequence[str]]
     """Paths of files by the id of their content: the first ones only, if many files have one content."""
+    removed: frozenset[str] = frozenset()
+    """Ids of the contents of which the partner has removed all files."""
 
     def files_of(self, uri: str) -> Sequence[str]:
         """Return the paths of the files to which an object belongs; none for an object of a pushed batch."""
         version = version_of(uri)
         return self.files[version[0]] if version else ()
+
+    def is_removed(self, uri: str) -> bool:
+        """Return whether the partner has removed all files to which an object belongs."""
+        version = version_of(uri)
+        return version is not None and version[0] in self.removed
 
 
 def consistent_listing(
@@ -45,8 +52,16 @@ def consistent_listing(
         contents = _contents(source, (item.uri for item in objects), files)
         if visible(contents) == visible(contents_before):
             paths = {name: content.paths for name, content in contents.items() if content}
-            return ConsistentListing([item for item in objects if _is_committed(item.uri, contents)], paths)
+            removed = frozenset(name for name, content in contents.items() if content and content.is_removed)
+            return ConsistentListing([item for item in objects if _is_committed(item.uri, contents)], paths, removed)
     raise DayChanged(f"files of {source.source} kept changing while its objects were listed")
+
+
+def without_removed(listing: ConsistentListing) -> tuple[ConsistentListing, list[str]]:
+    """Return the listing without the objects of files that the partner has removed, and the URIs of these objects."""
+    removed = [item.uri for item in listing.objects if listing.is_removed(item.uri)]
+    kept = [item for item in listing.objects if not listing.is_removed(item.uri)]
+    return listing._replace(objects=kept), removed
 
 
 def _contents(source: Source, uris: Iterable[str], files: FileCache) -> dict[str, Content | None]:
@@ -55,10 +70,10 @@ def _contents(source: Source, uris: Iterable[str], files: FileCache) -> dict[str
     return {**ids, **{content.id: content for content in files.contents(source.source, ids)}}
 
 
-def visible(contents: Mapping[str, Content | None]) -> dict[str, tuple[str | None, int] | None]:
+def visible(contents: Mapping[str, Content | None]) -> dict[str, tuple[str | None, int, bool] | None]:
     """Return what readers see of each content; a file that gets an equal content does not change it."""
     return {
-        name: (content.current if content.files else None, content.changes) if content else None
+        name: (content.current if content.files else None, content.changes, content.is_removed) if content else None
         for name, content in contents.items()
     }
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 from slackwater.runs.inputs.manifest import InputManifest, InputObject, Record
 
@@ -45,6 +46,8 @@ class InputChange(Record):
     now: Amount = Amount()
     arrived: datetime | None = None
     """When the newest of the objects in `now` was written, UTC; None when all were removed."""
+    on_removed: Literal["hold", "drop"] | None = None
+    """If the partner has removed the file: what the pipeline does then. None if the objects themselves are gone."""
 
 
 class FileChange(NamedTuple):
@@ -117,6 +120,21 @@ class SourceDifference(Record):
         """Inputs of the earlier manifest that are gone without a replacement."""
         return tuple(item for item in self.changes if item.change is Change.REMOVED)
 
+    @property
+    def lost(self) -> tuple[InputChange, ...]:
+        """Removed inputs without which a run needs a person's decision: all but those of dropped files."""
+        return tuple(item for item in self.removed if item.on_removed != "drop")
+
+    @property
+    def dropped(self) -> Amount:
+        """What the earlier manifest has of files that the partner has removed and whose rows the pipeline drops."""
+        return sum((item.before for item in self.removed if item.on_removed == "drop"), Amount())
+
+    @property
+    def unprocessed(self) -> Amount:
+        """What thresholds apply to: late data, and the rows of dropped files."""
+        return self.late + self.dropped
+
 
 def difference(before: InputManifest, now: InputManifest, *, sources: Iterable[str]) -> tuple[SourceDifference, ...]:
     """Return the changes between two manifests of one day, for each of `sources` in order of name.
@@ -124,14 +142,24 @@ def difference(before: InputManifest, now: InputManifest, *, sources: Iterable[s
     An object that was overwritten is a changed input. When a file has lost objects and gained others, its content was
     replaced, and all of them are changed inputs. Objects of other sources are not compared.
     """
+    objects_before, objects_now = before.by_source(), now.by_source()
     return tuple(
         SourceDifference(
             source=source,
-            before=total_amount(before.of_source(source)),
-            now=total_amount(now.of_source(source)),
-            changes=input_changes(before.of_source(source), now.of_source(source)),
+            before=total_amount(objects_before.get(source, ())),
+            now=total_amount(objects_now.get(source, ())),
+            changes=input_changes(objects_before.get(source, ()), objects_now.get(source, ()), left_out=now.left_out),
         )
         for source in sorted(sources)
+    )
+
+
+def oldest_arrival(before: InputManifest, now: InputManifest, *, sources: Iterable[str]) -> datetime | None:
+    """Return when the first object of `sources` was written, UTC, that is in `now` and not in `before`, or None."""
+    known = {item.identity for item in before.objects}
+    names = set(sources)
+    return min(
+        (item.arrived for item in now.objects if item.source in names and item.identity not in known), default=None
     )
 
 
@@ -143,6 +171,7 @@ class _Group(NamedTuple):
     hour: str
     file: str | None
     change: Change
+    on_removed: Literal["hold", "drop"] | None
 
 
 def total_amount(objects: Iterable[InputObject]) -> Amount:
@@ -150,8 +179,15 @@ def total_amount(objects: Iterable[InputObject]) -> Amount:
     return sum((Amount(objects=1, rows=item.rows, bytes=item.bytes) for item in objects), Amount())
 
 
-def input_changes(before: Iterable[InputObject], now: Iterable[InputObject]) -> tuple[InputChange, ...]:
-    """Return the changes of one source's objects, by partition, file and type of change, in order of hour and file."""
+class ObjectChanges(NamedTuple):
+    """The objects that differ between two lists of one source, each with its change."""
+
+    gone: list[tuple[InputObject, Change]]
+    new: list[tuple[InputObject, Change]]
+
+
+def object_changes(before: Iterable[InputObject], now: Iterable[InputObject]) -> ObjectChanges:
+    """Return which of one source's objects are gone or new: removed, added, or part of a changed input."""
     old, new = {item.identity: item for item in before}, {item.identity: item for item in now}
     removed = [item for identity, item in old.items() if identity not in new]
     added = [item for identity, item in new.items() if identity not in old]
@@ -160,16 +196,37 @@ def input_changes(before: Iterable[InputObject], now: Iterable[InputObject]) -> 
     overwritten = {item.uri for item in removed} & {item.uri for item in added}
     replaced_files = ({item.file for item in removed} & {item.file for item in added}) - {None}
 
-    def group_of(item: InputObject, otherwise: Change) -> _Group:
-        is_changed = item.uri in overwritten or item.file in replaced_files
-        return _Group(item.source, item.date, item.hour, item.file, Change.CHANGED if is_changed else otherwise)
+    def change_of(item: InputObject, otherwise: Change) -> Change:
+        return Change.CHANGED if item.uri in overwritten or item.file in replaced_files else otherwise
+
+    return ObjectChanges(
+        gone=[(item, change_of(item, Change.REMOVED)) for item in removed],
+        new=[(item, change_of(item, Change.ADDED)) for item in added],
+    )
+
+
+def input_changes(
+    before: Iterable[InputObject],
+    now: Iterable[InputObject],
+    *,
+    left_out: Mapping[str, Literal["hold", "drop"]] = MappingProxyType({}),
+) -> tuple[InputChange, ...]:
+    """Return the changes of one source's objects, by partition, file and type of change, in order of hour and file.
+
+    `left_out` is that of the later manifest.
+    """
+    changed = object_changes(before, now)
+
+    def group_of(item: InputObject, change: Change) -> _Group:
+        on_removed = left_out.get(item.uri) if change is Change.REMOVED else None
+        return _Group(item.source, item.date, item.hour, item.file, change, on_removed)
 
     removed_by_group: defaultdict[_Group, list[InputObject]] = defaultdict(list)
     added_by_group: defaultdict[_Group, list[InputObject]] = defaultdict(list)
-    for item in removed:
-        removed_by_group[group_of(item, Change.REMOVED)].append(item)
-    for item in added:
-        added_by_group[group_of(item, Change.ADDED)].append(item)
+    for item, change in changed.gone:
+        removed_by_group[group_of(item, change)].append(item)
+    for item, change in changed.new:
+        added_by_group[group_of(item, change)].append(item)
     changes = [
         InputChange(
             **group._asdict(),

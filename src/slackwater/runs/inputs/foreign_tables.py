@@ -13,7 +13,8 @@ from typing import Annotated, Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slackwater.errors import AccessDenied, InputError, ObjectInvalid, ObjectMissing
-from slackwater.pipeline.definition import IcebergInput, Pipeline
+from slackwater.pipeline.definition import Pipeline
+from slackwater.pipeline.table_inputs import IcebergInput
 from slackwater.receiver.partners.partner import bucket_folder
 from slackwater.runs.day import Day
 from slackwater.runs.inputs.manifest import InputObject

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Literal
 from urllib.parse import unquote
 
 import pyarrow as pa
 from pydantic import ValidationError
 
-from slackwater.errors import ObjectInvalid, ObjectMissing
+from slackwater.errors import ObjectInvalid, ObjectMissing, SlackwaterError
 from slackwater.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.receiver.writing.raw_writer import FILE, ROWS
 from slackwater.runs.day import Day
-from slackwater.runs.inputs.consistent_listing import consistent_listing
+from slackwater.runs.inputs.consistent_listing import ConsistentListing, consistent_listing, without_removed
 from slackwater.runs.inputs.duplicates import ids_in, without_duplicates
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
@@ -28,7 +29,7 @@ from slackwater.runs.table import RunTable
 from slackwater.sources.partitions import source_prefix
 from slackwater.storage import ObjectFile, ObjectStore, StoredObject
 
-# Threads that read metadata and bodies of objects. A day needs few listings, so they run one after the other.
+# Threads that list sources, and then read metadata and bodies of objects.
 _READERS = 16
 # Total size of the objects whose ids are read at the same time, which bounds the memory of a Lambda function. A larger
 # object is read alone, one row group at a time.
@@ -53,7 +54,8 @@ class InputListing:
         `known` are the objects of an earlier manifest: the metadata of an unchanged object is not read again. The file
         that it belongs to is looked up again, because two files may have shared its content and one of them may have
         changed since. For a source with an id column, the ids of a partition are read only when its objects differ from
-        `known`, and objects that hold only duplicates are left out.
+        `known`, and objects that hold only duplicates are left out. So are those of files that the partner has removed,
+        unless the pipeline keeps them.
 
         Raises `DayChanged` when files of a source keep changing during the listing, `ObjectInvalid` for an object that
         the receiver has not written, `InputError` as `published_days` does, and what `ForeignTables.inputs` raises.
@@ -62,33 +64,64 @@ class InputListing:
         definition = self.project.pipeline(pipeline)
         sources = sorted(definition.sources)
         with ThreadPoolExecutor(_READERS) as pool:
-            objects = [item for source in sources for item in self._inputs(source, day, known_objects, pool)]
+            known_of = _by_source(known_objects.values())
+            # All sources are listed first, in parallel; what is read of their objects uses the same threads afterwards.
+            listings = list(pool.map(lambda source: self._listing(source, day, known_of.get(source, ())), sources))
+            left_out: dict[str, Literal["hold", "drop"]] = {}
+            for number, source in enumerate(sources):
+                on_removed = definition.on_removed(self.project.source(source))
+                if on_removed != "keep":
+                    listings[number], removed = without_removed(listings[number])
+                    left_out |= dict.fromkeys(removed, on_removed)
+            objects = [
+                item
+                for source, listing in zip(sources, listings, strict=True)
+                for item in self._inputs(source, listing, known_of.get(source, ()), pool)
+            ]
         objects += published_days(definition, day, table=self.table)
         objects += self.foreign.inputs(definition, day, known_objects)
-        ordered = sorted(objects, key=lambda item: item.uri)
-        return InputManifest(pipeline=pipeline, date=day.date.isoformat(), frozen_at=frozen_at, objects=tuple(ordered))
+        return InputManifest(
+            pipeline=pipeline,
+            date=day.date.isoformat(),
+            frozen_at=frozen_at,
+            objects=tuple(sorted(objects, key=lambda item: item.uri)),
+            left_out=left_out,
+        )
 
     def last_arrival(self, source: str, day: Day) -> datetime | None:
         """Return when the newest object of the source's day was written, UTC; None without any object."""
         return max((item.modified for item in self._stored_objects(source, day)), default=None)
 
-    def _inputs(
-        self, source: str, day: Day, known: Mapping[str, InputObject], pool: ThreadPoolExecutor
-    ) -> Iterator[InputObject]:
-        """Yield the source's objects with the number of events that count. The caller keeps `pool` open meanwhile."""
-        definition = self.project.source(source)
-        known_of_source = [item for item in known.values() if item.source == source]
-        listing = consistent_listing(
-            definition,
+    def last_arrivals(self, sources: Sequence[str], day: Day) -> dict[str, datetime | SlackwaterError | None]:
+        """Return the `last_arrival` of each source, or the error of its listing, read in parallel."""
+
+        def read(source: str) -> datetime | SlackwaterError | None:
+            try:
+                return self.last_arrival(source, day)
+            except SlackwaterError as error:
+                return error
+
+        with ThreadPoolExecutor(_READERS) as pool:
+            return dict(zip(sources, pool.map(read, sources), strict=True))
+
+    def _listing(self, source: str, day: Day, known: Sequence[InputObject]) -> ConsistentListing:
+        return consistent_listing(
+            self.project.source(source),
             partial(self._stored_objects, source, day),
             files=self.files,
-            known=(item.uri for item in known_of_source),
+            known=(item.uri for item in known),
         )
+
+    def _inputs(
+        self, source: str, listing: ConsistentListing, known_of_source: Sequence[InputObject], pool: ThreadPoolExecutor
+    ) -> Iterator[InputObject]:
+        """Yield the source's objects with the number of events that count. The caller keeps `pool` open meanwhile."""
+        known = {item.uri: item for item in known_of_source}
         objects = pool.map(
             lambda stored: self._input_object(stored, listing.files_of(stored.uri), known.get(stored.uri)),
             listing.objects,
         )
-        column = definition.id_column
+        column = self.project.source(source).id_column
         if column is None:
             return objects
 
@@ -138,6 +171,13 @@ class InputListing:
             # Metadata in S3 is ASCII, so the receiver percent-encodes the path.
             file=current_file(unquote(recorded) if recorded else None),
         )
+
+
+def _by_source(objects: Iterable[InputObject]) -> dict[str, list[InputObject]]:
+    by_source: dict[str, list[InputObject]] = {}
+    for item in objects:
+        by_source.setdefault(item.source, []).append(item)
+    return by_source
 
 
 def objects_of_day(source: str, day: Day, *, store: ObjectStore, raw_bucket: str) -> Iterator[StoredObject]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -60,6 +60,8 @@ class InputManifest(Record):
     """When the objects were listed, UTC."""
     objects: tuple[InputObject, ...]
     """In order of URI."""
+    left_out: dict[str, Literal["hold", "drop"]] = {}
+    """URIs of objects that are no inputs, because the partner has removed their files: by `pull.on_removed`."""
 
     @property
     def digest(self) -> str:
@@ -86,3 +88,10 @@ class InputManifest(Record):
     def of_source(self, source: str) -> tuple[InputObject, ...]:
         """Return the objects of one source; none for a source that the manifest does not have."""
         return tuple(item for item in self.objects if item.source == source)
+
+    def by_source(self) -> dict[str, tuple[InputObject, ...]]:
+        """Return the objects of each source that has any, in one pass over all of them."""
+        groups: dict[str, list[InputObject]] = {}
+        for item in self.objects:
+            groups.setdefault(item.source, []).append(item)
+        return {source: tuple(items) for source, items in groups.items()}

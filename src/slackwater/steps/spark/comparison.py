@@ -15,7 +15,7 @@ from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import StoreFactory, write_frame
 from slackwater.arrow.reference import ArrowReference, Producer
 from slackwater.arrow.session import temporary_settings
-from slackwater.errors import AccessDenied, CloudError, DataError, InputError, ObjectMissing
+from slackwater.errors import AccessDenied, CloudError, DataError, InputError, ObjectMissing, VersionRemoved
 from slackwater.late.changes.comparison import (
     MAX_MOVERS,
     MAX_ROWS,
@@ -70,14 +70,14 @@ def compare_versions(
     """Compare two versions of the job's day, store the comparison, and return it. It is stored last, by one PUT.
 
     `project` is the URI of project.json, `catalog_table` is `catalog.database.table`. Only totals and a bounded number
-    of rows reach the driver. Raises `CloudError` if a version no longer exists, `InputError` if pair.json is of another
-    day, and `DataError` if a version cannot be compared by the pipeline's key.
+    of rows reach the driver. Raises `VersionRemoved` or `CloudError` if a version no longer exists, `InputError` if
+    pair.json is of another day, and `DataError` if a version cannot be compared by the pipeline's key.
     """
     began, store = time.monotonic(), stores()
     pipeline = Project.model_validate_json(store.get(project)).pipeline(job.pipeline)
     pair = read_pair(job, store=store)
     table = quoted_table(catalog_table)
-    before, after = (read_version(spark, table, version, job.date) for version in (pair.before, pair.after))
+    before, after = (read_version(spark, table, version, pair) for version in (pair.before, pair.after))
     day = date.fromisoformat(job.date)
     files = [files_of_day(spark, table, day, tag=version.tag) for version in (pair.before, pair.after)]
     size = sum(file.bytes for file in files)
@@ -108,6 +108,8 @@ def compare_versions(
                 ),
                 inputs=input_differences(pair, pipeline.inputs, store=store),
                 seconds=round(time.monotonic() - began, 3),
+                team=pipeline.team,
+                notify=pipeline.late.notify,
             )
         finally:
             differing.frame.unpersist()
@@ -116,14 +118,22 @@ def compare_versions(
     return comparison
 
 
-def read_version(spark: SparkSession, table: str, version: PublishedVersion, day: str) -> DataFrame:
+def read_version(spark: SparkSession, table: str, version: PublishedVersion, pair: VersionPair) -> DataFrame:
     """Return the day's rows in one version of the table, with the columns that the version has.
 
-    Raises `CloudError` if the table or the version's tag does not exist.
+    Raises `VersionRemoved` if the earlier version has no tag any more, and `CloudError` if the table does not exist or
+    the later version has no tag: retention removes only versions that another one has replaced.
     """
+    day = pair.date
     if not spark.catalog.tableExists(table):
         raise CloudError(f"there is no table {table}: the versions of {day} cannot be read")
     if version.tag not in tags_of(spark, table):
+        if version.attempt < pair.after.attempt:
+            raise VersionRemoved(
+                f"version {version.attempt} of {pair.pipeline} {day} was removed by the setting version_days, which "
+                f"limits how long a replaced version can be read, so version {pair.after.attempt} cannot be compared "
+                f"with it; `slackwater history {pair.pipeline} --date {day}` lists the versions"
+            )
         raise CloudError(f"{table} has no tag {version.tag} any more: attempt {version.attempt} cannot be read")
     version_rows = spark.sql(f"SELECT * FROM {table} VERSION AS OF '{version.tag}'")  # noqa: S608 - the tag is ours
     return version_rows.where(sf.col(_DAY) == sf.lit(day).cast("date"))

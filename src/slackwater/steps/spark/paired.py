@@ -53,7 +53,7 @@ class PairedVersions:
     """The largest relative difference of equal floating-point values."""
 
     def metrics(self, declared: Mapping[str, Aggregation]) -> tuple[Metric, ...]:
-        """Return the metrics that `publish.metrics` declares, or all columns of numbers if it declares none."""
+        """Return the metrics that `publish.metrics` declares. Without any, all columns of numbers are summed."""
         # Names in a definition have lower case.
         numbers = {
             field.name.lower(): index
@@ -61,10 +61,7 @@ class PairedVersions:
             if isinstance(field.dataType, NumericType)
         }
         if not declared:
-            return tuple(
-                Metric(self.values[index].name, Totals.SUM if self.is_exact(index) else Totals.MEAN, index)
-                for index in numbers.values()
-            )
+            return tuple(Metric(self.values[index].name, Totals.SUM, index) for index in numbers.values())
         totals = {name: Totals(aggregation) for name, aggregation in declared.items() if aggregation != "none"}
         return tuple(Metric(name, total, numbers.get(name)) for name, total in totals.items())
 

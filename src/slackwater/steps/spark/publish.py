@@ -16,7 +16,7 @@ from slackwater.arrow.dataset import load_manifest
 from slackwater.arrow.exchange import StoreFactory, read_frame
 from slackwater.arrow.names import quoted
 from slackwater.arrow.session import temporary_settings
-from slackwater.errors import AuditFailed
+from slackwater.errors import AuditFailed, CloudError
 from slackwater.runs.record import Publication, Run, publication_uri
 from slackwater.steps.spark.job import log, settings_for
 from slackwater.steps.spark.table import (
@@ -31,8 +31,10 @@ from slackwater.steps.spark.table import (
     refuse_if_fewer,
     refuse_if_overtaken,
     retry_on_conflict,
+    with_missing_columns,
     withdraw_if_overtaken,
 )
+from slackwater.storage import ObjectStore
 
 
 def publish_day(
@@ -42,17 +44,18 @@ def publish_day(
     rows: str,
     key: Sequence[str],
     catalog_table: str,
-    allow_fewer: bool,
+    min_rows_percent: float | None,
     stores: StoreFactory,
 ) -> Publication:
     """Publish the staged rows of a run, and return the publication, which is written last.
 
     `rows` is the URI of the Arrow manifest of the last stage, `key` the pipeline's `publish.key`, and `catalog_table`
-    is `catalog.database.table`. `allow_fewer` permits fewer rows than the day has now. A repeated job does not commit
-    twice: if an earlier job of this attempt has committed but not written the publication, its commit is used.
+    is `catalog.database.table`. `min_rows_percent` is the least number of rows, in percent of those that the day has
+    now; with None, the rows may be fewer and lack columns of the table. A repeated job does not commit twice: if an
+    earlier job of this attempt has committed but not written the publication, its commit is used.
 
-    Raises `AuditFailed` if the rows fail the audit, or if a later attempt has published the day; then this job has
-    changed no row of the table.
+    Raises `AuditFailed` if the rows fail the audit, and `PublishOvertaken` if a later attempt has published the day;
+    then this job has changed no row of the table.
     """
     began, store = time.monotonic(), stores()
     table, identity = quoted_table(catalog_table), snapshot_identity(run)
@@ -61,9 +64,20 @@ def publish_day(
         manifest = load_manifest(rows, store=store)
         frame = with_date(read_frame(spark, manifest, stores=stores), date.fromisoformat(run.date))
         with temporary_settings(spark, settings_for(input_bytes=manifest.bytes, rows=manifest.rows)):
-            commit = commit_day(spark, frame, table, identity, key=key, allow_fewer=allow_fewer)
+            commit = commit_day(spark, frame, table, identity, key=key, min_rows_percent=min_rows_percent)
     else:
         log("an earlier job of this attempt has committed", snapshot_id=commit.snapshot_id)
+    return store_publication(spark, run, commit, catalog_table=catalog_table, began=began, store=store)
+
+
+def store_publication(
+    spark: SparkSession, run: Run, commit: Commit, *, catalog_table: str, began: float, store: ObjectStore
+) -> Publication:
+    """Tag the commit of a run, and store and return its publication. `began` is of `time.monotonic`.
+
+    Raises `PublishOvertaken` if a later attempt has published the day; then the commit is withdrawn.
+    """
+    table, identity = quoted_table(catalog_table), snapshot_identity(run)
     withdraw_if_overtaken(spark, table, date.fromisoformat(run.date), identity, commit)
     create_tag(spark, table, run.tag, commit.snapshot_id)
     publication = Publication(
@@ -87,13 +101,16 @@ def commit_day(
     identity: dict[str, str],
     *,
     key: Sequence[str],
-    allow_fewer: bool,
+    min_rows_percent: float | None,
 ) -> Commit:
     """Audit the rows, replace the day in the table by one commit, and return the commit.
 
-    `identity` are the snapshot properties of the commit. Raises `AuditFailed`.
+    `identity` are the snapshot properties of the commit. `min_rows_percent` is that of `publish_day`. Raises
+    `AuditFailed`.
     """
     day = date.fromisoformat(identity["slackwater.date"])
+    if min_rows_percent is None:
+        frame = with_missing_columns(spark, table, frame)
     # The audit of the rows comes before anything that changes the table: a failed one creates no table and no column.
     rows, content = audit(frame, key)
     prepare_table(spark, table, frame)
@@ -104,8 +121,8 @@ def commit_day(
         if find_commit(spark, table, identity):  # by another job of this attempt, at the same time
             return
         refuse_if_overtaken(spark, table, identity)
-        if not allow_fewer:
-            refuse_if_fewer(spark, table, day, rows=rows)
+        if min_rows_percent is not None:
+            refuse_if_fewer(spark, table, day, rows=rows, percent=min_rows_percent)
         overwrite_day(frame, table, day, {**identity, CONTENT: content}, inspected=inspected)
 
     # After a conflict the checks decide again: a later attempt replaces an earlier one, and never the reverse.
@@ -113,7 +130,7 @@ def commit_day(
     # Spark's writer does not return the snapshot that it has committed.
     commit = find_commit(spark, table, identity)
     if commit is None:
-        raise AuditFailed(f"{table} does not show the snapshot that was just committed for {day}")
+        raise CloudError(f"{table} does not show the snapshot that was just committed for {day}")
     return commit
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -47,8 +47,8 @@ class StageJob:
     """URI of project.json."""
     catalog_table: str
     """The warehouse table of the pipeline, as `catalog.database.table`."""
-    allow_fewer: bool = False
-    """Whether the last stage may publish fewer rows than the day has now."""
+    restore: str = ""
+    """For a rollback: the tag of the version that the job publishes again, instead of running the stage."""
     files: str | None = None
     """URI prefix of the files that steps may read and write, such as `s3://bucket/files/`."""
     outbound_allow: Sequence[str] = ()
@@ -56,11 +56,17 @@ class StageJob:
 
 
 def run_stage_job(
-    spark: SparkSession, job: StageJob, *, stores: StoreFactory, secrets: Secrets | None = None
+    spark: SparkSession,
+    job: StageJob,
+    *,
+    stores: StoreFactory,
+    secrets: Secrets | None = None,
+    on_published: Callable[[], None] = lambda: None,
 ) -> ArrowReference:
     """Run the job's stage, publish the day after the last stage, run the load steps, and return the stage's reference.
 
-    `secrets` are the credentials that steps may read. Raises what `run_stage`, `publish_day` and `run_loads` raise.
+    `secrets` are the credentials that steps may read. `on_published` is called last, after the last stage. Raises what
+    `run_stage`, `publish_day` and `run_loads` raise.
     """
     project = Project.model_validate_json(stores().get(job.project))
     pipeline = project.pipeline(job.run.pipeline)
@@ -80,7 +86,7 @@ def run_stage_job(
             rows=reference.manifest,
             key=pipeline.publish.key,
             catalog_table=job.catalog_table,
-            allow_fewer=job.allow_fewer,
+            min_rows_percent=None if job.run.accepts_audit else pipeline.publish.audit.min_rows_percent,
             stores=stores,
         )
         manifests = {
@@ -88,6 +94,7 @@ def run_stage_job(
             job.stage: reference.manifest,
         }
         run_loads(pipeline, manifests, context, prefix=job.run.prefix, stores=stores)
+        on_published()
     return reference
 
 

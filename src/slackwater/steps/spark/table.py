@@ -7,7 +7,8 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +16,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructField, StructType
 
 from slackwater.arrow.names import quoted
-from slackwater.errors import AuditFailed
+from slackwater.errors import AuditFailed, PublishOvertaken
 from slackwater.steps.spark.job import log
 
 TABLE_PROPERTIES = {
@@ -78,6 +79,16 @@ def prepare_table(spark: SparkSession, table: str, frame: DataFrame) -> None:
     add_columns(spark, table, frame.schema)
 
 
+def with_missing_columns(spark: SparkSession, table: str, frame: DataFrame) -> DataFrame:
+    """Return the frame with the columns of the table that it lacks, which are null."""
+    if not spark.catalog.tableExists(table):
+        return frame
+    # Spark and Iceberg match column names without regard to case.
+    present = {name.lower() for name in frame.columns}
+    missing = [field for field in _current_schema(spark, table) if field.name.lower() not in present]
+    return frame.select("*", *(sf.lit(None).cast(field.dataType).alias(field.name) for field in missing))
+
+
 def add_columns(spark: SparkSession, table: str, schema: StructType) -> None:
     """Add the columns of `schema` that the table lacks. Another job may do the same at the same time."""
 
@@ -138,7 +149,7 @@ def _column_list(schema: StructType) -> str:
 
 
 def refuse_if_overtaken(spark: SparkSession, table: str, identity: Mapping[str, str]) -> None:
-    """Raise `AuditFailed` if a later attempt has published the day: its inputs are newer than those of this job.
+    """Raise `PublishOvertaken` if a later attempt has published the day: its inputs are newer than those of this job.
 
     `identity` are the snapshot properties of this job's commit.
     """
@@ -146,22 +157,23 @@ def refuse_if_overtaken(spark: SparkSession, table: str, identity: Mapping[str, 
     snapshots = _snapshots_of(spark, table, identity, ("slackwater.pipeline", "slackwater.date"))
     latest = max((int(snapshot["summary"]["slackwater.attempt"]) for snapshot in snapshots), default=0)
     if latest > int(identity["slackwater.attempt"]):
-        raise AuditFailed(
+        raise PublishOvertaken(
             f"attempt {latest} has published {identity['slackwater.date']} already; "
             f"this is attempt {identity['slackwater.attempt']}, with older inputs"
         )
 
 
-def refuse_if_fewer(spark: SparkSession, table: str, day: date, *, rows: int) -> None:
-    """Raise `AuditFailed` if the published day has more rows than the `rows` that would replace them."""
+def refuse_if_fewer(spark: SparkSession, table: str, day: date, *, rows: int, percent: float) -> None:
+    """Raise `AuditFailed` if `rows`, which would replace the published rows, are less than `percent` of them."""
     published = files_of_day(spark, table, day).rows
     if published is None:
         spark.catalog.refreshTable(table)
         published = spark.table(table).where(sf.col("date") == sf.lit(day)).count()
-    if rows < published:
+    # Decimals are exact: in floating point, 111 of 1,000 rows would be below 11.1 percent.
+    if 100 * rows < Decimal(str(percent)) * published:
         raise AuditFailed(
-            f"{rows} rows would replace the {published} rows that are published for {day}: if fewer rows are expected, "
-            f"run the day with --allow-fewer"
+            f"{rows} rows would replace the {published} rows that are published for {day}, less than "
+            f"publish.audit.min_rows_percent {percent:g}"
         )
 
 
@@ -182,7 +194,7 @@ def files_of_day(spark: SparkSession, table: str, day: date, *, tag: str | None 
     jvm: Any = spark._jvm
     iceberg = jvm.org.apache.iceberg
     # Like Spark, which `prepare_table` relies on, without regard to case.
-    scan = _load(spark, table).newScan().caseSensitive(False)
+    scan = load_table(spark, table).newScan().caseSensitive(False)
     scan = scan.filter(iceberg.expressions.Expressions.equal("date", day.isoformat()))
     if tag is not None:
         scan = scan.useRef(tag)
@@ -208,7 +220,18 @@ def tags_of(spark: SparkSession, table: str) -> frozenset[str]:
     return frozenset(name for name, ref in refs.items() if ref["type"] == "tag")
 
 
-def _load(spark: SparkSession, table: str) -> Any:
+def tagged_snapshots(spark: SparkSession, table: str) -> dict[str, tuple[int, datetime]]:
+    """Return the snapshot of each of the table's tags: its id, and when it was committed, UTC."""
+    metadata = _metadata(spark, table)
+    committed = {snapshot["snapshot-id"]: snapshot["timestamp-ms"] for snapshot in metadata.get("snapshots", [])}
+    return {
+        name: (ref["snapshot-id"], datetime.fromtimestamp(committed[ref["snapshot-id"]] / 1000, UTC))
+        for name, ref in metadata.get("refs", {}).items()
+        if ref["type"] == "tag"
+    }
+
+
+def load_table(spark: SparkSession, table: str) -> Any:
     """Return Iceberg's Java object of the table after the latest commit of any job."""
     jvm: Any = spark._jvm
     loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
@@ -219,7 +242,7 @@ def _load(spark: SparkSession, table: str) -> Any:
 def _metadata(spark: SparkSession, table: str) -> dict[str, Any]:
     """Return the metadata of the table after the latest commit of any job, as Iceberg's specification defines it."""
     jvm: Any = spark._jvm
-    current = _load(spark, table).operations().current()
+    current = load_table(spark, table).operations().current()
     # The metadata tables, such as `snapshots`, show the same, but each query of one is a Spark job.
     metadata: dict[str, Any] = json.loads(jvm.org.apache.iceberg.TableMetadataParser.toJson(current))
     return metadata
@@ -264,14 +287,14 @@ def overwrite_day(
 def withdraw_if_overtaken(
     spark: SparkSession, table: str, day: date, identity: Mapping[str, str], commit: Commit
 ) -> None:
-    """Remove the committed rows and raise `AuditFailed` if a later attempt has published the day before.
+    """Remove the committed rows and raise `PublishOvertaken` if a later attempt has published the day before.
 
     `identity` are the snapshot properties of this job's commit.
     """
     # Iceberg's own check compares files: it misses a later attempt with no rows for a day that had no rows.
     try:
         refuse_if_overtaken(spark, table, identity)
-    except AuditFailed:
+    except PublishOvertaken:
         try:
             overwrite_day(spark.table(table).where("false"), table, day, {}, inspected=commit.snapshot_id)
         except Exception as error:

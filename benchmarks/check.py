@@ -1,0 +1,317 @@
+"""Check: find the late days of one pipeline with 1,000 sources, 7 days and 24 hours each.
+
+The check runs as in its Lambda function, over stores in memory, in a process of its own. Each request waits as long as
+one to S3 or DynamoDB usually takes, and is counted; its price is that of us-east-1. One object of each day is late.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from slackwater.late.check.checker import Checker
+from slackwater.late.check.decision import DecisionRule
+from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
+from slackwater.pipeline.prices import reference_prices
+from slackwater.project import Project
+from slackwater.runs.day import day_of
+from slackwater.runs.inputs.foreign_tables import ForeignTables
+from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
+from slackwater.runs.rerun_usage import RerunUsage
+from slackwater.sources.definition import Source
+from slackwater.storage import StoredObject
+
+SOURCES, DAYS, HOURS = 1_000, 7, 24
+_SECONDS, _MEGABYTES, _USD = 60.0, 512, 0.05
+_LATENCY = 0.015
+"""Seconds of one request: S3 and DynamoDB usually answer a function of the same region within 5 to 30 ms."""
+_TODAY = date(2013, 3, 13)
+_NOW = datetime(2013, 3, 13, 18, tzinfo=UTC)
+_ARRIVED = datetime(2013, 3, 12, tzinfo=UTC)
+_PAGE = 1_000
+"""Objects that one LIST request returns."""
+_RUN_ID = "0" * 32
+
+
+class _Requests:
+    """Waits for each request, and counts it."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def send(self, name: str) -> None:
+        with self._lock:
+            self.count[name] += 1
+        time.sleep(_LATENCY)
+
+
+class _Store:
+    """An `ObjectStore` that computes the raw objects from their names, and holds the manifests."""
+
+    def __init__(self, requests: _Requests) -> None:
+        self._requests, self._objects = requests, dict[str, bytes]()
+
+    def put(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> None:
+        self._requests.send("PUT")
+        self._objects[uri] = body
+
+    def add(self, uri: str, body: bytes) -> None:
+        """Store an object without a request."""
+        self._objects[uri] = body
+
+    def get(self, uri: str) -> bytes:
+        self._requests.send("GET")
+        return self._objects[uri]
+
+    def metadata(self, uri: str) -> Mapping[str, str]:
+        self._requests.send("GET")
+        return {"rows": "100"}
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        objects = list(_objects_under(prefix))
+        for start in range(0, max(len(objects), 1), _PAGE):
+            self._requests.send("LIST")
+            yield from objects[start : start + _PAGE]
+
+
+class _Table:
+    """A `RunTable` whose days of the window are all published."""
+
+    def __init__(self, requests: _Requests, days: Mapping[str, DayRecord]) -> None:
+        self._requests, self._days = requests, days
+
+    def day(self, pipeline: str, date: str) -> DayRecord:
+        self._requests.send("read")
+        return self._days.get(date, DayRecord(pipeline=pipeline, date=date))
+
+    def days(self, *_: object, **__: object) -> list[DayRecord]:
+        self._requests.send("read")
+        return list(self._days.values())
+
+    def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
+        self._requests.send("read")
+        published = self._days[date].published
+        if published is None:
+            return None
+        return RunRecord(run=published.run, state=RunState.PUBLISHED, execution="e", started_at=_ARRIVED)
+
+    def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
+        self._requests.send("read")
+        return RerunUsage(pipeline=pipeline, date=date)
+
+    def save_rerun_usage(self, _: object) -> None:
+        self._requests.send("write")
+
+    def save_day(self, _: object) -> None:
+        self._requests.send("write")
+
+    def first_published(self, _: str) -> str:
+        self._requests.send("read")
+        return min(self._days)
+
+    def notifications_due(self, _: str, *, before: str) -> Iterator[str]:
+        self._requests.send("read")
+        return iter(())
+
+    def record_late_day(self, *_: object, **__: object) -> None:
+        self._requests.send("write")
+
+    def late_days(self, _: str, *, last: str) -> list[object]:
+        self._requests.send("read")
+        return []
+
+    def held(self, _: str) -> Iterator[str]:
+        self._requests.send("read")
+        return iter(())
+
+
+class _NoFiles:
+    """A `FileCache` of pushed sources: no object belongs to a pulled file."""
+
+    def contents(self, source: str, ids: object) -> list[Any]:
+        return []
+
+
+class _NoExecutions:
+    def is_running(self, execution: str) -> bool:
+        return False
+
+
+def _object(prefix: str, hour: int, name: str = "a") -> StoredObject:
+    return StoredObject(f"{prefix}hour={hour:02}/{name}.parquet", 10_000, "0" * 32, _ARRIVED)
+
+
+def _objects_under(prefix: str) -> Iterator[StoredObject]:
+    """Yield the objects of a source and a UTC date; today has none yet, and the first source a late one each day."""
+    source, _, day = prefix.rstrip("/").rpartition("/")
+    if day.removeprefix("date=") >= _TODAY.isoformat():
+        return
+    for hour in range(HOURS):
+        yield _object(prefix, hour)
+    if source.endswith("source=s0000"):
+        yield _object(prefix, HOURS - 1, "late")
+
+
+def _project() -> Project:
+    source = Source.model_validate(
+        {"source": "s0000", "timestamp": {"field": "at"}, "fields": {"at": "timestamp"}, "push": {}}
+    )
+    sources = {f"s{index:04}": source.model_copy(update={"source": f"s{index:04}"}) for index in range(SOURCES)}
+    pipeline = Pipeline(
+        pipeline="all",
+        sources=tuple(sources),
+        steps={"rows": StepUse(step="select", depends_on=("s0000",))},
+        publish=Publish(step="rows", key=("date",)),
+        late=Late(window_days=DAYS),
+    )
+    return Project(sources=sources, pipelines={"all": pipeline})
+
+
+def _published(date_: str) -> DayRecord:
+    run = Run(
+        pipeline="all",
+        date=date_,
+        run_id=_RUN_ID,
+        attempt=1,
+        correlation_id="c",
+        manifest=f"s3://exchange/manifests/all/{date_}/m.json",
+        prefix=f"s3://exchange/runs/all/{date_}/{_RUN_ID}/1/",
+        files=SOURCES * HOURS,
+        rows=0,
+        bytes=0,
+    )
+    publication = Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1)
+    return DayRecord(
+        pipeline="all",
+        date=date_,
+        attempts=1,
+        version=1,
+        published=PublishedRun(run=run, publication=publication, at=_ARRIVED),
+        notified_attempt=1,
+    )
+
+
+def _manifest(date_: str, sources: Iterator[str]) -> InputManifest:
+    objects = (
+        InputObject(
+            uri=item.uri,
+            source=source,
+            date=date_,
+            hour=f"{hour:02}",
+            etag=item.etag,
+            bytes=item.size,
+            rows=100,
+            arrived=item.modified,
+        )
+        for source in sources
+        for hour in range(HOURS)
+        for item in [_object(f"s3://raw/raw/source={source}/date={date_}/", hour)]
+    )
+    return InputManifest(pipeline="all", date=date_, frozen_at=_ARRIVED, objects=tuple(objects))
+
+
+def run(rounds: int) -> dict[str, Any]:
+    """Check `rounds` times, each in a process of its own, and return the medians, and the requests of one check."""
+    results = []
+    for _ in range(rounds):
+        command = [sys.executable, "-m", "benchmarks.check"]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        results.append(json.loads(done.stdout))
+    usd = [sum(result["usd"].values()) for result in results]
+    return {
+        "objects": SOURCES * DAYS * HOURS,
+        "seconds": {"median": median(item["seconds"] for item in results), "target": _SECONDS},
+        "megabytes": {"median": median(item["megabytes"] for item in results), "target": _MEGABYTES},
+        "usd": {"median": median(usd), "target": _USD, "parts": results[-1]["usd"]},
+        "requests": results[-1]["requests"],
+    }
+
+
+def show(result: dict[str, Any], console: Console) -> None:
+    """Print what a check took, needed and cost, with its targets."""
+    table = Table(title=f"check: {SOURCES:,} sources, {DAYS} days, {HOURS} hours: {result['objects']:,} objects")
+    for column in ("", "median", "target"):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, digits in (("seconds", 1), ("megabytes", 0), ("usd", 4)):
+        row = result[name]
+        table.add_row(name, f"{row['median']:.{digits}f}", f"{row['target']:g}")
+    console.print(table)
+    console.print("requests: " + ", ".join(f"{count:,} {name}" for name, count in result["requests"].items()))
+
+
+def check_once() -> dict[str, Any]:
+    """Check the window once in this process, and return its seconds, requests, price and peak memory."""
+    requests, project = _Requests(), _project()
+    store = _Store(requests)
+    dates = [(_TODAY - timedelta(days=back)).isoformat() for back in range(DAYS, 0, -1)]
+    days = {name: _published(name) for name in dates}
+    for name, record in days.items():
+        assert record.published
+        store.add(record.published.run.manifest, _manifest(name, iter(project.sources)).model_dump_json().encode())
+    table: Any = _Table(requests, days)
+    files: Any = _NoFiles()
+    stores: Any = store
+    tables: Any = None
+    executions: Any = _NoExecutions()
+    inputs = InputListing(
+        project=project,
+        store=stores,
+        files=files,
+        table=table,
+        foreign=ForeignTables(tables, stores),
+        raw_bucket="raw",
+        now=lambda: _NOW,
+    )
+    checker = Checker(
+        project=project,
+        inputs=inputs,
+        table=table,
+        executions=executions,
+        store=stores,
+        exchange_bucket="exchange",
+        now=lambda: _NOW,
+    )
+    start = time.perf_counter()
+    report = checker.check(pipeline="all", as_of=None)
+    checker.save(report, execution="arn:execution:e")
+    seconds = time.perf_counter() - start
+    late = [day.date for day in report.days if day.rule is DecisionRule.GROWN]
+    if late != dates or day_of(_TODAY, "UTC").date.isoformat() != report.as_of:
+        raise AssertionError(f"late days {late}, expected {dates}")
+    prices = reference_prices()
+    count = requests.count
+    usd = {
+        "S3": (
+            count["LIST"] * prices.usd_per_1000_s3_lists
+            + count["GET"] * prices.usd_per_1000_s3_gets
+            + count["PUT"] * prices.usd_per_1000_s3_puts
+        )
+        / 1000,
+        "DynamoDB": (
+            count["read"] * prices.usd_per_million_dynamodb_reads
+            + count["write"] * prices.usd_per_million_dynamodb_writes
+        )
+        / 10**6,
+        "Lambda": seconds * _MEGABYTES / 1024 * prices.architectures["x86_64"].usd_per_lambda_gb_second,
+    }
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": seconds, "megabytes": megabytes, "requests": dict(count), "usd": usd}
+
+
+if __name__ == "__main__":
+    print(json.dumps(check_once()))

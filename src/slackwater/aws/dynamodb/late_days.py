@@ -1,0 +1,116 @@
+"""The days with late data in the run table: sort key `late#DATE`, one small item for each day that waits for a run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from slackwater.aws.failures import code_of, translated
+from slackwater.runs.late_day import MOST_OBJECTS, LateDay
+
+_MOST_DAYS = 1_000
+_ADDED = "attribute_not_exists(objects) OR size(objects) < :most"
+_LATER = "attribute_not_exists(#last) OR #last < :at"
+_SEEN = "SET since = if_not_exists(since, :at), #last = :at"
+
+
+class LateDayItems:
+    """The items of late days in a table of runs."""
+
+    def __init__(self, dynamodb: Any, table: str) -> None:
+        self._dynamodb = dynamodb
+        self._table = table
+
+    def record_late_day(self, pipeline: str, date: str, *, at: datetime, keys: Collection[str] = ()) -> None:
+        """List a day with late data that was seen at `at`, UTC; `keys` are those of new objects.
+
+        The same object counts once. Without keys, a day that was seen later remains as it is.
+        """
+        digests = sorted({hashlib.sha256(key.encode()).hexdigest()[:12] for key in keys})[:MOST_OBJECTS]
+        with translated(f"list {date} of {pipeline} as late"):
+            added = {":objects": {"SS": digests}, ":most": {"N": str(MOST_OBJECTS)}}
+            if digests and self._seen(pipeline, date, at, _ADDED, add=" ADD objects :objects", values=added):
+                return
+            self._seen(pipeline, date, at, _LATER)
+
+    def _seen(
+        self,
+        pipeline: str,
+        date: str,
+        at: datetime,
+        condition: str,
+        *,
+        add: str = "",
+        values: dict[str, Any] | None = None,
+    ) -> bool:
+        """Write when the day was seen, and return whether the condition held."""
+        try:
+            self._dynamodb.update_item(
+                TableName=self._table,
+                Key=_key(pipeline, date),
+                UpdateExpression=_SEEN + add,
+                ConditionExpression=condition,
+                ExpressionAttributeNames={"#last": "last"},
+                ExpressionAttributeValues={":at": {"S": _sortable(at)}, **(values or {})},
+            )
+        except ClientError as error:
+            if code_of(error) != "ConditionalCheckFailedException":
+                raise
+            return False
+        return True
+
+    def late_days(self, pipeline: str, *, last: str) -> list[LateDay]:
+        """Return the listed days up to the date `last`, in order, at most 1,000. May miss the last seconds."""
+        with translated(f"read the late days of {pipeline}"):
+            pages = self._dynamodb.get_paginator("query").paginate(
+                TableName=self._table,
+                KeyConditionExpression="pipeline = :pipeline AND #item BETWEEN :first AND :last",
+                ExpressionAttributeNames={"#item": "item"},
+                ExpressionAttributeValues={
+                    ":pipeline": {"S": pipeline},
+                    ":first": {"S": "late#"},
+                    ":last": {"S": f"late#{last}"},
+                },
+                PaginationConfig={"MaxItems": _MOST_DAYS},
+            )
+            return [
+                LateDay(
+                    date=item["item"]["S"].removeprefix("late#"),
+                    since=datetime.fromisoformat(item["since"]["S"]),
+                    last=datetime.fromisoformat(item["last"]["S"]),
+                    objects=len(item.get("objects", {}).get("SS", ())),
+                )
+                for page in pages
+                for item in page["Items"]
+            ]
+
+    def remove_late_day(self, pipeline: str, date: str, *, read_at: datetime) -> None:
+        """Remove a day from the list, unless data was seen after `read_at`, UTC. A day that is not listed is no error.
+
+        `read_at` is when its inputs were listed.
+        """
+        with translated(f"remove {date} of {pipeline} from the late days"):
+            try:
+                self._dynamodb.delete_item(
+                    TableName=self._table,
+                    Key=_key(pipeline, date),
+                    ConditionExpression="attribute_not_exists(#last) OR #last <= :read",
+                    ExpressionAttributeNames={"#last": "last"},
+                    ExpressionAttributeValues={":read": {"S": _sortable(read_at)}},
+                )
+            except ClientError as error:
+                if code_of(error) != "ConditionalCheckFailedException":
+                    raise
+
+
+def _key(pipeline: str, date: str) -> dict[str, Any]:
+    return {"pipeline": {"S": pipeline}, "item": {"S": f"late#{date}"}}
+
+
+def _sortable(at: datetime) -> str:
+    """Return a string of fixed length that sorts like the timestamp."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,48 @@
+"""`slackwater late --older`: days before the window with late data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slackwater.cli.options import read_date
+from slackwater.cli.output import print_json, print_table, print_text
+from slackwater.client.workspace import find_workspace
+from slackwater.errors import InputError
+from slackwater.formatting import counted
+
+
+def list_older(
+    pipeline: str | None, *, first: str | None, last: str | None, project: Path | None, as_json: bool
+) -> None:
+    """Print the days, with what a check would decide about each, and how to process them."""
+    first = read_date(first, option="--from") if first else None
+    last = read_date(last, option="--to") if last else None
+    workspace = find_workspace(project)
+    definitions = workspace.load_definitions()
+    if pipeline:
+        definitions.pipeline(pipeline)
+    elif first or last:
+        raise InputError("PIPELINE: --from and --to need the name of one pipeline")
+    from slackwater.client.client import Client
+
+    with Client.open(workspace, definitions) as client:
+        result = client.older_late_days(pipeline, first=first, last=last)
+    if as_json:
+        days = [
+            {**item.decision.model_dump(mode="json"), "since": item.since and item.since.isoformat()}
+            | {"new_objects": item.objects}
+            for item in result.days
+        ]
+        print_json({"days": days, "unchecked": result.unchecked})
+        return
+    if not result.days:
+        print_text("no day before the window has late data")
+    else:
+        rows = [(item.decision, str(item.since) if item.since else "-") for item in result.days]
+        print_table(
+            ("pipeline", "date", "since", "rule", "reason"),
+            [(day.pipeline, day.date, since, day.rule, day.reason) for day, since in rows],
+        )
+        print_text(f"{counted(len(rows), 'day')} before the window: slackwater run PIPELINE --date DATE processes one")
+    if result.unchecked:
+        print_text(f"{counted(result.unchecked, 'more day')} listed: process these first, then call it again")

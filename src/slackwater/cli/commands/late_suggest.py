@@ -1,0 +1,82 @@
+"""`slackwater late suggest`: proposes thresholds for late data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples
+from slackwater.cli.output import format_usd, print_json, print_table, print_text
+from slackwater.client.workspace import find_workspace
+from slackwater.formatting import counted
+
+if TYPE_CHECKING:
+    from slackwater.late.check.suggest import Suggestion
+
+
+def register(group: typer.Typer) -> None:
+    """Add `suggest` to the group `late`."""
+    group.command(
+        "suggest",
+        epilog=examples("slackwater late suggest daily_delays", "slackwater late suggest daily_delays --effect 0.5"),
+    )(suggest)
+
+
+def suggest(
+    pipeline: PipelineName,
+    effect: Annotated[
+        float, typer.Option(metavar="PERCENT", min=0, help="The largest change of a metric that may be missed.")
+    ] = 1.0,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Propose thresholds for late data from the re-runs of the last 90 days.
+
+    For each threshold, it shows the past re-runs that it would have caused as well, what they have cost, and the
+    changes of the table that it would have missed. Late data that never made a day run again does not count.
+    """
+    workspace = find_workspace(project)
+    definitions = workspace.load_definitions()
+    definitions.pipeline(pipeline)
+    from slackwater.client.client import Client
+
+    with Client.open(workspace, definitions) as client:
+        suggestion = client.suggest_thresholds(pipeline, max_effect=effect)
+    if as_json:
+        print_json(suggestion.model_dump(mode="json"))
+        return
+    print_suggestion(suggestion)
+
+
+def print_suggestion(suggestion: Suggestion) -> None:
+    """Print each threshold with what it would have done, and the proposed one."""
+    print_text(
+        f"{suggestion.pipeline}: {counted(suggestion.reruns, 're-run')} for late data since {suggestion.first}, "
+        f"{format_usd(suggestion.usd)} USD",
+        style="bold",
+    )
+    print_table(
+        ("threshold", "re-runs", "USD", "missed changes", "largest missed"),
+        [
+            (
+                f"{item.threshold} {item.value:g}",
+                str(item.reruns),
+                format_usd(item.usd),
+                str(item.missed),
+                f"{item.largest_missed:.3g} % on {item.largest_missed_date}" if item.largest_missed_date else "-",
+            )
+            for item in suggestion.candidates
+        ],
+    )
+    proposed = suggestion.proposed
+    if proposed is None:
+        print_text(
+            f"every percentage would have missed a change above {suggestion.max_effect:g} %: "
+            "keep `rows: 0`, or allow a larger one with --effect"
+        )
+        return
+    print_text(
+        f"proposed for its sources: late: {{percent: {proposed.value:g}}}: it would have missed no change above "
+        f"{suggestion.max_effect:g} %"
+    )

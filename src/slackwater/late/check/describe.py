@@ -1,0 +1,104 @@
+"""The sentences about late and missing data in the reasons of a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from humanize import naturalsize
+
+from slackwater.formatting import counted, hour_range, percentage
+from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
+
+
+def threshold_label(name: str, value: float) -> str:
+    """Return a threshold in the words of a reason: `percent 1`, `rows 1,000`."""
+    return f"{name} {value:g}" if name == "percent" else f"{name} {value:,}"
+
+
+def describe_lost(source: SourceDifference) -> Iterator[str]:
+    """Yield the reasons why a run needs a person's decision: vanished objects, and files that the partner removed."""
+    if any(item.on_removed is None for item in source.lost):
+        yield describe_removed(source)
+    if removed := [item for item in source.lost if item.on_removed]:
+        yield f"{source.source}: {_describe_files(removed)} that the published run has read"
+
+
+def describe_removed(source: SourceDifference) -> str:
+    """Return what has vanished, for a reason: `weather has lost 2 objects with 13 rows that the published ...`.
+
+    Files that the partner has removed do not count.
+    """
+    gone = [item for item in source.removed if item.on_removed is None]
+    lost = sum((item.before for item in gone), Amount())
+    if source.of_published_days:
+        dates = ", ".join(sorted(item.date for item in gone))
+        return f"{source.source} has lost {counted(lost.rows, 'row')} that the published run has read: {dates}"
+    hours = hour_range((item.date, item.hour) for item in gone)
+    return (
+        f"{source.source} has lost {counted(lost.objects, 'object')} with {counted(lost.rows, 'row')} that the "
+        f"published run has read, of {hours}, without a replacement"
+    )
+
+
+def describe_dropped(source: SourceDifference) -> str:
+    """Return what a source loses with dropped files, for a reason; empty without any."""
+    dropped = [item for item in source.removed if item.on_removed == "drop"]
+    percent = percentage(source.dropped.rows, source.before.rows)
+    return f"{_describe_files(dropped)} ({percent}), which are dropped" if dropped else ""
+
+
+def _describe_files(removed: Sequence[InputChange]) -> str:
+    """Return which files the partner has removed: `the partner has removed 2 files, such as a.csv, with 13 rows`."""
+    files = sorted({item.file or "" for item in removed})
+    such_as = f", such as {files[0]}," if len(files) > 1 else f", {files[0]},"
+    rows = sum(item.before.rows for item in removed)
+    return f"the partner has removed {counted(len(files), 'file')}{such_as} with {counted(rows, 'row')}"
+
+
+def describe_late_data(source: SourceDifference) -> str:
+    """Return the late data of a source, for a reason: `flights grew by 97 rows (10.5 %), 2 objects, 14.2 kB`.
+
+    For changed files, the result has their rows before and now: `flights has 1 changed file, 120 -> 131 rows ...`.
+    Dropped files are named in addition.
+    """
+    dropped = describe_dropped(source)
+    if not source.late.objects:
+        return f"{source.source}: {dropped}"
+    return " and ".join(filter(None, (_describe_late(source), dropped)))
+
+
+def _describe_late(source: SourceDifference) -> str:
+    added, late = source.amount(Change.ADDED), source.late
+    files = changed_files(source)
+    percent = percentage(late.rows, source.before.rows)
+    of_days = source.of_published_days
+    size = "" if of_days else f", {counted(late.objects, 'object')}, {naturalsize(late.bytes)}"
+    if not files:
+        return f"{source.source} grew by {counted(added.rows, 'row')} ({percent}){size}"
+    before, now = (sum(pair[side].rows for pair in files.values()) for side in (0, 1))
+    noun = "changed day" if of_days else "changed file"
+    changed = f"{counted(len(files), noun)}, {before:,} -> {counted(now, 'row')}"
+    if not added.objects:
+        return f"{source.source} has {changed} ({percent}){size}"
+    total = f"{counted(late.rows, 'row')} in total ({percent}){size}"
+    return f"{source.source} grew by {counted(added.rows, 'row')} and has {changed}, {total}"
+
+
+def changed_files(source: SourceDifference) -> dict[str, tuple[Amount, Amount]]:
+    """Return the amounts before and now of each changed file, by name, summed over the file's hours.
+
+    Pushed events that were overwritten have no file: their key names their hour.
+    """
+    files: dict[str, tuple[Amount, Amount]] = {}
+    for item in source.changes:
+        if item.change is Change.CHANGED:
+            name = item.file or f"data pushed for {hour_range([(item.date, item.hour)])}"
+            before, now = files.get(name, (Amount(), Amount()))
+            files[name] = (before + item.before, now + item.now)
+    return files
+
+
+def changed_file_count(source: SourceDifference) -> int:
+    """Return how many files of a source were changed or removed."""
+    removed = {item.file for item in source.removed if item.file}
+    return len(removed | set(changed_files(source)))

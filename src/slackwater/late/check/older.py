@@ -1,0 +1,40 @@
+"""Keeps the list of days whose late data waits for a run: such a day is not forgotten when it leaves the window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
+from slackwater.pipeline.definition import Pipeline
+from slackwater.runs.table import RunTable
+
+
+def is_waiting(day: DayDecision, definition: Pipeline) -> bool:
+    """Return whether late data of the day has to be processed, now or later.
+
+    A day that runs again is waiting as well: its run may fail.
+    """
+    aging = day.rule in {DecisionRule.BELOW, DecisionRule.NOT_WORTH} and definition.late.max_age_hours is not None
+    return aging or day.decision in {LateDecision.RERUN, LateDecision.DEFER}
+
+
+def update_late_days(
+    definition: Pipeline, days: Sequence[DayDecision], *, table: RunTable, complete: bool, now: datetime
+) -> tuple[str, ...]:
+    """List the waiting days among `days`, and return the listed days before them, in order of date: at most 1,000.
+
+    Days of the list whose inputs show that no late data waits any more are removed, and only if the check is `complete`
+    the list is read: otherwise the result is empty. `now` is when the check began.
+    """
+    for day in days:
+        if is_waiting(day, definition):
+            table.record_late_day(definition.pipeline, day.date, at=now)
+    if not complete:
+        return ()
+    # Without figures, the inputs were not compared: the day is running, or could not be read.
+    settled = {day.date for day in days if day.figures and not is_waiting(day, definition)}
+    listed = [item.date for item in table.late_days(definition.pipeline, last=days[-1].date)]
+    for date in settled.intersection(listed):
+        table.remove_late_day(definition.pipeline, date, read_at=now)
+    return tuple(date for date in listed if date < days[0].date)

@@ -1,0 +1,66 @@
+"""The days that a check looks at, and the result of checking one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from slackwater.errors import InputError, SlackwaterError
+from slackwater.late.check.decision import DayDecision
+from slackwater.pipeline.definition import Pipeline
+from slackwater.runs.day import HOUR, Day, day_of, parse_date
+
+
+class CheckedDay(NamedTuple):
+    """The result of checking one day of the window."""
+
+    day: Day
+    decision: DayDecision
+    is_published: bool | None
+    """None if the day's record could not be read."""
+    arrivals: dict[str, datetime | None]
+    """By source: when its newest object of the day was written. A source that could not be listed is left out."""
+    error: SlackwaterError | None = None
+    """Why the day's inputs, or its arrivals, could not be read."""
+
+
+def today(definition: Pipeline, now: datetime) -> date:
+    """Return the date of the instant `now` in the pipeline's timezone."""
+    return now.astimezone(ZoneInfo(definition.timezone)).date()
+
+
+def window_start(definition: Pipeline, as_of: str) -> datetime:
+    """Return when the first day of the window before `as_of`, an ISO date, begins, UTC."""
+    first = date.fromisoformat(as_of) - timedelta(days=definition.late.window_days)
+    return day_of(first, definition.timezone).start
+
+
+def check_window(definition: Pipeline, as_of: str | None, now: datetime) -> list[Day]:
+    """Return the days of the window in order, the day `as_of` (by default today) last.
+
+    Raises `InputError` when `as_of` is not a date or has not begun.
+    """
+    try:
+        current = parse_date(as_of) if as_of is not None else today(definition, now)
+        days_back = range(definition.late.window_days, -1, -1)
+        days = [day_of(current - timedelta(days=back), definition.timezone) for back in days_back]
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"as_of: {as_of!r} is not a date such as 2013-03-10") from error
+    if days[-1].start > now:
+        raise InputError(f"as_of: {as_of} has not begun in {definition.timezone}: use today or an earlier day")
+    return days
+
+
+def overdue_days(
+    definition: Pipeline, window: Sequence[CheckedDay], first: str | None, now: datetime
+) -> tuple[str, ...]:
+    """Return the days past their deadline without a published run, after the first day that was ever published.
+
+    `window` are the checked days without the current one, `first` is that first day.
+    """
+    # Days before the first published one are not overdue: a new pipeline does not process its past.
+    deadline = definition.deadline_hours * HOUR
+    overdue = [item.day for item in window if item.is_published is False and item.day.end + deadline < now]
+    return tuple(date for day in overdue if first and (date := day.date.isoformat()) > first)

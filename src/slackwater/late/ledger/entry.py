@@ -1,0 +1,101 @@
+"""The rows of the ledger, and the late inputs from which a check makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, datetime
+from typing import NamedTuple
+
+from slackwater.runs.inputs.difference import Change, object_changes
+from slackwater.runs.inputs.manifest import InputManifest, InputObject, Record
+
+NOT_CHECKED = "manual"
+"""The rule of a late input that a run took in although no check had decided to run the day again."""
+
+
+class LateInput(Record):
+    """One object that differs from the inputs of a published run, or one published day of another pipeline."""
+
+    source: str
+    file: str | None
+    uri: str
+    etag: str
+    change: Change
+    """A new object of a changed file is changed; the objects that it replaces are no late inputs."""
+    arrived: datetime
+    rows: int
+    bytes: int
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Identifies the input within a day: the same content at the same URI, with the same change."""
+        return self.uri, self.etag, self.change
+
+
+class LedgerEntry(NamedTuple):
+    """One row of the ledger, in the order of its columns."""
+
+    pipeline: str
+    date: date
+    source: str
+    file: str | None
+    uri: str
+    etag: str
+    change: str
+    arrived: datetime
+    """When the object was written, UTC."""
+    lateness_hours: float | None
+    """From the end of the day to the arrival; None for a removed input."""
+    rows: int
+    bytes: int
+    decided_at: datetime
+    decision: str
+    rule: str
+    """A `DecisionRule`, or `NOT_CHECKED`."""
+    reason: str
+    execution: str | None
+    """Name of the monitoring execution that has decided; None without a check."""
+    attempt: int | None
+    """The run that took the input in; None while none has."""
+    cost_usd: float | None
+    """The input's share of the run's cost, by rows; None without a run, or while the cost is unknown."""
+    rows_differing: int | None
+    """Rows of the output that the run has changed; None without a comparison."""
+    metric: str | None
+    """The metric whose total the run has changed most; None without any."""
+    metric_change_percent: float | None
+    notified: bool
+    """Whether people were sent a message about the run's version."""
+    month: str
+    """Of `decided_at`, UTC, such as 2013-03: the partition of the table."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """As `LateInput.key`."""
+        return self.uri, self.etag, self.change
+
+
+def late_inputs(before: InputManifest, now: InputManifest, *, sources: Iterable[str]) -> tuple[LateInput, ...]:
+    """Return the late inputs of a day, in order of source and URI.
+
+    Their added and changed rows add up to the late rows of `slackwater.runs.inputs.difference.difference`.
+    """
+    inputs: list[LateInput] = []
+    for source in sources:
+        changes = object_changes(before.of_source(source), now.of_source(source))
+        inputs += [_late_input(item, change) for item, change in changes.new]
+        inputs += [_late_input(item, change) for item, change in changes.gone if change is Change.REMOVED]
+    return tuple(sorted(inputs, key=lambda item: (item.source, item.uri, item.etag)))
+
+
+def _late_input(item: InputObject, change: Change) -> LateInput:
+    return LateInput(
+        source=item.source,
+        file=item.file,
+        uri=item.uri,
+        etag=item.etag,
+        change=change,
+        arrived=item.arrived,
+        rows=item.rows,
+        bytes=item.bytes,
+    )

@@ -1,0 +1,98 @@
+"""The prices of AWS, as one dated file for each region (`region_prices/REGION.json`)."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from slackwater.model import Model
+from slackwater.pipeline.spark_workers import SparkSizes, WorkerSize
+
+MINIMUM_SECONDS = 60
+"""EMR Serverless bills each worker for at least this time."""
+
+REFERENCE_REGION, REFERENCE_ARCHITECTURE = "us-east-1", "x86_64"
+
+Price = Annotated[float, Field(ge=0)]
+
+
+class Workers(Model):
+    """The workers of a job. It starts with one executor; Spark adds executors while tasks wait."""
+
+    driver: WorkerSize
+    executor: WorkerSize
+    max_executors: int
+
+    @classmethod
+    def of(cls, sizes: SparkSizes, defaults: SparkSizes) -> Self:
+        """Return the workers of a pipeline's jobs. What `sizes` lacks is that of `defaults`, which lacks nothing."""
+        return cls.model_validate({**defaults.model_dump(), **sizes.model_dump(exclude_none=True)})
+
+
+class ComputePrices(Model):
+    """The prices of a processor architecture, in USD."""
+
+    usd_per_vcpu_hour: Price
+    usd_per_gb_hour: Price
+    """For a GB of a Spark worker's memory."""
+    usd_per_storage_gb_hour: Price
+    """For a GB of a Spark worker's disk. The first 20 GB of each worker are free, and not in the billed hours."""
+    usd_per_lambda_gb_second: Price
+
+    def job_usd(self, workers: Workers, seconds: float, *, executors: int) -> float:
+        """Return the price of a job in USD whose driver and executors all work for `seconds`.
+
+        Storage is not included: our workers have no more than the 20 GB that are free.
+        """
+        hours = max(seconds, MINIMUM_SECONDS) / 3600
+        return hours * sum(
+            count * (size.vcpu * self.usd_per_vcpu_hour + size.memory_gb * self.usd_per_gb_hour)
+            for count, size in ((1, workers.driver), (executors, workers.executor))
+        )
+
+
+class RegionPrices(Model):
+    """The public prices of one region, in USD, without free tiers, discounts and taxes."""
+
+    region: str
+    as_of: str
+    """The ISO date on which the prices were read."""
+    sources: dict[str, str]
+    """URL of the page that states the prices, by service."""
+    architectures: dict[str, ComputePrices]
+    """`x86_64` or `arm64`."""
+    usd_per_lambda_request: Price
+    usd_per_transition: Price
+    """For a state transition of a Standard workflow."""
+    usd_per_1000_s3_puts: Price
+    usd_per_1000_s3_gets: Price
+    usd_per_1000_s3_lists: Price
+    usd_per_million_dynamodb_writes: Price
+    """For on-demand write request units: 1 KB each, two for a write in a transaction."""
+    usd_per_million_dynamodb_reads: Price
+    """For on-demand read request units: a consistent read of 4 KB, or two reads that are not consistent."""
+    usd_per_million_sns_publishes: Price
+
+
+@cache
+def read_prices(region: str) -> RegionPrices | None:
+    """Return the prices of a region such as us-east-1; None if this package has no file for it."""
+    file = files(__package__).joinpath("region_prices", f"{region}.json")
+    return RegionPrices.model_validate_json(file.read_bytes()) if file.is_file() else None
+
+
+def reference_prices() -> RegionPrices:
+    """Return the prices of `REFERENCE_REGION`, for expectations that need not be those of a deployment."""
+    prices = read_prices(REFERENCE_REGION)
+    if prices is None:
+        raise FileNotFoundError(f"slackwater/pipeline/region_prices/{REFERENCE_REGION}.json: missing in this package")
+    return prices
+
+
+def priced_regions() -> tuple[str, ...]:
+    """Return the regions whose prices this package contains, in order."""
+    names = (file.name for file in files(__package__).joinpath("region_prices").iterdir())
+    return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))

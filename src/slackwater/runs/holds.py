@@ -1,0 +1,178 @@
+"""Days on hold: what puts a day on hold, how a hold ends, and what a decision about a day allows.
+
+These functions only compute records. A record is written over the version that was read, so of a check, a run and a
+person that change a day at the same time, one is first and the others read it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from slackwater.errors import InputError
+from slackwater.formatting import counted
+from slackwater.runs.inputs.difference import Amount, Change, SourceDifference
+from slackwater.runs.record import DayRecord, Hold, Resolution, ResolutionAction, Run
+
+AUDIT = "audit"
+"""The rule of a hold that a failed audit causes, or rows that break a rule of `data_quality`."""
+ROLLED_BACK = "rolled_back"
+"""The rule of a hold that a rollback causes: no check ends it."""
+
+# Rules that compare nothing, so there are no inputs that a person could reject.
+_WITHOUT_INPUTS = frozenset({"manifest_gone", "unreadable", "changing"})
+# Rules of days whose inputs may be those of the published run. Without `force`, such a day would not run.
+_FORCED = frozenset({"manifest_gone", ROLLED_BACK})
+
+
+class LostRows(NamedTuple):
+    """Rows that a published run has read and that its inputs do not have any more."""
+
+    source: str
+    file: str | None
+    """The partner's file; None for pushed events."""
+    date: str
+    """Of the first partition, UTC."""
+    hour: str
+    """Of the first partition, UTC."""
+    change: Change
+    """`removed` without a replacement, or `changed` with fewer rows."""
+    before: Amount
+    now: Amount
+
+
+def lost_rows(differences: Sequence[SourceDifference]) -> list[LostRows]:
+    """Return what the sources have lost: removed inputs, and changed files with fewer rows than before.
+
+    The rows of a changed file count over all of its hours, because a partner may correct an event's time.
+    """
+    totals: dict[tuple[str, ...], LostRows] = {}
+    for source in differences:
+        for item in source.changes:
+            # The pipeline says that rows of files that the partner has removed are dropped.
+            if item.change is Change.ADDED or item.on_removed == "drop":
+                continue
+            # Pushed events have no file, so those of each hour count alone.
+            group = (source.source, item.change, *((item.file,) if item.file else ("", item.date, item.hour)))
+            total = totals.get(
+                group, LostRows(source.source, item.file, item.date, item.hour, item.change, Amount(), Amount())
+            )
+            totals[group] = total._replace(before=total.before + item.before, now=total.now + item.now)
+    return [item for item in totals.values() if item.change is Change.REMOVED or item.now.rows < item.before.rows]
+
+
+def inputs_of(run: Run) -> str:
+    """Return the digest of the inputs that a run reads."""
+    # `Freezer._next_run` names the manifest by it.
+    return PurePosixPath(run.manifest).stem
+
+
+def decision_about(day: DayRecord, inputs: str) -> ResolutionAction | None:
+    """Return what a person has decided about the day with these inputs, `released` or `rejected`, or None.
+
+    `inputs` is `InputManifest.digest`. A decision applies to the published version and the inputs that it was about.
+    """
+    made, attempt = day.resolution, day.published.run.attempt if day.published else 0
+    applies = made is not None and bool(inputs) and (made.inputs, made.attempt) == (inputs, attempt)
+    if made is None or not applies or made.action is ResolutionAction.ENDED:
+        return None
+    return made.action
+
+
+def held(day: DayRecord, hold: Hold) -> DayRecord:
+    """Return the day on hold. It stays on hold since the same time if the rule is the same."""
+    since = day.hold.since if day.hold and day.hold.rule == hold.rule else hold.since
+    return day.model_copy(update={"hold": hold.model_copy(update={"since": since})})
+
+
+def hold_ended(day: DayRecord, *, reason: str, inputs: str, now: datetime) -> DayRecord:
+    """Return the day without its hold, whose cause is gone; the day itself if it is not on hold."""
+    if day.hold is None:
+        return day
+    # What a person has decided about these inputs still applies.
+    if decision_about(day, inputs):
+        return day.model_copy(update={"hold": None})
+    ended = _resolution(day, ResolutionAction.ENDED, reason=reason, principal="", inputs=inputs, now=now)
+    return day.model_copy(update={"hold": None, "resolution": ended})
+
+
+def released_day(day: DayRecord, *, reason: str, principal: str, inputs: str, now: datetime) -> DayRecord:
+    """Return the day with the decision to publish it from `inputs`, whatever they have lost.
+
+    A day that is not on hold can be released too. Raises `InputError` if the day has no hold and was never published.
+    """
+    if day.hold is None and day.published is None:
+        raise InputError(
+            f"--date: {day.pipeline} has published nothing for {day.date}, and the day is not on hold: run it "
+            f"(slackwater run {day.pipeline} --date {day.date})"
+        )
+    made = _resolution(day, ResolutionAction.RELEASED, reason=reason, principal=principal, inputs=inputs, now=now)
+    return day.model_copy(update={"hold": None, "resolution": made})
+
+
+def rejected_day(day: DayRecord, *, reason: str, principal: str, inputs: str, now: datetime) -> DayRecord:
+    """Return the day with the decision to keep its published version as long as its inputs are `inputs`.
+
+    Raises `InputError` for a day that is not on hold, whose hold is not about inputs, or whose published version is not
+    known.
+    """
+    name = f"--date: {day.pipeline} {day.date}"
+    if day.hold is None:
+        raise InputError(f"{name} is not on hold: slackwater late lists the days on hold")
+    if day.hold.rule in _WITHOUT_INPUTS:
+        raise InputError(
+            f"{name} is on hold by the rule {day.hold.rule}, so its inputs are not known and cannot be rejected: "
+            f"remove the cause, or release the day (slackwater late release)"
+        )
+    if day.outcome_unknown or day.active:
+        raise InputError(
+            f"{name}: an attempt after the published one has no outcome and may have published, so the published "
+            f"version is not known: release the day (slackwater late release)"
+        )
+    made = _resolution(day, ResolutionAction.REJECTED, reason=reason, principal=principal, inputs=inputs, now=now)
+    return day.model_copy(update={"hold": None, "resolution": made})
+
+
+def needs_force(hold: Hold | None) -> bool:
+    """Return whether a day that was on hold runs again only with `force`: its inputs may be the published ones."""
+    return hold is not None and hold.rule in _FORCED
+
+
+def audit_hold(run: Run, *, reason: str, execution: str, now: datetime) -> Hold:
+    """Return the hold of a day whose rows have failed the audit, or a rule of the pipeline."""
+    return Hold(rule=AUDIT, reason=reason, since=now, inputs=inputs_of(run), attempt=run.attempt, execution=execution)
+
+
+def refuse_lost_rows(day: DayRecord, differences: Sequence[SourceDifference], *, inputs: str) -> None:
+    """Raise `InputError` if inputs have lost rows of the published run, and nobody has released the day with them."""
+    lost = lost_rows(differences)
+    if not lost or decision_about(day, inputs) is ResolutionAction.RELEASED:
+        return
+    first = lost[0]
+    rows = sum(item.before.rows - (item.now.rows if item.change is Change.CHANGED else 0) for item in lost)
+    removed, shrunk = (sum(1 for item in lost if item.change is change) for change in (Change.REMOVED, Change.CHANGED))
+    files = " and ".join(
+        text for number, text in ((removed, f"{removed} gone"), (shrunk, f"{shrunk} changed with fewer rows")) if number
+    )
+    raise InputError(
+        f"the inputs have lost {counted(rows, 'row')} that the published run of {day.date} has read ({files}), such as "
+        f"those of {first.file or 'pushed events'} of {first.source} in {first.date} {first.hour or '00'}:00 UTC: find "
+        f"out why; to publish the day without these rows: slackwater late release {day.pipeline} --date {day.date} "
+        f"--reason TEXT"
+    )
+
+
+def _resolution(
+    day: DayRecord, action: ResolutionAction, *, reason: str, principal: str, inputs: str, now: datetime
+) -> Resolution:
+    return Resolution(
+        action=action,
+        reason=reason,
+        principal=principal,
+        at=now,
+        inputs=inputs,
+        attempt=day.published.run.attempt if day.published else 0,
+        hold=day.hold,
+    )

@@ -1,0 +1,27 @@
+"""Why a run starts, by what has changed since the published version of its day."""
+
+from __future__ import annotations
+
+from slackwater.runs.record import Run, RunReason, RunRecord
+
+
+def run_reasons(
+    run: Run, published: RunRecord | None, *, definition: str, code: str, force: bool
+) -> tuple[RunReason, ...]:
+    """Return why `run` starts, in the order of `RunReason`; empty if only the outcome of an earlier run was unknown.
+
+    `published` is the record of the day's published version, `definition` and `code` are the digests of the new run.
+    Records of older versions have no digests: of these, only changed inputs are known.
+    """
+    if published is None:
+        return (RunReason.FIRST,)
+    changes = {
+        # The name of a manifest is the digest of the inputs.
+        RunReason.LATE_DATA: run.manifest != published.run.manifest,
+        RunReason.NEW_DEFINITION: bool(published.definition) and definition != published.definition,
+        RunReason.NEW_CODE: bool(published.code) and code != published.code,
+    }
+    reasons = tuple(reason for reason, applies in changes.items() if applies)
+    if not reasons and force and run.run_id == published.run.run_id:
+        return (RunReason.MANUAL,)
+    return reasons

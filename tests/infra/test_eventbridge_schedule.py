@@ -1,0 +1,199 @@
+"""The stack of EventBridge Scheduler: a schedule for each task, and who may do what."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.app import ROOT
+from infra.lint import context, nag_findings, placeholder_artefacts, synthesise
+from infra.settings import Scheduler, load_settings
+from slackwater.errors import DefinitionError
+from slackwater.local.schedules import check_schedule
+from slackwater.project import load_project
+from slackwater.schedule import ScheduledTask, schedule_of
+from slackwater.scheduled_starts import ScheduledStart
+from tests.infra.assembly import Assembly
+from tests.infra.rights import granted, resource_name, without_logs
+
+pytestmark = pytest.mark.infra
+
+_STACK = "slackwater-schedule"
+
+
+@pytest.fixture(scope="module")
+def stack(assembly: Assembly) -> Assembly:
+    return Assembly(assembly.folder, {_STACK: assembly.templates[_STACK]})
+
+
+def _schedules(assembly: Assembly) -> dict[str, dict[str, Any]]:
+    created = assembly.resources("AWS::Scheduler::Schedule").values()
+    return {schedule["Properties"]["Name"]: schedule["Properties"] for schedule in created}
+
+
+def _task(schedule: dict[str, Any]) -> ScheduledTask:
+    return ScheduledTask.model_validate(json.loads(schedule["Target"]["Input"])["task"])
+
+
+def test_every_scheduled_task_has_a_schedule_in_its_time_zone(stack: Assembly) -> None:
+    tasks = schedule_of(load_project(ROOT / "examples" / "nyc_flights")).tasks
+    schedules = _schedules(stack)
+    assert [_task(schedule) for schedule in schedules.values()] == list(tasks)
+    assert {
+        name: (schedule["ScheduleExpression"], schedule["ScheduleExpressionTimezone"])
+        for name, schedule in schedules.items()
+    } == {
+        "pull-flights": ("cron(15 * * * ? *)", "America/New_York"),
+        "process-daily_delays": ("cron(0 3 * * ? *)", "America/New_York"),
+        "monitor-daily_delays": ("cron(0 6 * * ? *)", "America/New_York"),
+        "process-weekly_delays": ("cron(0 4 ? * MON *)", "America/New_York"),
+        "monitor-weekly_delays": ("cron(30 6 * * ? *)", "America/New_York"),
+    }
+
+
+def test_every_schedule_is_one_that_aws_accepts(stack: Assembly) -> None:
+    for schedule in _schedules(stack).values():
+        target = {
+            **schedule["Target"],
+            "Arn": "arn:aws:lambda:us-east-1:000000000000:function:f",
+            "RoleArn": "arn:aws:iam::000000000000:role/r",
+            "DeadLetterConfig": {"Arn": "arn:aws:sqs:us-east-1:000000000000:q"},
+        }
+        check_schedule({**schedule, "GroupName": "g", "Target": target})
+
+
+def test_schedules_start_at_their_time_are_repeated_and_end_in_the_dead_letter_queue(stack: Assembly) -> None:
+    [group] = stack.resources("AWS::Scheduler::ScheduleGroup")
+    for schedule in _schedules(stack).values():
+        target = schedule["Target"]
+        assert schedule["GroupName"] == {"Ref": group}
+        assert schedule["FlexibleTimeWindow"] == {"Mode": "OFF"}
+        assert "State" not in schedule
+        assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
+        assert resource_name(target["DeadLetterConfig"]["Arn"]).endswith("slackwater-dead-letters")
+    failures = stack.one("AWS::Lambda::EventInvokeConfig", "Failures")
+    assert resource_name(failures["DestinationConfig"]["OnFailure"]["Destination"]).endswith("slackwater-dead-letters")
+    assert (failures["MaximumRetryAttempts"], failures["Qualifier"]) == (2, "$LATEST")
+
+
+def test_the_input_of_a_schedule_is_a_start_at_its_scheduled_time(stack: Assembly) -> None:
+    payload = _schedules(stack)["process-daily_delays"]["Target"]["Input"]
+    assert payload.count("<aws.scheduler.scheduled-time>") == 1
+    start = ScheduledStart.model_validate_json(
+        payload.replace("<aws.scheduler.scheduled-time>", "2013-03-09T08:00:00Z")
+    )
+    assert start.input == {"date": "2013-03-08", "correlation_id": "process-daily_delays-20130309T080000Z"}
+
+
+def test_the_function_starts_exactly_the_machines_of_the_schedule(stack: Assembly) -> None:
+    machines = {"pull-source", "pipeline-daily_delays", "pipeline-weekly_delays", "monitor-days"}
+    assert without_logs(granted(stack, "startscheduled")) == {
+        "states:StartExecution": {f"stateMachine:slackwater-{name}" for name in machines},
+        "sqs:SendMessage": {"slackwater-dead-letters"},
+    }
+
+
+def test_schedules_invoke_one_function_and_only_those_of_the_group_have_the_role(stack: Assembly) -> None:
+    permissions = granted(stack, "ScheduleRole")
+    [function] = permissions.pop("lambda:InvokeFunction")
+    assert function.startswith("startscheduledFunction")
+    assert permissions == {"sqs:SendMessage": {"slackwater-dead-letters"}}
+    [trust] = stack.one("AWS::IAM::Role", "ScheduleRole")["AssumeRolePolicyDocument"]["Statement"]
+    [group] = stack.resources("AWS::Scheduler::ScheduleGroup")
+    assert trust["Principal"] == {"Service": "scheduler.amazonaws.com"}
+    assert trust["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}},
+        "ArnEquals": {"aws:SourceArn": {"Fn::GetAtt": [group, "Arn"]}},
+    }
+
+
+def test_another_scheduler_can_replace_this_one(stack: Assembly, scheduled: Assembly) -> None:
+    """Both have the same stack, and no other stack depends on its resources, nor it on exports of others."""
+    assert _STACK in scheduled.templates
+    assert "Outputs" not in stack.templates[_STACK]
+    assert "Fn::ImportValue" not in json.dumps(stack.templates[_STACK])
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """100 sources and 100 pipelines with names of the greatest length; each pipeline has two schedules more."""
+    folder = tmp_path_factory.mktemp("large")
+    for name in ("sources", "pipelines"):
+        (folder / "project" / name).mkdir(parents=True)
+    for number in range(100):
+        source, pipeline = f"source_{number:03}_" + "x" * 52, f"pipeline_{number:03}_" + "x" * 47
+        (folder / "project" / "sources" / f"{source}.yaml").write_text(
+            f"source: {source}\ntimestamp: {{field: at}}\nfields: {{at: timestamp}}\n"
+            f'pull: {{url: "s3://partner-{number}", files: "{{date}}.csv", schedule: "0 5 1 * MON"}}\n'
+        )
+        (folder / "project" / "pipelines" / f"{pipeline}.yaml").write_text(
+            f"pipeline: {pipeline}\nsources: [{source}]\n"
+            f'steps: {{a: {{step: sql, depends_on: [{source}], with: {{query: "SELECT at FROM {source}"}}}}}}\n'
+            "publish: {step: a, key: [date, at]}\n"
+        )
+    out = folder / "cdk.out"
+    settings = load_settings({**context(), "slackwater:project": str(folder / "project")})
+    return Assembly(out, synthesise(out, settings=settings, artefacts=placeholder_artefacts(folder)))
+
+
+def test_the_schedules_of_a_large_project_have_different_names_and_fit(large: Assembly) -> None:
+    """ "Quotas for EventBridge Scheduler" and "CloudFormation quotas"."""
+    created = large.resources("AWS::Scheduler::Schedule")
+    schedules = _schedules(large)
+    assert len(schedules) == len(created) == 100 * 2 + 100 * 2
+    for name, schedule in schedules.items():
+        assert len(name) <= 64
+        assert len(schedule["ScheduleExpression"]) <= 256
+        assert len(schedule["Description"]) <= 512
+        assert len(schedule["Target"]["Input"]) <= 256 * 1024
+        start = ScheduledStart(task=_task(schedule), scheduled_at="2026-05-02T07:00:00Z")
+        assert len(start.name) <= 80
+    assert len(large.templates[_STACK]["Resources"]) <= 500
+    assert Path(large.folder, f"{_STACK}.template.json").stat().st_size <= 1_000_000
+    assert list(nag_findings(large.folder)) == []
+
+
+def test_a_task_whose_time_is_skipped_in_spring_has_another_schedule(tmp_path: Path) -> None:
+    for name in ("sources", "pipelines"):
+        (tmp_path / "project" / name).mkdir(parents=True)
+    (tmp_path / "project" / "sources" / "tides.yaml").write_text(
+        "source: tides\ntimestamp: {field: at}\nfields: {at: timestamp}\npush: {}\n"
+    )
+    (tmp_path / "project" / "pipelines" / "heights.yaml").write_text(
+        "pipeline: heights\nsources: [tides]\ntimezone: America/New_York\nschedule: {process: '30 2 * * *'}\n"
+        'steps: {a: {step: sql, depends_on: [tides], with: {query: "SELECT at FROM tides"}}}\n'
+        "publish: {step: a, key: [date, at]}\n"
+    )
+    settings = load_settings({**context(), "slackwater:project": str(tmp_path / "project")})
+    out = tmp_path / "cdk.out"
+    schedules = _schedules(Assembly(out, synthesise(out, settings=settings, artefacts=placeholder_artefacts(tmp_path))))
+    assert set(schedules) == {"process-heights", "process-heights-dst", "monitor-heights"}
+    usual, other = schedules["process-heights"], schedules["process-heights-dst"]
+    assert (usual["ScheduleExpression"], other["ScheduleExpression"]) == (
+        "cron(30 2 * * ? *)",
+        "cron(30 3 ? 3 SUN *)",
+    )
+    payloads = [json.loads(schedule["Target"]["Input"]) for schedule in (usual, other)]
+    assert payloads[1] == {**payloads[0], "for_skipped_time": True}
+
+
+def test_without_a_scheduler_nothing_starts_by_itself_and_nothing_waits_for_it(tmp_path: Path) -> None:
+    settings = load_settings({**context(), "slackwater:schedule": "none"})
+    assert settings.schedule is Scheduler.NONE
+    templates = synthesise(tmp_path / "cdk.out", settings=settings, artefacts=placeholder_artefacts(tmp_path))
+    assert _STACK not in templates
+    assert "monitor-missing" not in json.dumps(templates)
+    dashboard = Assembly(tmp_path, templates).one("AWS::CloudWatch::Dashboard", "")["DashboardBody"]
+    assert "check-days" in json.dumps(dashboard)
+    assert "start-scheduled" not in json.dumps(dashboard)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("schedule", "cron"), ("schedule", True), ("airflow", True), ("schedule", "")]
+)
+def test_a_wrong_scheduler_is_refused(setting: str, value: object) -> None:
+    with pytest.raises(DefinitionError, match=setting):
+        load_settings({f"slackwater:{setting}": value})

@@ -1,0 +1,156 @@
+"""The ledger's Iceberg table, with pyiceberg over a folder and Glue in a dictionary."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from botocore.exceptions import ReadTimeoutError
+from pyiceberg.catalog.glue import GlueCatalog
+
+from lambdas.write_ledger import handler as write_ledger
+from slackwater.aws import ledger_table
+from slackwater.aws.clients import Clients
+from slackwater.aws.ledger_table import IcebergLedger
+from slackwater.errors import Unavailable
+from slackwater.late.ledger.entry import LedgerEntry
+from slackwater.late.ledger.ledger import LedgerState
+
+pytestmark = pytest.mark.unit
+
+ENTRY = LedgerEntry(
+    pipeline="p", date=date(2013, 3, 10), source="s", file=None, uri="s3://raw/a", etag="1", change="added",
+    arrived=datetime(2013, 3, 12, 1, 2, 3, 456, tzinfo=UTC), lateness_hours=21.5, rows=3, bytes=4,
+    decided_at=datetime(2013, 4, 1, tzinfo=UTC), decision="rerun", rule="grown", reason="it's 'late'", execution="m",
+    attempt=2, cost_usd=0.25, rows_differing=7, metric="flights", metric_change_percent=-1.5, notified=True,
+    month="2013-04",
+)  # fmt: skip
+OTHERS = [
+    ENTRY._replace(date=date(2013, 3, 9)),
+    ENTRY._replace(pipeline="q"),
+    ENTRY._replace(
+        uri="s3://raw/b", lateness_hours=None, execution=None, attempt=None, cost_usd=None, rows_differing=None,
+        metric=None, metric_change_percent=None, notified=False,
+    ),
+]  # fmt: skip
+
+
+class DictGlue:
+    """Glue's tables in a dictionary, with the lock by `VersionId` that pyiceberg relies on."""
+
+    class exceptions:  # noqa: N801 - as boto3 names it
+        class EntityNotFoundException(Exception): ...
+
+        class ConcurrentModificationException(Exception): ...
+
+        class AlreadyExistsException(Exception): ...
+
+    def __init__(self, location):
+        self.location, self.tables = location, {}
+
+    def get_database(self, Name):  # noqa: N803
+        return {"Database": {"Name": Name, "LocationUri": self.location}}
+
+    def get_table(self, DatabaseName, Name):  # noqa: N803
+        if Name not in self.tables:
+            raise self.exceptions.EntityNotFoundException
+        return {"Table": self.tables[Name]}
+
+    def create_table(self, DatabaseName, TableInput):  # noqa: N803
+        if TableInput["Name"] in self.tables:
+            raise self.exceptions.AlreadyExistsException
+        self.tables[TableInput["Name"]] = TableInput | {"DatabaseName": DatabaseName, "VersionId": "0"}
+
+    def update_table(self, DatabaseName, TableInput, VersionId, SkipArchive=True):  # noqa: N803
+        stored = self.tables[TableInput["Name"]]
+        if VersionId != stored["VersionId"]:
+            raise self.exceptions.ConcurrentModificationException
+        self.tables[TableInput["Name"]] = stored | TableInput | {"VersionId": str(int(VersionId) + 1)}
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    catalog = GlueCatalog("warehouse", client=DictGlue(f"file://{tmp_path}"))
+    return IcebergLedger(catalog=catalog, database="warehouse")
+
+
+def test_rows_are_read_by_pipeline_and_day_and_a_stale_version_adds_nothing(ledger):
+    empty = ledger.read("p", {"2013-03-10"})
+    assert empty == LedgerState((), None)
+    assert ledger.write([ENTRY, *OTHERS], replaced=[], version=empty.version)
+    assert not ledger.write([ENTRY], replaced=[], version=empty.version)
+    state = ledger.read("p", {"2013-03-10"})
+    assert sorted(state.entries) == [ENTRY, OTHERS[2]]
+    assert ledger.write([ENTRY._replace(etag="2")], replaced=[], version=state.version)
+    assert not ledger.write([ENTRY._replace(etag="3")], replaced=[], version=state.version)
+    assert [row.etag for row in ledger.read("p", ["2013-03-10", "2013-03-09"]).entries].count("2") == 1
+    assert len(ledger.read("p", ["2013-03-10", "2013-03-09"]).entries) == 4
+    assert ledger.read("p", {"2013-03-11"}).entries == []
+
+
+def test_old_snapshots_leave_the_metadata_and_no_row_is_lost(ledger, monkeypatch):
+    monkeypatch.setattr(ledger_table, "_MAX_SNAPSHOTS", 3)
+    monkeypatch.setattr(ledger_table, "_KEPT", timedelta(0))
+    for number in range(6):
+        version = ledger.read("p", {"2013-03-10"}).version
+        assert ledger.write([ENTRY._replace(etag=str(number))], replaced=[], version=version)
+    assert len(ledger.catalog.load_table("warehouse.ledger").snapshots()) <= 4
+    assert sorted(row.etag for row in ledger.read("p", {"2013-03-10"}).entries) == list("012345")
+
+
+def test_replacing_the_rows_of_an_attempt_keeps_all_others(ledger):
+    rows = [ENTRY._replace(pipeline="x", etag=etag, attempt=attempt) for etag in "ab" for attempt in (2, 3)]
+    assert ledger.write(rows, replaced=[], version=ledger.read("x", {"2013-03-10"}).version)
+    priced = [row._replace(cost_usd=9.0) for row in rows if row.attempt == 3]
+    added = ENTRY._replace(pipeline="x", etag="c")
+    assert ledger.write([added], replaced=priced, version=ledger.read("x", {"2013-03-10"}).version)
+    kept = [row for row in rows if row.attempt == 2]
+    assert sorted(ledger.read("x", {"2013-03-10"}).entries) == sorted([*kept, *priced, added])
+
+
+def test_of_two_writers_with_the_same_version_one_commits(ledger, monkeypatch):
+    version = ledger.read("r", {"2013-03-10"}).version
+    load, committed = ledger._table, []
+
+    def load_then_lose():
+        table = load()
+        if not committed:
+            committed.append(True)
+            assert ledger.write([ENTRY._replace(pipeline="r", etag="first")], replaced=[], version=version)
+        return table
+
+    monkeypatch.setattr(IcebergLedger, "_table", lambda self: load_then_lose())
+    assert not ledger.write([ENTRY._replace(pipeline="r", etag="second")], replaced=[], version=version)
+    assert [row.etag for row in ledger.read("r", {"2013-03-10"}).entries] == ["first"]
+
+
+def test_a_commit_whose_answer_is_lost_keeps_its_files_and_is_not_repeated(ledger, monkeypatch):
+    version, glue = ledger.read("p", {"2013-03-10"}).version, ledger.catalog.glue
+    update = glue.update_table
+
+    def lose_the_answer(**arguments):
+        update(**arguments)
+        raise ReadTimeoutError(endpoint_url="glue")
+
+    monkeypatch.setattr(glue, "update_table", lose_the_answer)
+    with pytest.raises(Unavailable):
+        ledger.write([ENTRY], replaced=[], version=version)
+    monkeypatch.undo()
+    assert not ledger.write([ENTRY], replaced=[], version=version)
+    assert ledger.read("p", {"2013-03-10"}).entries == [ENTRY]
+
+
+def test_botocore_sends_a_commit_once(monkeypatch):
+    configs = []
+
+    def open_catalog(clients: Clients) -> None:
+        configs.append(clients._config)
+
+    monkeypatch.setattr(write_ledger, "open_catalog", open_catalog)
+    monkeypatch.setattr(write_ledger.Project, "model_validate_json", lambda _: None)
+    monkeypatch.setattr(write_ledger.S3ObjectStore, "get", lambda *_: b"")
+    for name in ("EXCHANGE_BUCKET", "RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE"):
+        monkeypatch.setenv(name, "s3://bucket/project.json")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    write_ledger.build_ledger.__wrapped__()
+    assert [config.retries["total_max_attempts"] for config in configs] == [1]

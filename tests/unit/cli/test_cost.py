@@ -1,0 +1,145 @@
+"""`slackwater cost`: the table, the document, and the range of days."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from slackwater.cli.main import run
+from slackwater.project import load_project
+from slackwater.runs.cost import RunCost
+from slackwater.runs.record import RunReason, RunRecord, RunState
+from tests.fakes_cli import a_client, use_client
+from tests.unit.runs.test_cost import NOW, a_record
+
+pytestmark = pytest.mark.unit
+
+PROJECT = Path(__file__).resolve().parents[3] / "examples" / "nyc_flights"
+START = datetime(2013, 3, 11, 6, tzinfo=UTC)
+
+
+def priced(date: str, attempt: int, usd: float | None, **more: object) -> RunRecord:
+    hours = {"vcpu_hours": 0.1, "memory_gb_hours": 0.4, "storage_gb_hours": 0.0} if usd is not None else {}
+    cost = RunCost(usd=usd, region="us-east-1", prices_as_of="2026-11-22", complete=usd is not None, **hours)
+    record = a_record(attempt)
+    changes = {"run": record.run.model_copy(update={"date": date}), "cost": cost, "started_at": START}
+    return record.model_copy(update=changes | more)
+
+
+class Runs:
+    """A run table of `daily_delays`."""
+
+    def __init__(self, *records):
+        self.records, self.asked = records, []
+
+    def runs_between(self, pipeline, first, last):
+        self.asked.append((pipeline, first, last))
+        return [r for r in self.records if pipeline == r.run.pipeline and first <= r.run.date <= last]
+
+    def runs(self, pipeline, date=None):
+        return [r for r in self.records if pipeline == r.run.pipeline]
+
+
+@pytest.fixture
+def shown(monkeypatch, capsys):
+    """Return what a command prints about these runs."""
+
+    def shown(*arguments, records, expected=0):
+        table = Runs(*records)
+        use_client(monkeypatch, a_client(load_project(PROJECT), run_table=table))
+        assert run([*arguments, "--project", str(PROJECT)]) == expected
+        return table, capsys.readouterr()
+
+    return shown
+
+
+LATE = {"reasons": (RunReason.LATE_DATA,)}
+RECORDS = (
+    priced("2013-03-09", 1, 0.01),
+    priced("2013-03-10", 1, 0.02, reasons=(RunReason.FIRST,)),
+    priced("2013-03-10", 2, 0.03, state=RunState.FAILED, **LATE),
+    priced("2013-03-10", 3, 0.04, **LATE),
+    priced("2013-03-10", 4, 0.05, reasons=(RunReason.NEW_CODE,)),
+    priced("2013-03-11", 1, None),
+    a_record(9).model_copy(update={"state": RunState.RUNNING, "ended_at": None}),
+)
+
+
+def test_the_table_has_a_line_for_each_day_and_the_total(shown):
+    _, text = shown("cost", "daily_delays", records=RECORDS)
+    lines = [line.split() for line in text.out.splitlines()]
+    assert lines[-6:-2] == [
+        ["daily_delays", "2013-03-09", "1", "0", "0", "0.1", "0.4", "0.010000", "0.000000"],
+        ["daily_delays", "2013-03-10", "4", "3", "1", "0.4", "1.6", "0.140000", "0.070000"],
+        ["daily_delays", "2013-03-11", "1", "0", "0", "-", "-", "-", "0.000000"],
+        ["total", "6", "3", "1", "0.5", "2", "0.150000", "0.070000"],
+    ]
+    assert text.out.splitlines()[-2:] == ["prices: us-east-1, 2026-11-22", "1 run without a price: not in the USD"]
+
+
+def test_the_document_has_the_sums(shown):
+    _, text = shown("cost", "daily_delays", "--json", records=RECORDS)
+    document = json.loads(text.out)
+    assert [day["date"] for day in document["days"]] == ["2013-03-09", "2013-03-10", "2013-03-11"]
+    assert document["total"] == {
+        "runs": 6,
+        "reruns": 3,
+        "failed": 1,
+        "vcpu_hours": 0.5,
+        "memory_gb_hours": 2.0,
+        "storage_gb_hours": 0.0,
+        "usd": 0.15,
+        "late_data_usd": 0.07,
+        "unknown": 1,
+        "pending": 1,
+    }
+
+
+def test_runs_without_reasons_count_as_late_data_from_the_second_attempt_on(shown):
+    _, text = shown("cost", "--json", records=[priced("2013-03-09", 1, 0.5), priced("2013-03-09", 2, 0.25)])
+    assert json.loads(text.out)["total"]["late_data_usd"] == 0.25
+
+
+def test_only_the_runs_of_the_range_are_read(shown):
+    table, text = shown("cost", "daily_delays", "--from", "2013-03-09", "--to", "2013-03-09", records=RECORDS)
+    assert table.asked == [("daily_delays", "2013-03-09", "2013-03-09")]
+    assert "2013-03-10" not in text.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--from", "2013-03-10", "--to", "2013-03-09"], "from: 2013-03-10 is after to"),
+        (["--from", "10.3.2013"], "--from"),
+        (["no_such_pipeline"], "no_such_pipeline"),
+    ],
+)
+def test_a_wrong_argument_is_a_usage_error(shown, arguments, message):
+    _, text = shown("cost", *arguments, records=RECORDS, expected=2)
+    assert message in text.err
+
+
+def test_without_runs_there_is_nothing_to_show(shown):
+    _, text = shown("cost", records=[])
+    assert text.out == "no runs in this range have ended\n"
+    _, text = shown("cost", "--json", records=[])
+    assert json.loads(text.out)["total"]["usd"] is None
+
+
+def test_the_list_of_runs_has_the_price_of_each(shown):
+    _, text = shown("runs", "daily_delays", records=[RECORDS[0], RECORDS[5]])
+    header, first, second = [line.split() for line in text.out.splitlines() if "2013" in line or "USD" in line]
+    column = header.index("USD") - len(header)
+    assert "0.010000" in first
+    assert "-" in second
+    assert column < 0
+
+
+def test_why_a_price_is_unknown_is_printed(shown):
+    gone = RunCost(complete=True, unknown="its Spark application was deleted")
+    record = a_record().model_copy(update={"cost": gone, "ended_at": NOW + timedelta(hours=1)})
+    _, text = shown("cost", records=[record])
+    assert "unknown: its Spark application was deleted" in text.out

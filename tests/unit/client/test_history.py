@@ -1,0 +1,172 @@
+"""`Client.history`, `rollback` and `query` with a version, and their commands, over records in memory."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from slackwater.cli.main import run
+from slackwater.client.history import VersionStatus
+from slackwater.errors import InputError, UnknownName
+from slackwater.runs.outcome import RunRecorder
+from slackwater.runs.record import RunReason
+from tests.fakes_check import PIPELINE, World
+from tests.fakes_cli import a_client, use_client
+
+pytestmark = pytest.mark.unit
+
+DATE = "2013-03-10"
+
+
+class FakeWarehouse:
+    """The tags of a table, and rows that name the tag as of which they are read."""
+
+    def __init__(self):
+        self.names = set()
+
+    def tags(self, pipeline):
+        assert pipeline == PIPELINE
+        return frozenset(self.names)
+
+    def published(self, pipeline, *, tag=None):
+        return pa.table({"pipeline": [pipeline], "tag": [tag]})
+
+
+@pytest.fixture
+def world():
+    """A day with three versions, and a failed attempt before the third, which repeats the first one."""
+    world = World()
+    world.add("flights", DATE, "12")
+    runs = [world.publish(DATE)]
+    world.add("flights", DATE, "13", rows=20)
+    runs.append(world.publish(DATE))
+    failed = world.freeze(DATE, force=True)
+    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(failed, error="E", cause="c")
+    runs.append(world.publish(DATE, rollback=1, reason="wrong file"))
+    world.runs = runs
+    world.warehouse = FakeWarehouse()
+    world.warehouse.names = {run.tag for run in runs}
+    world.started = []
+    return world
+
+
+@pytest.fixture
+def client(world, monkeypatch):
+    def start(machine, *, name, payload):
+        world.started.append((machine, name, payload))
+        return "arn:execution"
+
+    client = a_client(
+        world.project,
+        deployment=SimpleNamespace(pipeline_machine_prefix="machines:"),
+        run_table=world.table,
+        store=world.store,
+        warehouse=world.warehouse,
+        file_cache=None,
+        executions=SimpleNamespace(start=start),
+    )
+    use_client(monkeypatch, client)
+    return client
+
+
+def test_every_published_version_is_listed_with_what_it_comes_from(client, world):
+    first, second, third = client.history(PIPELINE, DATE)
+    assert [version.version for version in (first, second, third)] == [1, 2, 4]
+    assert [version.tag for version in (first, second, third)] == [run.tag for run in world.runs]
+    assert [version.status.value for version in (first, second, third)] == ["readable", "readable", "published"]
+    assert [version.reasons for version in (first, second, third)] == [
+        (RunReason.FIRST,), (RunReason.LATE_DATA,), (RunReason.ROLLBACK,)
+    ]  # fmt: skip
+    assert [(version.input_files, version.input_rows) for version in (first, second, third)] == [
+        (1, 10), (2, 30), (1, 10)
+    ]  # fmt: skip
+    assert first.run_id == third.run_id != second.run_id
+    assert (first.rollback, third.rollback.to, third.rollback.reason) == (None, 1, "wrong file")
+    assert first.definition == second.definition == third.definition != ""
+
+
+def test_a_version_without_its_tag_is_removed(client, world):
+    world.warehouse.names.remove(world.runs[0].tag)
+    assert client.history(PIPELINE, DATE)[0].status is VersionStatus.REMOVED
+
+
+def test_a_day_that_was_never_published_has_no_version(client):
+    assert client.history(PIPELINE, "2013-03-09") == []
+    with pytest.raises(UnknownName, match="no pipeline 'unknown'"):
+        client.history("unknown", DATE)
+
+
+def test_a_rollback_starts_the_machine_of_the_pipeline(client, world):
+    client.rollback(PIPELINE, DATE, to=2, reason="right after all")
+    payload = {"date": DATE, "rollback": 2, "reason": "right after all"}
+    assert world.started == [(f"machines:{PIPELINE}", DATE, payload)]
+
+
+@pytest.mark.parametrize(
+    ("to", "reason", "message"),
+    [
+        (4, "x", "version 4 of 2013-03-10 is the published one"),
+        (3, "x", r"no published version 3 .*\(readable: 2, 4\)"),
+        (2, " ", "reason: missing"),
+        (1, "x", r"version 1 .* was removed from the table, with its tag .* \(readable: 2, 4\)"),
+    ],
+)
+def test_a_rollback_that_cannot_be_published_starts_nothing(client, world, to, reason, message):
+    world.warehouse.names.remove(world.runs[0].tag)
+    with pytest.raises(InputError, match=message):
+        client.rollback(PIPELINE, DATE, to=to, reason=reason)
+    assert world.started == []
+
+
+class TestAQueryOfAVersion:
+    def test_reads_the_table_under_its_tag(self, client, world):
+        [(_, tag)] = client.query(f"FROM {PIPELINE}", date=DATE, version=1).rows
+        assert tag == world.runs[0].tag
+        assert client.query(f"FROM {PIPELINE}").rows == [(PIPELINE, None)]
+
+    @pytest.mark.parametrize(
+        ("sql", "options", "message"),
+        [
+            (f"FROM {PIPELINE}", {"version": 1}, "--date is missing"),
+            (f"FROM {PIPELINE}", {"date": DATE}, "--version is missing"),
+            ("SELECT 1", {"date": DATE, "version": 1}, "names no published table"),
+            (f"FROM {PIPELINE}", {"date": DATE, "version": 3}, r"no published version 3 .*\(readable: 2, 4\)"),
+            (f"FROM {PIPELINE}", {"date": DATE, "version": 1}, "version 1 .* was removed"),
+        ],
+    )
+    def test_that_cannot_be_read_is_refused(self, client, world, sql, options, message):
+        world.warehouse.names.remove(world.runs[0].tag)
+        with pytest.raises(InputError, match=message):
+            client.query(sql, **options)
+
+
+def call(*arguments):
+    return run([*arguments, "--date", DATE])
+
+
+class TestCommands:
+    def test_history_prints_the_versions_and_the_reason_of_a_rollback(self, client, world, capsys):
+        assert call("history", PIPELINE) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "late data" in shown
+        assert f"tag {world.runs[2].tag}" in shown
+        assert "version 1 published again: wrong file" in shown
+        assert call("history", PIPELINE, "--json") == 0
+        document = json.loads(capsys.readouterr().out)
+        assert (document["pipeline"], document["date"]) == (PIPELINE, DATE)
+        assert [version["reasons"] for version in document["versions"]] == [["first"], ["late_data"], ["rollback"]]
+
+    def test_history_of_a_day_without_a_version_names_the_command_that_makes_one(self, client, capsys):
+        assert run(["history", PIPELINE, "--date", "2013-03-09"]) == 0
+        assert "slackwater run daily_delays --date 2013-03-09" in capsys.readouterr().out
+
+    def test_a_rollback_to_the_published_version_is_an_input_error(self, client, capsys):
+        assert call("rollback", PIPELINE, "--to", "4", "--reason", "x") == 2
+        assert "version 4 of 2013-03-10 is the published one" in capsys.readouterr().err
+
+    def test_a_query_reads_a_version(self, client, world, capsys):
+        assert call("query", f"FROM {PIPELINE}", "--version", "1", "--json") == 0
+        assert json.loads(capsys.readouterr().out)["rows"] == [[PIPELINE, world.runs[0].tag]]

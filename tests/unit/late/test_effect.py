@@ -1,0 +1,204 @@
+"""The effect of a change, the causes of it, and the document that programs receive."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from slackwater.late.changes.comparison import Cause, Comparison, MetricChange, RowCounts
+from slackwater.late.changes.document import (
+    MAX_ALL_FILES,
+    MAX_FILES,
+    MAX_METRICS,
+    ChangeDocument,
+    change_contract,
+    change_document,
+)
+from slackwater.late.changes.effect import effect_percent, is_worth_a_message, severity
+from slackwater.late.changes.message import compose
+from slackwater.pipeline.definition import NotifyRules
+from slackwater.runs.cost import RunCost
+from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
+from tests.fakes_notification import a_comparison
+
+pytestmark = pytest.mark.unit
+
+CONTRACT = Path(__file__).resolve().parents[3] / "docs" / "contracts" / "change.schema.json"
+SAME = (SourceDifference(source="flights", before=Amount(rows=5), now=Amount(rows=5)),)
+
+
+def with_metrics(*pairs, **more):
+    metrics = tuple(
+        MetricChange(metric=f"m{index}", total="sum", before=before, after=after)
+        for index, (before, after) in enumerate(pairs)
+    )
+    return a_comparison().model_copy(update={"metrics": metrics, **more})
+
+
+def of_versions(before, after, *, inputs=None):
+    """A comparison of versions with these (definition, code)."""
+    comparison = a_comparison(inputs=inputs or ())
+    versions = [
+        version.model_copy(update=dict(zip(("definition", "code"), pair, strict=True)))
+        for version, pair in ((comparison.before, before), (comparison.after, after))
+    ]
+    return comparison.model_copy(update={"before": versions[0], "after": versions[1]})
+
+
+def document(comparison):
+    return change_document(comparison, summary="s", comparison_uri="s3://e/c.json", report_uri="s3://e/r.html")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "percent"),
+    [
+        ([(831, 883), (100, 104)], 100 * 52 / 831),
+        ([(-50, -40)], 20),
+        ([(100, 0)], 100),
+        ([(0, 3)], math.inf),
+        ([(None, 3)], math.inf),
+        ([(3, None)], math.inf),
+        ([(0.1 + 0.2, 0.3)], 0),  # equal within the tolerance of sums of floating-point numbers
+        ([(5, 5)], 0),
+    ],
+)
+def test_the_effect_is_the_largest_relative_change_of_a_metric(pairs, percent):
+    assert effect_percent(with_metrics(*pairs)) == pytest.approx(percent)
+
+
+def test_without_metrics_the_effect_is_the_share_of_rows_that_differ():
+    rows = RowCounts(before=40, after=50, added=10, removed=0, changed=2)
+    assert effect_percent(with_metrics(rows=rows)) == 24
+    none = RowCounts(before=0, after=0, added=0, removed=0, changed=0)
+    assert effect_percent(with_metrics(rows=none)) == 0
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(0, "warning"), (10, "warning"), (10.5, "info")])
+def test_the_severity_depends_on_the_effect(limit, expected):
+    comparison = with_metrics((100, 110), notify=NotifyRules(warning_percent=limit))
+    assert severity(comparison) == expected
+
+
+@pytest.mark.parametrize(("least", "expected"), [(0, True), (10, True), (10.01, False)])
+def test_a_small_effect_is_not_worth_a_message(least, expected):
+    assert is_worth_a_message(with_metrics((100, 110), notify=NotifyRules(min_effect_percent=least))) is expected
+
+
+def test_by_default_a_change_of_rows_is_worth_a_message_even_if_no_metric_has_moved():
+    assert is_worth_a_message(with_metrics((5, 5)))
+    same = RowCounts(before=5, after=5, added=0, removed=0, changed=0)
+    assert not is_worth_a_message(with_metrics((5, 6), rows=same))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "inputs", "causes", "opening"),
+    [
+        (("d", "c"), ("d", "c"), None, {"late_data"}, "Late data has changed"),
+        (("d", "c"), ("e", "c"), None, {"late_data", "new_definition"}, "Late data and a new definition have changed"),
+        (("d", "c"), ("e", "f"), SAME, {"new_definition", "new_code"}, "A new definition and new code have changed"),
+        (("d", "c"), ("d", "f"), SAME, {"new_code"}, "New code has changed"),
+        (("", ""), ("d", "c"), SAME, set(), "A new run has changed"),  # before these digests were recorded
+        (("d", "c"), ("d", "c"), SAME, set(), "A new run has changed"),
+    ],
+)
+def test_the_causes_open_the_message(before, after, inputs, causes, opening):
+    comparison = of_versions(before, after, inputs=inputs)
+    assert set(comparison.causes) == causes
+    assert compose(comparison).body.startswith(f"{opening} daily_delays for 2013-03-10:\n")
+
+
+def test_with_a_new_definition_the_effect_is_not_attributed_to_late_data():
+    message = compose(of_versions(("d", "c"), ("e", "c")))
+    assert message.subject == (
+        "daily_delays 2013-03-10 changed by late data and a new definition: flights 831 -> 883 (+6.3 %)"
+    )
+    assert (
+        "\nCauses\n"
+        "  Late data and a new definition have changed the day since the earlier\n"
+        "  version. The comparison cannot tell which of them has changed a value.\n"
+    ) in message.body
+
+
+def test_the_cost_of_the_run_is_shown_once_it_is_known():
+    comparison = a_comparison()
+    cost = RunCost(jobs=1, usd=0.0123)
+    known = comparison.model_copy(update={"after": comparison.after.model_copy(update={"cost": cost})})
+    assert "\nCost of the run\n  0.0123 USD, 1 Spark job\n" in compose(known).body
+    assert document(known).cost_usd == 0.0123
+    unknown = comparison.model_copy(update={"after": comparison.after.model_copy(update={"cost": RunCost(jobs=1)})})
+    assert "Cost" not in compose(unknown).body
+    assert document(unknown).cost_usd is None
+
+
+def test_a_comparison_of_an_earlier_release_can_be_read():
+    stored = json.loads(a_comparison().model_dump_json())
+    for name in ("team", "notify"):
+        del stored[name]
+    for version in (stored["before"], stored["after"]):
+        for name in ("definition", "code", "cost"):
+            del version[name]
+    comparison = Comparison.model_validate(stored)
+    assert comparison.causes == (Cause.LATE_DATA,)
+    assert is_worth_a_message(comparison)
+
+
+def test_a_rollback_is_the_only_cause_of_its_change():
+    comparison = a_comparison()
+    after = comparison.after.model_copy(update={"rollback": 1, "definition": "other", "code": "other"})
+    rolled_back = comparison.model_copy(update={"after": after})
+    assert rolled_back.causes == document(rolled_back).causes == (Cause.ROLLBACK,)
+    message = compose(rolled_back)
+    assert " changed by a rollback to version 1: " in message.subject
+    assert message.body.startswith("A rollback to version 1 has changed ")
+
+
+def test_the_contract_in_docs_is_up_to_date():
+    assert CONTRACT.read_text(encoding="utf-8") == change_contract(), (
+        "write it again: python -m slackwater.late.changes.document > docs/contracts/change.schema.json"
+    )
+
+
+@pytest.mark.parametrize("pairs", [[(831, 883)], [(0, 3), (None, 2)], []])
+def test_a_document_follows_the_contract(pairs):
+    content = document(with_metrics(*pairs))
+    stored = json.loads(content.model_dump_json())
+    jsonschema.Draft202012Validator(json.loads(CONTRACT.read_text(encoding="utf-8"))).validate(stored)
+    assert ChangeDocument.model_validate(stored) == content
+
+
+def many_files(source, count):
+    """A source with late files, whose names are as long as names may be."""
+    changes = tuple(
+        InputChange(
+            source=source, date="2013-03-10", hour="12", file=f"{index}-{'東' * 250}", change=Change.ADDED,
+            now=Amount(objects=1, rows=index),
+        )
+        for index in range(count)
+    )  # fmt: skip
+    return SourceDifference(source=source, before=Amount(), now=Amount(), changes=changes)
+
+
+def test_a_document_is_small_for_any_comparison():
+    metrics = tuple(MetricChange(metric="東" * 250, total="sum", before=0.1, after=1e300) for _ in range(500))
+    inputs = tuple(many_files(f"source_{index}", 50) for index in range(500))
+    content = document(a_comparison(inputs=inputs).model_copy(update={"metrics": metrics}))
+    assert len(content.metrics) == MAX_METRICS
+    assert [len(item.files) for item in content.inputs] == [MAX_FILES, MAX_ALL_FILES - MAX_FILES, *[0] * 18]
+    assert {item.changed_files for item in content.inputs} == {50}
+    # SNS carries the document five times, in at most 256 KB.
+    assert len(content.model_dump_json().encode()) < 40_000
+
+
+def test_a_document_names_the_files_that_changed():
+    [source] = document(a_comparison()).inputs
+    assert [(file.file, file.change, file.rows_before, file.rows_after) for file in source.files] == [
+        ("flights-2013-03-10-08.csv", "changed", 118, 120),
+        ("flights-2013-03-10-20.csv", "added", 0, 50),
+    ]
+    assert source.changed_files == 2
+    # The newest object of the file with two hours.
+    assert source.files[1].arrived == max(item.arrived for item in a_comparison().inputs[0].changes)

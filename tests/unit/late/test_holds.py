@@ -1,0 +1,389 @@
+"""Days on hold: set by a check or by a failed audit, until somebody decides or the cause is gone."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+import pytest
+
+from slackwater.client.holds import HoldDecisions, days_on_hold, describe_decision
+from slackwater.errors import DayChanged, InputError, UnknownName
+from slackwater.late.check.decision import DecisionRule
+from slackwater.late.check.holds import MAX_OLDER_DAYS, older_days
+from slackwater.late.check.holds import days_on_hold as count_days_on_hold
+from slackwater.runs.outcome import RunRecorder
+from slackwater.runs.record import ResolutionAction, RunState, failure_uri, publication_uri
+from tests.fakes_check import NOW, PIPELINE, PUBLICATION, five_days
+from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
+from tests.fakes_interleaving import take_turns
+from tests.fakes_receiver import Crash
+
+pytestmark = pytest.mark.unit
+
+DAY, NOON = "2013-03-10", "s3://raw/raw/source=flights/date=2013-03-10/hour=17/a.parquet"
+METADATA = {"rows": "1000"}
+
+
+@pytest.fixture
+def world():
+    return five_days()
+
+
+def decisions(world, *, table=None):
+    return HoldDecisions(
+        project=world.project, table=table or world.table, store=world.store, inputs=world.inputs,
+        executions=world.executions, principal=lambda: "arn:aws:iam::1:user/ana", now=world.now,
+    )  # fmt: skip
+
+
+def release(world):
+    """Release the day and run it, as the client does."""
+    force = decisions(world).release(PIPELINE, DAY, reason="withdrawn")
+    world.executions.running.clear()
+    return world.publish(DAY, force=force)
+
+
+def fail_audit(world, message="AuditFailed: 1 rows would replace the 3 rows that are published"):
+    run = world.freeze(DAY)
+    world.store.put(failure_uri(run.prefix), message.encode())
+    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    return run
+
+
+def listed(world):
+    return [(day.date, day.hold.rule) for day in days_on_hold(world.table, [PIPELINE])]
+
+
+def test_a_check_puts_a_day_on_hold_once_and_it_stays_after_the_window(world):
+    world.store.delete([NOON])
+    world.checker.check(pipeline=PIPELINE, as_of=None, execution="arn:monitor")
+    hold = world.table.day(PIPELINE, DAY).hold
+    assert (hold.rule, hold.since, hold.execution, len(hold.inputs)) == ("vanished", NOW, "arn:monitor", 64)
+    assert "flights has lost 1 object with 1,000 rows" in hold.reason
+    version = world.table.day(PIPELINE, DAY).version
+    world.time += timedelta(hours=1)
+    world.check()
+    assert world.table.day(PIPELINE, DAY).version == version, "an equal decision is not written again"
+    world.time += timedelta(days=30)
+    report = world.check()
+    assert DAY not in {day.date for day in report.days}
+    assert listed(world) == [(DAY, "vanished")]
+    assert count_days_on_hold(report, world.table.held(PIPELINE)) == 1
+
+
+def test_a_further_loss_keeps_the_time_of_the_hold_and_changes_its_inputs(world):
+    world.store.delete([NOON])
+    world.check()
+    before = world.table.day(PIPELINE, DAY).hold
+    world.time += timedelta(hours=1)
+    world.store.delete([NOON.replace("flights", "weather")])
+    world.check()
+    after = world.table.day(PIPELINE, DAY).hold
+    assert after.since == before.since
+    assert after.inputs != before.inputs
+    assert "weather has lost" in after.reason
+
+
+def test_a_hold_of_many_files_names_some_and_counts_the_others(world):
+    for number in range(1000):
+        uri = f"s3://raw/raw/source=flights/date={DAY}/hour=18/{number:04}.parquet"
+        world.store.put(uri, b"x" * 10, metadata={"rows": "10", "file": f"{number:04}.csv"})
+    world.publish(DAY)
+    for uri in [uri for uri in world.store.objects if "hour=18/" in uri]:
+        world.store.put(uri, b"x" * 9, metadata={"rows": "9", "file": uri[-12:-8] + ".csv"})
+    world.check()
+    named = world.table.day(PIPELINE, DAY).hold.reason.split("; ")
+    assert (len(named), named[17][:22], named[18]) == (21, "flights: 0017.csv was ", "982 more like these")
+    assert named[-1].startswith("`slackwater late release")
+    with pytest.raises(InputError, match=r"have lost 1,000 rows .* \(1000 changed with fewer rows\)"):
+        world.freeze(DAY)
+
+
+def test_a_hold_ends_when_its_cause_is_gone_and_that_is_recorded(world):
+    body = world.store.get(NOON)
+    world.store.delete([NOON])
+    world.check()
+    world.store.put(NOON, body, metadata=METADATA)
+    assert world.rules()[DAY] is DecisionRule.UNCHANGED
+    day = world.table.day(PIPELINE, DAY)
+    assert (day.hold, day.resolution.action, day.resolution.hold.rule) == (None, ResolutionAction.ENDED, "vanished")
+    assert describe_decision(day) == "ended on 2013-03-13 18:00 UTC: no new data since the published run"
+
+
+def test_a_released_day_is_published_from_what_is_left(world):
+    world.store.delete([NOON])
+    world.check()
+    with pytest.raises(InputError, match=r"have lost 1,000 rows .* slackwater late release daily_delays --date"):
+        world.freeze(DAY)
+    run = release(world)
+    assert (run.accepts_audit, run.rows) == (True, 1000)
+    day = world.table.day(PIPELINE, DAY)
+    assert (day.hold, day.published.run.attempt, listed(world)) == (None, 2, [])
+    made = day.resolution
+    assert (made.action, made.reason, made.principal) == ("released", "withdrawn", "arn:aws:iam::1:user/ana")
+    assert world.rules()[DAY] is DecisionRule.UNCHANGED
+
+
+def test_the_check_runs_a_released_day_whose_run_was_never_started(world):
+    world.store.delete([NOON])
+    world.check()
+    decisions(world).release(PIPELINE, DAY, reason="withdrawn")
+    assert world.rules()[DAY] is DecisionRule.RELEASED
+    assert world.publish(DAY).attempt == 2
+    assert world.rules()[DAY] is DecisionRule.UNCHANGED
+
+
+def test_a_day_that_loses_more_after_its_release_is_held_again(world):
+    world.store.delete([NOON])
+    decisions(world).release(PIPELINE, DAY, reason="withdrawn")
+    world.store.delete([NOON.replace("flights", "weather")])
+    assert world.rules()[DAY] is DecisionRule.VANISHED
+    with pytest.raises(InputError, match="have lost 2,000 rows"):
+        world.freeze(DAY)
+
+
+def test_rejected_inputs_are_not_held_again_and_newer_ones_are(world):
+    world.store.delete([NOON])
+    world.check()
+    assert decisions(world).reject(PIPELINE, DAY, reason="wrong file").resolution.reason == "wrong file"
+    (day,) = [day for day in world.check().days if day.date == DAY]
+    assert (day.rule, listed(world)) == (DecisionRule.REJECTED, [])
+    assert day.reason.endswith("rejected by arn:aws:iam::1:user/ana on 2013-03-13 18:00 UTC: wrong file")
+    world.add("weather", DAY, "20", name="late")
+    assert world.rules()[DAY] is DecisionRule.VANISHED
+    assert listed(world) == [(DAY, "vanished")]
+
+
+def test_a_reject_is_about_the_inputs_that_the_hold_was_about(world):
+    world.store.delete([NOON])
+    world.check()
+    world.add("weather", DAY, "20", name="late")
+    decisions(world).reject(PIPELINE, DAY, reason="wrong file")
+    assert world.rules()[DAY] is DecisionRule.VANISHED
+
+
+@pytest.mark.parametrize("reason", ["", " \n"])
+def test_a_decision_needs_a_reason(world, reason):
+    with pytest.raises(InputError, match="--reason: it is empty"):
+        decisions(world).release(PIPELINE, DAY, reason=reason)
+
+
+def test_what_cannot_be_decided_is_refused(world):
+    decide = decisions(world)
+    with pytest.raises(InputError, match="is not on hold"):
+        decide.reject(PIPELINE, DAY, reason="r")
+    with pytest.raises(InputError, match=r"published nothing for 2013-03-07, .*slackwater run"):
+        decide.release(PIPELINE, "2013-03-07", reason="r")
+    with pytest.raises(UnknownName):
+        decide.release("nothing", DAY, reason="r")
+    world.freeze(DAY, force=True)
+    with pytest.raises(InputError, match="attempt 2 of daily_delays 2013-03-10 is running"):
+        decide.release(PIPELINE, DAY, reason="r")
+
+
+def test_a_day_without_a_known_outcome_cannot_be_rejected(world):
+    for number in range(3):
+        if number == 0:
+            world.add("weather", DAY, "20", name="late")
+        fail_audit(world, "SparkException: a column is missing")
+    assert world.rules()[DAY] is DecisionRule.FAILED
+    with pytest.raises(InputError, match="may have published"):
+        decisions(world).reject(PIPELINE, DAY, reason="r")
+
+
+def test_inputs_that_were_not_compared_cannot_be_rejected(world):
+    world.store.delete([world.table.day(PIPELINE, DAY).published.run.manifest])
+    assert world.rules()[DAY] is DecisionRule.MANIFEST_GONE
+    with pytest.raises(InputError, match="rule manifest_gone"):
+        decisions(world).reject(PIPELINE, DAY, reason="r")
+    # The inputs are those of the published run, so the run needs `force`.
+    assert release(world).attempt == 2
+    assert world.rules()[DAY] is DecisionRule.UNCHANGED
+
+
+def test_a_failed_audit_puts_the_day_on_hold_after_one_attempt(world):
+    world.add("weather", DAY, "20", name="late")
+    run = fail_audit(world)
+    day = world.table.day(PIPELINE, DAY)
+    assert (day.hold.rule, day.hold.attempt, day.outcome_unknown) == ("audit", 2, False)
+    assert world.table.run(PIPELINE, DAY, 2).state is RunState.FAILED
+    assert world.rules()[DAY] is DecisionRule.AUDIT
+    assert world.table.day(PIPELINE, DAY).hold.inputs in run.manifest
+    assert release(world).accepts_audit
+    assert world.rules()[DAY] is DecisionRule.UNCHANGED
+
+
+def test_a_failed_audit_is_decided_again_when_the_inputs_change(world):
+    world.add("weather", DAY, "20", name="late")
+    fail_audit(world)
+    world.check()
+    world.add("weather", DAY, "21", name="more")
+    assert world.rules()[DAY] is DecisionRule.GROWN
+    day = world.table.day(PIPELINE, DAY)
+    assert (day.hold, day.resolution.action) == (None, ResolutionAction.ENDED)
+
+
+def test_the_inputs_of_a_failed_audit_can_be_rejected(world):
+    world.add("weather", DAY, "20", name="late")
+    fail_audit(world)
+    decisions(world).reject(PIPELINE, DAY, reason="the partner's file is wrong")
+    assert world.rules()[DAY] is DecisionRule.REJECTED
+
+
+RULE = "DataError: checked: not_null of tailnum failed in 4 of 1,000 checked rows, such as {}"
+
+
+def test_a_rule_that_fails_in_a_rerun_puts_the_day_on_hold_after_one_attempt(world):
+    world.add("weather", DAY, "20", name="late")
+    fail_audit(world, RULE)
+    day = world.table.day(PIPELINE, DAY)
+    assert (day.hold.rule, day.hold.reason, day.hold.attempt, day.outcome_unknown) == ("audit", RULE, 2, False)
+    assert world.rules()[DAY] is DecisionRule.AUDIT
+    # A release repeats the run. It fails again, and the day is on hold again.
+    decisions(world).release(PIPELINE, DAY, reason="once more")
+    fail_audit(world, RULE)
+    assert world.table.day(PIPELINE, DAY).hold.attempt == 3
+    decisions(world).reject(PIPELINE, DAY, reason="the partner's rows are wrong")
+    assert world.rules()[DAY] is DecisionRule.REJECTED
+    world.add("weather", DAY, "21", name="more")
+    assert world.rules()[DAY] is DecisionRule.GROWN
+
+
+def test_a_rule_that_fails_in_the_first_run_puts_nothing_on_hold(world):
+    world.add("flights", "2013-03-07", "17")
+    run = world.freeze("2013-03-07")
+    world.store.put(failure_uri(run.prefix), RULE.encode())
+    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    assert listed(world) == []
+
+
+def test_rows_that_a_load_step_refuses_put_nothing_on_hold(world):
+    world.add("weather", DAY, "20", name="late")
+    run = world.freeze(DAY)
+    world.store.put(publication_uri(run.prefix), PUBLICATION.model_dump_json().encode())
+    world.store.put(failure_uri(run.prefix), b"DataError: load.erp: too long")
+    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    day = world.table.day(PIPELINE, DAY)
+    assert (day.hold, day.outcome_unknown) == (None, True)
+
+
+def test_the_hold_of_an_older_day_ends_when_its_cause_is_gone(world):
+    body = world.store.get(NOON)
+    world.store.delete([NOON])
+    world.check()
+    world.time += timedelta(days=30)
+    world.check()
+    assert listed(world) == [(DAY, "vanished")]
+    world.store.put(NOON, body, metadata=METADATA)
+    report = world.check()
+    assert (listed(world), DAY in {day.date for day in report.days}) == ([], False)
+    assert world.table.day(PIPELINE, DAY).resolution.reason == "no new data since the published run"
+
+
+def test_an_older_day_that_would_run_again_stays_on_hold(world):
+    body = world.store.get(NOON)
+    world.store.delete([NOON])
+    world.check()
+    world.time += timedelta(days=30)
+    world.store.put(NOON, body, metadata=METADATA)
+    world.add("weather", DAY, "20", name="late")
+    world.check()
+    assert listed(world) == [(DAY, "vanished")]
+
+
+def test_a_check_of_some_days_looks_at_no_older_day(world):
+    world.store.delete([NOON])
+    world.check()
+    world.time += timedelta(days=30)
+    world.table.held = None
+    world.checker.check(pipeline=PIPELINE, as_of=None, dates=["2013-04-10"])
+
+
+@pytest.mark.parametrize("number", [0, 1, MAX_OLDER_DAYS, MAX_OLDER_DAYS + 1, 25, 30])
+def test_older_days_are_looked_at_in_turn(number):
+    held = [f"2013-01-{day:02}" for day in range(1, number + 1)]
+    checks = [older_days([*reversed(held), "2013-03-09"], first=f"2013-03-0{day}") for day in (1, 2, 3)]
+    assert {len(days) for days in checks} == {min(number, MAX_OLDER_DAYS)}
+    assert set(held) <= set(checks[0]) | set(checks[1]) | set(checks[2])
+
+
+def test_an_overtaken_job_puts_nothing_on_hold(world):
+    world.add("weather", DAY, "20", name="late")
+    fail_audit(world, "PublishOvertaken: attempt 3 has published 2013-03-10 already")
+    day = world.table.day(PIPELINE, DAY)
+    assert (day.hold, day.outcome_unknown) == (None, True)
+
+
+def test_a_day_that_was_never_published_stays_on_hold_until_it_is_published(world):
+    world.add("flights", "2013-03-07", "17")
+    run = world.freeze("2013-03-07")
+    world.store.put(failure_uri(run.prefix), b"AuditFailed: 1 of 1 rows to publish have a null in their key")
+    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    world.check()
+    assert listed(world) == [("2013-03-07", "audit")]
+    world.publish("2013-03-07")
+    assert listed(world) == []
+    assert world.table.day(PIPELINE, "2013-03-07").resolution.reason == "attempt 2 has published"
+
+
+def test_an_error_that_may_pass_replaces_no_hold(world):
+    world.store.delete([NOON])
+    world.check()
+    world.store.put(NOON.replace("a.parquet", "b.parquet"), b"not ours", metadata={})
+    assert world.rules()[DAY] is DecisionRule.UNREADABLE
+    assert listed(world) == [(DAY, "vanished")]
+
+
+@pytest.mark.parametrize("fault", FAULT_TYPES)
+def test_a_release_that_breaks_off_is_recorded_or_can_be_repeated(world, fault):
+    world.store.delete([NOON])
+    world.check()
+    process = Process(WriteFault(1, fault), meanwhile=world.check)
+
+    class Table:
+        """A run table whose writes of days are writes of the process."""
+
+        def day(self, *arguments):
+            return world.table.day(*arguments)
+
+        def save_day(self, day):
+            process.write(lambda: world.table.save_day(day))
+
+    try:
+        decisions(world, table=Table()).release(PIPELINE, DAY, reason="r")
+    except Crash:
+        decisions(world).release(PIPELINE, DAY, reason="r")
+    assert world.rules()[DAY] is DecisionRule.RELEASED
+    assert world.publish(DAY).accepts_audit
+
+
+@pytest.mark.parametrize("order", list(itertools.product((0, 1), repeat=4)))
+def test_a_release_and_a_check_at_the_same_time_lose_no_decision(world, order):
+    world.store.delete([NOON])
+
+    def check(wrap):
+        checker = world.checker
+        object.__setattr__(checker, "table", wrap(world.table))
+        # One day, so that all calls come from this thread.
+        checker.check(pipeline=PIPELINE, as_of=None, dates=[DAY])
+
+    def decide(wrap):
+        decisions(world, table=wrap(world.table)).release(PIPELINE, DAY, reason="r")
+
+    take_turns([check, decide], order, after_each=lambda: None)
+    assert world.table.day(PIPELINE, DAY).resolution.action is ResolutionAction.RELEASED
+    assert world.rules()[DAY] is DecisionRule.RELEASED
+    assert listed(world) == []
+
+
+def test_a_day_that_changes_all_the_time_is_reported(world):
+    class Busy:
+        def day(self, *arguments):
+            return world.table.day(*arguments)
+
+        def save_day(self, day):
+            raise DayChanged("again")
+
+    with pytest.raises(DayChanged):
+        decisions(world, table=Busy()).release(PIPELINE, DAY, reason="r")

@@ -1,0 +1,335 @@
+"""The ledger: one row for each change of the handling of a late input, whatever is repeated or interrupted."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from lambdas.write_ledger import handler as write_ledger
+from slackwater.errors import DayChanged
+from slackwater.late.changes.comparison import MetricChange
+from slackwater.late.check.decision import CheckReport
+from slackwater.late.ledger.entry import LedgerEntry, late_inputs
+from slackwater.late.ledger.ledger import Ledger, LedgerState, largest_change
+from slackwater.late.ledger.new_entries import cost_shares
+from slackwater.late.ledger.pending import save_pending
+from slackwater.runs.cost import RunCost
+from slackwater.runs.day import day_of
+from slackwater.runs.inputs.difference import Change, difference
+from slackwater.runs.inputs.manifest import InputManifest, InputObject
+from slackwater.runs.record import Resolution, ResolutionAction, Run, RunState
+from tests.fakes_check import PIPELINE, World, five_days
+
+pytestmark = pytest.mark.unit
+
+DAY = "2013-03-10"
+ARN = "arn:aws:states:eu-central-1:0:execution:monitor-days:"
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+class ListTable:
+    """A `LedgerTable` in a list; it can lose a commit to another writer, and crash before or after one."""
+
+    def __init__(self) -> None:
+        self.rows: list[LedgerEntry] = []
+        self.version = 0
+        self.conflicts = 0
+        self.crash = ""
+
+    def read(self, pipeline, dates):
+        rows = [row for row in self.rows if row.pipeline == pipeline and row.date.isoformat() in dates]
+        return LedgerState(rows, self.version)
+
+    def write(self, entries, *, replaced, version):
+        if self.crash == "before":
+            raise Crash
+        if self.conflicts:
+            self.conflicts -= 1
+            self.version += 1
+        if version != self.version:
+            return False
+        keys = {(row.date, row.attempt) for row in replaced}
+        self.rows = [row for row in self.rows if (row.date, row.attempt) not in keys] + [*entries, *replaced]
+        self.version += 1
+        if self.crash == "after":
+            raise Crash
+        return True
+
+
+class Monitored(World):
+    """A pipeline whose monitorings write a ledger."""
+
+    ledger_table: ListTable
+    checks = 0
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(
+            project=self.project,
+            store=self.store,
+            runs=self.table,
+            table=self.ledger_table,
+            executions=self.executions,
+            exchange_bucket="exchange",
+            now=self.now,
+        )
+
+    def start(self) -> tuple[CheckReport, dict[str, str]]:
+        """Check the days, as a monitoring begins; return the report and what its last state passes on."""
+        self.checks += 1
+        self.time += timedelta(hours=1)
+        execution = f"{ARN}m{self.checks}"
+        report = self.check()
+        uri = self.checker.save(report, execution=execution)
+        save_pending(report, store=self.store, exchange_bucket="exchange", execution=execution)
+        return report, {"pipeline": PIPELINE, "report": uri, "execution": execution}
+
+    def monitor(self, *, rerun: bool = False) -> int:
+        """Check the days, run the late days again if wanted, and write the ledger; return the number of new rows."""
+        report, request = self.start()
+        for day in report.days:
+            if rerun and day.decision == "rerun":
+                self.publish(day.date)
+        return self.ledger.write(**request)
+
+    @property
+    def rows(self) -> list[LedgerEntry]:
+        return self.ledger_table.rows
+
+    @property
+    def pending(self) -> list[str]:
+        return [uri for uri in self.store.objects if uri.startswith("s3://exchange/ledger/")]
+
+
+@pytest.fixture
+def world():
+    world = Monitored()
+    world.ledger_table = ListTable()
+    world.__dict__ |= five_days().__dict__
+    return world
+
+
+def handling(row):
+    return row.uri.rpartition("/")[2], row.decision, row.rule, row.attempt
+
+
+def test_nothing_late_writes_nothing(world):
+    assert (world.monitor(), world.rows, world.pending) == (0, [], [])
+
+
+def test_an_ignored_input_has_one_row_however_often_it_is_checked(world):
+    uri = world.add("flights", DAY, "20", name="late", rows=9)
+    assert [world.monitor() for _ in range(7)] == [1, 0, 0, 0, 0, 0, 0]
+    (row,) = world.rows
+    assert handling(row) == ("late.parquet", "ignore", "below", None)
+    arrived = world.store.objects[uri][2]
+    # The day ends at midnight in New York, in summer time: 4:00 UTC.
+    ended = datetime(2013, 3, 11, 4, tzinfo=UTC)
+    assert row.lateness_hours == pytest.approx((arrived - ended).total_seconds() / 3600)
+    assert (row.rows, row.bytes, row.cost_usd, row.notified, row.execution) == (9, 9, None, False, "m1")
+    assert (row.date, row.change, row.month) == (date(2013, 3, 10), "added", "2013-03")
+
+
+def test_inputs_that_add_up_to_a_re_run_get_a_second_row_with_the_attempt(world):
+    world.add("flights", DAY, "20", name="one", rows=9)
+    world.monitor()
+    world.add("flights", DAY, "21", name="two", rows=1)
+    assert world.monitor(rerun=True) == 2
+    assert sorted(map(handling, world.rows)) == [
+        ("one.parquet", "ignore", "below", None),
+        ("one.parquet", "rerun", "grown", 2),
+        ("two.parquet", "rerun", "grown", 2),
+    ]
+    assert {row.execution for row in world.rows if row.attempt} == {"m2"}
+    assert world.monitor() == 0
+
+
+def test_a_failed_re_run_is_a_decision_without_an_attempt(world):
+    world.add("flights", DAY, "20", name="late", rows=50)
+    assert [world.monitor(), world.monitor(), world.monitor(rerun=True)] == [1, 0, 1]
+    assert [handling(row)[1:] for row in world.rows] == [("rerun", "grown", None), ("rerun", "grown", 2)]
+
+
+def test_a_removed_input_is_a_row_of_the_held_day(world):
+    uri = world.add("flights", DAY, "20", name="late", rows=50)
+    world.monitor(rerun=True)
+    world.store.delete([uri])
+    assert world.monitor() == 1
+    assert handling(world.rows[-1]) == ("late.parquet", "hold", "vanished", None)
+    assert (world.rows[-1].change, world.rows[-1].lateness_hours) == ("removed", None)
+
+
+def test_an_input_that_returns_after_its_removal_is_late_again(world):
+    uri = world.add("weather", DAY, "20", name="late", rows=3)
+    world.monitor(rerun=True)
+    world.store.delete([uri])
+    inputs = world.inputs.manifest(PIPELINE, day_of(date.fromisoformat(DAY), "America/New_York"))
+    released = Resolution(
+        action=ResolutionAction.RELEASED, reason="r", principal="p", at=world.time, inputs=inputs.digest, attempt=2
+    )
+    world.table.save_day(world.table.day(PIPELINE, DAY).model_copy(update={"resolution": released}))
+    world.publish(DAY)
+    world.monitor()
+    world.add("weather", DAY, "20", name="late", rows=3)
+    assert world.monitor() == 1
+    assert [(row.change, row.rule, row.attempt) for row in world.rows] == [
+        ("added", "grown", 2),
+        ("removed", "manual", 3),
+        ("added", "grown", None),
+    ]
+
+
+def test_a_run_by_hand_is_in_the_ledger_without_a_check(world):
+    world.add("flights", DAY, "20", name="late", rows=3)
+    run = world.publish(DAY)
+    assert world.monitor() == 1
+    assert handling(world.rows[0]) == ("late.parquet", "rerun", "manual", run.attempt)
+    assert world.rows[0].execution is None
+
+
+@pytest.mark.parametrize("crash", ["before", "after"])
+def test_a_crash_around_the_commit_neither_loses_nor_doubles_a_row(world, crash):
+    world.add("flights", DAY, "20", name="late", rows=50)
+    world.ledger_table.crash = crash
+    with pytest.raises(Crash):
+        world.monitor(rerun=True)
+    world.ledger_table.crash = ""
+    assert len(world.pending) == 1
+    world.monitor()
+    assert [handling(row) for row in world.rows] == [("late.parquet", "rerun", "grown", 2)]
+    assert (world.rows[0].execution, world.pending) == ("m1", [])
+
+
+def test_a_decision_that_was_not_written_is_written_by_the_next_monitoring_in_order(world):
+    world.add("flights", DAY, "20", name="late", rows=9)
+    world.start()
+    world.add("flights", DAY, "21", name="more", rows=9)
+    assert world.monitor(rerun=True) == 3
+    assert sorted(map(handling, world.rows)) == [
+        ("late.parquet", "ignore", "below", None),
+        ("late.parquet", "rerun", "grown", 2),
+        ("more.parquet", "rerun", "grown", 2),
+    ]
+
+
+def test_a_repeated_call_and_a_commit_of_another_writer_change_nothing(world):
+    world.add("flights", DAY, "20", name="late", rows=9)
+    _, request = world.start()
+    world.ledger_table.conflicts = 3
+    assert [world.ledger.write(**request), world.ledger.write(**request)] == [1, 0]
+
+
+def test_a_table_that_keeps_changing_is_an_error_and_keeps_what_is_pending(world):
+    world.add("flights", DAY, "20", name="late", rows=9)
+    _, request = world.start()
+    world.ledger_table.conflicts = 1000
+    with pytest.raises(DayChanged, match="ledger kept changing"):
+        world.ledger.write(**request)
+    assert len(world.pending) == 1
+
+
+def test_the_days_of_another_running_monitoring_are_left_to_it(world):
+    world.add("flights", DAY, "20", name="late", rows=50)
+    _, first = world.start()
+    world.executions.running.add(first["execution"])
+    world.executions.known.add(first["execution"])
+    _, second = world.start()
+    world.store.delete([uri for uri in world.pending if "/m2" in uri])
+    world.publish(DAY)
+    assert world.ledger.write(**second) == 0
+    assert world.ledger.write(**first) == 1
+    assert world.rows[0].execution == "m1"
+
+
+def test_the_rows_of_each_re_run_add_up_to_the_difference_of_its_manifests(world):
+    for attempt in range(3):
+        for hour in range(10, 14 + attempt):
+            world.add("flights", DAY, str(hour), name=f"a{attempt}", rows=7 + hour)
+            world.add("weather", DAY, str(hour), name=f"w{attempt}", rows=attempt + 1)
+        world.monitor(rerun=attempt != 1)
+    published = [run for run in world.table.runs(PIPELINE, DAY) if run.state is RunState.PUBLISHED]
+    for before, after in pairwise(published):
+        earlier, later = (
+            InputManifest.model_validate_json(world.store.get(run.run.manifest)) for run in (before, after)
+        )
+        expected = sum(item.rows for item in later.objects) - sum(item.rows for item in earlier.objects)
+        assert sum(row.rows for row in world.rows if row.attempt == after.run.attempt) == expected
+    assert len(published) == 3
+
+
+def test_the_cost_of_a_run_is_divided_by_rows(world):
+    world.add("flights", DAY, "20", name="a", rows=30)
+    world.add("flights", DAY, "20", name="b", rows=10)
+    report, request = world.start()
+    assert [day.date for day in report.days if day.decision == "rerun"] == [DAY]
+    run: Run = world.publish(DAY)
+    record = world.table.run(PIPELINE, DAY, run.attempt)
+    world.table.save(run=record.model_copy(update={"cost": RunCost(usd=0.04)}))
+    world.ledger.write(**request)
+    assert {row.uri[-9:]: row.cost_usd for row in world.rows} == {"a.parquet": 0.03, "b.parquet": 0.01}
+
+
+def test_a_cost_that_becomes_known_later_is_filled_in_once(world):
+    world.add("flights", DAY, "20", name="late", rows=30)
+    world.monitor(rerun=True)
+    assert [row.cost_usd for row in world.rows] == [None]
+    record = world.table.run(PIPELINE, DAY, 2)
+    world.table.save(run=record.model_copy(update={"cost": RunCost(usd=0.04)}))
+    before = world.rows[0]
+    assert world.monitor() == 0
+    assert world.rows == [before._replace(cost_usd=0.04)]
+    version = world.ledger_table.version
+    assert (world.monitor(), world.ledger_table.version) == (0, version)
+
+
+def test_the_function_writes_the_ledger_of_its_monitoring(world, monkeypatch):
+    world.add("flights", DAY, "20", name="late", rows=9)
+    _, request = world.start()
+    monkeypatch.setattr(write_ledger, "build_ledger", lambda: world.ledger)
+    assert write_ledger.handler(request | {"correlation_id": "c"}, None) == {"rows": 1}
+
+
+def an_object(uri, *, etag="1", file=None, rows=5, source="s"):
+    return InputObject(
+        uri=uri, source=source, date=DAY, hour="10", etag=etag, bytes=1, rows=rows, file=file,
+        arrived=datetime(2013, 3, 12, tzinfo=UTC),
+    )  # fmt: skip
+
+
+def a_manifest(*objects):
+    return InputManifest(pipeline="p", date=DAY, frozen_at=datetime(2013, 3, 12, tzinfo=UTC), objects=objects)
+
+
+def test_late_inputs_agree_with_the_difference_of_the_manifests():
+    before = a_manifest(an_object("a"), an_object("b", file="f"), an_object("c"), an_object("d"))
+    now = a_manifest(an_object("a"), an_object("b2", file="f", rows=8), an_object("d", etag="2"), an_object("e"))
+    inputs = late_inputs(before, now, sources=["s"])
+    assert [(item.uri, item.change) for item in inputs] == [
+        ("b2", Change.CHANGED),
+        ("c", Change.REMOVED),
+        ("d", Change.CHANGED),
+        ("e", Change.ADDED),
+    ]
+    (source,) = difference(before, now, sources=["s"])
+    assert sum(item.rows for item in inputs if item.change is not Change.REMOVED) == source.late.rows
+    assert late_inputs(before, before, sources=["s"]) == ()
+
+
+def test_inputs_without_rows_share_a_cost_equally_and_an_unknown_cost_stays_unknown():
+    inputs = late_inputs(a_manifest(), a_manifest(an_object("a", rows=0), an_object("b", rows=0)), sources=["s"])
+    assert cost_shares(inputs, 1.0) == [0.5, 0.5]
+    assert cost_shares(inputs, None) == [None, None]
+
+
+def test_the_largest_change_is_relative_to_the_earlier_total():
+    def metric(name, before, after):
+        return MetricChange(metric=name, total="sum", before=before, after=after)
+
+    metrics = [metric("a", 100, 110), metric("b", -10, -15), metric("c", 0, 9), metric("d", None, 1)]
+    assert largest_change(metrics) == ("b", pytest.approx(-50))
+    assert largest_change([metric("a", 1, 1)]) == (None, None)

@@ -1,0 +1,352 @@
+"""Days with late data that have left the window: they stay listed until a run has read the data."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
+from slackwater.client.late_older import DAYS_AT_ONCE, older_days
+from slackwater.errors import InputError, Throttled, UnknownName
+from slackwater.late.check.arrival_checks import ArrivalChecks
+from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
+from slackwater.late.check.older import is_waiting
+from slackwater.pipeline.definition import Late
+from slackwater.runs.outcome import RunRecorder
+from slackwater.runs.record import RunState
+from tests.fakes_check import PIPELINE, PUBLICATION, five_days
+from tests.fakes_runs import RUN_TABLE
+
+pytestmark = pytest.mark.unit
+
+DAY = "2013-03-10"
+# The window of seven days begins on 2013-03-13.
+AFTER = datetime(2013, 3, 20, 18, tzinfo=UTC)
+
+
+@pytest.fixture
+def world():
+    return five_days()
+
+
+@pytest.fixture
+def postponed():
+    return []
+
+
+@pytest.fixture
+def arrive(world, postponed):
+    def arrive(*names, day=DAY, hour="20", time=AFTER, rows=500):
+        """Write objects and deliver their events."""
+        events = {}
+        for name in names:
+            key = world.add("flights", day, hour, name=name, rows=rows).removeprefix("s3://raw/")
+            events[name] = json.dumps({"id": name, "key": key, "time": time and time.isoformat()})
+        checks = ArrivalChecks(
+            project=world.project,
+            table=world.table,
+            executions=world.executions,
+            start=lambda **_: None,
+            send_later=postponed.extend,
+            now=world.now,
+        )
+        return checks.start_checks(events)
+
+    return arrive
+
+
+def with_late(world, **late):
+    definition = world.project.pipelines[PIPELINE].model_copy(update={"late": Late(window_days=7, **late)})
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}})
+
+
+def listed(world, last="2013-12-31"):
+    return [(item.date, item.objects) for item in world.table.late_days(PIPELINE, last=last)]
+
+
+def older(world, **arguments):
+    return older_days(world.checker, [PIPELINE], **arguments)
+
+
+def test_new_objects_of_an_older_day_list_it_until_it_is_published_again(world, arrive):
+    world.time = AFTER
+    result = arrive("late", "later")
+    assert (result.started, result.older) == ((), {PIPELINE: 2})
+    assert (listed(world), world.check().older) == ([(DAY, 2)], (DAY,))
+    [day] = older(world).days
+    assert (day.decision.date, day.decision.rule, day.objects) == (DAY, DecisionRule.GROWN, 2)
+    assert (day.decision.figures.late_rows, day.since) == (1000, AFTER)
+    world.time += timedelta(minutes=1)
+    world.publish(DAY)
+    assert (listed(world), world.check().older, older(world).days) == ([], (), [])
+
+
+def test_a_day_that_leaves_the_window_before_its_check_begins_is_not_forgotten(world, arrive):
+    # The last hour of the last day on which the window has this day: 03:30 UTC is 23:30 in New York.
+    world.time = datetime(2013, 3, 18, 3, 30, tzinfo=UTC)
+    assert [check.days for check in arrive("late", time=world.time).started] == [(DAY,)]
+    assert (listed(world), older(world).days) == ([(DAY, 1)], [])
+    world.time += timedelta(hours=1)
+    assert world.checker.check(pipeline=PIPELINE, as_of=None, dates=[DAY]).days == ()
+    assert world.check().older == (DAY,)
+
+
+def test_a_listed_day_of_the_window_is_no_older_day_and_leaves_the_list(world, arrive):
+    world.time = datetime(2013, 3, 17, 18, tzinfo=UTC)
+    arrive("few", time=world.time, rows=1)
+    assert listed(world) == [(DAY, 1)]
+    report = world.check()
+    assert ({day.date: day.rule for day in report.days}[DAY], report.older) == (DecisionRule.BELOW, ())
+    assert listed(world) == []
+
+
+def test_a_message_that_is_delivered_again_counts_once(world, arrive):
+    world.time = AFTER
+    arrive("late")
+    arrive("late")
+    assert listed(world) == [(DAY, 1)]
+
+
+def test_an_object_that_the_published_run_has_read_lists_nothing(world, arrive):
+    world.time = AFTER
+    arrive("late", time=None)
+    world.time += timedelta(seconds=1)
+    world.publish(DAY)
+    # The event comes after the run that has read its object.
+    arrive("late", time=AFTER - timedelta(minutes=1))
+    assert listed(world) == []
+    # EventBridge cuts the fraction of a second off, so this object may be newer than the listing.
+    arrive("other", time=AFTER)
+    assert listed(world) == [(DAY, 1)]
+
+
+def test_objects_of_a_running_day_are_looked_at_later(world, arrive, postponed):
+    world.time = AFTER
+    world.add("flights", DAY, "21", name="one", rows=500)
+    world.freeze(DAY)
+    result = arrive("late")
+    assert (result.postponed, len(postponed), listed(world)) == (1, 1, [])
+
+
+def test_days_that_were_never_published_are_not_listed(world, arrive):
+    world.time = AFTER
+    assert arrive("late", day="2013-02-01").older == {PIPELINE: 1}
+    assert listed(world) == []
+
+
+def test_a_table_that_cannot_be_written_fails_the_messages(world, arrive, monkeypatch):
+    def fail(*_, **__):
+        raise Throttled("too many requests")
+
+    world.time = AFTER
+    monkeypatch.setattr(world.table, "record_late_day", fail)
+    assert arrive("late").failed == {"late": "too many requests"}
+
+
+def test_a_deferred_day_that_leaves_the_window_is_not_forgotten(world):
+    with_late(world, max_reruns_per_day=1, order="newest")
+    for day in ("2013-03-08", "2013-03-09"):
+        world.add("flights", day, "20", name="late", rows=500)
+    world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
+    rules = world.rules()
+    assert (rules["2013-03-08"], rules["2013-03-09"]) == (DecisionRule.TOO_MANY, DecisionRule.GROWN)
+    world.publish("2013-03-09")
+    world.time = datetime(2013, 3, 16, 18, tzinfo=UTC)
+    assert world.check().older == ("2013-03-08",)
+
+
+def test_a_day_whose_re_run_fails_is_not_forgotten(world):
+    world.add("flights", "2013-03-08", "20", name="late", rows=500)
+    world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
+    assert world.rules()["2013-03-08"] is DecisionRule.GROWN
+    run = world.freeze("2013-03-08")
+    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    world.time = AFTER
+    assert world.check().older == ("2013-03-08",)
+
+
+def test_a_day_below_the_thresholds_is_kept_only_if_its_age_counts(world):
+    world.add("flights", "2013-03-08", "20", name="late", rows=5)
+    world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
+    assert world.rules()["2013-03-08"] is DecisionRule.BELOW
+    assert listed(world) == []
+    with_late(world, max_age_hours=24 * 365 * 20)
+    assert world.rules()["2013-03-08"] is DecisionRule.BELOW
+    assert listed(world) == [("2013-03-08", 0)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "max_age_hours", "waits"),
+    [
+        (DecisionRule.NOT_WORTH, 48, True),
+        (DecisionRule.NOT_WORTH, None, False),
+        (DecisionRule.UNCHANGED, 48, False),
+    ],
+)
+def test_a_day_that_is_not_worth_its_price_waits_only_if_its_age_counts(world, rule, max_age_hours, waits):
+    with_late(world, max_age_hours=max_age_hours)
+    day = DayDecision(pipeline=PIPELINE, date=DAY, decision=LateDecision.IGNORE, rule=rule, reasons=("r",))
+    assert is_waiting(day, world.project.pipelines[PIPELINE]) is waits
+
+
+def test_a_day_whose_late_data_is_gone_is_removed_while_it_is_in_the_window(world):
+    with_late(world, budget_per_day=0.01)
+    uri = world.add("flights", DAY, "20", name="late", rows=500)
+    world.check()
+    assert listed(world) == [(DAY, 0)]
+    world.store.delete([uri])
+    world.checker.check(pipeline=PIPELINE, as_of=None, dates=["2013-03-11"])
+    assert listed(world) == [(DAY, 0)]
+    world.check()
+    assert listed(world) == []
+
+
+def test_a_running_day_stays_listed(world):
+    world.add("flights", DAY, "20", name="late", rows=500)
+    world.check()
+    world.freeze(DAY)
+    assert world.rules()[DAY] is DecisionRule.RUNNING
+    assert listed(world) == [(DAY, 0)]
+
+
+def test_data_that_arrives_while_a_day_runs_keeps_it_listed(world):
+    world.time = AFTER
+    world.add("flights", DAY, "20", name="late", rows=500)
+    run = world.freeze(DAY)
+    world.table.record_late_day(PIPELINE, DAY, at=AFTER + timedelta(seconds=1), keys=["k"])
+    world.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
+    recorder = RunRecorder(store=world.store, table=world.table, now=world.now)
+    recorder.record_published(run)
+    assert listed(world) == [(DAY, 1)]
+
+
+def test_a_repeated_call_completes_the_removal(world, monkeypatch):
+    world.time = AFTER
+    world.add("flights", DAY, "20", name="late", rows=500)
+    world.table.record_late_day(PIPELINE, DAY, at=AFTER)
+    run = world.freeze(DAY)
+    world.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
+    recorder, remove = RunRecorder(store=world.store, table=world.table, now=world.now), world.table.remove_late_day
+
+    def fail(*_, **__):
+        raise Throttled("too many requests")
+
+    monkeypatch.setattr(world.table, "remove_late_day", fail)
+    with pytest.raises(Throttled):
+        recorder.record_published(run)
+    assert world.table.run(PIPELINE, DAY, run.attempt).state is RunState.PUBLISHED
+    monkeypatch.setattr(world.table, "remove_late_day", remove)
+    recorder.record_published(run)
+    assert listed(world) == []
+
+
+def test_a_run_that_finds_nothing_new_removes_its_day(world):
+    world.time = AFTER
+    world.table.record_late_day(PIPELINE, DAY, at=AFTER, keys=["a key of duplicates"])
+    world.time += timedelta(seconds=1)
+    world.freeze(DAY)
+    assert listed(world) == []
+
+
+def test_a_listed_day_without_late_data_is_removed_by_the_list(world):
+    world.time = AFTER
+    world.table.record_late_day(PIPELINE, DAY, at=AFTER, keys=["a key of duplicates"])
+    assert (older(world).days, listed(world)) == ([], [])
+
+
+def test_a_range_finds_days_that_no_event_has_listed_and_writes_nothing(world):
+    world.add("flights", DAY, "20", name="late", rows=500)
+    world.store.delete(["s3://raw/raw/source=flights/date=2013-03-09/hour=17/a.parquet"])
+    world.time = AFTER
+    assert older(world).days == []
+    before = dict(world.table.by_day)
+    found = older(world, first="2013-03-01", last="2013-03-12").days
+    assert [(day.decision.date, day.decision.rule, day.since) for day in found] == [
+        ("2013-03-09", DecisionRule.VANISHED, None),
+        (DAY, DecisionRule.GROWN, None),
+    ]
+    assert (world.table.by_day, world.table.usage, listed(world)) == (before, {}, [])
+    assert [day.decision.date for day in older(world, first=DAY).days] == [DAY]
+    assert older(world, last="2013-03-11").days == []
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "message"),
+    [
+        (None, "2013-03-13", "--to: 2013-03-13 is not before the window of daily_delays, which begins on 2013-03-13"),
+        ("2012-12-10", None, f"use a range of 1 to {DAYS_AT_ONCE} days"),
+        ("2013-03-02", "2013-03-01", f"use a range of 1 to {DAYS_AT_ONCE} days"),
+    ],
+)
+def test_a_range_ends_before_the_window_and_has_a_limit(world, first, last, message):
+    world.time = AFTER
+    with pytest.raises(InputError, match=message):
+        older(world, first=first, last=last)
+    assert older(world, first="2012-12-11", last="2013-03-12").days == []
+
+
+def test_one_call_checks_a_bounded_number_of_listed_days(world):
+    world.time = AFTER
+    for number in range(DAYS_AT_ONCE + 3):
+        world.table.record_late_day(PIPELINE, (date(2012, 1, 1) + timedelta(number)).isoformat(), at=AFTER)
+    result = older(world)
+    assert (len(result.days), result.unchecked) == (DAYS_AT_ONCE, 3)
+    assert {day.decision.rule for day in result.days} == {DecisionRule.NEVER_PUBLISHED}
+
+
+def test_a_day_that_cannot_be_read_has_the_rule_for_its_error(world):
+    world.time = AFTER
+    world.add("flights", DAY, "20", name="late", rows=500)
+    world.store.objects[world.table.day(PIPELINE, DAY).published.run.manifest] = (b"{", {}, AFTER)
+    world.table.record_late_day(PIPELINE, DAY, at=AFTER)
+    [day] = older(world).days
+    assert day.decision.rule is DecisionRule.UNREADABLE
+
+
+def test_an_unknown_pipeline_is_refused(world):
+    with pytest.raises(UnknownName):
+        older_days(world.checker, ["nobody"])
+
+
+@pytest.fixture
+def table(each_dynamodb):
+    with each_dynamodb.table("runs", **RUN_TABLE) as name:
+        yield DynamoRunTable(each_dynamodb.client, name)
+
+
+def test_the_table_counts_each_object_once_and_a_bounded_number_of_them(table):
+    table.record_late_day("p", DAY, at=AFTER, keys=["a", "b"])
+    table.record_late_day("p", DAY, at=AFTER + timedelta(hours=1), keys=["b", "c"])
+    [day] = table.late_days("p", last=DAY)
+    assert (day.date, day.since, day.last, day.objects) == (DAY, AFTER, AFTER + timedelta(hours=1), 3)
+    for number in range(3):
+        table.record_late_day("p", DAY, at=AFTER, keys=[f"{number}-{key}" for key in range(300)])
+    [day] = table.late_days("p", last=DAY)
+    assert (day.objects, day.last) == (103, AFTER)
+
+
+def test_a_check_does_not_move_the_last_data_of_a_day_backwards(table):
+    table.record_late_day("p", DAY, at=AFTER, keys=["a"])
+    table.record_late_day("p", DAY, at=AFTER - timedelta(minutes=1))
+    [day] = table.late_days("p", last=DAY)
+    assert (day.since, day.last, day.objects) == (AFTER, AFTER, 1)
+    table.record_late_day("p", DAY, at=AFTER + timedelta(minutes=1))
+    assert table.late_days("p", last=DAY)[0].last == AFTER + timedelta(minutes=1)
+
+
+def test_the_table_lists_days_of_one_pipeline_up_to_a_date(table):
+    for pipeline, day in (("p", "2013-03-02"), ("p", "2013-02-28"), ("q", "2013-03-01"), ("p", "2013-03-03")):
+        table.record_late_day(pipeline, day, at=AFTER)
+    assert [day.date for day in table.late_days("p", last="2013-03-02")] == ["2013-02-28", "2013-03-02"]
+    assert table.days("p", "2013-01-01", "2013-12-31") == []
+
+
+def test_the_table_keeps_a_day_with_data_after_the_reading(table):
+    table.record_late_day("p", DAY, at=AFTER)
+    table.remove_late_day("p", DAY, read_at=AFTER - timedelta(microseconds=1))
+    assert len(table.late_days("p", last=DAY)) == 1
+    table.remove_late_day("p", DAY, read_at=AFTER)
+    assert table.late_days("p", last=DAY) == []
+    table.remove_late_day("p", DAY, read_at=AFTER)

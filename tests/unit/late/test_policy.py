@@ -1,0 +1,184 @@
+"""The policy of a pipeline through whole checks: thresholds, age, cool-down, limits of a day, and failed attempts."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from slackwater.errors import DayChanged
+from slackwater.late.check.decision import DecisionRule, LateDecision
+from slackwater.late.check.tasks import day_tasks
+from slackwater.pipeline.definition import Late
+from slackwater.runs.outcome import RunRecorder
+from slackwater.runs.record import RunState
+from slackwater.sources.late_thresholds import LateThresholds
+from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World, five_days, freezer_of
+
+pytestmark = pytest.mark.unit
+
+DAY = "2013-03-10"
+
+
+def with_policy(world, *, thresholds=None, **late):
+    definition = world.project.pipelines[PIPELINE].model_copy(update={"late": Late(**late)})
+    sources = {
+        name: source.model_copy(update={"late": thresholds or source.late})
+        for name, source in world.project.sources.items()
+    }
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: definition}, "sources": sources})
+    return world
+
+
+def decision_of(world, date=DAY, as_of=None):
+    [day] = [day for day in world.check(as_of).days if day.date == date]
+    return day
+
+
+def rerun(world, date=DAY):
+    """Run a day again as the monitoring does: its publication replaces rows."""
+    run = world.freeze(date)
+    publication = PUBLICATION.model_copy(update={"replaced": 3})
+    world.store.put(f"{run.prefix}publication.json", publication.model_dump_json().encode())
+    RunRecorder(store=world.store, table=world.table, now=world.now).record_published(run)
+
+
+def test_only_the_day_that_reaches_the_threshold_runs_again():
+    # The acceptance case of the original system: threshold 5 %, window 7 days.
+    world = World()
+    world.time = datetime(2012, 3, 3, 18, tzinfo=UTC)
+    world = with_policy(world, thresholds=LateThresholds(percent=5), window_days=7)
+    dates = [f"2012-02-{number}" for number in range(25, 30)] + ["2012-03-01", "2012-03-02"]
+    for date in dates:
+        for source in ("flights", "weather"):
+            world.add(source, date, "17", rows=1000)
+        world.publish(date)
+    for date, rows in {"2012-02-27": 103, "2012-02-28": 49, "2012-02-29": 12}.items():
+        world.add("flights", date, "18", name="late", rows=rows)
+    report = world.check()
+    assert [task.date for task in day_tasks(report)] == ["2012-02-27"]
+    decisions = {day.date: (day.decision, day.rule) for day in report.days}
+    assert decisions["2012-02-27"] == (LateDecision.RERUN, DecisionRule.GROWN)
+    assert decisions["2012-02-28"] == decisions["2012-02-29"] == (LateDecision.IGNORE, DecisionRule.BELOW)
+    figures = {day.date: day.figures for day in report.days if day.figures}
+    assert figures["2012-02-27"].late_percent == pytest.approx(10.3)
+    assert (figures["2012-02-28"].late_rows, figures["2012-02-28"].late_percent) == (49, pytest.approx(4.9))
+
+
+def test_late_data_below_every_threshold_runs_again_when_the_oldest_of_it_has_waited_long_enough():
+    world = with_policy(five_days(), max_age_hours=24)
+    world.add("flights", DAY, "18", name="late", rows=1)
+    arrived = next(item.modified for item in world.store.list(f"s3://raw/raw/source=flights/date={DAY}/hour=18"))
+    # Newer late data of the same hour does not start the wait again.
+    uri = world.add("flights", DAY, "18", name="later", rows=1)
+    body, metadata, _ = world.store.objects[uri]
+    world.store.objects[uri] = (body, metadata, arrived + timedelta(hours=23))
+    for hours, rule in ((23.9, DecisionRule.BELOW), (24, DecisionRule.AGED)):
+        world.time = arrived + timedelta(hours=hours)
+        day = decision_of(world, as_of="2013-03-13")
+        assert (day.rule, day.figures.oldest_wait_hours) == (rule, pytest.approx(hours))
+    assert day.decision is LateDecision.RERUN
+    assert day.reasons[-1] == "waits for 24.0 h: reaches late.max_age_hours 24"
+
+
+def test_changed_files_reach_their_own_threshold_and_new_ones_do_not():
+    world = with_policy(five_days(), thresholds=LateThresholds(changed_files=1, rows=10_000))
+    world.add("flights", DAY, "18", name="new", rows=500)
+    assert decision_of(world).rule is DecisionRule.BELOW
+    assert decision_of(world).figures.changed_files == 0
+    # An object that was overwritten is a changed input.
+    world.add("weather", DAY, "17", rows=1001)
+    changed = decision_of(world)
+    assert (changed.rule, changed.figures.changed_files) == (DecisionRule.GROWN, 1)
+    assert "reaches changed_files 1 of its source" in changed.reason
+
+
+def test_a_partner_who_trickles_does_not_run_the_day_again_with_every_check():
+    world = five_days()
+    runs = []
+    for minute in range(0, 180, 5):
+        world.time = NOW + timedelta(minutes=minute)
+        world.add("flights", DAY, "18", name=f"trickle-{minute}", rows=20)
+        if decision_of(world).decision is LateDecision.RERUN:
+            rerun(world)
+            runs.append(minute)
+    # At once, and then at most once an hour.
+    assert runs == [0, 60, 120]
+    assert decision_of(world).rule is DecisionRule.COOL_DOWN
+
+
+def test_a_re_run_for_late_data_that_may_have_published_is_repaired_within_the_cool_down():
+    world = five_days()
+    world.add("flights", DAY, "18", name="late", rows=500)
+    rerun(world)
+    world.add("flights", DAY, "18", name="later", rows=500)
+    assert decision_of(world).rule is DecisionRule.COOL_DOWN
+    run = world.freeze(DAY)
+    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    day = decision_of(world)
+    assert (day.decision, day.rule) == (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN)
+
+
+def test_the_checks_of_one_day_share_the_largest_number_of_re_runs():
+    world = with_policy(five_days(), max_reruns_per_day=2, order="newest")
+    for number in range(8, 13):
+        world.add("weather", f"2013-03-{number:02}", "18", name="late", rows=5)
+
+    def reruns():
+        return [day.date for day in world.check().days if day.decision is LateDecision.RERUN]
+
+    assert reruns() == ["2013-03-11", "2013-03-12"]
+    # A repeated check, and one after the days have run, start no others.
+    assert reruns() == ["2013-03-11", "2013-03-12"]
+    for date in ("2013-03-11", "2013-03-12"):
+        rerun(world, date)
+    assert reruns() == []
+    world.time += timedelta(days=1)
+    assert reruns() == ["2013-03-09", "2013-03-10"]
+
+
+def test_of_two_parallel_checks_only_one_reserves_the_last_re_run():
+    world = with_policy(five_days(), max_reruns_per_day=1, order="newest")
+    world.add("weather", DAY, "18", name="late", rows=5)
+    table, overtaken = world.table, []
+
+    class Overtaken:
+        """The table of a check, whose first reservation another check overtakes with a day of its own."""
+
+        def __getattr__(self, name):
+            return getattr(table, name)
+
+        def save_rerun_usage(self, usage):
+            if not overtaken:
+                overtaken.append(usage)
+                world.table = table
+                world.add("weather", "2013-03-12", "18", name="late", rows=5)
+                assert decision_of(world, "2013-03-12").decision is LateDecision.RERUN
+                world.table = self
+            table.save_rerun_usage(usage)
+
+    world.table = Overtaken()
+    day = decision_of(world)
+    assert (day.decision, day.rule) == (LateDecision.DEFER, DecisionRule.TOO_MANY)
+    [usage] = table.usage.values()
+    assert [item.date for item in usage.reruns] == ["2013-03-12"]
+    with pytest.raises(DayChanged):
+        table.save_rerun_usage(overtaken[0])
+
+
+def test_attempts_whose_execution_died_count_as_failed():
+    world = five_days()
+    world.add("flights", DAY, "18", name="late", rows=500)
+    for attempt in range(2, 5):
+        day = decision_of(world)
+        assert day.rule is (DecisionRule.GROWN if attempt == 2 else DecisionRule.OUTCOME_UNKNOWN)
+        assert day.reasons[0].startswith("flights grew by 500 rows")
+        # Step Functions knows the execution, and it has ended without recording anything.
+        world.executions.known.add(f"killed-{attempt}")
+        frozen = freezer_of(world).freeze(
+            pipeline=PIPELINE, date=DAY, execution=f"killed-{attempt}", correlation_id="c"
+        )
+        assert frozen.run.attempt == attempt
+    # The last one is still recorded as running.
+    assert world.table.run(PIPELINE, DAY, 4).state is RunState.RUNNING
+    day = decision_of(world)
+    assert (day.decision, day.rule) == (LateDecision.HOLD, DecisionRule.FAILED)
+    assert "attempt 4 with: its execution ended without an outcome" in day.reason

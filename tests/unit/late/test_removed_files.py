@@ -1,0 +1,204 @@
+"""What the partner's removal of a file means for the days that have read it: keep, hold or drop."""
+
+from __future__ import annotations
+
+import pytest
+
+from slackwater.client.holds import HoldDecisions
+from slackwater.errors import DayChanged, DefinitionError, InputError
+from slackwater.faults import Faults
+from slackwater.late.check.decision import DecisionRule
+from slackwater.late.check.evaluate_day import reached_thresholds
+from slackwater.pipeline.definition import Late, Pipeline
+from slackwater.receiver.pull.file_cache import Content, ContentVersion
+from slackwater.runs.inputs.consistent_listing import consistent_listing
+from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.record import ResolutionAction
+from slackwater.sources.late_thresholds import LateThresholds
+from slackwater.sources.partitions import Partition
+from tests.fakes_check import NOW, PIPELINE, five_days
+
+pytestmark = pytest.mark.unit
+
+DAY, FILE = "2013-03-10", "flights-2013-03-10.csv"
+
+
+class PulledDay:
+    """Five published days. The third has also read a pulled file with 100 rows, next to 2,000 others."""
+
+    def __init__(self, on_removed: str, *, shared: bool = False) -> None:
+        self.world = world = five_days()
+        source = world.project.sources["flights"]
+        pull = source.pull.model_copy(update={"on_removed": on_removed})
+        world.project.sources["flights"] = source.model_copy(update={"pull": pull})
+        version = ContentVersion(definition="d" * 12, partitions=(Partition(DAY, "18"),), rows=100)
+        content = Content(
+            source="flights", id="c" * 32, received_at=NOW, files=2 if shared else 1, paths=(FILE,),
+            current=version.id, versions=(version,), changes=1,
+        )  # fmt: skip
+        world.files.save(content)
+        (self.uri,) = content.object_uris(version, "raw")
+        world.store.put(self.uri, b"x" * 100, metadata={"rows": "100", "file": FILE})
+        world.publish(DAY)
+
+    def remove(self, number: int = 1) -> None:
+        (content,) = self.world.files.contents("flights", ["c" * 32])
+        self.world.files.save(content.with_removed(number))
+
+    def decision(self):
+        return next(day for day in self.world.check().days if day.date == DAY)
+
+    def decisions(self) -> HoldDecisions:
+        world = self.world
+        world.executions.running.clear()
+        return HoldDecisions(
+            project=world.project, table=world.table, store=world.store, inputs=world.inputs,
+            executions=world.executions, principal=lambda: "arn:ana", now=world.now,
+        )  # fmt: skip
+
+
+def test_kept_rows_stay_and_the_day_does_not_change():
+    day = PulledDay("keep")
+    day.remove()
+    assert day.decision().rule is DecisionRule.UNCHANGED
+    assert day.world.publish(DAY, force=True).rows == 2100
+
+
+def test_a_removal_holds_the_day_until_it_is_released_without_the_rows():
+    day = PulledDay("hold")
+    day.remove()
+    decision = day.decision()
+    assert decision.rule is DecisionRule.REMOVED
+    assert decision.reasons[0] == (
+        f"flights: the partner has removed 1 file, {FILE}, with 100 rows that the published run has read"
+    )
+    assert day.world.table.day(PIPELINE, DAY).hold.rule == "removed"
+    with pytest.raises(InputError, match=r"have lost 100 rows .* slackwater late release"):
+        day.world.freeze(DAY)
+    day.decisions().release(PIPELINE, DAY, reason="withdrawn")
+    assert day.decision().rule is DecisionRule.RELEASED
+    run = day.world.publish(DAY)
+    assert (run.rows, run.accepts_audit) == (2000, True)
+    assert day.uri in day.world.store.objects
+    assert day.decision().rule is DecisionRule.UNCHANGED
+
+
+def test_a_removal_that_is_rejected_keeps_the_rows_and_new_data_is_decided_again():
+    day = PulledDay("hold")
+    day.remove()
+    day.decision()
+    day.decisions().reject(PIPELINE, DAY, reason="the rows are right")
+    assert day.decision().rule is DecisionRule.REJECTED
+    day.world.add("weather", DAY, "20", name="late")
+    assert day.decision().rule is DecisionRule.REMOVED
+
+
+def test_a_hold_ends_when_the_file_is_back():
+    day = PulledDay("hold")
+    day.remove()
+    day.decision()
+    day.remove(-1)
+    assert day.decision().rule is DecisionRule.UNCHANGED
+    record = day.world.table.day(PIPELINE, DAY)
+    assert (record.hold, record.resolution.action) == (None, ResolutionAction.ENDED)
+
+
+def test_dropped_rows_count_by_the_thresholds_and_the_day_runs_again_without_them():
+    day = PulledDay("drop")
+    day.remove()
+    decision = day.decision()
+    # The thresholds of the source are 1 percent and 10 rows.
+    assert decision.rule is DecisionRule.GROWN
+    assert decision.reason == (
+        f"flights: the partner has removed 1 file, {FILE}, with 100 rows (9.09 %), which are dropped: "
+        "reaches percent 1 and rows 10 of its source"
+    )
+    figures = decision.figures
+    assert (figures.late_rows, figures.late_bytes, figures.changed_files) == (100, 100, 1)
+    run = day.world.publish(DAY)
+    assert (run.rows, run.attempt, day.decision().rule) == (2000, 3, DecisionRule.UNCHANGED)
+    day.remove(-1)
+    assert day.decision().rule is DecisionRule.GROWN
+    assert day.world.publish(DAY).rows == 2100
+
+
+def test_dropped_and_late_rows_are_one_change():
+    day = PulledDay("drop")
+    day.remove()
+    day.world.add("flights", DAY, "20", name="late", rows=7)
+    assert day.decision().reason.startswith(
+        "flights grew by 7 rows (0.636 %), 1 object, 7 Bytes and the partner has removed 1 file"
+    )
+
+
+def test_a_shared_content_counts_while_one_of_its_files_is_listed():
+    day = PulledDay("drop", shared=True)
+    day.remove()
+    assert day.decision().rule is DecisionRule.UNCHANGED
+    day.remove()
+    assert day.decision().rule is DecisionRule.GROWN
+
+
+def test_objects_that_are_gone_hold_a_day_even_if_removed_files_are_dropped():
+    day = PulledDay("drop")
+    day.world.store.delete([day.uri])
+    assert day.decision().rule is DecisionRule.VANISHED
+
+
+def test_a_pipeline_replaces_what_its_source_says():
+    day = PulledDay("drop")
+    world, definition = day.world, day.world.project.pipelines[PIPELINE]
+    assert world.project.records_removed("flights")
+    assert not world.project.records_removed("weather")
+    late = Late(window_days=7, on_removed={"flights": "keep", "weather": "hold"})
+    world.project.pipelines[PIPELINE] = definition.model_copy(update={"late": late})
+    assert not world.project.records_removed("flights")
+    assert world.project.records_removed("weather")
+    day.remove()
+    assert day.decision().rule is DecisionRule.UNCHANGED
+
+
+def test_a_name_that_is_no_source_is_refused():
+    definition = five_days().project.pipelines[PIPELINE].model_dump(by_alias=True)
+    definition["late"]["on_removed"] = {"flight": "drop"}
+    with pytest.raises((Faults, DefinitionError, ValueError), match="flight is not a source of this pipeline"):
+        Pipeline.model_validate(definition)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "reached"),
+    [({"changed_files": 1}, ("changed_files 1",)), ({"rows": 11}, ()), ({"rows": 0}, ("rows 0",))],
+)
+def test_a_dropped_file_is_a_changed_file(thresholds, reached):
+    change = InputChange(
+        source="flights", date=DAY, hour="18", file=FILE, change=Change.REMOVED,
+        before=Amount(objects=1, rows=10, bytes=10), on_removed="drop",
+    )  # fmt: skip
+    source = SourceDifference(source="flights", before=Amount(rows=100), now=Amount(rows=90), changes=(change,))
+    assert reached_thresholds(source, LateThresholds(**thresholds)) == reached
+
+
+def test_a_removal_during_a_listing_makes_it_list_again():
+    day = PulledDay("hold")
+    source, store, lists = day.world.project.sources["flights"], day.world.store, []
+
+    def listing():
+        lists.append(1)
+        if len(lists) == 1:
+            day.remove()
+        return store.list(f"s3://raw/raw/source=flights/date={DAY}/")
+
+    result = consistent_listing(source, listing, files=day.world.files, known=[day.uri])
+    assert (len(lists), result.is_removed(day.uri)) == (2, True)
+
+
+def test_a_removal_that_changes_with_each_listing_is_an_error():
+    day = PulledDay("hold")
+    numbers = iter([1, -1] * 9)
+
+    def listing():
+        day.remove(next(numbers))
+        return day.world.store.list(f"s3://raw/raw/source=flights/date={DAY}/")
+
+    with pytest.raises(DayChanged):
+        consistent_listing(day.world.project.sources["flights"], listing, files=day.world.files, known=[day.uri])

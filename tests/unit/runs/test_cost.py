@@ -1,0 +1,218 @@
+"""The price of a run, compared with sums by hand in decimals."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from slackwater.errors import AccessDenied, CloudError, Throttled
+from slackwater.pipeline.prices import priced_regions, read_prices
+from slackwater.runs.cost import BilledHours, RunCost, RunUsage, price_run, total_usd
+from slackwater.runs.cost_recorder import CostRecorder, UsageGone
+from slackwater.runs.record import Run, RunRecord, RunState
+from tests.fakes_runs import DictRunTable
+
+pytestmark = pytest.mark.unit
+
+NOW = datetime(2013, 3, 12, 6, tzinfo=UTC)
+TWO_JOBS = RunUsage(
+    jobs=(BilledHours(0.05, 0.2, 0.0), BilledHours(0.1, 0.4, 1.5)),
+    transitions=9,
+    lambda_requests=2,
+    lambda_seconds=3.5,
+    lambda_gb_seconds=3.25,
+    ended=True,
+)
+
+
+def test_the_price_is_the_sum_of_hours_requests_and_transitions():
+    cost = price_run(TWO_JOBS, region="us-east-1", architecture="x86_64")
+    by_hand = (
+        Decimal("0.15") * Decimal("0.052624")
+        + Decimal("0.6") * Decimal("0.0057785")
+        + Decimal("1.5") * Decimal("0.000111")
+        + Decimal("3.25") * Decimal("0.0000166667")
+        + 2 * Decimal("0.0000002")
+        + 9 * Decimal("0.000025")
+    )
+    assert cost.usd == float(round(by_hand, 8)) == 0.01180677
+    assert (cost.vcpu_hours, cost.memory_gb_hours, cost.storage_gb_hours, cost.jobs) == (0.15, 0.6, 1.5, 2)
+    assert (cost.region, cost.prices_as_of, cost.complete) == ("us-east-1", "2026-11-22", True)
+
+
+def test_a_run_that_has_kept_all_stages_but_started_no_job_pays_its_functions_and_transitions():
+    cost = price_run(TWO_JOBS._replace(jobs=()), region="us-east-1", architecture="x86_64")
+    assert cost.usd == float(round(Decimal("3.25") * Decimal("0.0000166667") + Decimal("0.0002254"), 8))
+    assert (cost.vcpu_hours, cost.complete) == (0.0, True)
+
+
+@pytest.mark.parametrize(("region", "architecture"), [("xx-north-1", "x86_64"), ("us-east-1", "arm64")])
+def test_without_prices_the_price_is_unknown_and_never_0(region, architecture):
+    cost = price_run(TWO_JOBS, region=region, architecture=architecture)
+    assert (cost.usd, cost.prices_as_of, cost.region) == (None, "", region)
+    assert (cost.vcpu_hours, cost.complete) == (0.15, True)
+
+
+def test_a_job_that_is_not_billed_yet_leaves_the_hours_and_the_price_unknown():
+    usage = TWO_JOBS._replace(jobs=(*TWO_JOBS.jobs, None))
+    cost = price_run(usage, region="us-east-1", architecture="x86_64")
+    assert (cost.usd, cost.vcpu_hours, cost.jobs, cost.transitions, cost.complete) == (None, None, 3, 9, False)
+
+
+def test_a_total_with_an_unknown_part_is_unknown():
+    assert total_usd([RunCost(usd=0.1), RunCost(usd=0.2)]) == 0.3
+    assert total_usd([RunCost(usd=0.1), None]) is None
+    assert total_usd([RunCost(usd=0.1), RunCost()]) is None
+    assert total_usd([]) is None
+
+
+def test_each_price_file_is_dated_complete_and_states_its_sources():
+    assert "us-east-1" in priced_regions()
+    for region in priced_regions():
+        prices = read_prices(region)
+        assert prices is not None
+        assert prices.region == region
+        assert date.fromisoformat(prices.as_of)
+        assert prices.architectures
+        assert all(url.startswith("https://aws.amazon.com/") for url in prices.sources.values())
+    assert files("slackwater.pipeline").joinpath("region_prices", "us-east-1.json").is_file()
+
+
+class Usage:
+    """A `UsageReader` with an answer or an error for each attempt."""
+
+    def __init__(self, **answers):
+        self.answers, self.asked = answers, []
+
+    def usage(self, record):
+        self.asked.append(record.run.attempt)
+        answer = self.answers[f"attempt{record.run.attempt}"]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def a_record(attempt=1, *, state=RunState.PUBLISHED, ended=NOW - timedelta(hours=1), cost=None):
+    run = Run(
+        pipeline="daily_delays",
+        date="2013-03-10",
+        run_id="0" * 32,
+        attempt=attempt,
+        correlation_id="c",
+        manifest="s3://exchange/manifests/m.json",
+        prefix="s3://exchange/runs/r/",
+        files=1,
+        rows=1,
+        bytes=1,
+    )
+    return RunRecord(run=run, state=state, execution="arn", started_at=NOW, ended_at=ended, cost=cost)
+
+
+@pytest.fixture
+def table():
+    table = DictRunTable()
+    for attempt in (1, 2, 3):
+        table.save(run=a_record(attempt))
+    return table
+
+
+def recorder(table, usage, *, now=lambda: NOW):
+    return CostRecorder(table=table, reader=usage, region="us-east-1", architecture="x86_64", now=now)
+
+
+def test_costs_are_recorded_until_they_are_final(table):
+    usage = Usage(attempt1=TWO_JOBS, attempt2=TWO_JOBS._replace(jobs=(None,)), attempt3=TWO_JOBS)
+    done = recorder(table, usage).record_due("daily_delays")
+    assert [record.run.attempt for record in done.completed] == [1, 3]
+    assert [record.cost.usd if record.cost else "" for record in table.runs("daily_delays")] == [
+        0.01180677,
+        None,
+        0.01180677,
+    ]
+    usage.answers["attempt2"] = TWO_JOBS
+    assert [record.run.attempt for record in recorder(table, usage).record_due("daily_delays").completed] == [2]
+    assert recorder(table, usage).record_due("daily_delays").completed == ()
+    assert usage.asked == [1, 2, 3, 2]
+
+
+def test_a_failed_run_costs_and_a_running_one_is_not_due(table):
+    table.save(run=a_record(2, state=RunState.FAILED))
+    table.save(run=a_record(3, state=RunState.RUNNING, ended=None))
+    usage = Usage(attempt1=TWO_JOBS, attempt2=TWO_JOBS)
+    assert [record.run.attempt for record in recorder(table, usage).record_due("daily_delays").completed] == [1, 2]
+
+
+def test_it_stops_when_aws_throttles(table):
+    usage = Usage(attempt1=TWO_JOBS, attempt2=Throttled("slow down"))
+    done = recorder(table, usage).record_due("daily_delays")
+    assert ([record.run.attempt for record in done.completed], done.problems) == ([1], ("slow down",))
+    assert usage.asked == [1, 2]
+
+
+def test_it_stops_after_a_minute(table):
+    times = iter([NOW, NOW, NOW, NOW + timedelta(seconds=61)])
+    usage = Usage(attempt1=TWO_JOBS)
+    done = recorder(table, usage, now=lambda: next(times)).record_due("daily_delays")
+    assert [record.run.attempt for record in done.completed] == [1]
+
+
+def test_an_error_about_one_run_does_not_stop_the_others(table):
+    usage = Usage(attempt1=CloudError("strange"), attempt2=TWO_JOBS, attempt3=AccessDenied("no"))
+    done = recorder(table, usage).record_due("daily_delays")
+    assert ([record.run.attempt for record in done.completed], done.problems) == ([2], ("strange", "no"))
+
+
+def test_a_run_that_aws_does_not_know_any_more_is_given_up_at_once(table):
+    provisional = price_run(TWO_JOBS._replace(ended=False), region="us-east-1", architecture="x86_64")
+    table.save(run=a_record(1, cost=provisional))
+    usage = Usage(attempt1=UsageGone("gone"), attempt2=UsageGone("gone"), attempt3=UsageGone("gone"))
+    recorder(table, usage).record_due("daily_delays")
+    first, second, _ = [record.cost for record in table.runs("daily_delays")]
+    assert (first.usd, first.complete, first.unknown) == (0.01180677, True, "gone")
+    assert (second.usd, second.complete, second.unknown) == (None, True, "gone")
+    assert recorder(table, usage).record_due("daily_delays").completed == ()
+    assert usage.asked == [1, 2, 3]
+
+
+@pytest.mark.parametrize("answer", [TWO_JOBS._replace(jobs=(None,)), AccessDenied("its application was replaced")])
+def test_a_run_whose_usage_is_not_reported_is_given_up_after_seven_days(answer):
+    table, usage = DictRunTable(), Usage(attempt1=answer)
+    table.save(run=a_record(ended=NOW - timedelta(days=7)))
+    assert recorder(table, usage).record_due("daily_delays").completed == ()
+    assert len(list(table.costs_due("daily_delays"))) == 1
+    later = recorder(table, usage, now=lambda: NOW + timedelta(seconds=1)).record_due("daily_delays")
+    [record] = later.completed
+    assert record.cost.usd is None
+    assert record.cost.unknown
+    assert list(table.costs_due("daily_delays")) == []
+
+
+def test_a_record_of_an_older_version_is_read_without_a_cost():
+    stored = a_record().model_dump(mode="json", exclude={"cost"})
+    assert RunRecord.model_validate(stored).cost is None
+
+
+def test_the_example_of_the_documentation():
+    page = (Path(__file__).resolve().parents[3] / "docs" / "cost.md").read_text(encoding="utf-8")
+    usage = RunUsage(
+        jobs=(BilledHours(0.05, 0.183, 0.0),),
+        transitions=4,
+        lambda_requests=2,
+        lambda_seconds=1.5,
+        lambda_gb_seconds=1.25,
+        ended=True,
+    )
+    assert f"**{price_run(usage, region='us-east-1', architecture='x86_64').usd:.8f}**" in page
+    prices = read_prices("us-east-1")
+    uncounted = (
+        24 * prices.usd_per_1000_s3_lists / 1000,
+        40 * prices.usd_per_1000_s3_gets / 1000,
+        20 * prices.usd_per_1000_s3_puts / 1000,
+        20 * (prices.usd_per_million_dynamodb_writes + prices.usd_per_million_dynamodb_reads) / 10**6,
+    )
+    for value in (*uncounted, sum(uncounted)):
+        assert f"{value:.6f}".rstrip("0") + " USD" in page.replace("\n", " ")

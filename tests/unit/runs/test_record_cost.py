@@ -1,0 +1,94 @@
+"""`lambdas/record_run` records the cost of a run that has ended, and never fails because of it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from lambdas.record_run import handler as record_run
+from slackwater.aws.run_usage import CostEnvironment
+from slackwater.errors import AccessDenied, Throttled
+from slackwater.runs.cost import RunCost
+from slackwater.runs.cost_recorder import UsageGone
+from slackwater.runs.outcome import RunRecorder
+from slackwater.runs.record import ActiveRun, DayRecord, Publication, RunState, publication_uri
+from tests.fakes_runs import DictRunTable, DictStore
+from tests.unit.runs.test_cost import NOW, TWO_JOBS, Usage, a_record, recorder
+
+pytestmark = pytest.mark.unit
+
+RUNNING = a_record(state=RunState.RUNNING, ended=None)
+STEP_FUNCTIONS = Path(__file__).resolve().parents[3] / "step_functions"
+
+
+@pytest.fixture
+def table():
+    table = DictRunTable()
+    active = ActiveRun(execution="arn", run=RUNNING.run, since=NOW)
+    table.save(run=RUNNING, day=DayRecord(pipeline="daily_delays", date="2013-03-10", active=active))
+    return table
+
+
+@pytest.fixture
+def end(table, monkeypatch):
+    """Record the end of the run, with this answer about its usage."""
+
+    def end(answer, event="published", **more):
+        store = DictStore()
+        publication = Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1)
+        store.put(publication_uri(RUNNING.run.prefix), publication.model_dump_json().encode())
+        costs = recorder(table, Usage(attempt1=answer))
+        recorded = RunRecorder(store=store, table=table, now=lambda: datetime.now(UTC), costs=costs)
+        monkeypatch.setattr(record_run, "build_recorder", lambda: recorded)
+        monkeypatch.setenv("RUN_TABLE", "runs")
+        monkeypatch.setenv("INTERMEDIATE_DAYS", "30")
+        return record_run.handler({"event": event, "run": RUNNING.run.model_dump(), **more}, None)
+
+    return end
+
+
+def test_a_published_run_has_the_cost_that_is_known_until_now(table, end):
+    end(TWO_JOBS._replace(ended=False))
+    [record] = table.runs("daily_delays")
+    assert (record.state, record.cost.usd, record.cost.complete) == (RunState.PUBLISHED, 0.01180677, False)
+    assert list(table.costs_due("daily_delays")) == [("2013-03-10", 1)]
+
+
+def test_a_failed_run_has_a_cost(table, end):
+    end(TWO_JOBS._replace(jobs=(None,), ended=False), "failed", error="E", cause="", retried=False)
+    [record] = table.runs("daily_delays")
+    assert (record.state, record.cost.usd, record.cost.transitions) == (RunState.FAILED, None, 9)
+
+
+@pytest.mark.parametrize("error", [Throttled("slow down"), AccessDenied("no")])
+def test_an_error_leaves_the_cost_to_the_next_check(table, end, error):
+    assert end(error)["rows"] == 1
+    [record] = table.runs("daily_delays")
+    assert (record.state, record.cost) == (RunState.PUBLISHED, None)
+    assert list(table.costs_due("daily_delays")) == [("2013-03-10", 1)]
+
+
+def test_a_repeated_call_does_not_ask_for_a_final_cost_again(table, end):
+    end(UsageGone("gone"))
+    assert table.runs("daily_delays")[0].cost == RunCost(complete=True, unknown="gone")
+    end(TWO_JOBS)
+    assert table.runs("daily_delays")[0].cost == RunCost(complete=True, unknown="gone")
+
+
+def test_the_environment_of_the_functions(monkeypatch):
+    values = {"AWS_REGION": "us-east-1", "APPLICATION_ID": "app", "ARCHITECTURE": "x86_64"}
+    for name, value in {**values, "FUNCTION_MB": '{"Freeze inputs": 1024}'}.items():
+        monkeypatch.setenv(name, value)
+    assert CostEnvironment.read().function_mb == {"Freeze inputs": 1024}
+
+
+def test_each_state_of_a_run_that_calls_a_function_has_a_known_memory():
+    """`infra/stacks/processing.py` states the memory by the names of these states."""
+    states = json.loads((STEP_FUNCTIONS / "pipeline.asl.json").read_text(encoding="utf-8"))["States"]
+    calls = {name for name, state in states.items() if state.get("Resource") == "arn:aws:states:::lambda:invoke"}
+    stack = (STEP_FUNCTIONS.parent / "infra" / "stacks" / "processing.py").read_text(encoding="utf-8")
+    assert calls == {"Freeze inputs", "Record the publication", "Record the failure"}
+    assert all(f'"{name}": _' in stack for name in calls)
