@@ -47,9 +47,10 @@ def run(rounds: int) -> dict[str, Any]:
             seconds["plain"].append(timed(plain))
             seconds["checked"].append(timed(checked))
             cold, orchestration = _run_day()
+            _stop_drivers(client, start=True)
             _wait_for_driver(Path(folder))
             warm, _ = _run_day()
-            _stop_drivers(client)
+            _stop_drivers(client, start=False)
             for name, value in (("cold", cold), ("warm", warm), ("orchestration", orchestration)):
                 seconds[name].append(value)
     counted = {name: times[1:] for name, times in seconds.items()}
@@ -84,17 +85,19 @@ def _run_day() -> tuple[float, float]:
     return seconds, json.loads(done.stdout)["seconds"]["orchestration"]
 
 
-def _stop_drivers(client: Client) -> None:
-    """Stop the application: its drivers end, and the next job starts cold."""
-    connection = client.connection
-    connection.clients("emr-serverless").stop_application(applicationId=connection.deployment.application_id)
+def _stop_drivers(client: Client, *, start: bool) -> None:
+    """Stop the application: its drivers end, also that of the last job. If `start` is set, start it again."""
+    emr, id_ = client.connection.clients("emr-serverless"), client.connection.deployment.application_id
+    emr.stop_application(applicationId=id_)
     time.sleep(3)
+    if start:
+        emr.start_application(applicationId=id_)
 
 
 def _wait_for_driver(folder: Path) -> None:
-    """Wait until a started driver has created the pipe on which it waits for its job."""
+    """Wait until a driver of the initial capacity is ready for its first job."""
     deadline = time.monotonic() + _WAIT_SECONDS
-    while not any(layout.Layout(folder).jobs.glob("driver-*/job")):
+    while not any(layout.Layout(folder).jobs.glob("driver-*/training/ready")):
         if time.monotonic() > deadline:
             raise RuntimeError(f"no driver was ready within {_WAIT_SECONDS} s")
         time.sleep(0.1)

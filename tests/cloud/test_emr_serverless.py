@@ -54,6 +54,23 @@ print(json.dumps({
     "home": os.listdir(os.path.expanduser("~")), "folder": os.listdir(), "started": jvm.getStartTime() / 1000,
 }))
 """
+DENIED_JOB = """
+import json, os, sys
+from pyspark.sql import SparkSession
+session = SparkSession.builder.getOrCreate()
+jvm = session._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+files, table = sys.argv[1:]
+def denied(read):
+    try:
+        read().count()
+    except Exception as error:
+        return "AccessDenied" in str(error) or str(error)
+print(json.dumps({
+    "files": denied(lambda: session.read.parquet(files)), "table": denied(lambda: session.table(table)),
+    "inherited": session.conf.get("spark.executorEnv.PYTHONPATH", None), "name": session.sparkContext.appName,
+    "folder": os.listdir(), "started": jvm.getStartTime() / 1000,
+}))
+"""
 AUDIT = """
 class AuditFailed(Exception):
     pass
@@ -130,7 +147,7 @@ def submitted(application: str, entry_point: str, **more):
     return {"ApplicationId": application, "ExecutionRoleArn": ROLE, "JobDriver": driver, **more}
 
 
-def test_a_started_driver_writes_s3_and_iceberg_with_an_archive_of_its_own(bare):
+def test_a_driver_runs_two_jobs_with_an_archive_and_a_role_of_their_own(bare):
     size = {"cpu": "1 vCPU", "memory": "2 GB"}
     application = bare.application(initialCapacity={"Driver": {"workerCount": 1, "workerConfiguration": size}})
     bare.emr.start_application(applicationId=application)
@@ -151,16 +168,24 @@ def test_a_started_driver_writes_s3_and_iceberg_with_an_archive_of_its_own(bare)
     logs = {"monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": f"s3://{BUCKET}/logs/"}}}
     arguments = (f"s3://{BUCKET}/files/", "warehouse.days.tests")
     entry_point = bare.code("spark.py", SPARK_JOB)
-    wait_for(lambda: list(bare.files.jobs.glob("driver-*/job")), bool)
+    wait_for(lambda: list(bare.files.jobs.glob("driver-*/training/ready")), bool)
     job_run = bare.start(
         application, entry_point, *arguments, parameters=parameters, configurationOverrides=logs, tags={"run": "r1"}
     )
     job = bare.until(application, job_run)
+    role = create_role(bare.client("iam"), "reader", "emr-serverless", actions="s3:GetObject")
+    size_only = parameters.partition("--conf spark.executorEnv")[2].partition(" ")[2]
+    entry_point = bare.code("denied.py", DENIED_JOB)
+    second = bare.start(
+        application, entry_point, *arguments, parameters=f"{CATALOG} {size_only}", executionRoleArn=role
+    )
+    assert bare.until(application, second)["state"] == "SUCCESS", bare.log(second)
     bare.emr.stop_application(applicationId=application)  # so that no driver is started again
     assert job["state"] == "SUCCESS", bare.log(job_run) + bare.log(job_run, "stderr")
 
     [printed] = map(json.loads, bare.log(job_run).splitlines())
-    assert printed.pop("started") < job["createdAt"].timestamp()
+    started = printed.pop("started")
+    assert started < job["createdAt"].timestamp()
     assert {"stdout", "stderr", ".aws"} < set(printed.pop("home"))
     assert printed == {
         "rows": 10,
@@ -171,6 +196,9 @@ def test_a_started_driver_writes_s3_and_iceberg_with_an_archive_of_its_own(bare)
         "name": job_run,
         "folder": ["environment"],
     }
+    # The next job runs in the same JVM, without the rights, the files and the properties of the first one.
+    [denied] = map(json.loads, bare.log(second).splitlines())
+    assert denied == {"files": True, "table": True, "folder": [], "inherited": None, "started": started, "name": second}
     table = bare.client("glue").get_table(DatabaseName="days", Name="tests")["Table"]
     assert table["Parameters"]["table_type"].lower() == "iceberg"
     for name in ("stdout", "stderr"):
@@ -388,9 +416,14 @@ class TestStateMachine:
         job_run = self.named(bare, application, "stopped")
         bare.until(application, job_run, "RUNNING")
         bare.client("stepfunctions").stop_execution(executionArn=arn, error="Enough", cause="tests")
-        assert bare.until(application, job_run)["state"] == "CANCELLED"
+        job = bare.until(application, job_run)
+        assert (job["state"], job["billedResourceUtilization"]["vCPUHour"] > 0) == ("CANCELLED", True)
         execution = self.ended(bare, arn)
         assert (execution["status"], execution["error"]) == ("ABORTED", "Enough")
+        # The history of the execution names the job, although its state has not ended: so its cost is known.
+        events = bare.client("stepfunctions").get_execution_history(executionArn=arn)["events"]
+        (submission,) = [event for event in events if event["type"] == "TaskSubmitted"]
+        assert json.loads(submission["taskSubmittedEventDetails"]["output"])["JobRunId"] == job_run
 
     def test_a_state_that_times_out_cancels_its_job(self, bare, application, machine):
         start = machine(TimeoutSeconds=3)

@@ -21,7 +21,7 @@ from slackwater.local import emulator, layout, nested_executions, permissions, q
 from slackwater.local.checkpoint import Checkpointer
 from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.cloudformation import ApplicationResource
-from slackwater.local.emr.drivers import StartedDrivers
+from slackwater.local.emr.drivers import Drivers
 from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.step_functions import StartJobRunIntegration
@@ -64,7 +64,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     state_machines.require_permissions()
     nested_executions.stop_with_parents()
     store = EmrStore()
-    drivers = StartedDrivers(store, endpoint=endpoint, jars=files.jars, folder=files.jobs)
+    drivers = Drivers(store, endpoint=endpoint, jars=files.jars, folder=files.jobs)
     runner = SparkRunner(
         endpoint=endpoint, jars=files.jars, folder=files.jobs, credentials=store.job_credentials, drivers=drivers
     )

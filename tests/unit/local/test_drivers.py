@@ -1,4 +1,4 @@
-"""Drivers that are started before their job, with a small program in place of Spark."""
+"""Drivers that wait for jobs, with small programs in place of Spark's JVM and of the program that connects to it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from slackwater.local.emr import runner, spark
+from slackwater.local.emr import drivers, runner, spark
 from slackwater.local.emr.billing import Worker
-from slackwater.local.emr.drivers import StartedDrivers, fits
+from slackwater.local.emr.drivers import Drivers, fits
 from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.store import Application, EmrStore, JobRun
 from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
@@ -19,115 +19,152 @@ pytestmark = pytest.mark.unit
 
 CAPACITY = {"Driver": {"workerCount": 1, "workerConfiguration": {"cpu": "1 vCPU", "memory": "4 GB"}}}
 SMALL = {"spark.driver.cores": "1", "spark.driver.memory": "3g"}
+OWN = {"spark.driver.extraJavaOptions": "-Xss4m"}
+"""With it a job needs a JVM of its own."""
 SUBMIT = f"""#!{sys.executable}
-import json, os, sys
-secrets = lambda: os.path.exists(os.path.expanduser("~/.aws/credentials"))
-if "{spark.TRAINING_JOB}" in sys.argv:
-    print("trained", secrets(), flush=True)
-    os.mkfifo(sys.argv[-1])
-    job = json.loads(open(sys.argv[-1]).read())
-    print("started before", job["command"][1:], job["conf"], job["environment"], secrets())
+import os, sys
+if sys.argv[-1] == "pyspark-shell":
+    open(os.environ["_PYSPARK_DRIVER_CONN_INFO_PATH"], "w").write(str(os.getpid()))
+    print("the JVM's log", file=sys.stderr, flush=True)
+    sys.stdin.read()
 else:
-    print("of its own", sys.argv[-1], secrets())
+    print("of its own", sys.argv[-1], os.path.exists(os.path.expanduser("~/.aws/credentials")))
+"""
+JOB_PROGRAM = """
+import json, os, sys, time
+connection, conf, program, *arguments = sys.argv[1:]
+while not os.path.exists(connection) or not open(connection).read():
+    time.sleep(0.01)
+secrets = os.path.exists(os.path.expanduser("~/.aws/credentials"))
+conf = {name: value for name, value in json.load(open(conf)).items() if name.startswith("spark.app.")}
+environment = os.environ["PYTHONPATH"].split(os.pathsep)[-1:]
+print(open(connection).read(), arguments, conf, environment, sorted(os.listdir()), secrets)
+if arguments[0].endswith("training"):
+    os.makedirs(arguments[0])
+    open(arguments[0] + "/ready", "w").close()
+if arguments[0] in ("fail", "leave"):
+    open("left", "w").close()
+    sys.exit(arguments[0] == "fail")
 """
 
 
 @pytest.fixture
 def emr(tmp_path, monkeypatch):
-    """A started application with one pre-initialised driver, and the runner of its jobs."""
+    """A started application without initial capacity, and the runner of its jobs."""
     submit = spark.job_home(tmp_path / "jars") / "bin" / "spark-submit"
     submit.parent.mkdir(parents=True)
     submit.write_text(SUBMIT)
     submit.chmod(0o755)
+    program = tmp_path / "job_program.py"
+    program.write_text(JOB_PROGRAM)
+    monkeypatch.setattr(spark, "_JOB_PROGRAM", program)
     monkeypatch.setattr(runner, "_fetch", lambda uri, folder, _: folder / uri.rsplit("/", 1)[1])
     (tmp_path / "jars" / "any.jar").touch()
     emr = Emr(tmp_path)
     yield emr
     emr.drivers.close()
+    assert list(emr.folder.glob("driver-*")) == []
 
 
 class Emr:
     def __init__(self, root) -> None:
         self.store, self.folder = EmrStore(), root / "emr"
-        settings = {"initialCapacity": CAPACITY, "autoStopConfiguration": {"idleTimeoutMinutes": 15}}
+        settings = {"initialCapacity": {}, "autoStopConfiguration": {"idleTimeoutMinutes": 15}}
         self.application = Application("app", "0", "us-east-1", settings, {}, "token", state="STARTED")
         self.store.applications["app"] = self.application
         self.job = JobRun("job", "app", "arn", "0", {}, "emr-spark-8.1.0", {}, state="SUCCESS")
         self.store.job_runs["job"] = self.job
         files = {"endpoint": "http://127.0.0.1:1", "jars": root / "jars", "folder": self.folder}
-        self.drivers = StartedDrivers(self.store, **files)
+        self.drivers = Drivers(self.store, **files)
         keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
         self.runner = SparkRunner(**files, credentials=lambda _: keys, drivers=self.drivers)
 
+    @property
+    def initial(self) -> dict:
+        return self.application.settings["initialCapacity"]
+
     def waiting(self) -> list[str]:
-        """Names of the folders of all started drivers, once they wait for a job."""
+        """Process ids of the JVMs of all drivers, once they wait for a job."""
         self.drivers.adjust()
-        started = sorted(self.folder.glob("driver-*"))
+        drivers = self.drivers._waiting.get("app", [])
         deadline = time.monotonic() + 10
-        while not all((folder / "job").exists() for folder in started):
+        while not all(driver.ready for driver in drivers):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        return [folder.name for folder in started]
+        return [(folder / "connection").read_text() for folder in self.folder.glob("driver-*")]
 
-    def run(self, **conf: str) -> str:
+    def run(self, argument: str = "x", code: int = 0, **conf: str) -> str:
         """Run a job; return what it printed."""
-        submission = Submission("s3://code/job.py", ["x"], {**SMALL, **conf})
+        submission = Submission("s3://code/job.py", [argument], {**SMALL, **conf})
         result = self.runner.run("job", submission, log_prefix=None, stop=threading.Event())
-        assert result.exit_code == 0, (self.folder / "job" / "stderr").read_text()
+        assert result.exit_code == code, (self.folder / "job" / "stderr").read_text()
         return (self.folder / "job" / "stdout").read_text()
 
 
-def test_a_started_driver_runs_one_job_and_is_replaced(emr):
-    first = emr.waiting()
-    conf = {"spark.app.name": "job", **SMALL, f"{DRIVER_ENVIRONMENT}PYTHONPATH": "./environment"}
-    printed = emr.run(**{f"{DRIVER_ENVIRONMENT}PYTHONPATH": "./environment"})
-    # Its log is the log of the job only. Only the job has credentials.
-    assert printed == f"started before ['x'] {conf} {{'PYTHONPATH': './environment'}} True\n"
-    assert sorted(path.name for path in emr.folder.iterdir()) == ["job"]
+def test_the_driver_of_a_job_runs_the_next_one(emr):
+    first = emr.run("leave", **{f"{DRIVER_ENVIRONMENT}PYTHONPATH": "./environment"})
+    [driver] = emr.waiting()
+    # What the first job left in the working directory is gone. Only a job has credentials.
+    assert first == f"{driver} ['leave'] {{'spark.app.name': 'job'}} ['./environment'] [] True\n"
+    second = emr.run("x", **{"spark.app.name": "second"})
+    assert second.startswith(f"{driver} ['x'] {{'spark.app.name': 'second'}} [")
+    assert second.endswith(" [] True\n")
     assert not (emr.folder / "job" / ".aws" / "credentials").exists()
-    second = emr.waiting()
-    assert len(second) == 1
-    assert second != first
 
 
-def test_a_driver_waits_without_credentials(emr):
-    [name] = emr.waiting()
-    assert (emr.folder / name / "stdout").read_text() == "trained False\n"
+def test_each_job_has_the_log_of_the_jvm_from_its_own_time(emr):
+    emr.run()
+    assert (emr.folder / "job" / "stderr").read_text() in ("the JVM's log\n", "")  # logged before or after the start
+    [driver] = emr.drivers._waiting["app"]
+    with driver.log.open("a") as log:
+        log.write("after the first job\n")
+    assert emr.run()
+    assert (emr.folder / "job" / "stderr").read_text() == ""
 
 
-def test_a_job_without_a_started_driver_starts_its_own(emr):
-    assert emr.run() == "of its own x True\n"
+@pytest.mark.parametrize("end", ["fail", "stop"])
+def test_a_driver_whose_job_fails_or_is_stopped_runs_no_other(emr, end):
+    if end == "fail":
+        emr.run("fail", code=1)
+    else:
+        stop = threading.Event()
+        stop.set()
+        submission = Submission("s3://code/job.py", ["x"], dict(SMALL))
+        assert emr.runner.run("job", submission, log_prefix=None, stop=stop).stopped
+    assert emr.waiting() == []
+
+
+def test_a_job_that_needs_a_jvm_of_its_own_gets_one(emr):
+    assert emr.run(**OWN) == "of its own x True\n"
+    assert emr.waiting() == []
+
+
+def test_a_driver_of_the_initial_capacity_is_trained_without_credentials(emr):
+    emr.initial.update(CAPACITY)
+    [driver] = emr.waiting()
+    [trainer] = emr.folder.glob("driver-*/trainer/stdout")
+    assert trainer.read_text().startswith(driver)
+    assert trainer.read_text().endswith(" False\n")
+    assert emr.run().startswith(driver)
+    assert emr.waiting() == [driver]
 
 
 def test_a_driver_that_was_killed_is_not_used_and_is_replaced(emr):
-    [name] = emr.waiting()
-    process = emr.drivers._drivers["app"][0].process
+    emr.initial.update(CAPACITY)
+    [killed] = emr.waiting()
+    process = emr.drivers._waiting["app"][0]._jvm
     process.kill()
     process.wait()
-    assert emr.run() == "of its own x True\n"
-    assert emr.waiting() != [name]
-
-
-def test_a_driver_that_ends_when_its_job_comes_leaves_the_job_to_a_new_one(emr):
-    emr.waiting()
-    driver = emr.drivers._drivers["app"][0]
-    move = driver.move
-
-    def end(folder) -> None:
-        move(folder)
-        driver.process.kill()
-        driver.process.wait()
-        (folder / "job").unlink()
-
-    driver.move = end
-    assert emr.run() == "of its own x True\n"
+    assert not emr.run().startswith(killed)
+    assert killed not in emr.waiting()
 
 
 def test_drivers_that_cannot_start_are_tried_again_when_the_application_is_started_again(emr, tmp_path):
+    emr.initial.update(CAPACITY)
     submit = spark.job_home(tmp_path / "jars") / "bin" / "spark-submit"
     submit.write_text("#!/bin/sh\nexit 1\n")
     emr.drivers.adjust()
-    emr.drivers._drivers["app"][0].process.wait()
+    emr.drivers._waiting["app"][0]._jvm.wait()
     assert emr.waiting() == []
     submit.write_text(SUBMIT)
     assert emr.waiting() == []
@@ -139,22 +176,41 @@ def test_drivers_that_cannot_start_are_tried_again_when_the_application_is_start
 
 @pytest.mark.parametrize("change", ["busy", "stopped", "without capacity"])
 def test_no_driver_is_started_while_a_job_runs_or_for_an_application_that_wants_none(emr, change):
+    emr.initial.update({} if change == "without capacity" else CAPACITY)
     if change == "busy":
         emr.job.state = "RUNNING"
     elif change == "stopped":
         emr.application.state = "STOPPED"
-    else:
-        emr.application.settings["initialCapacity"] = {}
     assert emr.waiting() == []
 
 
 def test_an_idle_application_stops_and_its_drivers_are_closed(emr):
+    emr.initial.update(CAPACITY)
     emr.waiting()
-    process = emr.drivers._drivers["app"][0].process
+    process = emr.drivers._waiting["app"][0]._jvm
     emr.application.idle_since -= 15 * 60
     assert emr.waiting() == []
     assert emr.application.state == "STOPPED"
     assert process.poll() is not None
+
+
+def test_a_driver_without_a_job_for_three_minutes_is_closed_unless_the_initial_capacity_wants_it(emr, monkeypatch):
+    emr.run()
+    [driver] = emr.waiting()
+    monkeypatch.setattr(drivers, "_IDLE_SECONDS", 0)
+    emr.initial.update(CAPACITY)
+    assert emr.waiting() == [driver]
+    emr.initial.clear()
+    assert emr.waiting() == []
+
+
+def test_no_more_drivers_wait_than_there_are_cores(emr, monkeypatch):
+    monkeypatch.setattr(drivers.os, "cpu_count", lambda: 1)
+    emr.run()
+    [first] = emr.waiting()
+    emr.run(**{"spark.driver.memory": "6g"})  # it does not fit into the first one
+    [second] = emr.waiting()
+    assert second != first
 
 
 def test_what_a_killed_cloud_left_is_removed(emr):

@@ -21,7 +21,9 @@ def _kill_group_at_end_of_input() -> None:
 def main() -> int:
     """Run the command. Return its exit code, or 128 + N when signal N ended it."""
     threading.Thread(target=_kill_group_at_end_of_input, daemon=True).start()
-    code = subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, check=False).returncode  # noqa: S603
+    # A pipe that stays open: Spark's Python gateway ends at the end of its input.
+    with subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE) as process:  # noqa: S603
+        code = process.wait()
     return code if code >= 0 else 128 - code
 
 

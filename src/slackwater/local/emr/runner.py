@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import re
 import shutil
 import tarfile
@@ -24,7 +25,7 @@ from botocore.credentials import Credentials
 from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing, SlackwaterError
 from slackwater.local import layout
 from slackwater.local.emr import pythons, spark
-from slackwater.local.emr.drivers import StartedDriver, StartedDrivers
+from slackwater.local.emr.drivers import Driver, Drivers
 from slackwater.local.emr.submit import Submission
 from slackwater.storage import split_uri
 
@@ -61,7 +62,7 @@ class Program(NamedTuple):
 
 
 class SparkRunner:
-    """Runs attempts as spark-submit processes of this machine."""
+    """Runs attempts as processes of this machine."""
 
     def __init__(
         self,
@@ -70,11 +71,11 @@ class SparkRunner:
         jars: Path,
         folder: Path,
         credentials: Callable[[str], Mapping[str, str]],
-        drivers: StartedDrivers | None = None,
+        drivers: Drivers | None = None,
     ) -> None:
         """`credentials` returns the environment variables with the credentials of a job run, by its id.
 
-        An attempt runs in one of the started `drivers` that fits, else in a process of its own.
+        An attempt runs in one of the `drivers`, if its job can, else in a `spark-submit` of its own.
         """
         self._endpoint, self._jars, self._folder = endpoint, jars.resolve(), folder
         self._credentials, self._drivers = credentials, drivers
@@ -90,23 +91,21 @@ class SparkRunner:
             return AttemptResult(-1, str(error))
         folder = self._folder / job_run
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier attempt
-        driver = None
+        folder.mkdir(parents=True)
+        driver, result = None, AttemptResult(-1, "")
         try:
             submission = pythons.use_local_pythons(submission)
-            if self._drivers and (driver := self._drivers.take(job_run, submission)):
-                driver.move(folder)
-            for name in ("work", "tmp", "files"):
-                (folder / name).mkdir(parents=True, exist_ok=True)
-            program = self._prepare(folder, submission, aws)
+            driver = self._drivers.take(job_run, submission) if self._drivers else None
+            work = driver.work if driver else folder / "work"
+            program = self._prepare(folder, work, submission, aws)
         except SlackwaterError as error:
-            folder.mkdir(parents=True, exist_ok=True)
             (folder / "stderr").write_text(f"{error}\n", encoding="utf-8")
             result = AttemptResult(-1, str(error))
         else:
             spark.write_credentials(folder, aws)
             result = self._submit(folder, program, submission, driver, stop)
         if driver:
-            driver.close()
+            self._end(job_run, driver, folder, result)
         for name in ("stdout", "stderr") if log_prefix else ():
             log = (folder / name).read_bytes() if (folder / name).exists() else b""
             # On EMR too, a job does not fail because its logs cannot be stored; they stay in the job's folder.
@@ -117,8 +116,20 @@ class SparkRunner:
         spark.credentials_file(folder).unlink(missing_ok=True)
         return result
 
-    def _prepare(self, folder: Path, submission: Submission, aws: Mapping[str, str]) -> Program:
-        """Fetch the files of the submission."""
+    def _end(self, job_run: str, driver: Driver, folder: Path, result: AttemptResult) -> None:
+        """Keep the driver's log of a job, and the driver if the job has succeeded: after a fault it may be broken."""
+        if result.exit_code >= 0:
+            (folder / "stderr").unlink(missing_ok=True)
+            shutil.copyfile(driver.log, folder / "stderr")
+        if result.exit_code == 0 and not result.stopped and driver.alive and self._drivers:
+            self._drivers.give_back(job_run, driver)
+        else:
+            driver.close()
+
+    def _prepare(self, folder: Path, work: Path, submission: Submission, aws: Mapping[str, str]) -> Program:
+        """Fetch the files of the submission; the archives are unpacked into the working directory `work`."""
+        for needed in (folder / "files", work):
+            needed.mkdir(exist_ok=True)
         if not any(self._jars.glob("*.jar")):
             raise CloudError(f"no jars in {self._jars}: run `python -m slackwater.local.jars`")
         # What emr-spark-8.0.0 fails with for the path of Iceberg in "Using Apache Iceberg with EMR Serverless".
@@ -130,7 +141,7 @@ class SparkRunner:
         if not (home := spark.job_home(self._jars)).joinpath("bin", "spark-submit").exists():
             raise CloudError(f"no Spark in {home}: run `python -m slackwater.local.jars`")
         for name, uri in submission.archives.items():
-            (folder / "work" / name).symlink_to(self._unpack(uri, aws))
+            (work / name).symlink_to(self._unpack(uri, aws))
         python_files = [str(_fetch(uri, folder / "files", aws)) for uri in submission.python_files]
         entry_point = _fetch(submission.entry_point, folder / "files", aws)
         return Program([str(entry_point), *submission.arguments], python_files)
@@ -173,15 +184,16 @@ class SparkRunner:
         folder: Path,
         program: Program,
         submission: Submission,
-        driver: StartedDriver | None,
+        driver: Driver | None,
         stop: threading.Event,
     ) -> AttemptResult:
-        """Run the program until it ends or `stop` is set, in the started driver if there is one."""
+        """Run the program until it ends or `stop` is set, in the driver if there is one."""
         conf = {"spark.app.name": folder.name} | submission.conf
         for key in ("spark.archives", "spark.submit.pyFiles"):
             conf.pop(key, None)
-        if driver and driver.run(program.command, conf=conf, environment=submission.driver_environment):
-            process = driver.process
+        if driver:
+            process = driver.start(folder, program.command, conf=conf, environment=submission.driver_environment)
+            os.link(driver.log, folder / "stderr")  # so that the job's log can be read while it runs
         else:
             arguments = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
             if program.python_files:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from slackwater.errors import CloudError
 from slackwater.local import layout
 from slackwater.local.emr import guard
 
 TRAINING_JOB = Path(__file__).with_name("training_job.py")
+_JOB_PROGRAM = Path(__file__).with_name("job_program.py")
 
 # The last three loggers get the level `error`: their warnings are about this machine or about every Parquet file, not
 # about the job.
@@ -76,10 +79,10 @@ def job_home(jars: Path) -> Path:
     return jars / "spark"
 
 
-def write_configuration(folder: Path, *, endpoint: str, jars: Path) -> Path:
-    """Write the properties and the logging of a job run into `folder`. Return the file of properties."""
+def default_properties(*, endpoint: str, jars: Path) -> dict[str, str]:
+    """Return the Spark properties that every job has."""
     class_path = ":".join(str(path) for path in sorted(jars.glob("*.jar")))
-    properties = {
+    return {
         # Two threads, so that a job has more than one task at a time, as on AWS.
         "spark.master": "local[2]",
         "spark.driver.extraClassPath": class_path,
@@ -95,9 +98,14 @@ def write_configuration(folder: Path, *, endpoint: str, jars: Path) -> Path:
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
         "spark.hadoop.fs.s3a.aws.credentials.provider": (
-            "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
+            "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
         ),
     }
+
+
+def write_configuration(folder: Path, *, endpoint: str, jars: Path) -> Path:
+    """Write the properties and the logging of a driver into `folder`. Return the file of properties."""
+    properties = default_properties(endpoint=endpoint, jars=jars)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "spark-defaults.conf"
     file.write_text("".join(f"{key} {value}\n" for key, value in properties.items()), encoding="utf-8")
@@ -143,17 +151,55 @@ def start_driver(
         (folder / name).mkdir(parents=True, exist_ok=True)
     properties = write_configuration(folder / "conf", endpoint=endpoint, jars=jars)
     command = [str(job_home(jars) / "bin" / "spark-submit"), "--properties-file", str(properties), *arguments]
-    # For appending, so that what a started driver has logged before its job can be removed.
+    variables = {**_environment(folder, endpoint=endpoint, jars=jars), **environment}
     with (folder / "stdout").open("ab") as stdout, (folder / "stderr").open("ab") as stderr:
-        return subprocess.Popen(  # noqa: S603
-            [sys.executable, "-I", guard.__file__, *command],
-            cwd=folder / "work",
-            env={**_environment(folder, endpoint=endpoint, jars=jars), **environment},
-            stdin=subprocess.PIPE,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
+        return _start(command, folder / "work", variables, stdout, stderr)
+
+
+def start_program(
+    folder: Path,
+    command: Sequence[str],
+    *,
+    connection: Path,
+    work: Path,
+    endpoint: str,
+    jars: Path,
+    conf: Mapping[str, str],
+    environment: Mapping[str, str],
+) -> subprocess.Popen[bytes]:
+    """Start the Python program of a job, whose folder is `folder`, for the driver that writes the file `connection`.
+
+    `work` is the working directory, `conf` has the job's Spark properties. It ends as that of `start_driver`, and its
+    output and errors are in the file `stdout` of the folder, as with `spark-submit`.
+    """
+    (folder / "tmp").mkdir(parents=True, exist_ok=True)
+    properties = folder / "conf.json"
+    properties.write_text(json.dumps({**default_properties(endpoint=endpoint, jars=jars), **conf}), encoding="utf-8")
+    sparks = [str(path) for path in (job_home(jars) / "python" / "lib").glob("*.zip")]
+    paths = [*sparks, *filter(None, [environment.get("PYTHONPATH")])]
+    variables = {
+        **_environment(folder, endpoint=endpoint, jars=jars),
+        **environment,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "YES",
+    }
+    with (folder / "stdout").open("ab") as stdout:
+        command = [sys.executable, str(_JOB_PROGRAM), str(connection), str(properties), *command]
+        return _start(command, work, variables, stdout, stdout)
+
+
+def _start(
+    command: Sequence[str], work: Path, variables: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603
+        [sys.executable, "-I", guard.__file__, *command],
+        cwd=work,
+        env=variables,
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
 
 
 def _environment(folder: Path, *, endpoint: str, jars: Path) -> dict[str, str]:

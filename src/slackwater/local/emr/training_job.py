@@ -1,22 +1,16 @@
 """A small job that uses what jobs use.
 
 - `slackwater.local.jars` runs it on a local cloud and archives the classes that it loads.
-- `training_job.py PIPE` is the program of a started driver (`drivers.py`): it works on local files, so that the JVM has
-  loaded and compiled Spark's classes, stops its Spark session, creates the named pipe, and waits there for a job.
-
-It imports only PySpark: a job brings its own versions of all other packages.
+- `training_job.py FOLDER` is the first program of a pre-initialised driver (`drivers.py`): it works on files in this
+  folder, so that the JVM has loaded and compiled Spark's classes before it gets a job. At the end it writes `ready`.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import runpy
 import sys
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -76,7 +70,7 @@ def train(root: str, catalog: dict[str, str], *, whole: bool) -> None:
 
 
 def create_clients(session: SparkSession) -> None:
-    """Create the clients of S3 and Glue, and send no request: a started driver has no credentials yet."""
+    """Create the clients of S3 and Glue, and send no request: a driver without a job has no credentials."""
     jvm: Any = session._jvm
     context: Any = session._jsc
     hadoop = jvm.org.apache.hadoop
@@ -84,45 +78,14 @@ def create_clients(session: SparkSession) -> None:
     jvm.software.amazon.awssdk.services.glue.GlueClient.create().close()
 
 
-def wait_for_job(pipe: Path) -> dict[str, Any]:
-    """Create the named pipe, and return the job that is written to it: command, Spark properties, environment."""
-    os.mkfifo(pipe, mode=0o600)
-    job: dict[str, Any] = json.loads(pipe.read_bytes())
-    return job
-
-
-def run_job(job: dict[str, Any], module_paths: list[str]) -> None:
-    """Run a job's program as `spark-submit` does, with its Spark properties, environment variables and arguments.
-
-    `module_paths` is `sys.path` as it was before the training.
-    """
-    jvm: Any = SparkContext._jvm
-    system = jvm.java.lang.System
-    for key, value in job["conf"].items():
-        system.setProperty(key, value)
-    program, *arguments = job["command"]
-    sparks = os.environ["PYTHONPATH"]
-    jobs = job["environment"].get("PYTHONPATH", "")
-    os.environ.update(job["environment"], PYTHONPATH=f"{sparks}{os.pathsep}{jobs}")
-    sys.argv = [program, *arguments]
-    after_sparks = 1 + len(sparks.split(os.pathsep))
-    sys.path[:] = [
-        str(Path(program).parent),
-        *module_paths[1:after_sparks],
-        *(str(Path.cwd() / path) for path in jobs.split(os.pathsep) if path),
-        *module_paths[after_sparks:],
-    ]
-    runpy.run_path(program, run_name="__main__")
-
-
 def main() -> None:
-    """Train; with the path of a pipe as the argument, then wait for a job and run it."""
+    """Train; with a folder as the argument, train on files in it."""
     if len(sys.argv) == 1:
         train("s3://training", {"type": "glue", "io-impl": f"{_ICEBERG}.aws.s3.S3FileIO"}, whole=True)
         return
-    module_paths = list(sys.path)
-    train(f"file://{os.environ['TMPDIR']}/training", {"type": "hadoop"}, whole=False)
-    run_job(wait_for_job(Path(sys.argv[1])), module_paths)
+    folder = Path(sys.argv[1])
+    train(folder.as_uri(), {"type": "hadoop"}, whole=False)
+    (folder / "ready").touch()
 
 
 if __name__ == "__main__":
