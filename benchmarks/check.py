@@ -1,12 +1,14 @@
-"""Check: find the late days of one pipeline with 1,000 sources, 7 days and 24 hours each.
+"""Check: find the late days of one pipeline with 1,000 sources, 7 days and 24 hours each, in several timezones.
 
 The check runs as in its Lambda function, over stores in memory, in a process of its own. Each request waits as long as
-one to S3 or DynamoDB usually takes, and is counted; its price is that of us-east-1. One object of each day is late.
+one to S3 or DynamoDB usually takes, and is counted; its price is that of us-east-1. One object of each day is late, and
+each source has a year of older objects.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -26,22 +28,26 @@ from slackwater.late.check.decision import DecisionRule
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
 from slackwater.pipeline.prices import reference_prices
 from slackwater.project import Project
-from slackwater.runs.day import day_of
+from slackwater.runs.day import HOUR, day_of, partition_of
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
 from slackwater.runs.rerun_usage import RerunUsage
 from slackwater.sources.definition import Source
+from slackwater.sources.partitions import Partition, object_uri
 from slackwater.storage import StoredObject
 
 SOURCES, DAYS, HOURS = 1_000, 7, 24
+TIMEZONES = ("UTC", "America/New_York", "Asia/Kathmandu")
 _SECONDS, _MEGABYTES, _USD = 60.0, 512, 0.05
 _LATENCY = 0.015
 """Seconds of one request: S3 and DynamoDB usually answer a function of the same region within 5 to 30 ms."""
-_TODAY = date(2013, 3, 13)
-_NOW = datetime(2013, 3, 13, 18, tzinfo=UTC)
-_ARRIVED = datetime(2013, 3, 12, tzinfo=UTC)
+_TODAY = date(2013, 3, 20)
+_NOW = datetime(2013, 3, 20, 17, tzinfo=UTC)
+_OLDEST = datetime(2012, 3, 20, tzinfo=UTC)
+_LATE_HOUR = 12
+_ARRIVED = datetime(2013, 3, 19, tzinfo=UTC)
 _PAGE = 1_000
 """Objects that one LIST request returns."""
 _RUN_ID = "0" * 32
@@ -82,11 +88,12 @@ class _Store:
         self._requests.send("GET")
         return {"rows": "100"}
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
-        objects = list(_objects_under(prefix))
-        for start in range(0, max(len(objects), 1), _PAGE):
-            self._requests.send("LIST")
-            yield from objects[start : start + _PAGE]
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[StoredObject]:
+        self._requests.send("LIST")
+        for number, item in enumerate(_objects_under(prefix, start_after)):
+            if number and number % _PAGE == 0:
+                self._requests.send("LIST")
+            yield item
 
 
 class _Table:
@@ -152,28 +159,32 @@ class _NoExecutions:
         return False
 
 
-def _object(prefix: str, hour: int, name: str = "a") -> StoredObject:
-    return StoredObject(f"{prefix}hour={hour:02}/{name}.parquet", 10_000, "0" * 32, _ARRIVED)
+def _object(source: str, partition: Partition, name: str = "a") -> StoredObject:
+    return StoredObject(object_uri("raw", source, partition, name), 10_000, "0" * 32, _ARRIVED)
 
 
-def _objects_under(prefix: str) -> Iterator[StoredObject]:
-    """Yield the objects of a source and a UTC date; today has none yet, and the first source a late one each day."""
-    source, _, day = prefix.rstrip("/").rpartition("/")
-    if day.removeprefix("date=") >= _TODAY.isoformat():
-        return
-    for hour in range(HOURS):
-        yield _object(prefix, hour)
-    if source.endswith("source=s0000"):
-        yield _object(prefix, HOURS - 1, "late")
+def _objects_under(prefix: str, start_after: str) -> Iterator[StoredObject]:
+    """Yield the objects of a source after a URI: one for each hour, and of the first source a late one each day."""
+    match = re.fullmatch(r"s3://raw/raw/source=(\w+)/", prefix)
+    start = re.fullmatch(r".*/date=([\d-]+)/hour=(\d\d)", start_after)
+    if not match:
+        raise AssertionError(f"the check lists {prefix}, not a source")
+    hour = datetime.fromisoformat(f"{start[1]}T{start[2]}:00+00:00") if start else _OLDEST
+    while hour < _NOW:
+        yield _object(match[1], partition_of(hour))
+        if match[1] == "s0000" and hour.hour == _LATE_HOUR:
+            yield _object(match[1], partition_of(hour), "late")
+        hour += HOUR
 
 
-def _project() -> Project:
+def _project(timezone: str) -> Project:
     source = Source.model_validate(
         {"source": "s0000", "timestamp": {"field": "at"}, "fields": {"at": "timestamp"}, "push": {}}
     )
     sources = {f"s{index:04}": source.model_copy(update={"source": f"s{index:04}"}) for index in range(SOURCES)}
     pipeline = Pipeline(
         pipeline="all",
+        timezone=timezone,
         sources=tuple(sources),
         steps={"rows": StepUse(step="select", depends_on=("s0000",))},
         publish=Publish(step="rows", key=("date",)),
@@ -206,63 +217,75 @@ def _published(date_: str) -> DayRecord:
     )
 
 
-def _manifest(date_: str, sources: Iterator[str]) -> InputManifest:
+def _manifest(date_: str, sources: Iterator[str], timezone: str) -> InputManifest:
+    partitions = list(day_of(date.fromisoformat(date_), timezone).partitions())
     objects = (
         InputObject(
             uri=item.uri,
             source=source,
-            date=date_,
-            hour=f"{hour:02}",
+            date=partition.date,
+            hour=partition.hour,
             etag=item.etag,
             bytes=item.size,
             rows=100,
             arrived=item.modified,
         )
         for source in sources
-        for hour in range(HOURS)
-        for item in [_object(f"s3://raw/raw/source={source}/date={date_}/", hour)]
+        for partition in partitions
+        for item in [_object(source, partition)]
     )
     return InputManifest(pipeline="all", date=date_, frozen_at=_ARRIVED, objects=tuple(objects))
 
 
 def run(rounds: int) -> dict[str, Any]:
-    """Check `rounds` times, each in a process of its own, and return the medians, and the requests of one check."""
-    results = []
+    """Check `rounds` times in each timezone, each time in a process of its own.
+
+    Returns the medians, and the requests of one check, by timezone.
+    """
+    results: dict[str, list[dict[str, Any]]] = {timezone: [] for timezone in TIMEZONES}
     for _ in range(rounds):
-        command = [sys.executable, "-m", "benchmarks.check"]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        results.append(json.loads(done.stdout))
-    usd = [sum(result["usd"].values()) for result in results]
+        for timezone, done in results.items():
+            command = [sys.executable, "-m", "benchmarks.check", timezone]
+            done.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     return {
         "objects": SOURCES * DAYS * HOURS,
-        "seconds": {"median": median(item["seconds"] for item in results), "target": _SECONDS},
-        "megabytes": {"median": median(item["megabytes"] for item in results), "target": _MEGABYTES},
-        "usd": {"median": median(usd), "target": _USD, "parts": results[-1]["usd"]},
-        "requests": results[-1]["requests"],
+        "targets": {"seconds": _SECONDS, "megabytes": _MEGABYTES, "usd": _USD},
+        "timezones": {
+            timezone: {
+                "seconds": median(item["seconds"] for item in done),
+                "megabytes": median(item["megabytes"] for item in done),
+                "usd": median(sum(item["usd"].values()) for item in done),
+                "usd_parts": done[-1]["usd"],
+                "requests": done[-1]["requests"],
+            }
+            for timezone, done in results.items()
+        },
     }
 
 
 def show(result: dict[str, Any], console: Console) -> None:
     """Print what a check took, needed and cost, with its targets."""
     table = Table(title=f"check: {SOURCES:,} sources, {DAYS} days, {HOURS} hours: {result['objects']:,} objects")
-    for column in ("", "median", "target"):
+    for column in ("", *result["timezones"], "target"):
         table.add_column(column, justify="left" if not column else "right")
+    medians = list(result["timezones"].values())
     for name, digits in (("seconds", 1), ("megabytes", 0), ("usd", 4)):
-        row = result[name]
-        table.add_row(name, f"{row['median']:.{digits}f}", f"{row['target']:g}")
+        table.add_row(name, *(f"{each[name]:.{digits}f}" for each in medians), f"{result['targets'][name]:g}")
+    for name in medians[0]["requests"]:
+        table.add_row(f"{name} requests", *(f"{each['requests'][name]:,}" for each in medians))
     console.print(table)
-    console.print("requests: " + ", ".join(f"{count:,} {name}" for name, count in result["requests"].items()))
 
 
-def check_once() -> dict[str, Any]:
+def check_once(timezone: str) -> dict[str, Any]:
     """Check the window once in this process, and return its seconds, requests, price and peak memory."""
-    requests, project = _Requests(), _project()
+    requests, project = _Requests(), _project(timezone)
     store = _Store(requests)
     dates = [(_TODAY - timedelta(days=back)).isoformat() for back in range(DAYS, 0, -1)]
     days = {name: _published(name) for name in dates}
     for name, record in days.items():
         assert record.published
-        store.add(record.published.run.manifest, _manifest(name, iter(project.sources)).model_dump_json().encode())
+        manifest = _manifest(name, iter(project.sources), timezone)
+        store.add(record.published.run.manifest, manifest.model_dump_json().encode())
     table: Any = _Table(requests, days)
     files: Any = _NoFiles()
     stores: Any = store
@@ -291,7 +314,7 @@ def check_once() -> dict[str, Any]:
     checker.save(report, execution="arn:execution:e")
     seconds = time.perf_counter() - start
     late = [day.date for day in report.days if day.rule is DecisionRule.GROWN]
-    if late != dates or day_of(_TODAY, "UTC").date.isoformat() != report.as_of:
+    if late != dates or _TODAY.isoformat() != report.as_of:
         raise AssertionError(f"late days {late}, expected {dates}")
     prices = reference_prices()
     count = requests.count
@@ -314,4 +337,4 @@ def check_once() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(check_once()))
+    print(json.dumps(check_once(sys.argv[1])))

@@ -2,7 +2,8 @@
 
 Each history is a month of one source with 24 files a day. A day runs 3 hours after its end. Every night after that,
 each rule looks at the 7 days before and decides which of them run again. Our policy is the library's `evaluate_day`
-with the threshold of 1 percent. The histories depend only on their seeds.
+with the threshold of 1 percent, followed by its `limit_reruns` with a cool-down, a budget, or what late data is worth.
+The histories depend only on their seeds.
 
 A day is *missed* if, in the end, rows of at least 1 percent of the day are not in the published version although no
 person was asked (the day is not on hold). A re-run is *in vain* if it reads less than 0.1 percent of new rows. A row of
@@ -13,135 +14,70 @@ that the published version lacks, in hours, summed over the month: an hour witho
 from __future__ import annotations
 
 import os
-import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from slackwater.late.check.decision import LateDecision
+from benchmarks.late_months import BYTES_PER_ROW, FILES, DayHistory, DayState, Outcome, history
+from slackwater.late.check.decision import DayDecision, LateDecision
 from slackwater.late.check.evaluate_day import SourceThresholds, evaluate_day
+from slackwater.late.check.limits import limit_reruns, usage_date
+from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
 from slackwater.pipeline.prices import REFERENCE_ARCHITECTURE, REFERENCE_REGION, Workers, read_prices
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run
+from slackwater.runs.rerun_usage import RerunUsage
 from slackwater.sources.late_thresholds import LateThresholds
 
-HISTORIES, DAYS, FILES, WINDOW_DAYS = 10_000, 30, 24, 7
-RUN_AFTER, CHECK_AFTER = 3.0, 6.0
-"""Hours after a day's end of its first run and of the nightly check."""
+HISTORIES, WINDOW_DAYS = 10_000, 7
+CHECK_AFTER = 6.0
+"""Hours after a day's end of the nightly check."""
 HORIZON_DAYS = 14
 """Days after the month during which checks go on."""
 MISSED, IN_VAIN = 0.01, 0.001
-BYTES_PER_ROW = 100
-"""A file's bytes: the byte rule sees nothing else."""
-BEHAVIOURS = {
-    "on time": 50,
-    "trickle": 20,
-    "bulk late": 8,
-    "resend": 8,
-    "changed files": 8,
-    "removed files": 2,
-    "whole day late": 4,
-}
-"""How often a day of a history is of each type, in percent."""
+_FIRST_DAY = datetime(2013, 3, 1, tzinfo=UTC)
 JOB_SECONDS = 60
 """Of the job of a small day; EMR Serverless bills at least a minute."""
 
 
-class Event(NamedTuple):
-    """What happens to one file of a day."""
-
-    hours: float
-    """After the day's end; negative before it."""
-    file: int
-    rows: int
-    """Of the file from then on; 0 removes it."""
-    new_rows: int
-    """Rows that readers of the day have not seen before."""
-    resent_bytes: int = 0
-    """Bytes of another copy of the file, with the same rows."""
-
-
-@dataclass
-class DayState:
-    """A day under one rule: what has arrived, and what the published version has read."""
-
-    record: DayRecord
-    files: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Rows and number of the version, by file."""
-    read: dict[int, tuple[int, int]] = field(default_factory=dict)
-    resent_bytes: int = 0
-    read_bytes: int = 0
-    unread_rows: int = 0
-    """Rows that really differ from the published version."""
-    on_hold: bool = False
-    published: bool = False
-
-    @property
-    def rows(self) -> int:
-        return sum(rows for rows, _ in self.files.values())
-
-    @property
-    def bytes(self) -> int:
-        return self.rows * BYTES_PER_ROW + self.resent_bytes
-
-    def apply(self, event: Event) -> None:
-        """Let the event happen."""
-        self.resent_bytes += event.resent_bytes
-        if event.resent_bytes:
-            return
-        _, version = self.files.get(event.file, (0, 0))
-        if event.rows:
-            self.files[event.file] = (event.rows, version + 1)
-        else:
-            self.files.pop(event.file, None)
-        self.unread_rows += event.new_rows
-
-    def publish(self) -> None:
-        """Run the day: the published version has everything that has arrived."""
-        self.read, self.read_bytes, self.unread_rows = dict(self.files), self.bytes, 0
-        self.published, self.on_hold = True, False
-
-
-@dataclass
-class Outcome:
-    """What one rule did with one history, or the sum of several."""
-
-    reruns: int = 0
-    in_vain: int = 0
-    missed: int = 0
-    held: int = 0
-    staleness: float = 0.0
-
-    def add(self, other: Outcome) -> None:
-        """Add the numbers of another outcome."""
-        for name in self.__dataclass_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-def percent_rule(day: DayState, *, thresholds: Mapping[str, SourceThresholds]) -> LateDecision:
+def policy_rule(days: Sequence[DayState], now: datetime, *, definition: Pipeline) -> list[LateDecision]:
     """Decide with the library, as a check does. A day with equal inputs is not late and needs no call."""
-    if day.files == day.read:
-        return LateDecision.IGNORE
-    decision = evaluate_day(day.record, (source_difference(day),), thresholds=thresholds)
-    return decision.decision
+    decisions = [_evaluated(day) for day in days if day.files != day.read]
+    # One check decides on each calendar day, so none before it has reserved a re-run.
+    usage = RerunUsage(pipeline=definition.pipeline, date=usage_date(definition, now))
+    limited = limit_reruns(definition, decisions, usage=usage, estimate=lambda _: rerun_usd(), now=now)
+    by_date = {decision.date: decision.decision for decision in limited.days}
+    return [by_date.get(_date(day.number), LateDecision.IGNORE) for day in days]
 
 
-def bytes_rule(day: DayState) -> LateDecision:
-    """Decide as the original system did: run again if the day's bytes have grown by more than 5 percent."""
-    return LateDecision.RERUN if day.bytes > 1.05 * day.read_bytes else LateDecision.IGNORE
+def _evaluated(day: DayState) -> DayDecision:
+    """Return the library's decision about a day without the limits of a pipeline."""
+    known = day.history.decisions
+    if day.key not in known:
+        known[day.key] = evaluate_day(
+            _record(day.number, day.reruns),
+            (source_difference(day),),
+            thresholds=_THRESHOLDS,
+            frozen_at=_end_of(day.number) + timedelta(hours=day.run_hours),
+        )
+    return known[day.key]
 
 
-def nightly_rule(_day: DayState) -> LateDecision:
+def bytes_rule(days: Sequence[DayState], _now: datetime) -> list[LateDecision]:
+    """Decide as the original system did: run again if a day's bytes have grown by more than 5 percent."""
+    return [LateDecision.RERUN if day.bytes > 1.05 * day.read_bytes else LateDecision.IGNORE for day in days]
+
+
+def nightly_rule(days: Sequence[DayState], _now: datetime) -> list[LateDecision]:
     """Run every day of the window again, every night."""
-    return LateDecision.RERUN
+    return [LateDecision.RERUN] * len(days)
 
 
 def source_difference(day: DayState) -> SourceDifference:
@@ -174,108 +110,72 @@ def _amount(file: tuple[int, int] | None) -> Amount:
     return Amount.model_construct(objects=1 if file else 0, rows=rows, bytes=rows * BYTES_PER_ROW)
 
 
-def history(seed: int) -> list[list[Event]]:
-    """Return the events of each day of a month, in order of time."""
-    chance = random.Random(seed)  # noqa: S311 - no secrets
-    names, weights = list(BEHAVIOURS), list(BEHAVIOURS.values())
-    days = []
-    for behaviour in chance.choices(names, weights, k=DAYS):
-        rows = [max(1, round(chance.lognormvariate(4.5, 0.8))) for _ in range(FILES)]
-        arrivals = [file - FILES + 1 + chance.random() for file in range(FILES)]
-        late = chance.sample(range(FILES), _late_files(behaviour, chance))
-        events = list[Event]()
-        if behaviour in {"trickle", "bulk late", "whole day late"}:
-            # A delivery comes as a whole; a trickle file by file. Some of it comes after the window.
-            delay = chance.expovariate(1 / 40)
-            for file in late:
-                wait = chance.expovariate(1 / 40) if behaviour == "trickle" else delay
-                arrivals[file] = RUN_AFTER + 0.1 + wait
-        events += [Event(arrivals[file], file, rows[file], rows[file]) for file in range(FILES)]
-        for file in late:
-            after = RUN_AFTER + 0.1 + chance.expovariate(1 / 40)
-            if behaviour == "resend":
-                events.append(Event(after, file, rows[file], 0, resent_bytes=rows[file] * BYTES_PER_ROW))
-            elif behaviour == "changed files":
-                # Most corrections concern few rows, and some only the form of the file.
-                really = round(rows[file] * chance.choice([0, 0.02, 0.2, 1]))
-                events.append(Event(after, file, rows[file] + chance.choice([0, 0, 1]), really))
-            elif behaviour == "removed files":
-                events.append(Event(after, file, 0, rows[file]))
-        days.append(sorted(events))
-    return days
-
-
-def _late_files(behaviour: str, chance: random.Random) -> int:
-    """Return how many files of a day are late, resent, changed or removed."""
-    few = {"trickle": (1, 4), "bulk late": (4, 12), "resend": (1, 12), "changed files": (1, 3), "removed files": (1, 2)}
-    if behaviour == "whole day late":
-        return FILES
-    return chance.randint(*few[behaviour]) if behaviour in few else 0
-
-
-def simulate(days: Sequence[Sequence[Event]], rule: str) -> Outcome:
-    """Return what a rule does with a history. Days do not influence each other."""
+def simulate(days: Sequence[DayHistory], rule: str) -> Outcome:
+    """Return what a rule does with a history."""
     outcome, decide = Outcome(), RULES[rule]
-    record = _published_record()
-    for events in days:
-        day = DayState(record)
-        waiting = iter([*events, None])
-        event = next(waiting)
-        last = 0.0
-        for now, is_check in _visits():
-            while event is not None and event.hours <= now:
-                _let_pass(outcome, day, last, event.hours)
-                last = max(last, event.hours)
-                day.apply(event)
-                event = next(waiting)
-            _let_pass(outcome, day, last, now)
-            last = now
-            if is_check:
-                _check(outcome, day, decide(day))
-            elif not day.published:
-                day.publish()
+    states = [DayState(number, day) for number, day in enumerate(days)]
+    for night in range(len(days) + WINDOW_DAYS - 1):
+        window = states[max(0, night - WINDOW_DAYS + 1) : night + 1]
+        for day in window:
+            day.advance(CHECK_AFTER + 24 * (night - day.number), outcome)
+        decisions = decide(window, _end_of(night) + timedelta(hours=CHECK_AFTER))
+        for day, decision in zip(window, decisions, strict=True):
+            _handle(outcome, day, decision)
+    for day in states:
+        day.advance(24.0 * HORIZON_DAYS, outcome)
         outcome.missed += not day.on_hold and day.unread_rows >= MISSED * max(1, day.rows)
         outcome.held += day.on_hold
     return outcome
 
 
-def _visits() -> Iterator[tuple[float, bool]]:
-    """Yield the hours after a day's end at which something looks at it, and whether that is a check."""
-    yield RUN_AFTER, False
-    for number in range(WINDOW_DAYS):
-        yield CHECK_AFTER + 24 * number, True
-    yield 24.0 * HORIZON_DAYS, False
-
-
-def _check(outcome: Outcome, day: DayState, decision: LateDecision) -> None:
-    """Do what a rule has decided about a published day."""
+def _handle(outcome: Outcome, day: DayState, decision: LateDecision) -> None:
+    """Do what a rule has decided about a day."""
     day.on_hold = decision is LateDecision.HOLD
     if decision is LateDecision.RERUN:
         outcome.reruns += 1
         outcome.in_vain += day.unread_rows < IN_VAIN * max(1, day.rows)
-        day.publish()
-
-
-def _let_pass(outcome: Outcome, day: DayState, start: float, end: float) -> None:
-    """Count the time during which the published version differs from the inputs."""
-    if day.published and end > start and day.unread_rows:
-        outcome.staleness += (end - start) * min(1.0, day.unread_rows / max(1, day.rows, day.unread_rows))
+        day.run_again()
 
 
 @cache
-def _published_record() -> DayRecord:
+def _end_of(number: int) -> datetime:
+    return _FIRST_DAY + timedelta(days=number + 1)
+
+
+@cache
+def _date(number: int) -> str:
+    return f"{_FIRST_DAY + timedelta(days=number):%Y-%m-%d}"
+
+
+@cache
+def _record(number: int, reruns: int) -> DayRecord:
+    """Return the record of a day that was published, and run again so many times."""
     run = Run(
-        pipeline="p", date="2013-03-10", run_id="0" * 32, attempt=1, correlation_id="c", manifest="s3://b/m",
+        pipeline="p", date=_date(number), run_id="0" * 32, attempt=reruns + 1, correlation_id="c", manifest="s3://b/m",
         prefix="s3://b/r/", files=FILES, rows=1, bytes=1,
     )  # fmt: skip
-    publication = Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1.0)
-    published = PublishedRun(run=run, publication=publication, at=datetime(2013, 3, 11, 3, tzinfo=UTC))
-    return DayRecord(pipeline="p", date="2013-03-10", attempts=1, published=published, notified_attempt=1)
+    publication = Publication(table="t", snapshot_id="1", rows=1, replaced=min(reruns, 1), seconds=1.0)
+    published = PublishedRun(run=run, publication=publication, at=_end_of(number))
+    return DayRecord(
+        pipeline="p", date=_date(number), attempts=reruns + 1, published=published, notified_attempt=reruns + 1
+    )
+
+
+def _policy(**late: Any) -> partial[list[LateDecision]]:
+    """Return our policy with these keys of `late`."""
+    definition = Pipeline(
+        pipeline="p", sources=("s",), steps={"rows": StepUse(step="select", depends_on=("s",))},
+        publish=Publish(step="rows", key=("date",)), late=Late(**late),
+    )  # fmt: skip
+    return partial(policy_rule, definition=definition)
 
 
 _THRESHOLDS = {"s": SourceThresholds(LateThresholds(percent=1), "its source")}
-RULES: dict[str, Callable[[DayState], LateDecision]] = {
-    "slackwater, 1 %": partial(percent_rule, thresholds=_THRESHOLDS),
+RULES: dict[str, Callable[[Sequence[DayState], datetime], list[LateDecision]]] = {
+    "slackwater, 1 %": _policy(),
+    "and a cool-down of 48 h": _policy(cool_down_hours=48),
+    "and 0.004 USD a day": _policy(budget_per_day=0.004),
+    "and 0.001 USD a percent": _policy(worth_per_percent=0.001),
     "bytes, 5 %": bytes_rule,
     "nightly, 7 days": nightly_rule,
 }
@@ -291,6 +191,7 @@ def _outcomes(seeds: range) -> dict[str, Outcome]:
     return totals
 
 
+@cache
 def rerun_usd() -> float:
     """Return the price of one re-run of a small day with the default workers: a driver and an executor."""
     sizes = {"driver": {"vcpu": 1, "memory_gb": 4}, "executor": {"vcpu": 2, "memory_gb": 7}, "max_executors": 1}

@@ -63,8 +63,9 @@ def fetch_file(options: argparse.Namespace) -> FetchResult:
         )
         fetched = fetcher.fetch(read_item(store, options.work, options.index))
     # Written after the commit in the file cache: the state machine never reads a result whose rows are not committed.
+    # The function that reads it has the days of the rows checked.
     store.put(options.answer, fetched.model_dump_json().encode())
-    log("file fetched", source=source.source, **fetched.model_dump(mode="json"))
+    log("file fetched", source=source.source, **fetched.summary())
     return fetched
 
 

@@ -129,7 +129,8 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
     for group in AlarmGroup:
         stack = Stack(app, settings.named(group.value), env=env, description=f"Slackwater: {group.value}")
         SubjectAlarms(stack, "Alarms", settings=settings, project=project, topic=monitoring.topic, group=group)
-    # One stack for both schedulers: a deployment with the other one replaces the first, so that never both start work.
+    # One stack for both schedulers: a deployment with the other one deletes the first, but creates the new one before.
+    # docs/schedule.md says how to change the scheduler without a time in which both start work.
     match settings.schedule:
         case Scheduler.EVENTBRIDGE:
             schedule = EventBridgeScheduleStack(

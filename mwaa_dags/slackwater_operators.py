@@ -42,15 +42,15 @@ class LateDaysOperator(AwsBaseOperator[StepFunctionHook]):
 
 
 class LateDayOperator(BaseOperator):
-    """Show the outcome of one late day: log it, return it, and fail if the day has failed."""
+    """Show the outcome of one late day: log it, return it, and fail if a step of the day has failed."""
 
     def __init__(self, *, day: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.day = day
 
     def execute(self, context: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Log and return the outcome. Raises `AirflowFailException`, which is not retried, for a failed day."""
+        """Log and return the outcome. Raises `AirflowFailException`, which is not retried, for a failed step."""
         self.log.info("%s", json.dumps(self.day, indent=2))
-        if self.day["outcome"] == "failed":
-            raise AirflowFailException(f"{self.day['date']} failed: {self.day['reason']}")
+        if "failed_step" in self.day:
+            raise AirflowFailException(f"{self.day['date']}: {self.day['reason']}")
         return self.day

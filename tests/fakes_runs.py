@@ -17,8 +17,10 @@ from slackwater.arrow.reference import (
     reference_uri,
 )
 from slackwater.errors import DayChanged, ObjectMissing
+from slackwater.runs.comparison_run import ComparisonRun
+from slackwater.runs.cost_recorder import DueCost, is_final
 from slackwater.runs.inputs.foreign_tables import ForeignTables
-from slackwater.runs.late_day import LateDay
+from slackwater.runs.late_day import MOST_OBJECTS, LateDay
 from slackwater.runs.record import DayRecord, Run, RunRecord
 from slackwater.runs.rerun_usage import RerunUsage
 from slackwater.storage import StoredObject
@@ -70,9 +72,9 @@ class DictStore:
         self.asked_metadata.append(uri)
         return self.objects[uri][1]
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[StoredObject]:
         for uri, (body, _, modified) in sorted(self.objects.items()):
-            if uri.startswith(prefix):
+            if uri.startswith(prefix) and uri > start_after:
                 yield StoredObject(uri, len(body), md5(body, usedforsecurity=False).hexdigest(), modified)
 
     def delete(self, uris: Iterable[str]) -> None:
@@ -153,6 +155,8 @@ class DictRunTable:
         self.records: dict[tuple[str, str, int], RunRecord] = {}
         self.usage: dict[tuple[str, str], RerunUsage] = {}
         self.late: dict[tuple[str, str], tuple[LateDay, frozenset[str]]] = {}
+        self.compared: dict[tuple[str, str, int, str], ComparisonRun] = {}
+        self.checks: list[tuple[str, str, float | None]] = []
 
     def day(self, pipeline: str, date: str) -> DayRecord:
         return self.by_day.get((pipeline, date), DayRecord(pipeline=pipeline, date=date))
@@ -183,6 +187,9 @@ class DictRunTable:
     def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
         return [r for (p, d, _), r in sorted(self.records.items()) if p == pipeline and date in (None, d)]
 
+    def runs_between(self, pipeline: str, first: str, last: str) -> list[RunRecord]:
+        return [r for (p, d, _), r in sorted(self.records.items()) if p == pipeline and first <= d <= last]
+
     def date_of_run(self, pipeline: str, run_id: str) -> str | None:
         dates = [record.run.date for record in self.runs(pipeline) if record.run.run_id.startswith(run_id)]
         return dates[-1] if dates else None
@@ -207,9 +214,13 @@ class DictRunTable:
         self.usage[usage.pipeline, usage.date] = usage.model_copy(update={"version": usage.version + 1})
 
     def record_late_day(self, pipeline: str, date: str, *, at: datetime, keys: Collection[str] = ()) -> None:
-        day, known = self.late.get((pipeline, date), (LateDay(date=date, since=at, last=at), frozenset[str]()))
-        known |= frozenset(keys)
-        self.late[pipeline, date] = (day.model_copy(update={"last": at, "objects": len(known)}), known)
+        day, known = self.late.get((pipeline, date), (None, frozenset[str]()))
+        if keys and len(known) < MOST_OBJECTS:
+            known |= frozenset(sorted(set(keys))[:MOST_OBJECTS])
+        elif day and day.last >= at:
+            return
+        late = LateDay(date=date, since=day.since if day else at, last=at, objects=len(known))
+        self.late[pipeline, date] = late, known
 
     def late_days(self, pipeline: str, *, last: str) -> list[LateDay]:
         return [day for (name, date), (day, _) in sorted(self.late.items()) if name == pipeline and date <= last]
@@ -218,13 +229,33 @@ class DictRunTable:
         if (pipeline, date) in self.late and self.late[pipeline, date][0].last <= read_at:
             del self.late[pipeline, date]
 
-    def costs_due(self, pipeline: str) -> Iterator[tuple[str, int]]:
-        ended = [record for record in self.runs(pipeline) if record.ended_at]
-        due = [record.run for record in ended if not (record.cost and record.cost.complete)]
-        return iter([(run.date, run.attempt) for run in due])
+    def save_comparison(self, comparison: ComparisonRun) -> None:
+        key = comparison.pipeline, comparison.date, comparison.after, comparison.execution_name
+        self.compared[key] = comparison
 
-    def save_cost(self, run: RunRecord) -> None:
-        self.save(run=run)
+    def comparison(self, pipeline: str, due: DueCost) -> ComparisonRun | None:
+        return self.compared.get((pipeline, *due))
+
+    def comparisons(self, pipeline: str, date: str) -> list[ComparisonRun]:
+        return [item for key, item in sorted(self.compared.items()) if key[:2] == (pipeline, date)]
+
+    def add_check(self, pipeline: str, date: str, usd: float | None) -> None:
+        self.checks.append((pipeline, date, usd))
+
+    def costs_due(self, pipeline: str) -> Iterator[DueCost]:
+        runs = [
+            DueCost(run.run.date, run.run.attempt) for run in self.runs(pipeline) if run.ended_at and not is_final(run)
+        ]
+        comparisons = [
+            DueCost(*key[1:]) for key, item in self.compared.items() if key[0] == pipeline and not is_final(item)
+        ]
+        return iter(sorted(runs + comparisons))
+
+    def save_cost(self, record: RunRecord | ComparisonRun) -> None:
+        if isinstance(record, ComparisonRun):
+            self.save_comparison(record)
+        else:
+            self.save(run=record)
 
 
 class DictCatalog:

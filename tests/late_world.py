@@ -1,4 +1,4 @@
-"""A pipeline in memory with its monitoring, for a model of late data: each write of a process can fail or be its last.
+"""A pipeline in memory with its monitoring, for models of late data.
 
 The checks, runs, versions, notifications, holds and the ledger are those of the library. Only the jobs are fakes: one
 publishes the objects of the run's manifest as the content of its day, another compares two such contents.
@@ -8,85 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import copy
 from datetime import datetime, timedelta
 from functools import cache
+from hashlib import md5
 from typing import Any, TypeVar
 
+import pytest
+
 from slackwater.client.holds import HoldDecisions
-from slackwater.errors import CloudError, ResponseLost, SlackwaterError, Unavailable
+from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.changes.comparison import Comparison, MetricChange, RowCounts, Totals, comparison_uri
 from slackwater.late.changes.notify import Notifier
 from slackwater.late.changes.versions import CompareAction, CompareSince, VersionPair, Versions, pair_uri
 from slackwater.late.check.checker import Checker
-from slackwater.late.check.decision import CheckReport
+from slackwater.late.check.decision import CheckReport, DecisionRule, LateDecision
+from slackwater.late.check.limits import usage_date
 from slackwater.late.check.tasks import DayAction, day_tasks
 from slackwater.late.ledger.ledger import Ledger
 from slackwater.late.ledger.pending import save_pending
+from slackwater.pipeline.definition import Pipeline, Publish, StepUse
+from slackwater.pipeline.table_inputs import TableInput
+from slackwater.receiver.pull.file_cache import version_of
+from slackwater.runs.cost import RunCost
 from slackwater.runs.freeze import FreezeAction, Freezer
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, Run, failure_uri, publication_uri
+from slackwater.sources.partitions import Partition
 from tests.fakes_check import KEPT, PIPELINE, World
-from tests.fakes_notification import Crashed, Outbox
-from tests.fakes_receiver import MemoryFileCache
+from tests.fakes_notification import Outbox
+from tests.fakes_receiver import MemoryFileCache, store_file
 from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
+from tests.late_processes import Process
 from tests.unit.late.test_ledger import ListTable
 
 T = TypeVar("T")
 Content = dict[tuple[str, str], int]
 """A published day: the rows of each object, by URI and etag."""
 
-FAULTS = ("ends before", "ends after", "fails", "loses the answer")
+RUN_USD = 0.02
+"""What each published run costs."""
 OUTCOMES = ("published", "refused", "failed", "failed after the commit")
-_WRITES = frozenset(
-    {"put", "put_new", "delete", "save", "save_day", "save_rerun_usage", "record_late_day", "remove_late_day"}
-    | {"publish", "write", "commit"}
-)
-
-
-@dataclass
-class Process:
-    """Passes calls on to what all processes share, and has its fault at one of its writes, counted from 1.
-
-    A process that has ended writes nothing more. One whose write failed, or whose answer was lost, goes on.
-    """
-
-    at: int = 0
-    fault: str = ""
-    writes: int = 0
-    ended: bool = False
-
-    def using(self, shared: Any) -> Any:
-        return _Port(self, shared)
-
-    def write(self, call: Callable[[], Any], lost: type[Exception] = Unavailable) -> Any:
-        self.writes += 1
-        fault = self.fault if self.writes == self.at else ""
-        if self.ended or fault == "ends before":
-            self.ended = True
-            raise Crashed
-        if fault == "fails":
-            raise Unavailable("fails")
-        answer = call()
-        if fault == "ends after":
-            self.ended = True
-            raise Crashed
-        if fault == "loses the answer":
-            raise lost("loses the answer")
-        return answer
-
-
-class _Port:
-    def __init__(self, process: Process, shared: Any) -> None:
-        self._process, self._shared = process, shared
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._shared, name)
-        if name not in _WRITES:
-            return method
-        lost = ResponseLost if name == "publish" else Unavailable
-        return lambda *arguments, **named: self._process.write(lambda: method(*arguments, **named), lost)
 
 
 class ClockStore(DictStore):
@@ -121,15 +84,59 @@ class LateWorld(World):
 
     def __init__(self) -> None:
         self.__dict__ |= _template().__dict__
+        self.pipeline = PIPELINE
         self.store, self.files, self.table = ClockStore(self.now), MemoryFileCache(), DictRunTable()
         self.executions, self.catalog = SetExecutions(), DictCatalog()
         self.warehouse, self.ledger, self.topic = Warehouse(), ListTable(), Outbox()
+        self.late_reruns: set[tuple[str, str, int]] = set()
+        """Calendar day, date and attempt of each re-run that a check has decided on; not of repairs without limits."""
+        self.fetched: dict[str, str] = {}
+        """The object of each file that a pull has fetched, by path."""
         self.alarms: list[tuple[str, int]] = []
         """Date and attempt of each message that may or may not have been sent."""
 
     def now(self) -> datetime:
         self.time += timedelta(seconds=1)
         return self.time
+
+    def set_late(self, **late: Any) -> None:
+        """Set keys of `late` in the pipeline's definition."""
+        definition = self.project.pipelines[self.pipeline]
+        definition = definition.model_copy(update={"late": definition.late.model_copy(update=late)})
+        self.project = self.project.model_copy(
+            update={"pipelines": {**self.project.pipelines, self.pipeline: definition}}
+        )
+
+    def reader(self, name: str, table: TableInput) -> LateWorld:
+        """Add a pipeline that reads published days of this one; return what happens to it, in the same cloud."""
+        definition = self.project.pipelines[self.pipeline]
+        second = Pipeline(
+            pipeline=name, timezone=definition.timezone, tables={"days": table},
+            steps={"rows": StepUse(step="select", depends_on=("days",))}, publish=Publish(step="rows", key=("date",)),
+        )  # fmt: skip
+        pipelines = {**self.project.pipelines, name: second}
+        self.project = self.project.model_copy(update={"pipelines": pipelines})
+        reader = copy(self)
+        reader.pipeline, reader.now = name, self.now
+        reader.warehouse, reader.ledger, reader.topic = Warehouse(), ListTable(), Outbox()
+        reader.alarms, reader.late_reruns = [], set()
+        return reader
+
+    def fetch(self, source: str, date: str, path: str, rows: int) -> str:
+        """Pull a file, which replaces its former content; return the URI of its object."""
+        self.withdraw(source, path, is_removed=False)
+        (uri,) = store_file(self.files, source, path, f"{path} {rows}", [Partition(date, "19")])
+        self.store.delete([self.fetched[path]] if path in self.fetched else [])
+        self.store.put(uri, b"x" * rows, metadata={"rows": str(rows), "file": path})
+        self.fetched[path] = uri
+        return uri
+
+    def withdraw(self, source: str, path: str, *, is_removed: bool) -> None:
+        """Record that the partner does not list a fetched file any more, or lists it again."""
+        version = version_of(self.fetched.get(path, ""))
+        for content in self.files.contents(source, [version[0]] if version else []):
+            if content.is_removed != is_removed:
+                self.files.save(content.with_removed(1 if is_removed else -1))
 
     @contextmanager
     def execution(self, kind: str) -> Iterator[str]:
@@ -156,9 +163,10 @@ class LateWorld(World):
             project=self.project, store=store, inputs=self.inputs, table=table, executions=self.executions,
             exchange_bucket="exchange", keeps=KEPT, now=self.now, on_run_lost=lambda pipeline: None,
         )  # fmt: skip
-        frozen = _repeated(
-            lambda: freezer.freeze(pipeline=PIPELINE, date=date, execution=execution, correlation_id="c", **options)
-        )
+        options |= {"pipeline": self.pipeline, "date": date, "execution": execution, "correlation_id": "c"}
+        frozen = _repeated(lambda: freezer.freeze(**options))
+        while frozen.action is FreezeAction.WAIT and process.turns and process.turns.can_wait(process.number):
+            frozen = _repeated(lambda: freezer.freeze(**options))
         return (frozen.run if frozen.action is FreezeAction.RUN else None), options.get("rollback") or 0
 
     def finish(self, run: Run, outcome: str, process: Process, restore: int = 0) -> bool:
@@ -167,6 +175,8 @@ class LateWorld(World):
         try:
             self.job(run, outcome, process, restore)
             _repeated(lambda: recorder.record_published(run))
+            record = self.table.run(run.pipeline, run.date, run.attempt)
+            self.table.save_cost(record.model_copy(update={"cost": RunCost(usd=RUN_USD, complete=True)}))
         except SlackwaterError as error:
             cause = str(error)
             _repeated(lambda: recorder.record_failure(run, error="States.TaskFailed", cause=cause))
@@ -185,8 +195,9 @@ class LateWorld(World):
         if outcome == "failed after the commit":
             raise CloudError(outcome)
         publication = Publication(
-            table="t", snapshot_id=str(run.attempt), rows=len(content), replaced=replaced, seconds=1
-        )
+            table=run.pipeline, snapshot_id=str(run.attempt), rows=len(content), replaced=replaced, seconds=1,
+            content=md5(repr(sorted(content.items())).encode(), usedforsecurity=False).hexdigest(),
+        )  # fmt: skip
         store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
 
     def manifest_content(self, uri: str) -> Content:
@@ -214,15 +225,22 @@ class LateWorld(World):
         ledger = Ledger(
             project=self.project, store=store, runs=self.table, table=process.using(self.ledger),
             executions=self.executions, exchange_bucket="exchange", now=self.now,
+            on_unreadable=lambda uri, reason: pytest.fail(f"{uri}: {reason}"),
         )  # fmt: skip
         with self.execution("monitor-days") as name:
 
             def check() -> tuple[CheckReport, str]:
-                report = checker.check(pipeline=PIPELINE, as_of=None, dates=dates, execution=name)
+                report = checker.check(pipeline=self.pipeline, as_of=None, dates=dates, execution=name)
                 save_pending(report, store=store, exchange_bucket="exchange", execution=name)
                 return report, checker.save(report, execution=name)
 
             report, uri = _repeated(check)
+            self.late_reruns |= {
+                (usage_date(self.project.pipelines[self.pipeline], report.checked_at), day.date, day.figures.attempt)
+                for day in report.days
+                if day.decision is LateDecision.RERUN
+                and (day.rule is not DecisionRule.OUTCOME_UNKNOWN or day.keeps_failing)
+            }
             meanwhile()
             for task in day_tasks(report):
                 # A day that fails does not stop the others.
@@ -231,21 +249,22 @@ class LateWorld(World):
                         self.notify(task.date, name, process)
                 except SlackwaterError:
                     continue
-            _repeated(lambda: ledger.write(pipeline=PIPELINE, report=uri, execution=name))
+            _repeated(lambda: ledger.write(pipeline=self.pipeline, report=uri, execution=name))
         return report
 
     def notify(self, date: str, execution: str, process: Process) -> None:
         """Compare the published version with the one that people know, and notify them."""
         store, table = process.using(self.store), process.using(self.table)
         versions = Versions(
-            store=store, table=self.table, exchange_bucket="exchange", executions=self.executions, now=self.now
-        )
+            store=store, table=self.table, exchange_bucket="exchange", executions=self.executions, now=self.now,
+            on_given_up=lambda pipeline: None,
+        )  # fmt: skip
         notifier = Notifier(
             store=store, table=table, executions=self.executions, topic=process.using(self.topic), now=self.now,
             on_outcome_unknown=lambda pipeline: self._alarm(date),
         )  # fmt: skip
         chosen = versions.choose(
-            pipeline=PIPELINE, date=date, since=CompareSince.NOTIFIED, execution=execution, correlation_id="c"
+            pipeline=self.pipeline, date=date, since=CompareSince.NOTIFIED, execution=execution, correlation_id="c"
         )
         if chosen.action is CompareAction.NOTHING:
             return
@@ -253,12 +272,16 @@ class LateWorld(World):
         if chosen.action is CompareAction.COMPARE:
             pair = VersionPair.model_validate_json(self.store.get(pair_uri(chosen.prefix)))
             store.put(uri, self._compare(pair).model_dump_json().encode())
-        notifier.notify(pipeline=PIPELINE, date=date, comparison=uri, execution=execution)
+        notifier.notify(pipeline=self.pipeline, date=date, comparison=uri, execution=execution)
 
     @property
     def holds(self) -> HoldDecisions:
+        return self.hold_decisions(Process())
+
+    def hold_decisions(self, process: Process) -> HoldDecisions:
         return HoldDecisions(
-            project=self.project, table=self.table, store=self.store, inputs=self.inputs, executions=self.executions,
+            project=self.project, table=process.using(self.table), store=process.using(self.store),
+            inputs=self.inputs, executions=self.executions, checker=self.checker,
             principal=lambda: "arn:aws:iam::1:user/ana", now=self.now,
         )  # fmt: skip
 
@@ -269,12 +292,12 @@ class LateWorld(World):
         totals = [float(sum(content.values())) for content in (before, after)]
         metric = MetricChange(metric="rows", total=Totals.SUM, before=totals[0], after=totals[1])
         return Comparison(
-            pipeline=PIPELINE, date=pair.date, key=("uri",), before=pair.before, after=pair.after, rows=rows,
+            pipeline=self.pipeline, date=pair.date, key=("uri",), before=pair.before, after=pair.after, rows=rows,
             metrics=(metric,), examples=(), all_rows=None, inputs=(), seconds=1.0,
         )  # fmt: skip
 
     def _alarm(self, date: str) -> None:
-        claim = self.table.day(PIPELINE, date).notification_claim
+        claim = self.table.day(self.pipeline, date).notification_claim
         self.alarms.append((date, claim.attempt if claim else 0))
 
 

@@ -144,15 +144,14 @@ class SubjectAlarms(Construct):
         alarms = Alarms(self, "Alarms", settings=settings, topic=topic)
         for rule in RULES:
             for subject, threshold in rule.thresholds(project) if rule.group is group else ():
+                period, periods = rule.evaluation(project, subject)
                 alarms.add(
                     f"{rule.name}-{subject}",
-                    metric=slackwater_metric(
-                        rule.metric, subject, statistic=rule.statistic, period=rule.period(project, subject)
-                    ),
+                    metric=slackwater_metric(rule.metric, subject, statistic=rule.statistic, period=period),
                     threshold=threshold,
-                    periods=rule.pulls,
+                    periods=periods,
                     missing_data=rule.missing_data,
-                    description=rule.description.format(subject=subject, threshold=threshold, pulls=rule.pulls),
+                    description=rule.description.format(subject=subject, threshold=threshold),
                 )
         for pipeline in _scheduled(settings, project) if group is AlarmGroup.RUNS else ():
             alarms.add(
@@ -242,7 +241,8 @@ class DeploymentAlarms(Construct):
             metric=waiting_messages(queues.arrival_dead_letters, period=COUNTER_PERIOD),
             threshold=1,
             missing_data=cloudwatch.TreatMissingData.IGNORE,
-            description="No check could be started for new objects in five attempts. The daily check detects late data "
-            "of the window only. Look: the log of check-arrivals shows why. Fix the cause, then redrive the "
-            "dead-letter queue of the arrivals.",
+            description="New objects could not be put into the queue of arrivals, or no check could be started for "
+            "them in five attempts. The daily check detects late data of the window only. Look: the log of "
+            "check-arrivals, and a message of the dead-letter queue of the arrivals. Fix the cause, then redrive the "
+            "dead-letter queue.",
         )

@@ -1,8 +1,8 @@
-"""The queue of objects that were written to the raw bucket, the rule that fills it, and the function that reads it."""
+"""The queue of arrivals, the rule that sends events of written objects to it, and the function that reads it."""
 
 from __future__ import annotations
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
@@ -13,8 +13,11 @@ from constructs import Construct
 from infra.constructs import grants
 from infra.constructs.common import accept
 from infra.constructs.library_function import LibraryFunction
+from infra.constructs.roles import Grantee
 from infra.settings import Settings
 
+# The name of the queue, without the deployment's prefix.
+_NAME = "arrivals"
 CHECK_TIMEOUT = Duration.minutes(2)
 """Timeout of the function that starts the checks."""
 # The time between two attempts. AWS recommends six times the function's timeout plus the batching window.
@@ -35,8 +38,26 @@ def dead_arrivals(name: str) -> str:
     return f"{name}-dead-letters"
 
 
+class ArrivalSenders(Construct):
+    """The queue of arrivals, for functions that send messages to it.
+
+    It refers to the queue by its name: the stacks of most of these functions are deployed before the queue's stack.
+    With the setting `collect_minutes` 0, the functions send nothing: days wait for the daily check.
+    """
+
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings) -> None:
+        super().__init__(scope, id_)
+        arn = Stack.of(self).format_arn(service="sqs", resource=settings.named(_NAME))
+        self._queue = sqs.Queue.from_queue_arn(self, "Queue", arn)
+        self.environment = {"ARRIVAL_QUEUE_URL": self._queue.queue_url if settings.collect_minutes else ""}
+
+    def allow(self, role: Grantee) -> None:
+        """Let `role` send messages."""
+        grants.use_queue(role, self._queue, "SendMessage")
+
+
 class Arrivals(Construct):
-    """Invokes a function with the objects of partitions that were written within some minutes.
+    """Invokes a function with the messages of some minutes: written objects, and days to check.
 
     With the setting `collect_minutes` 0, the rule is disabled: objects wait for the daily check.
     """
@@ -44,7 +65,7 @@ class Arrivals(Construct):
     def __init__(self, scope: Construct, id_: str, *, settings: Settings, raw: s3.IBucket) -> None:
         super().__init__(scope, id_)
         self._settings = settings
-        self.name = settings.named("arrivals")
+        self.name = settings.named(_NAME)
         self.dead_letters = self._queue("DeadLetters", dead_arrivals(self.name), retention=_DEAD_RETENTION)
         accept(self.dead_letters, {"AwsSolutions-SQS3": "This queue is itself a dead-letter queue."})
         redrive = sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=_MAX_ATTEMPTS)
@@ -88,17 +109,20 @@ class Arrivals(Construct):
                         input_paths_map={"id": "$.id", "key": "$.detail.object.key", "time": "$.time"},
                         input_template='{"id": <id>, "key": <key>, "time": <time>}',
                     ),
+                    # Without it, EventBridge drops an event that the queue does not take within a day.
+                    dead_letter_config=events.CfnRule.DeadLetterConfigProperty(arn=self.dead_letters.queue_arn),
                 )
             ],
         )
-        self.queue.add_to_resource_policy(
-            iam.PolicyStatement(
-                principals=[iam.ServicePrincipal("events.amazonaws.com")],
-                actions=["sqs:SendMessage"],
-                resources=[self.queue.queue_arn],
-                conditions={"ArnEquals": {"aws:SourceArn": rule.attr_arn}},
+        for queue in (self.queue, self.dead_letters):
+            queue.add_to_resource_policy(
+                iam.PolicyStatement(
+                    principals=[iam.ServicePrincipal("events.amazonaws.com")],
+                    actions=["sqs:SendMessage"],
+                    resources=[queue.queue_arn],
+                    conditions={"ArnEquals": {"aws:SourceArn": rule.attr_arn}},
+                )
             )
-        )
 
     def feed(self, function: LibraryFunction) -> None:
         """Invoke the function with batches of messages. It reports failed messages in `batchItemFailures`."""

@@ -35,7 +35,7 @@ _ROWS = (
     ),
     (
         ("Late bytes found per day", Metric.LATE_BYTES, _DAY),
-        ("Late bytes unprocessed (days on hold)", Metric.LATE_BYTES_UNPROCESSED, _DAY),
+        ("Late bytes unprocessed (days on hold or deferred)", Metric.LATE_BYTES_UNPROCESSED, _DAY),
         ("Late bytes ignored (below the thresholds)", Metric.LATE_BYTES_IGNORED, _DAY),
     ),
     (
@@ -56,6 +56,7 @@ _ROWS = (
     (
         ("Files stored per hour", Metric.FILES_STORED, _HOUR),
         ("Files left for the next pull", Metric.FILES_LEFT, _HOUR),
+        ("Files whose removal is doubtful", Metric.FILES_DOUBTFUL, _HOUR),
         ("Hours since a file was not taken", Metric.HOURS_NOT_TAKEN, _HOUR),
         ("Hours since the newest arrival", Metric.HOURS_SINCE_ARRIVAL, _DAY),
     ),

@@ -10,12 +10,12 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from infra.constructs import grants
-from infra.constructs.arrivals import CHECK_TIMEOUT, Arrivals
+from infra.constructs.arrivals import CHECK_TIMEOUT, Arrivals, ArrivalSenders
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.state_machine import MachineRole, StateMachine
 from infra.settings import Settings
-from infra.stacks.processing import ProcessingStack
+from infra.stacks.processing import CHECK_MB, COMPARE_MB, ProcessingStack
 from infra.stacks.storage import StorageStack
 from slackwater.late.ledger.pending import PENDING
 from slackwater.pipeline.definition import LEDGER_TABLE
@@ -62,7 +62,7 @@ class LateStack(Stack):
         self.check_days = self._check_days(processing)
         grants.allow_foreign_tables(self.check_days.role, project.pipelines.values())
         self.compare_versions = self._compare_versions()
-        self.notify_change = self._notify_change()
+        self.notify_change = self._notify_change(processing)
         self.write_ledger = self._write_ledger()
         self.compare = self._compare(compare, processing)
         self.monitor = self._monitor(monitor)
@@ -82,7 +82,7 @@ class LateStack(Stack):
         )
 
     def _check_days(self, processing: ProcessingStack) -> LibraryFunction:
-        storage = self._storage
+        storage, arrivals = self._storage, ArrivalSenders(self, "ArrivalSenders", settings=self._settings)
         function = self._library.function(
             "check_days",
             description="Compares the inputs that published days have read with their current inputs",
@@ -92,9 +92,11 @@ class LateStack(Stack):
                 "FILE_TABLE": storage.file_table.table_name,
                 "PROJECT_URI": self._project.s3_object_url,
                 **processing.cost_values,
+                **arrivals.environment,
+                "CHANGE_TOPIC": self.changes.topic_arn,
             },
             timeout=Duration.minutes(10),
-            memory_mb=1024,
+            memory_mb=CHECK_MB,
             # Duplicate ids of a large hour are compared on disk: 10 million ids of 36 characters take 500 MB.
             disk_mb=4096,
         )
@@ -107,8 +109,12 @@ class LateStack(Stack):
         grants.use_items(function.role, storage.file_table, "BatchGetItem")
         grants.use_items(function.role, storage.run_table, "GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query")
         grants.query_indexes(function.role, storage.run_table, "published", "notification-due", "held")
-        processing.allow_costs(function.role)
+        processing.allow_costs(function.role, COMPARE_MACHINE)
         grants.describe_executions(function.role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
+        # A check asks whether the monitoring that has claimed a message about changed tables is still running.
+        grants.describe_executions(function.role, self._settings.named(MONITOR_MACHINE))
+        arrivals.allow(function.role)
+        grants.allow(function.role, ["sns:Publish"], [self.changes.topic_arn])
         return function
 
     def _check_arrivals(self) -> LibraryFunction:
@@ -136,25 +142,27 @@ class LateStack(Stack):
             description="Chooses the two versions of a day to compare",
             environment=self._runs,
             timeout=Duration.minutes(1),
+            memory_mb=COMPARE_MB,
         )
         grants.list_objects(function.role, self._storage.exchange, "comparisons/")
         grants.read_objects(function.role, self._storage.exchange, "comparisons/")
         grants.write_objects(function.role, self._storage.exchange, "comparisons/")
-        grants.use_items(function.role, self._storage.run_table, "GetItem", "Query")
+        grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "Query")
         grants.describe_executions(function.role, self._settings.named(COMPARE_MACHINE))
         return function
 
-    def _notify_change(self) -> LibraryFunction:
+    def _notify_change(self, processing: ProcessingStack) -> LibraryFunction:
         function = self._library.function(
             "notify_change",
             description="Notifies readers once of what a new version of a day changed",
-            environment={**self._runs, "CHANGE_TOPIC": self.changes.topic_arn},
+            environment={**self._runs, "CHANGE_TOPIC": self.changes.topic_arn, **processing.cost_values},
             timeout=Duration.minutes(1),
         )
         grants.list_objects(function.role, self._storage.exchange, "comparisons/")
         grants.read_objects(function.role, self._storage.exchange, "comparisons/")
         grants.write_objects(function.role, self._storage.exchange, "comparisons/")
-        grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem")
+        grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "Query")
+        processing.allow_costs(function.role, COMPARE_MACHINE)
         grants.describe_executions(function.role, self._settings.named(MONITOR_MACHINE))
         grants.allow(function.role, ["sns:Publish"], [self.changes.topic_arn])
         return function

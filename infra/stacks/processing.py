@@ -12,6 +12,7 @@ from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
 from infra.constructs import grants, job_permissions
+from infra.constructs.arrivals import ArrivalSenders
 from infra.constructs.common import outputs, states_arn
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.roles import Grantee, SharedPolicy
@@ -31,6 +32,8 @@ from slackwater.schedule import PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 
 # Memory of the functions of a run, in MB: part of what a run costs.
 _FREEZE_MB, _RECORD_MB = 1024, 512
+COMPARE_MB, CHECK_MB = 512, 1024
+"""Memory of the functions of a comparison and of a check, in MB: part of what these cost."""
 
 
 class ProcessingStack(Stack):
@@ -148,6 +151,7 @@ class ProcessingStack(Stack):
         return function
 
     def _record_run(self) -> LibraryFunction:
+        arrivals = ArrivalSenders(self, "Arrivals", settings=self._settings)
         function = self._library.function(
             "record_run",
             description="Records the publication or the failure of a run",
@@ -155,6 +159,7 @@ class ProcessingStack(Stack):
                 "RUN_TABLE": self._storage.run_table.table_name,
                 "INTERMEDIATE_DAYS": str(self._settings.intermediate_days),
                 **self.cost_values,
+                **arrivals.environment,
             },
             timeout=Duration.minutes(1),
             memory_mb=_RECORD_MB,
@@ -167,21 +172,28 @@ class ProcessingStack(Stack):
         grants.list_objects(function.role, self._storage.exchange, *listed)
         grants.read_objects(function.role, self._storage.exchange, "runs/")
         grants.use_items(function.role, self._storage.run_table, "GetItem", "PutItem", "DeleteItem")
+        arrivals.allow(function.role)
         return function
 
     @property
     def cost_values(self) -> dict[str, str]:
-        """The environment of every function that records what runs cost."""
+        """The environment of every function that reads what runs and comparisons cost."""
         memory = {"Freeze inputs": _FREEZE_MB, "Record the publication": _RECORD_MB, "Record the failure": _RECORD_MB}
+        memory |= dict.fromkeys(("Choose the versions", "Read the comparison", "Find out why it failed"), COMPARE_MB)
+        memory["Check the days"] = CHECK_MB
         return {
             "APPLICATION_ID": self.spark.id,
             "ARCHITECTURE": self._settings.architecture,
             "FUNCTION_MB": json.dumps(memory),
         }
 
-    def allow_costs(self, role: Grantee) -> None:
-        """Let `role` read what runs have used: the histories of their executions, and their Spark jobs."""
-        grants.read_histories(role, self._settings.named(f"{PIPELINE_MACHINE_PREFIX}*"))
+    def allow_costs(self, role: Grantee, *machines: str) -> None:
+        """Let `role` read what runs have used: the histories of their executions, and their Spark jobs.
+
+        `machines` are further state machines, whose executions it may read too.
+        """
+        for machine in (f"{PIPELINE_MACHINE_PREFIX}*", *machines):
+            grants.read_histories(role, self._settings.named(machine))
         allow_job_reads(role, self.spark)
 
     def _job_role(self, id_: str, description: str, *files: assets.Asset) -> iam.Role:

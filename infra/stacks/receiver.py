@@ -10,6 +10,7 @@ from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
 from infra.constructs import grants
+from infra.constructs.arrivals import ArrivalSenders
 from infra.constructs.common import outputs
 from infra.constructs.event_buffer import STORE_TIMEOUT
 from infra.constructs.library_function import Library, LibraryFunction
@@ -115,6 +116,7 @@ class ReceiverStack(Stack):
         return function
 
     def _fetch_file(self) -> LibraryFunction:
+        arrivals = ArrivalSenders(self, "Arrivals", settings=self._settings)
         function = self._library.function(
             "fetch_file",
             description="Fetches one file of a partner and writes raw partitions",
@@ -122,6 +124,7 @@ class ReceiverStack(Stack):
                 **self._raw,
                 "FILE_TABLE": self._storage.file_table.table_name,
                 **self._outbound,
+                **arrivals.environment,
             },
             timeout=Duration.minutes(15),  # Lambda's maximum
             memory_mb=1769,
@@ -134,6 +137,7 @@ class ReceiverStack(Stack):
         grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem")
         self._allow_raw_writes(function.role, "sideline/", "landing/")
         grants.delete_objects(function.role, self._storage.raw, "raw/", "sideline/")
+        arrivals.allow(function.role)
         return function
 
     def _allow_raw_writes(self, role: iam.IRole, *more: str) -> None:

@@ -1,4 +1,4 @@
-"""Lambda function behind the queue of written objects: start a monitoring of the finished days they belong to."""
+"""Lambda function behind the queue of arrivals: start a monitoring of the finished days its messages are about."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from slackwater.aws.emf import put_metric
 from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.machines import Machines, StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
-from slackwater.aws.queue import DelayedMessages
+from slackwater.aws.queue import ArrivalQueue
 from slackwater.late.check.arrival_checks import ArrivalChecks
 from slackwater.metrics import Metric
 from slackwater.project import Project
 
 logger = Logger()
-# After this time, it is looked again whether a running day has ended.
-_DELAY_SECONDS = 300
 
 
 class CheckArrivalsEnvironment(FunctionEnvironment):
@@ -59,7 +57,7 @@ def build_checks() -> ArrivalChecks:
         table=DynamoRunTable(client("dynamodb", config=SHORT_CONFIG), environment.run_table),
         executions=StepFunctionsExecutions(states),
         start=MonitorMachine(Machines(states), environment.monitor_machine),
-        send_later=DelayedMessages(client("sqs", config=SHORT_CONFIG), environment.queue_url, _DELAY_SECONDS),
+        send_later=ArrivalQueue(client("sqs", config=SHORT_CONFIG), environment.queue_url),
         now=lambda: datetime.now(UTC),
     )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -18,24 +19,34 @@ from slackwater.aws.function import with_correlation_id
 from slackwater.aws.inputs import input_listing
 from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.queue import ArrivalQueue
+from slackwater.aws.request_counts import REQUESTS
 from slackwater.aws.run_usage import CostEnvironment, cost_recorder
+from slackwater.aws.topic import SnsTopic
 from slackwater.errors import SlackwaterError
+from slackwater.late.changes.table_notices import TableNotifier
+from slackwater.late.check.arrival_messages import seconds_to_wait
 from slackwater.late.check.checker import Checker
-from slackwater.late.check.decision import CheckReport, LateDecision
+from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision
+from slackwater.late.check.deferred import later_checks
 from slackwater.late.check.holds import days_on_hold
 from slackwater.late.check.tasks import day_tasks
 from slackwater.late.check.window import today, window_start
 from slackwater.late.ledger.pending import save_pending
 from slackwater.metrics import Metric
 from slackwater.project import Project
+from slackwater.runs.cost import price_call
 from slackwater.runs.cost_recorder import CostRecorder
 from slackwater.runs.day import HOUR
+from slackwater.runs.table import RunTable
 
 logger = Logger()
 # Costs that are not recorded in this time wait for the next check.
 _COSTS_TIME = timedelta(seconds=30)
 # The function is stopped after 10 minutes. A record of costs takes a few requests, of at most 6 seconds each.
 _COSTS_END = timedelta(minutes=8)
+# Each takes a few seconds, and 15 if SNS does not answer. The next check sends the remaining messages.
+_MOST_NOTICES = 10
 
 
 class CheckDaysEnvironment(CostEnvironment):
@@ -46,6 +57,9 @@ class CheckDaysEnvironment(CostEnvironment):
     file_table: str
     run_table: str
     project_uri: str
+    arrival_queue_url: str
+    """Empty if only the daily check finds late data."""
+    change_topic: str
 
 
 class CheckDaysRequest(BaseModel):
@@ -92,6 +106,44 @@ def build_checker() -> Checker:
 
 
 @cache
+def build_arrivals() -> ArrivalQueue:
+    """Build the queue of arrivals, once per process."""
+    # Not repeated: the daily check looks at the days too.
+    return ArrivalQueue(client("sqs", config=SINGLE_CONFIG), CheckDaysEnvironment.read().arrival_queue_url)
+
+
+@cache
+def build_notifier() -> TableNotifier:
+    """Build what notifies people of changed tables, once per process."""
+    environment, checker = CheckDaysEnvironment.read(), build_checker()
+    return TableNotifier(
+        table=checker.table,
+        executions=checker.executions,
+        topic=SnsTopic(environment.change_topic),
+        now=checker.now,
+        on_outcome_unknown=report_outcome_unknown,
+    )
+
+
+def report_outcome_unknown(day: DayDecision) -> None:
+    """Fire the alarm for a message that may or may not have been sent, and log its day."""
+    logger.warning("people may have been notified of a changed table, or not", extra={"date": day.date})
+    put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=day.pipeline)
+
+
+@cache
+def build_price() -> Callable[..., float | None]:
+    """Return `price_call` for this function, once per process."""
+    environment = CheckDaysEnvironment.read()
+    return partial(
+        price_call,
+        memory_mb=environment.function_mb["Check the days"],
+        region=environment.aws_region,
+        architecture=environment.architecture,
+    )
+
+
+@cache
 def build_costs() -> CostRecorder:
     """Build the recorder of costs, once per process."""
     environment = CheckDaysEnvironment.read()
@@ -124,15 +176,59 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     put_metrics(report, checker.project)
     put_metric(Metric.DAYS_ON_HOLD, days_on_hold(report, checker.table.held(report.pipeline)), pipeline=report.pipeline)
     rules = {day.date: day.rule for day in report.days}
+    request_checks(build_arrivals(), report)
+    if any(day.table_changes for day in report.days):
+        notify_of_tables(build_notifier(), report, checker.project, execution=request.execution)
     logger.info("days checked", extra={**answer, "rules": rules, "seconds": report.seconds})
     if report.complete:
         # Last, and not in the checks that new objects start: the days to run must not wait for costs.
         record_costs(build_costs(), request.pipeline, elapsed=timedelta(seconds=time.monotonic() - started))
+    record_check(checker.table, report, build_price()(REQUESTS.counts(), seconds=time.monotonic() - started))
     return answer
 
 
+def record_check(table: RunTable, report: CheckReport, usd: float | None) -> None:
+    """Add what this check has cost to the checks of its calendar day. An error is only logged."""
+    try:
+        table.add_check(report.pipeline, report.checked_at.date().isoformat(), usd)
+    except SlackwaterError as error:
+        logger.warning("the cost of the check was not recorded", extra={"usd": usd, "reason": str(error)})
+
+
+def request_checks(arrivals: ArrivalQueue, report: CheckReport) -> None:
+    """Have days checked again that are deferred, or that the check could not decide about.
+
+    An error is only logged: the daily check is the next one.
+    """
+    now = report.checked_at
+    try:
+        arrivals([(item.model_dump_json(), seconds_to_wait(item, now)) for item in later_checks(report)])
+    except SlackwaterError as error:
+        logger.warning("days wait for the daily check", extra={"reason": str(error)})
+
+
+def notify_of_tables(notifier: TableNotifier, report: CheckReport, project: Project, *, execution: str) -> None:
+    """Notify people of changed days of tables with `on_change: notify`.
+
+    An error is only logged: the next check tries again. Days that run again, now or later, are left out: their runs
+    read the new versions.
+    """
+    definition, sent = project.pipeline(report.pipeline), 0
+    for day in report.days:
+        if not day.table_changes or day.decision in {LateDecision.RERUN, LateDecision.DEFER}:
+            continue
+        try:
+            sent += notifier.notify(definition, day, execution=execution)
+        except SlackwaterError as error:
+            logger.warning("nobody was notified of a changed table", extra={"date": day.date, "reason": str(error)})
+        if sent == _MOST_NOTICES:
+            break
+    if sent:
+        put_metric(Metric.NOTIFICATIONS_SENT, sent, pipeline=report.pipeline)
+
+
 def record_costs(recorder: CostRecorder, pipeline: str, *, elapsed: timedelta) -> None:
-    """Record the costs of the pipeline's runs that are due, and put the metric of each. Errors are only logged.
+    """Record the costs of runs and comparisons that are due, and put the metric of each. Errors are only logged.
 
     `elapsed` is how long the check took: after a long one, the next check records them.
     """
@@ -163,7 +259,12 @@ def put_metrics(report: CheckReport, project: Project) -> None:
     put_metric(Metric.LATE_BYTES, sum(late_bytes[decision] for decision in handled), pipeline=report.pipeline)
     if not report.complete or report.as_of != today(definition, report.checked_at).isoformat():
         return
-    put_metric(Metric.LATE_BYTES_UNPROCESSED, late_bytes[LateDecision.HOLD], pipeline=report.pipeline)
+    # A cool-down ends by itself, so it must not fire an alarm.
+    cooling = sum(
+        source.unprocessed.bytes for day in report.days if day.rule is DecisionRule.COOL_DOWN for source in day.sources
+    )
+    unprocessed = late_bytes[LateDecision.HOLD] + late_bytes[LateDecision.DEFER] - cooling
+    put_metric(Metric.LATE_BYTES_UNPROCESSED, unprocessed, pipeline=report.pipeline)
     put_metric(Metric.LATE_BYTES_IGNORED, late_bytes[LateDecision.IGNORE], pipeline=report.pipeline)
     put_metric(Metric.DAYS_OVERDUE, len(report.overdue), pipeline=report.pipeline)
     put_metric(Metric.LATE_DAYS_OLDER, len(report.older), pipeline=report.pipeline)

@@ -11,10 +11,12 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
+from slackwater.aws.emf import put_metric
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.late.changes.versions import CompareSince, Versions
+from slackwater.metrics import Metric
 
 logger = Logger()
 
@@ -73,6 +75,7 @@ def build_versions() -> Versions:
         exchange_bucket=environment.exchange_bucket,
         executions=StepFunctionsExecutions(client("stepfunctions", config=SHORT_CONFIG)),
         now=lambda: datetime.now(UTC),
+        on_given_up=lambda pipeline: put_metric(Metric.NOTIFICATION_OUTCOME_UNKNOWN, 1, pipeline=pipeline),
     )
 
 

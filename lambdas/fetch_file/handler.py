@@ -11,14 +11,16 @@ from uuid import uuid4
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field
 
-from slackwater.aws.clients import client
+from slackwater.aws.clients import SHORT_CONFIG, client
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.emf import put_counts
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partitions import create_raw_writer
 from slackwater.aws.partners.connect import partner_of
-from slackwater.errors import FileTooLarge
+from slackwater.aws.queue import ArrivalQueue
+from slackwater.errors import FileTooLarge, SlackwaterError
+from slackwater.late.check.arrival_messages import file_committed
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.pull.fetch import FetchResult, FetchState, FileFetcher
@@ -38,6 +40,8 @@ class FetchFileEnvironment(FunctionEnvironment):
     file_table: str
     project_uri: str
     outbound_allow: str
+    arrival_queue_url: str
+    """Empty if only the daily check finds late data."""
 
 
 class FetchFileRequest(BaseModel):
@@ -63,6 +67,7 @@ class FetchFileResources:
     raw_writer: RawWriter
     project: Project
     outbound_allow: str
+    arrivals: ArrivalQueue
 
 
 @cache
@@ -75,6 +80,7 @@ def build_resources() -> FetchFileResources:
         raw_writer=create_raw_writer(store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database),
         project=Project.model_validate_json(store.get(environment.project_uri)),
         outbound_allow=environment.outbound_allow,
+        arrivals=ArrivalQueue(client("sqs", config=SHORT_CONFIG), environment.arrival_queue_url),
     )
 
 
@@ -103,7 +109,8 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
         logger.info("file is too large for a function, a job fetches it", extra={**job, "reason": str(error)})
         return job
     count_file(source.source, fetched)
-    result = fetched.model_dump(mode="json")
+    request_checks(resources.arrivals, source.source, fetched)
+    result = fetched.summary()
     logger.info("file fetched", extra={"source": source.source, **result})
     return result
 
@@ -127,6 +134,15 @@ def fetch(resources: FetchFileResources, source: Source, request: FetchFileReque
             owner=f"{request.correlation_id}/{uuid4()}",
         )
         return fetcher.fetch(item)
+
+
+def request_checks(arrivals: ArrivalQueue, source: str, fetched: FetchResult) -> None:
+    """Have the days checked whose rows have changed. An error is only logged: the daily check looks at them too."""
+    messages = file_committed(source, fetched.partitions, time=datetime.now(UTC))
+    try:
+        arrivals([(message.model_dump_json(), 0) for message in messages])
+    except SlackwaterError as error:
+        logger.warning("the days of the file wait for the daily check", extra={"reason": str(error)})
 
 
 def count_file(source: str, fetched: FetchResult) -> None:

@@ -16,6 +16,7 @@ from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.inputs import input_listing
 from slackwater.aws.machines import StepFunctionsExecutions
 from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.request_counts import REQUESTS
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.runs.freeze import Freezer, KeptStages
@@ -79,6 +80,7 @@ def build_freezer(project_uri: str) -> Freezer:
         keeps=KeptStages(age=timedelta(days=environment.kept_days), published=environment.intermediate_days > 0),
         now=now,
         on_run_lost=lambda pipeline: put_metric(Metric.RUNS_FAILED, 1, pipeline=pipeline),
+        requests=REQUESTS.counts,
     )
 
 

@@ -20,6 +20,7 @@ from slackwater.aws.partners.connect import partner_of
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.pull.plan import PullPlan, lookback_dates, plan_pull, work_list_uri, write_plan
+from slackwater.receiver.pull.removed_files import save_doubtful
 from slackwater.sources.definition import Source
 
 logger = Logger()
@@ -39,6 +40,8 @@ class ListFilesRequest(BaseModel):
 
     source: str
     as_of: date | None = None
+    accept_removed: int = 0
+    """Removed files that a person has accepted although the partner lists fewer."""
     correlation_id: str
 
 
@@ -76,6 +79,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     source = resources.project.source(request.source)
     # `max_file_bytes` limits downloads, and a listing downloads no file.
     now = datetime.now(UTC)
+    records_removed = resources.project.records_removed(source.source)
     with partner_of(source, allow=resources.environment.outbound_allow, max_file_bytes=0) as partner:
         plan = plan_pull(
             source,
@@ -83,23 +87,32 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
             partner=partner,
             cache=resources.cache,
             now=now,
-            records_removed=resources.project.records_removed(source.source),
+            records_removed=records_removed,
+            accept_removed=request.accept_removed,
         )
     # Not the correlation id alone: one client may pull a source twice at the same time.
     name = f"{request.correlation_id}-{uuid4().hex}"
     uri = work_list_uri(resources.environment.exchange_bucket, source.source, name)
     summary = write_plan(plan, store=resources.store, uri=uri).model_dump(mode="json")
     put_metrics(plan, source, as_of=request.as_of, now=now)
+    if records_removed and is_of_today(source, request.as_of, now):
+        bucket = resources.environment.exchange_bucket
+        save_doubtful(plan.doubtful_paths, store=resources.store, exchange_bucket=bucket, source=source.source, at=now)
+        put_metric(Metric.FILES_DOUBTFUL, plan.doubtful, source=source.source)
     logger.info("files listed", extra={"source": source.source, **summary})
     if plan.doubtful:
         logger.warning("removed files were not recorded", extra={"source": source.source, "files": plan.doubtful})
     return summary
 
 
+def is_of_today(source: Source, as_of: date | None, now: datetime) -> bool:
+    """Return whether the look-back window of a pull ends today, in the source's timezone."""
+    return as_of in {None, max(lookback_dates(source.require_pull(), None, now))}
+
+
 def put_metrics(plan: PullPlan, source: Source, *, as_of: date | None, now: datetime) -> None:
     """Put the gauges of a pull. Files left by a pull of a past date are left to no other pull, so they do not count."""
-    today = max(lookback_dates(source.require_pull(), None, now))
-    if as_of in {None, today}:
+    if is_of_today(source, as_of, now):
         put_metric(Metric.FILES_LEFT, plan.left, source=source.source)
     since = plan.oldest_not_taken
     put_metric(Metric.HOURS_NOT_TAKEN, (now - since) / timedelta(hours=1) if since else 0, source=source.source)

@@ -14,8 +14,11 @@ from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
 from slackwater.aws.objects import S3ObjectStore
+from slackwater.aws.queue import ArrivalQueue
+from slackwater.aws.request_counts import REQUESTS
 from slackwater.aws.run_usage import CostEnvironment, cost_recorder
 from slackwater.errors import SlackwaterError
+from slackwater.late.check.arrival_messages import day_published
 from slackwater.metrics import Metric
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Run, RunState
@@ -28,6 +31,8 @@ class RecordRunEnvironment(FunctionEnvironment):
 
     run_table: str
     intermediate_days: int
+    arrival_queue_url: str
+    """Empty if only the daily check finds late data."""
 
 
 class RunPublishedRequest(BaseModel):
@@ -59,6 +64,8 @@ def build_recorder() -> RunRecorder:
     """Build the recorder, once per process."""
     environment = RecordRunEnvironment.read()
     table = DynamoRunTable(client("dynamodb", config=SHORT_CONFIG), environment.run_table)
+    # Not repeated, because the time of the function is short: the daily check looks at the days too.
+    arrivals = ArrivalQueue(client("sqs", config=SINGLE_CONFIG), environment.arrival_queue_url)
 
     def now() -> datetime:
         return datetime.now(UTC)
@@ -71,7 +78,18 @@ def build_recorder() -> RunRecorder:
         costs=cost_recorder(
             CostEnvironment.read(), table=table, clients=lambda service: client(service, config=SINGLE_CONFIG), now=now
         ),
+        on_changed=lambda run: request_checks(arrivals, run, now=now()),
+        requests=REQUESTS.counts,
     )
+
+
+def request_checks(arrivals: ArrivalQueue, run: Run, *, now: datetime) -> None:
+    """Have the days checked that have read earlier rows of the run's day. An error is only logged."""
+    message = day_published(run.pipeline, run.date, time=now)
+    try:
+        arrivals([(message.model_dump_json(), 0)])
+    except SlackwaterError as error:
+        logger.warning("the days that read this one wait for the daily check", extra={"reason": str(error)})
 
 
 @with_correlation_id(logger)

@@ -57,6 +57,9 @@ def build_ledger() -> Ledger:
         executions=StepFunctionsExecutions(clients("stepfunctions")),
         exchange_bucket=environment.exchange_bucket,
         now=lambda: datetime.now(UTC),
+        on_unreadable=lambda uri, reason: logger.warning(
+            "the ledger lacks what cannot be read", extra={"uri": uri, "reason": reason}
+        ),
     )
 
 

@@ -32,7 +32,7 @@ class Metric(StrEnum):
     RUNS_PUBLISHED = "RunsPublished"
     RUNS_FAILED = "RunsFailed"
     RUN_COST = "RunCost"
-    """Price of a run in USD, put by the check that learns its final cost. Two concurrent checks count a run twice."""
+    """Price of a run or a comparison in USD, put by the check that learns it. Two concurrent checks count it twice."""
     DAYS_RERUN = "DaysRerun"
     """Late days that a check decides to run again. Two concurrent checks count a day twice."""
     DAYS_OVERDUE = "DaysOverdue"
@@ -43,16 +43,20 @@ class Metric(StrEnum):
     """Late data of days to run again and of days on hold. Data that stays unprocessed counts again in the next check.
     """
     LATE_BYTES_UNPROCESSED = "LateBytesUnprocessed"
-    """Gauge: late data of days on hold. A day on hold only because inputs are missing adds nothing."""
+    """Gauge: late data of days on hold, or deferred by the number or the budget of re-runs.
+
+    A day on hold only because inputs are missing adds nothing.
+    """
     LATE_BYTES_IGNORED = "LateBytesIgnored"
     """Gauge: late data that reaches no threshold."""
     LATE_OBJECTS_OLDER = "LateObjectsOlder"
-    """New objects of days before the window, which no check looks at. An event that is delivered twice counts twice."""
+    """New objects of published days before the window, which no check looks at. An event that is delivered twice counts
+    twice."""
     LATE_DAYS_OLDER = "LateDaysOlder"
     """Gauge: days before the window with late data that waits for a run, at most 1,000."""
     NOTIFICATIONS_SENT = "NotificationsSent"
     NOTIFICATION_OUTCOME_UNKNOWN = "NotificationOutcomeUnknown"
-    """Notifications that may or may not have been sent."""
+    """Notifications that may or may not have been sent, or that are not sent because the comparison keeps failing."""
     HOURS_SINCE_ARRIVAL = "HoursSinceArrival"
     """Gauge: hours since the newest object of the source was written."""
     EVENTS_ACCEPTED = "EventsAccepted"
@@ -62,6 +66,9 @@ class Metric(StrEnum):
     """New or changed files whose rows are stored."""
     FILES_LEFT = "FilesLeft"
     """Gauge: files of the look-back window that a pull leaves to the next pull."""
+    FILES_DOUBTFUL = "FilesDoubtful"
+    """Gauge: stored files that the partner does not list, and whose removal no pull records before a person accepts it.
+    """
     HOURS_NOT_TAKEN = "HoursNotTaken"
     """Gauge: hours since a file that is not taken was first tried, of all such files the longest; 0 without any."""
 
@@ -102,7 +109,13 @@ _GAUGES = {
     Metric.LATE_BYTES_IGNORED,
     Metric.HOURS_SINCE_ARRIVAL,
     Metric.FILES_LEFT,
+    Metric.FILES_DOUBTFUL,
     Metric.HOURS_NOT_TAKEN,
 }
 _TOTALS = {Metric.EVENTS_ACCEPTED, Metric.EVENTS_DUPLICATE, Metric.EVENTS_REJECTED, Metric.FILES_STORED}
-_SOURCE_METRICS = _TOTALS | {Metric.HOURS_SINCE_ARRIVAL, Metric.FILES_LEFT, Metric.HOURS_NOT_TAKEN}
+_SOURCE_METRICS = _TOTALS | {
+    Metric.HOURS_SINCE_ARRIVAL,
+    Metric.FILES_LEFT,
+    Metric.FILES_DOUBTFUL,
+    Metric.HOURS_NOT_TAKEN,
+}

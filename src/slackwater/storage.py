@@ -51,8 +51,11 @@ class ObjectStore(Protocol):
     def metadata(self, uri: str) -> Mapping[str, str]:
         """Return the user metadata of an object. Raises `ObjectMissing`."""
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Generate the objects whose URI starts with `prefix`, in order of URI."""
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[StoredObject]:
+        """Generate the objects whose URI starts with `prefix`, in order of URI.
+
+        With `start_after`, a URI of the same bucket, the objects up to it are left out; S3 does not read them.
+        """
 
     def delete(self, uris: Iterable[str]) -> None:
         """Delete objects. URIs that do not exist are ignored."""

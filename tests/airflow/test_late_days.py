@@ -10,7 +10,13 @@ import pytest
 pytestmark = pytest.mark.airflow
 
 PUBLISHED = {"date": "2013-03-01", "outcome": "published", "attempt": 2, "differing": 12, "notified": True}
-FAILED = {"date": "2013-03-02", "outcome": "failed", "reason": "no such column"}
+FAILED = {"date": "2013-03-02", "outcome": "failed", "failed_step": "run", "reason": "no such column"}
+NOT_COMPARED = {
+    "date": "2013-03-03",
+    "outcome": "published",
+    "failed_step": "compare",
+    "reason": "published as attempt 3, but not compared: too large",
+}
 DONE = {
     "type": "MapStateExited",
     "stateExitedEventDetails": {"output": json.dumps({"days": [PUBLISHED, FAILED], "failed": 1})},
@@ -48,9 +54,13 @@ def results(parser, pages, each=()) -> dict[str, Any]:
 
 
 def test_the_days_of_a_failed_execution_are_read_and_only_a_failed_day_fails(parser):
-    shown = results(parser, [[ENDED, {"type": "FailStateEntered"}], [DONE]], [PUBLISHED, FAILED])
+    shown = results(parser, [[ENDED, {"type": "FailStateEntered"}], [DONE]], [PUBLISHED, FAILED, NOT_COMPARED])
     assert shown["days"] == [PUBLISHED, FAILED]
-    assert shown["each"] == [PUBLISHED, "AirflowFailException: 2013-03-02 failed: no such column"]
+    assert shown["each"] == [
+        PUBLISHED,
+        "AirflowFailException: 2013-03-02: no such column",
+        "AirflowFailException: 2013-03-03: published as attempt 3, but not compared: too large",
+    ]
 
 
 def test_an_execution_that_ended_before_its_days_has_none_to_show(parser):

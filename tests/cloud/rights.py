@@ -162,9 +162,10 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
         values = {"ExpressionAttributeValues": {":value": text}}
         return {"TableName": table, **condition, **values, **({"IndexName": index} if index else {})}
 
+    run_writers = ("freezeinputs", "recordrun", "compareversions", "notifychange", "checkdays")
     for table, key, readers, writers in (
         (files, file, (), ("listfiles", "fetchfile", "PullJob")),
-        (runs, run, (*FUNCTIONS[4:-1], DAILY, WEEKLY), ("freezeinputs", "recordrun", "notifychange", "checkdays")),
+        (runs, run, (*FUNCTIONS[4:-1], DAILY, WEEKLY), run_writers),
         (tokens, token, ("receiveevents",), ()),
     ):
         yield Call("dynamodb", "get_item", {"TableName": table, "Key": key}, readers)
@@ -181,7 +182,8 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
     yield Call("dynamodb", "query", query(files, "source"))
     yield Call("dynamodb", "query", query(files, "open_source", "due"), ("listfiles",))
     yield Call("dynamodb", "query", query(files, "dated", "dated"), ("listfiles", "freezeinputs"))
-    yield Call("dynamodb", "query", query(runs, "pipeline"), ("checkdays", "compareversions", "writeledger"))
+    queriers = ("checkdays", "compareversions", "notifychange", "writeledger")
+    yield Call("dynamodb", "query", query(runs, "pipeline"), queriers)
     yield Call("dynamodb", "query", query(runs, "published_pipeline", "published"), ("checkdays",))
     raw, warehouse = {"DatabaseName": outputs["RawDatabase"]}, {"DatabaseName": outputs["WarehouseDatabase"]}
     partitions = {**raw, "TableName": "rights", "PartitionInputList": []}
@@ -209,11 +211,13 @@ def message_calls(outputs: dict[str, str], arn: Callable[[str, str], str]) -> It
     yield Call("sqs", "purge_queue", {"QueueUrl": queue})
     yield Call("sqs", "receive_message", {"QueueUrl": dead_letters, **receive})
     arrivals, dead_arrivals = outputs["ArrivalQueueUrl"], outputs["ArrivalDeadLetterQueueUrl"]
-    yield Call("sqs", "send_message", {"QueueUrl": arrivals, "MessageBody": ""}, ("checkarrivals",))
+    senders = ("checkarrivals", "fetchfile", "recordrun", "checkdays")
+    yield Call("sqs", "send_message", {"QueueUrl": arrivals, "MessageBody": ""}, senders)
+    yield Call("sqs", "send_message_batch", {"QueueUrl": arrivals, "Entries": []}, senders)
     yield Call("sqs", "receive_message", {"QueueUrl": arrivals, **receive}, ("checkarrivals",))
     yield Call("sqs", "delete_message", {"QueueUrl": arrivals, "ReceiptHandle": "rights"}, ("checkarrivals",))
     yield Call("sqs", "receive_message", {"QueueUrl": dead_arrivals, **receive})
-    yield Call("sns", "publish", {"TopicArn": outputs["ChangeTopicArn"], "Message": ""}, ("notifychange",))
+    yield Call("sns", "publish", {"TopicArn": outputs["ChangeTopicArn"], "Message": ""}, ("notifychange", "checkdays"))
     yield Call("sns", "publish", {"TopicArn": outputs["AlarmTopicArn"], "Message": ""})
     for name, roles in (("ship", ("listfiles", "fetchfile", "PullJob")), ("other", ())):
         secret = {"SecretId": arn("secretsmanager", f"secret:partners/{name}-AbCdEf")}
@@ -240,7 +244,7 @@ def machine_calls(outputs: dict[str, str], arn: Callable[[str, str], str], arns:
     for name, starters, readers in (
         ("pipeline-daily_delays", ("Monitor", "Backfill"), _DESCRIBES_RUNS),
         ("compare-day", ("Monitor",), ("Monitor", "compareversions")),
-        ("monitor-days", ("checkarrivals",), ("notifychange", "writeledger")),
+        ("monitor-days", ("checkarrivals",), ("checkdays", "notifychange", "writeledger")),
         ("backfill", (), ()),
         ("pull", (), ()),
     ):
@@ -248,8 +252,11 @@ def machine_calls(outputs: dict[str, str], arn: Callable[[str, str], str], arns:
         execution = {"executionArn": arn("states", f"execution:slackwater-{name}:rights")}
         yield Call("stepfunctions", "start_execution", {"stateMachineArn": machine, "input": "no JSON"}, starters)
         yield Call("stepfunctions", "describe_execution", execution, readers)
-        # What a run has used, for its cost.
-        priced = ("recordrun", "checkdays") if name == "pipeline-daily_delays" else ()
+        # What a run or a comparison has used, for its cost.
+        priced = {
+            "pipeline-daily_delays": ("recordrun", "checkdays", "notifychange"),
+            "compare-day": ("checkdays", "notifychange"),
+        }.get(name, ())
         yield Call("stepfunctions", "get_execution_history", execution, priced)
         # A function starts monitorings and does not stop them.
         stoppers = tuple(role for role in starters if role not in FUNCTIONS)
@@ -263,7 +270,7 @@ def machine_calls(outputs: dict[str, str], arn: Callable[[str, str], str], arns:
         job = {**application, "executionRoleArn": role, "jobDriver": submit, "clientToken": "rights"}
         yield Call("emr-serverless", "start_job_run", job, starters)
     run = {**application, "jobRunId": "00none0000000000"}
-    yield Call("emr-serverless", "get_job_run", run, (*STARTS_JOBS, "recordrun", "checkdays"))
+    yield Call("emr-serverless", "get_job_run", run, (*STARTS_JOBS, "recordrun", "checkdays", "notifychange"))
     yield Call("emr-serverless", "cancel_job_run", run, tuple(STARTS_JOBS))
     yield Call("emr-serverless", "list_job_runs", application)
     yield Call("emr-serverless", "delete_application", application)

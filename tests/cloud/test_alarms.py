@@ -208,6 +208,18 @@ def test_alarms_fire_for_unprocessed_late_bytes(cloud, published, push, metric, 
     assert until(lambda: state(f"late-bytes-unprocessed-{PIPELINE}") == "ALARM")
 
 
+def test_an_alarm_fires_while_a_day_before_the_window_has_late_data(cloud, metric, state):
+    table = DynamoRunTable(cloud.client("dynamodb"), cloud.outputs()["RunTable"])
+    day, now = "2013-01-05", datetime.now(UTC)
+    table.record_late_day(PIPELINE, day, at=now, keys=["an object"])
+    try:
+        check(cloud)
+        assert until(lambda: metric("LateDaysOlder", "Maximum", pipeline=PIPELINE)) >= 1
+        assert until(lambda: state(f"late-days-older-{PIPELINE}") == "ALARM")
+    finally:
+        table.remove_late_day(PIPELINE, day, read_at=now)
+
+
 @pytest.fixture
 def broken(cloud, partner):
     """A file of today that the pull cannot read, and that was first tried 30 hours ago. Returns its path."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -20,10 +21,12 @@ MODEL = date(2013, 4, 20)
 # An object of a day before the window starts nothing. `test_alarms` uses later days.
 DAY = (datetime.now(ZoneInfo("America/New_York")) - timedelta(days=6)).date()
 LATE = f"flights-{DAY}-12.csv"
+FIRST = f"flights-{DAY}-12-first.csv"
+"""One row of the late file, which comes before the rest: too little to run the day again."""
 
 
 def files_of_day() -> dict[str, str]:
-    """Return the files of `DAY` by name: those of `MODEL` with other dates."""
+    """Return the files of `DAY` by name: those of `MODEL` with other dates. The late one is divided."""
 
     def moved(text: str) -> str:
         for after in (0, 1):
@@ -31,29 +34,53 @@ def files_of_day() -> dict[str, str]:
             text = text.replace(model, day)
         return text
 
-    return {moved(name): moved(content) for name, content in flights_files(MODEL).items()}
+    files = {moved(name): moved(content) for name, content in flights_files(MODEL).items()}
+    header, first, *rest = files[LATE].splitlines(keepends=True)
+    return {**files, FIRST: header + first, LATE: "".join([header, *rest])}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def published(cloud, partner):
-    """Run `DAY` without its late file. Return its files by name, and the later day as of which they are pulled."""
+    """Run `DAY` without its late files. Return its files by name, and the later day as of which they are pulled."""
     files, as_of = files_of_day(), str(DAY + timedelta(days=1))
-    for name in files.keys() - {LATE}:
+    for name in files.keys() - {FIRST, LATE}:
         partner.put(name, files[name])
     cloud.json("pull", "flights", "--as-of", as_of)
     cloud.json("run", PIPELINE, "--date", str(DAY))
     return files, as_of
 
 
-@pytest.fixture
-def arrivals(cloud, published):
-    """Lead new objects to checks during a test; then wait until nothing of it is left. Return the new monitorings."""
-    rules, queues, states, s3 = (cloud.client(service) for service in ("events", "sqs", "stepfunctions", "s3"))
-    outputs = cloud.outputs()
+@pytest.fixture(scope="module")
+def monitorings(cloud):
+    """Return a function that returns the ARNs of the monitorings, all or with a status."""
+    states, machine = cloud.client("stepfunctions"), cloud.outputs()["MonitorMachineArn"]
 
-    def monitorings(status=None):
-        of = {"stateMachineArn": outputs["MonitorMachineArn"], **({"statusFilter": status} if status else {})}
-        return {item["executionArn"] for item in states.list_executions(**of)["executions"]}
+    def monitorings(**of):
+        return {item["executionArn"] for item in states.list_executions(stateMachineArn=machine, **of)["executions"]}
+
+    return monitorings
+
+
+@pytest.fixture
+def messages_of_pulls(cloud):
+    """Have pulls send messages about committed files, as they do if `collect_minutes` is not 0."""
+    functions, name = cloud.client("lambda"), "slackwater-fetch-file"
+    account = cloud.client("sts").get_caller_identity()["Account"]
+    # As in the template, where no resource of the queue's stack is referred to.
+    url = f"https://sqs.us-east-1.amazonaws.com/{account}/slackwater-arrivals"
+    variables = functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+    assert variables["ARRIVAL_QUEUE_URL"] == ""
+    sending = {"Variables": {**variables, "ARRIVAL_QUEUE_URL": url}}
+    functions.update_function_configuration(FunctionName=name, Environment=sending)
+    yield
+    functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
+
+
+@pytest.fixture
+def arrivals(cloud, published, monitorings):
+    """Lead new objects to checks during a test; then wait until nothing of it is left. Return the new monitorings."""
+    rules, queues, s3 = (cloud.client(service) for service in ("events", "sqs", "s3"))
+    outputs = cloud.outputs()
 
     def messages():
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
@@ -71,7 +98,7 @@ def arrivals(cloud, published):
         before.pop("ResponseMetadata")
         s3.put_bucket_notification_configuration(Bucket=raw, NotificationConfiguration=before)
         rules.disable_rule(Name=RULE)
-        wait(lambda: not messages() and not monitorings("RUNNING"))
+        wait(lambda: not messages() and not monitorings(statusFilter="RUNNING"))
 
 
 def wait(condition):
@@ -80,6 +107,18 @@ def wait(condition):
         assert time.monotonic() < deadline
         time.sleep(0.5)
     return result
+
+
+def test_a_committed_file_leads_to_a_check_although_no_event_names_its_objects(
+    cloud, partner, published, monitorings, messages_of_pulls
+):
+    (files, as_of), known = published, monitorings()
+    partner.put(FIRST, files[FIRST])
+    cloud.json("pull", "flights", "--as-of", as_of)
+    [execution] = wait(lambda: monitorings() - known)
+    assert ended(cloud, execution)["days"] == []
+    started = cloud.client("stepfunctions").describe_execution(executionArn=execution)
+    assert json.loads(started["input"])["days"] == [str(DAY)]
 
 
 def test_late_data_is_published_and_notified_once_although_another_check_runs(cloud, partner, published, arrivals):

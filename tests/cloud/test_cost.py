@@ -16,13 +16,21 @@ from tests.conftest import LATE
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
 PRICES = {"vCPUHour": "0.052624", "memoryGBHour": "0.0057785", "storageGBHour": "0.000111"}
+REQUEST_PRICES = {
+    "s3_puts": "0.000005",
+    "s3_lists": "0.000005",
+    "s3_gets": "0.0000004",
+    "dynamodb_reads": "0.000000125",
+    "dynamodb_writes": "0.000000625",
+}
 
 
 @pytest.fixture(scope="module")
 def billed(cloud, monitored) -> dict[tuple[str, int], list[dict[str, float]]]:
     """What EMR Serverless has billed for each job of `daily_delays`, by date and attempt, from the jobs themselves.
 
-    The days are checked once more, which completes the costs of runs that had not ended in the check before.
+    The comparisons of a day have the attempt 0. The days are checked once more, which completes the costs of what had
+    not ended in the check before.
     """
     ended(cloud, start_monitor(cloud, AS_OF))
     emr, application = cloud.client("emr-serverless"), cloud.outputs()["ApplicationId"]
@@ -34,6 +42,10 @@ def billed(cloud, monitored) -> dict[tuple[str, int], list[dict[str, float]]]:
             of_run: dict[str, Any] = json.loads(arguments[arguments.index("--run") + 1])
             if of_run["pipeline"] == "daily_delays":
                 jobs[of_run["date"], of_run["attempt"]].append(run["billedResourceUtilization"])
+        elif "--comparison" in arguments:
+            compared: dict[str, Any] = json.loads(arguments[arguments.index("--comparison") + 1])
+            if compared["pipeline"] == "daily_delays":
+                jobs[compared["date"], 0].append(run["billedResourceUtilization"])
     return dict(jobs)
 
 
@@ -49,6 +61,9 @@ def test_the_recorded_hours_of_each_run_are_those_that_emr_has_billed(cloud, bil
         by_hand = sum(hours[key] * Decimal(price) for key, price in PRICES.items())
         by_hand += Decimal(str(cost["lambda_gb_seconds"])) * Decimal("0.0000166667")
         by_hand += cost["lambda_requests"] * Decimal("0.0000002") + cost["transitions"] * Decimal("0.000025")
+        counts = cost["requests"]
+        assert min(counts[key] for key in REQUEST_PRICES) > 0
+        by_hand += sum(Decimal(str(counts[key])) * Decimal(price) for key, price in REQUEST_PRICES.items())
         assert cost["usd"] == pytest.approx(float(by_hand), abs=2e-8)
         # Freeze the inputs, decide, run the stages, record: each run has one function at its start, one at its end.
         assert cost["lambda_requests"] >= 2
@@ -66,12 +81,27 @@ def test_the_command_sums_the_runs(cloud, billed, tmp_path):
         f"FROM read_json('{file}') WHERE ended_at IS NOT NULL AND date::VARCHAR BETWEEN '{PAST[0]}' AND '{PAST[-1]}' "
         "GROUP BY ALL ORDER BY ALL"
     ).fetchall()
-    rounded = ("vcpu_hours", "memory_gb_hours", "usd")
-    shown = [
-        (day["date"], day["runs"], day["reruns"], *(round(day[key], 6) for key in rounded)) for day in document["days"]
-    ]
+    shown = []
+    for day in document["days"]:
+        comparisons = billed.get((day["date"], 0), [])
+        assert day["comparisons"] == len(comparisons)
+        hours = (sum(Decimal(str(job[key])) for job in comparisons) for key in ("vCPUHour", "memoryGBHour"))
+        of_runs = (Decimal(str(day[key])) for key in ("vcpu_hours", "memory_gb_hours"))
+        without = (round(float(total - part), 6) for total, part in zip(of_runs, hours, strict=True))
+        usd = round(day["usd"] - day["comparison_usd"], 6)
+        shown.append((day["date"], day["runs"], day["reruns"], *without, usd))
     assert shown == sums
-    assert document["total"]["usd"] == pytest.approx(sum(row[-1] for row in sums), abs=1e-5)
+    assert document["total"]["usd"] == pytest.approx(sum(day["usd"] for day in document["days"]), abs=1e-5)
     late = next(day for day in document["days"] if day["date"] == LATE)
+    job = sum(Decimal(str(hours[key])) * Decimal(price) for hours in billed[LATE, 0] for key, price in PRICES.items())
+    # Its functions, and six or seven transitions of 0.000025 USD, come on top of the job.
+    assert float(job) < late["comparison_usd"] < float(job) + 0.0005 * late["comparisons"]
     assert 0 < late["late_data_usd"] < late["usd"]
     assert document["total"]["unknown"] == document["total"]["pending"] == 0
+
+
+def test_each_check_has_a_cost(cloud, billed):
+    (today,) = cloud.json("cost", "daily_delays")["checks"]
+    # The demo's check, and that of the fixture: each has a transition, and lists the window of two sources.
+    assert (today["checks"] >= 2, today["unknown"]) == (True, 0)
+    assert 0.000025 + 2 * 0.000005 < today["usd"] / today["checks"] < 0.001

@@ -173,7 +173,7 @@ def test_a_driver_runs_two_jobs_with_an_archive_and_a_role_of_their_own(bare):
         application, entry_point, *arguments, parameters=parameters, configurationOverrides=logs, tags={"run": "r1"}
     )
     job = bare.until(application, job_run)
-    role = create_role(bare.client("iam"), "reader", "emr-serverless", actions="s3:GetObject")
+    role = create_role(bare.client("iam"), "gets-objects", "emr-serverless", actions="s3:GetObject")
     size_only = parameters.partition("--conf spark.executorEnv")[2].partition(" ")[2]
     entry_point = bare.code("denied.py", DENIED_JOB)
     second = bare.start(

@@ -133,6 +133,7 @@ def test_objects_with_any_name_are_listed_in_order_and_deleted(store):
     listed = list(store.list(uri("names/")))
     assert [item.uri for item in listed] == uris
     assert [item.size for item in listed] == [len(name.encode()) for name in uris]
+    assert [item.uri for item in store.list(uri("names/"), start_after=uris[2])] == uris[3:]
     assert [store.get(name) for name in uris] == [name.encode() for name in uris]
     store.delete([*uris, uri("names/missing")])
     assert list(store.list(uri("names/"))) == []
@@ -145,6 +146,7 @@ def test_more_than_a_thousand_objects_are_listed_and_deleted(store):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: store.put(name, b""), uris))
     assert [item.uri for item in store.list(uri("many/"))] == uris
+    assert [item.uri for item in store.list(uri("many/"), start_after=uri("many"))] == uris
     store.delete(uris)
     assert list(store.list(uri("many/"))) == []
 

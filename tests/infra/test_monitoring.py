@@ -133,6 +133,7 @@ def test_there_is_an_alarm_of_each_rule_for_each_pipeline_or_source(assembly: As
         for rule in RULES
         for of in names(project, rule.metric)
         if rule.name not in FILE_ALARMS or project.source(of).pull
+        if rule.name != "files-doubtful" or project.records_removed(of)
     }
     missing = {f"slackwater-monitor-missing-{pipeline}" for pipeline in project.pipelines}
     assert set(alarms(assembly)) == {*expected, *missing, "slackwater-monitor-failed", *QUEUE_ALARMS}
@@ -160,17 +161,38 @@ def test_a_file_that_is_not_taken_for_a_day_fires_an_alarm_that_keeps_its_state_
 
 
 @pytest.mark.parametrize(
-    ("schedule", "hours"), [("15 * * * *", 1), ("*/5 * * * *", 1), ("0 6 * * *", 24), ("0 */6 * * 1-5", 24)]
+    ("schedule", "periods", "seconds"),
+    [
+        ("15 * * * *", 3, 3600),
+        ("*/5 * * * *", 3, 3600),
+        ("0 6 * * *", 3, 86400),
+        ("0 */6 * * 1-5", 3, 86400),
+        # CloudWatch compares periods of at most seven days together: one pull counts.
+        ("0 6 * * 1,3,5", 1, 60),
+        ("0 6 */2 * *", 1, 60),
+        ("0 6 * * 1", 1, 60),
+        ("0 6 1-7 * *", 1, 60),
+        ("0 6 1 * *", 1, 60),
+    ],
 )
-def test_pulls_that_leave_files_three_periods_in_a_row_fire_an_alarm_whose_period_fits_the_schedule(
-    project: Project, schedule: str, hours: int
+def test_pulls_that_leave_files_fire_an_alarm_whose_periods_fit_the_schedule(
+    project: Project, schedule: str, periods: int, seconds: int
 ) -> None:
     flights = project.source("flights")
     scheduled = flights.model_copy(update={"pull": flights.require_pull().model_copy(update={"schedule": schedule})})
     alarm = alarms_of(project, flights=scheduled)["slackwater-files-left-flights"]
     assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == ("FilesLeft", "Minimum", 1)
-    assert (alarm["EvaluationPeriods"], alarm["Period"]) == (3, hours * 3600)
+    assert (alarm["EvaluationPeriods"], alarm["Period"]) == (periods, seconds)
     assert alarm["TreatMissingData"] == "ignore"
+
+
+def test_only_a_source_whose_removed_files_are_recorded_has_an_alarm_about_doubtful_removals(project: Project) -> None:
+    assert not [name for name in alarms_of(project) if "doubtful" in name]
+    flights = project.source("flights")
+    held = flights.model_copy(update={"pull": flights.require_pull().model_copy(update={"on_removed": "hold"})})
+    [alarm] = [alarm for name, alarm in alarms_of(project, flights=held).items() if "doubtful" in name]
+    assert (alarm["AlarmName"], alarm["Threshold"]) == ("slackwater-files-doubtful-flights", 1)
+    assert "`slackwater pull flights --accept-removed NUMBER`" in alarm["AlarmDescription"]
 
 
 def test_a_pushed_source_has_no_alarm_about_files(project: Project) -> None:

@@ -66,6 +66,7 @@ def test_fetch_file_has_exactly_these_permissions(assembly: Assembly) -> None:
     assert without_logs(granted(assembly, "fetchfile")) == {
         "s3:GetObject": {"asset.json", "Exchange/pulls/*"},
         "s3:PutObject": {"Raw/raw/*", "Raw/sideline/*", "Raw/landing/*"},
+        "sqs:SendMessage": {"slackwater-arrivals"},
         "s3:DeleteObject": {"Raw/raw/*", "Raw/sideline/*"},
         "s3:ListBucket": {"Exchange"},
         "dynamodb:BatchGetItem": {"FileTable"},
@@ -106,6 +107,7 @@ def test_record_run_has_exactly_these_permissions(assembly: Assembly, scheduled:
         "dynamodb:GetItem": {"RunTable"},
         "dynamodb:PutItem": {"RunTable"},
         "dynamodb:DeleteItem": {"RunTable"},
+        "sqs:SendMessage": {"slackwater-arrivals"},
         "states:GetExecutionHistory": {"execution:slackwater-pipeline-*:*"},
         "emr-serverless:GetJobRun": job_runs(assembly, "recordrun"),
     }
@@ -121,6 +123,7 @@ def test_record_run_has_exactly_these_permissions(assembly: Assembly, scheduled:
 
 _ASSETS = {"asset.json", "asset.zip", "asset.py"}
 _DATABASE = {"catalog", "database/slackwater_warehouse"}
+_HISTORIES = {"execution:slackwater-pipeline-*:*", "execution:slackwater-compare-day:*"}
 
 
 def test_the_jobs_of_a_pipeline_have_the_permissions_for_its_inputs_and_its_table(assembly: Assembly) -> None:
@@ -257,7 +260,9 @@ def test_no_role_has_a_policy_of_aws(assembly: Assembly) -> None:
 
 
 def test_check_days_has_exactly_these_permissions(assembly: Assembly) -> None:
-    assert without_logs(granted(assembly, "checkdays")) == {
+    permissions = without_logs(granted(assembly, "checkdays"))
+    assert [name[:7] for name in permissions.pop("sns:Publish")] == ["Changes"]
+    assert permissions == {
         "s3:GetObject": {"asset.json", "Raw/raw/*", "Exchange/manifests/*"},
         "s3:PutObject": {"Exchange/checks/*", "Exchange/ledger/*"},
         "s3:ListBucket": {"Raw", "Exchange"},
@@ -272,8 +277,10 @@ def test_check_days_has_exactly_these_permissions(assembly: Assembly) -> None:
             "RunTable/index/notification-due",
             "RunTable/index/held",
         },
-        "states:DescribeExecution": {"execution:slackwater-pipeline-*:*"},
-        "states:GetExecutionHistory": {"execution:slackwater-pipeline-*:*"},
+        # The monitorings are those that have claimed a message about changed tables.
+        "states:DescribeExecution": {"execution:slackwater-pipeline-*:*", "execution:slackwater-monitor-days:*"},
+        "states:GetExecutionHistory": _HISTORIES,
+        "sqs:SendMessage": {"slackwater-arrivals"},
         "emr-serverless:GetJobRun": job_runs(assembly, "checkdays"),
     }
 
@@ -317,6 +324,7 @@ def test_compare_versions_has_exactly_these_permissions(assembly: Assembly) -> N
         "s3:PutObject": {"Exchange/comparisons/*"},
         "s3:ListBucket": {"Exchange"},
         "dynamodb:GetItem": {"RunTable"},
+        "dynamodb:PutItem": {"RunTable"},
         "dynamodb:Query": {"RunTable"},
         "states:DescribeExecution": {"execution:slackwater-compare-day:*"},
     }
@@ -331,7 +339,10 @@ def test_notify_change_has_exactly_these_permissions(assembly: Assembly) -> None
         "s3:ListBucket": {"Exchange"},
         "dynamodb:GetItem": {"RunTable"},
         "dynamodb:PutItem": {"RunTable"},
+        "dynamodb:Query": {"RunTable"},
         "states:DescribeExecution": {"execution:slackwater-monitor-days:*"},
+        "states:GetExecutionHistory": _HISTORIES,
+        "emr-serverless:GetJobRun": job_runs(assembly, "notifychange"),
     }
 
 

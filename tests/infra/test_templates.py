@@ -66,18 +66,24 @@ def test_no_function_has_more_environment_variables_than_it_needs(assembly: Asse
         "receive-events": {"RAW_BUCKET", "RAW_DATABASE", "TOKEN_TABLE", "EVENT_QUEUE_URL", "PROJECT_URI"},
         "store-events": {"RAW_BUCKET", "RAW_DATABASE", "PROJECT_URI"},
         "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
-        "fetch-file": {"RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
+        "fetch-file": {
+            *("RAW_BUCKET", "RAW_DATABASE", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW", "ARRIVAL_QUEUE_URL"),
+        },
         "freeze-inputs": {
             *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "KEPT_DAYS", "INTERMEDIATE_DAYS"),
         },
-        "record-run": {"RUN_TABLE", "INTERMEDIATE_DAYS", "APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB"},
+        "record-run": {
+            *("RUN_TABLE", "INTERMEDIATE_DAYS", "APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB", "ARRIVAL_QUEUE_URL"),
+        },
         "check-days": {
             *("RAW_BUCKET", "EXCHANGE_BUCKET", "FILE_TABLE", "RUN_TABLE", "PROJECT_URI"),
-            *("APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB"),
+            *("APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB", "ARRIVAL_QUEUE_URL", "CHANGE_TOPIC"),
         },
         "check-arrivals": {"RUN_TABLE", "PROJECT_URI", "MONITOR_MACHINE", "QUEUE_URL"},
         "compare-versions": {"EXCHANGE_BUCKET", "RUN_TABLE"},
-        "notify-change": {"EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC"},
+        "notify-change": {
+            *("EXCHANGE_BUCKET", "RUN_TABLE", "CHANGE_TOPIC", "APPLICATION_ID", "ARCHITECTURE", "FUNCTION_MB"),
+        },
         "write-ledger": {"EXCHANGE_BUCKET", "RUN_TABLE", "PROJECT_URI", "WAREHOUSE_DATABASE"},
         "start-scheduled": {"STATE_MACHINE_PREFIX"},
     }
@@ -121,6 +127,25 @@ def test_objects_of_partitions_are_collected_in_a_queue_of_their_own(assembly: A
     # AWS recommends six times the timeout of the function, two minutes, and the window.
     assert queue["VisibilityTimeout"] >= 6 * 120 + mapping["MaximumBatchingWindowInSeconds"]
     assert queue["RedrivePolicy"]["maxReceiveCount"] == 5
+
+
+def test_events_that_the_queue_of_arrivals_does_not_take_are_kept_in_its_dead_letter_queue(assembly: Assembly) -> None:
+    [rule] = assembly.resources("AWS::Events::Rule").values()
+    [target] = rule["Properties"]["Targets"]
+    queues = assembly.resources("AWS::SQS::Queue")
+    redrive = queues[target["Arn"]["Fn::GetAtt"][0]]["Properties"]["RedrivePolicy"]
+    assert target["DeadLetterConfig"] == {"Arn": redrive["deadLetterTargetArn"]}
+    [rule_name] = assembly.resources("AWS::Events::Rule")
+    for arn in (target["Arn"], target["DeadLetterConfig"]["Arn"]):
+        [allowed] = [
+            statement
+            for policy in assembly.resources("AWS::SQS::QueuePolicy").values()
+            for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+            if statement["Effect"] == "Allow" and statement["Resource"] == arn
+        ]
+        assert allowed["Principal"] == {"Service": "events.amazonaws.com"}
+        assert allowed["Action"] == "sqs:SendMessage"
+        assert allowed["Condition"] == {"ArnEquals": {"aws:SourceArn": {"Fn::GetAtt": [rule_name, "Arn"]}}}
 
 
 @pytest.mark.parametrize(("minutes", "state", "window"), [(0, "DISABLED", 1), (1, "ENABLED", 60), (5, "ENABLED", 300)])

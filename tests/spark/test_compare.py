@@ -30,7 +30,8 @@ from slackwater.late.changes.comparison import (
     Totals,
     comparison_uri,
 )
-from slackwater.late.changes.versions import VersionPair, job_failure_uri, pair_uri
+from slackwater.late.changes.job_claims import job_failure_uri
+from slackwater.late.changes.versions import VersionPair, pair_uri
 from slackwater.project import load_project
 from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
@@ -64,6 +65,7 @@ class Day:
     table: str
     key: tuple[str, ...] = ("date", "origin", "carrier")
     metrics: dict[str, str] = field(default_factory=dict)
+    hour: str | None = None
     versions: list[PublishedVersion] = field(default_factory=list)
 
     def publish(self, rows: Any, schema: str = SCHEMA) -> PublishedVersion:
@@ -94,7 +96,8 @@ class Day:
         """Write the project and pair.json, which a comparison job reads. Only the pair declares `metrics`."""
         project = load_project(PROJECT)
         pipeline = project.pipelines["daily_delays"]
-        publish = pipeline.publish.model_copy(update={"key": self.key, "metrics": {"no_column": "max"}})
+        update = {"key": self.key, "hour": self.hour, "metrics": {"no_column": "max"}}
+        publish = pipeline.publish.model_copy(update=update)
         keyed = pipeline.model_copy(update={"publish": publish})
         project = project.model_copy(update={"pipelines": {"daily_delays": keyed}})
         self.store.put(PROJECT_URI, project.model_dump_json(by_alias=True).encode())
@@ -489,6 +492,7 @@ def test_a_large_comparison_agrees_with_duckdb(day):
     kept = [row for row in before if maker.random() < 0.9]
     after = [value(int(r[0][1:]) + 97 * int(r[1][1:])) if maker.random() < 0.4 else r for r in kept]
     after += [value(number) for number in range(900, 960)]
+    day.hour = "flights"  # its values below 24 count as hours
     comparison = day.of(before, after, schema)
     frames = {}
     for name, rows in (("b", before), ("a", after)):
@@ -525,6 +529,22 @@ def test_a_large_comparison_agrees_with_duckdb(day):
         pair = connection.sql(f"SELECT sum({name}_before), sum({name}_after) FROM paired").fetchall()[0]
         one = metric(comparison, name)
         assert (one.before, one.after) == pytest.approx([float(value) for value in pair])
+        by_hour = [
+            dict(
+                connection.sql(
+                    f"""
+                    SELECT CASE WHEN flights_{side} < 24 THEN flights_{side} END AS hour, sum({name}_{side}) FROM paired
+                    WHERE flights_{side} IS NOT NULL GROUP BY hour
+                    """
+                ).fetchall()
+            )
+            for side in ("before", "after")
+        ]
+        assert [hour.hour for hour in one.hours] == [*(f"{DAY}T{hour:02}:00" for hour in range(24)), None]
+        for index, hour in enumerate(one.hours):
+            sums = [side.get(index if hour.hour else None) for side in by_hour]
+            expected_sums = [None if value is None else pytest.approx(float(value)) for value in sums]
+            assert [hour.before, hour.after] == expected_sums
         largest = connection.sql(
             f"""
             SELECT origin, carrier FROM (

@@ -181,7 +181,7 @@ RUN = Run(
 def test_an_ended_run_is_counted_once_even_if_its_end_is_recorded_repeatedly(capsys, monkeypatch, event, counted):
     recorder = Ended(RunState.RUNNING)
     monkeypatch.setattr(record_run, "build_recorder", lambda: recorder)
-    for name, value in (("RUN_TABLE", "runs"), ("INTERMEDIATE_DAYS", "30")):
+    for name, value in (("RUN_TABLE", "runs"), ("INTERMEDIATE_DAYS", "30"), ("ARRIVAL_QUEUE_URL", "")):
         monkeypatch.setenv(name, value)
     for _ in range(2):
         record_run.handler({**event, "run": RUN.model_dump()}, None)

@@ -126,6 +126,7 @@ def test_the_definition_digest_follows_graph_shapes_and_code_and_nothing_else(tm
     assert digest(source=SOURCE | {"description": "words", "pull": {"url": "http://x", "files": "{date}"}}) == same
     assert digest(source=SOURCE | {"fields": {"at": "timestamp", "value": "int64"}}) != same
     assert digest(pipeline=PIPELINE | {"publish": {**PIPELINE["publish"], "metrics": {"v": "max"}}}) == same
+    assert digest(pipeline=PIPELINE | {"publish": {**PIPELINE["publish"], "hour": "v"}}) == same
     assert digest(pipeline=PIPELINE | {"publish": {**PIPELINE["publish"], "key": ["date", "v"]}}) != same
     assert digest(pipeline=PIPELINE | {"timezone": "Europe/Rome"}) != same
     assert digest(job="2") != same

@@ -13,6 +13,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, NoRegionError
 
+from slackwater.aws.request_counts import REQUESTS
 from slackwater.errors import InputError
 
 CONFIG = Config(
@@ -69,7 +70,10 @@ def default_session() -> boto3.session.Session:
     """
     with _configuration_errors():
         # botocore itself reads only AWS_DEFAULT_REGION. Other SDKs, the AWS CLI and the CDK read AWS_REGION first.
-        return boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)
+        session = boto3.session.Session(region_name=os.environ.get("AWS_REGION") or None)
+    # Before the first client, which copies these events.
+    REQUESTS.register(session.events)
+    return session
 
 
 def client(service: str, *, session: boto3.session.Session | None = None, config: Config = CONFIG) -> Any:

@@ -14,7 +14,7 @@ from slackwater.errors import NotDeployed
 STACKS = ("storage", "receiver", "processing", "late", "monitoring")
 """The stacks in order of deployment. A stack's full name is `<prefix>-<name>`."""
 
-OPTIONAL_STACKS = ("run-alarms", "late-alarms", "source-alarms", "schedule")
+OPTIONAL_STACKS = ("run-alarms", "late-alarms", "older-alarms", "source-alarms", "schedule")
 """The stacks that exist only if the project or the settings need them. They have no outputs that we read."""
 REQUIRED_BOOTSTRAP = 6
 """The oldest version of the CDK bootstrap that the stacks can be deployed with, as the synthesised app states it."""

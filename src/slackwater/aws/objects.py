@@ -107,11 +107,12 @@ class S3ObjectStore:
             metadata: Mapping[str, str] = self._s3.head_object(Bucket=bucket, Key=key)["Metadata"]
         return metadata
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield every object whose URI starts with `prefix`, in order of URI."""
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[StoredObject]:
+        """Yield every object whose URI starts with `prefix` and sorts after `start_after`, in order of URI."""
         bucket, key = split_uri(prefix)
+        start = {"StartAfter": split_uri(start_after)[1]} if start_after else {}
         with translated(f"list {prefix}"):
-            for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key):
+            for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key, **start):
                 for item in page.get("Contents", []):
                     yield StoredObject(
                         uri=f"s3://{bucket}/{item['Key']}",

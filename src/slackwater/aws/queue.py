@@ -29,24 +29,32 @@ class SqsEventQueue:
 
 
 @dataclass(frozen=True)
-class DelayedMessages:
-    """Sends messages to the queue with this URL that are received `seconds` later, at most 900."""
+class ArrivalQueue:
+    """The queue of arrivals with this URL, whose messages lead to checks of days.
+
+    Without a URL, nothing is sent: the deployment has only the daily check.
+    """
 
     sqs: Any
     url: str
-    seconds: int
 
-    def __call__(self, bodies: Sequence[str]) -> None:
-        """Send a message with each body. Raises `CloudError`; some may have been sent even then."""
-        with translated("send messages to be received later"):
-            for first in range(0, len(bodies), _BATCH):
+    def __call__(self, messages: Sequence[tuple[str, int]]) -> None:
+        """Send messages: the body of each, and after how many seconds it is received, at most 900.
+
+        Raises `CloudError`; some may have been sent even then.
+        """
+        if not self.url:
+            return
+        with translated("send messages to the queue of arrivals"):
+            for first in range(0, len(messages), _BATCH):
+                # Far below SQS's limit of 1 MiB for all of them: the longest part of a body is the key of an object.
                 entries = [
-                    {"Id": str(index), "MessageBody": body, "DelaySeconds": self.seconds}
-                    for index, body in enumerate(bodies[first : first + _BATCH])
+                    {"Id": str(index), "MessageBody": body, "DelaySeconds": seconds}
+                    for index, (body, seconds) in enumerate(messages[first : first + _BATCH])
                 ]
                 response = self.sqs.send_message_batch(QueueUrl=self.url, Entries=entries)
                 for failed in response.get("Failed", []):
-                    raise CloudError(f"could not send a message to be received later: {failed['Code']}")
+                    raise CloudError(f"could not send a message to the queue of arrivals: {failed['Code']}")
 
 
 @dataclass(frozen=True, kw_only=True)

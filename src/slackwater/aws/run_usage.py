@@ -1,4 +1,4 @@
-"""What a run has used of AWS: the history of its execution, and the hours that EMR Serverless has billed."""
+"""What a run or a comparison has used of AWS: the history of its execution, and the hours that EMR has billed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from slackwater.aws.execution_history import FINAL_EVENTS, Event, with_states
 from slackwater.aws.failures import code_of, translated
 from slackwater.aws.function import FunctionEnvironment
 from slackwater.errors import CloudError
+from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.cost import BilledHours, RunUsage
 from slackwater.runs.cost_recorder import CostRecorder, CostTable, UsageGone
 from slackwater.runs.record import RunRecord
@@ -60,15 +61,16 @@ class RunUsageReader:
     function_mb: Mapping[str, int]
     """Memory of the function that a state calls, by the name of the state."""
 
-    def usage(self, record: RunRecord) -> RunUsage | UsageGone:
-        """Return what an attempt has used: one read of the history, and one of each Spark job."""
+    def usage(self, record: RunRecord | ComparisonRun) -> RunUsage | UsageGone:
+        """Return what an attempt or a comparison has used: one read of the history, and one of each Spark job."""
         try:
             events = list(self._history(record.execution))
         except _Gone:
             return UsageGone("Step Functions keeps no history of its execution any more")
         if not events:  # the history is eventually consistent
             raise CloudError(f"Step Functions does not know the history of {record.execution} yet: try again")
-        part = _attempt_events(events, record.run.attempt)
+        run = record if isinstance(record, RunRecord) else None
+        part = _attempt_events(events, run.run.attempt) if run else events
         jobs = []
         for application, job in _jobs(part):
             if application != self.application:
@@ -85,7 +87,8 @@ class RunUsageReader:
             lambda_requests=len(seconds),
             lambda_seconds=sum(duration for _, duration in seconds),
             lambda_gb_seconds=sum(self.function_mb.get(state, 0) / 1024 * duration for state, duration in seconds),
-            ended=has_ended and record.ended_at is not None,
+            ended=has_ended and (run is None or run.ended_at is not None),
+            requests=run.requests if run else None,
         )
 
     def _history(self, execution: str) -> Iterator[Event]:

@@ -19,7 +19,7 @@ from slackwater.client.resources import Resources
 from slackwater.client.runs import RunHandle
 from slackwater.client.tables import PublishedTable
 from slackwater.client.workspace import Workspace, find_workspace
-from slackwater.errors import InputError
+from slackwater.errors import InputError, SlackwaterError
 from slackwater.project import Project
 from slackwater.runs.record import DayRecord, Run, RunRecord
 
@@ -36,9 +36,12 @@ if TYPE_CHECKING:
     from slackwater.client.tables import QueryResult
     from slackwater.client.timeline import Timeline
     from slackwater.late.changes.comparison import Comparison
+    from slackwater.late.changes.job_claims import ComparisonGivenUp
     from slackwater.late.check.suggest import Suggestion
     from slackwater.receiver.pull.file_cache import FileEntry
     from slackwater.receiver.pull.recorded_files import RecordedFiles
+    from slackwater.receiver.pull.removed_files import DoubtfulFiles
+    from slackwater.runs.cost import CheckCosts
     from slackwater.runs.outputs import RunSteps, Version
 
 
@@ -177,14 +180,26 @@ class Client(Resources):
     def cost(
         self, pipeline: str | None = None, first: Date | None = None, last: Date | None = None
     ) -> tuple[DayCost, ...]:
-        """Return what the runs of each day from `first` to `last` have cost, in order; without dates, of all days.
+        """Return what the runs of each day from `first` to `last` and comparisons of its versions have cost, in order.
 
-        By default, of all pipelines. Raises `UnknownName`, `InputError` for a date that is none or a reversed range.
+        Without dates, of all days. By default, of all pipelines. Raises `UnknownName`, `InputError` for a date that is
+        none or a reversed range.
         """
         from slackwater.client.costs import costs_of_days
 
         names = [self.project.pipeline(pipeline).pipeline] if pipeline else sorted(self.project.pipelines)
         return costs_of_days(
+            self.run_table, names, first=iso_date(first) if first else None, last=iso_date(last) if last else None
+        )
+
+    def check_costs(
+        self, pipeline: str | None = None, first: Date | None = None, last: Date | None = None
+    ) -> tuple[CheckCosts, ...]:
+        """Return what checks have cost on each calendar day, UTC, from `first` to `last`. Raises as `cost` does."""
+        from slackwater.client.costs import costs_of_checks
+
+        names = [self.project.pipeline(pipeline).pipeline] if pipeline else sorted(self.project.pipelines)
+        return costs_of_checks(
             self.run_table, names, first=iso_date(first) if first else None, last=iso_date(last) if last else None
         )
 
@@ -253,6 +268,41 @@ class Client(Resources):
         names = sorted(self.project.pipelines) if pipeline is None else [self.project.pipeline(pipeline).pipeline]
         return days_on_hold(self.run_table, names)
 
+    def changed_tables(self, pipeline: str | None = None) -> list[DayRecord]:
+        """Return the days of the window that have read days of other pipelines before these changed.
+
+        Only with `on_change: notify` are they recorded: `table_notice` says what has changed. Of a pipeline or of all,
+        by pipeline and date. Raises `UnknownName`.
+        """
+        from slackwater.client.holds import days_with_changed_tables
+
+        names = sorted(self.project.pipelines) if pipeline is None else [pipeline]
+        return days_with_changed_tables(self.run_table, map(self.project.pipeline, names), now=_now())
+
+    def comparisons_given_up(self, pipeline: str | None = None) -> list[ComparisonGivenUp]:
+        """Return the comparisons that no monitoring tries again, of a pipeline or of all. Raises `UnknownName`."""
+        from slackwater.late.changes.job_claims import given_up_comparisons
+
+        names = sorted(self.project.pipelines) if pipeline is None else [self.project.pipeline(pipeline).pipeline]
+        # Only a version that people do not know may have such a comparison.
+        due = ((name, date) for name in names for date in self.run_table.notifications_due(name, before="9999-12-31"))
+        days = (self.run_table.day(name, date) for name, date in due)
+        bucket = self.connection.deployment.exchange_bucket
+        return list(given_up_comparisons(days, store=self.store, exchange_bucket=bucket))
+
+    def doubtful_files(self, pipeline: str | None = None) -> list[DoubtfulFiles]:
+        """Return the doubtful removals of the latest pulls, of the sources of a pipeline or of all.
+
+        Raises `UnknownName`.
+        """
+        from slackwater.receiver.pull.removed_files import read_doubtful
+
+        names = sorted(self.project.pipeline(pipeline).sources if pipeline else self.project.sources)
+        bucket = self.connection.deployment.exchange_bucket
+        sources = [name for name in names if self.project.records_removed(name)]
+        results = [read_doubtful(self.store, exchange_bucket=bucket, source=name) for name in sources]
+        return [result for result in results if result]
+
     def older_late_days(
         self, pipeline: str | None = None, *, first: Date | None = None, last: Date | None = None
     ) -> OlderDays:
@@ -287,11 +337,19 @@ class Client(Resources):
     def release(self, pipeline: str, date: Date, *, reason: str) -> RunHandle:
         """Start a run of a day with its present inputs, although they have lost rows or its audit failed.
 
-        Raises `UnknownName`, and `InputError` for a day that is running, or never published and not on hold.
+        Raises `UnknownName`, and `InputError` for a day that is running, or never published and not on hold. So it does
+        if the inputs have changed since the hold was recorded: the hold then has the present reason. If the run cannot
+        be started, the release is recorded nevertheless, the error says so, and the same call can be repeated.
         """
         day = iso_date(date)
         force = self.hold_decisions.release(pipeline, day, reason=reason)
-        return self.run(pipeline, day, force=force)
+        try:
+            return self.run(pipeline, day, force=force)
+        except SlackwaterError as error:
+            raise type(error)(
+                f"{error}\n  The release of {pipeline} {day} is recorded, but its run may not have started: repeat the "
+                "same release to start it"
+            ) from error
 
     def reject(self, pipeline: str, date: Date, *, reason: str) -> DayRecord:
         """Keep the published version of a day on hold as long as its inputs are the same, and return the day.
@@ -333,9 +391,12 @@ class Client(Resources):
         """
         return self.pusher.push(source, events, token=token, on_progress=on_progress)
 
-    def pull(self, source: str, *, as_of: Date | None = None, on_progress: OnProgress = ignore) -> PullTotals:
+    def pull(
+        self, source: str, *, as_of: Date | None = None, accept_removed: int = 0, on_progress: OnProgress = ignore
+    ) -> PullTotals:
         """Pull a source's new and changed files as of a date, by default today, and return when it has ended.
 
+        The removal of up to `accept_removed` files is recorded although the partner lists fewer files than that.
         Raises `RunFailed` if a file could not be fetched, `InputError` for a source without `pull`.
         """
         pulled_source(self.project, source)
@@ -343,7 +404,7 @@ class Client(Resources):
         execution = self.executions.start(
             self.connection.deployment.pull_machine_arn,
             name=day or "today",
-            payload={"source": source, "as_of": day},
+            payload={"source": source, "as_of": day, **({"accept_removed": accept_removed} if accept_removed else {})},
         )
         totals = require_success(self.executions.wait(execution, on_progress=on_progress))
         return cast("PullTotals", dict(totals))
@@ -438,6 +499,7 @@ class Client(Resources):
         A Spark job compares each pair of versions once; later calls read its result.
         """
         from slackwater.late.changes.comparison import Comparison, ComparisonReference
+        from slackwater.runs.comparison_run import attempt_costs
 
         self.project.pipeline(pipeline)
         day = iso_date(date)
@@ -450,7 +512,11 @@ class Client(Resources):
         reference = ComparisonReference.model_validate(output)
         if not reference.uri:
             return DayComparison(None, reference.reason)
-        return DayComparison(Comparison.model_validate_json(self.store.get(reference.uri)), "")
+        comparison = Comparison.model_validate_json(self.store.get(reference.uri))
+        pairs = self.run_table.comparisons(pipeline, day)
+        same = [item for item in pairs if (item.before, item.after) == (reference.before, reference.after)]
+        costs = attempt_costs(self.run_table.run(pipeline, day, reference.after), same)
+        return DayComparison(comparison.with_costs(costs), "")
 
 
 def _now() -> datetime:

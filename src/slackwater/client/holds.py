@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from slackwater.errors import DayChanged, InputError
+from slackwater.late.check.checker import Checker
+from slackwater.late.check.decision import LateDecision
+from slackwater.late.check.window import check_window
+from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import day_of, parse_date
-from slackwater.runs.holds import needs_force, rejected_day, released_day
+from slackwater.runs.holds import decision_about, needs_force, rejected_day, released_day, with_released_hold
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.record import DayRecord, ResolutionAction
 from slackwater.runs.table import Executions, RunTable, is_alive
@@ -26,6 +30,25 @@ def days_on_hold(table: RunTable, pipelines: Iterable[str]) -> list[DayRecord]:
     return [day for day in days if day.hold]
 
 
+def days_with_changed_tables(table: RunTable, pipelines: Iterable[Pipeline], *, now: datetime) -> list[DayRecord]:
+    """Return the days of the window whose published version people were notified of: tables that it has read changed.
+
+    Only pipelines with `on_change: notify` are read.
+    """
+    found = []
+    for pipeline in pipelines:
+        if any(item.on_change == "notify" for item in pipeline.published_tables.values()):
+            first, *_, last = (day.date.isoformat() for day in check_window(pipeline, None, now))
+            days = table.days(pipeline.pipeline, first, last)
+            # A later version has read the changed days.
+            found += [
+                day
+                for day in days
+                if day.table_notice and day.published and day.published.run.attempt == day.table_notice.attempt
+            ]
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class HoldDecisions:
     """Records what a person decides about a day on hold."""
@@ -35,6 +58,7 @@ class HoldDecisions:
     store: ObjectStore
     inputs: InputListing
     executions: Executions
+    checker: Checker
     principal: Callable[[], str]
     """Returns the ARN of the identity that calls AWS."""
     now: Callable[[], datetime]
@@ -42,19 +66,24 @@ class HoldDecisions:
     def release(self, pipeline: str, date: str, *, reason: str) -> bool:
         """Record that the day is published from its present inputs; return whether its run needs `force`.
 
-        The caller starts the run. If it does not, the next check does. Raises `InputError` for a day that is running,
-        or that was never published and is not on hold, and without a reason; `UnknownName`; `DayChanged`.
+        The caller starts the run. If it does not, the same call can be repeated: a check does not start the run of
+        every released day. Raises `InputError` for a day that is running, or that was never published and is not on
+        hold, whose inputs are not those of the hold, and without a reason; `UnknownName`; `DayChanged`.
         """
 
         def decide(day: DayRecord) -> DayRecord:
-            inputs = self._present_inputs(day)
+            inputs, day = self._present_inputs(day), with_released_hold(day)
+            if day.hold and day.hold.inputs not in {"", inputs}:
+                raise InputError(self._update_hold(day))
             return released_day(day, reason=reason, principal=self.principal(), inputs=inputs, now=self.now())
 
         before = self._record(pipeline, date, reason, decide)
-        return needs_force(before.hold)
+        return needs_force(with_released_hold(before).hold)
 
     def reject(self, pipeline: str, date: str, *, reason: str) -> DayRecord:
         """Record that the published version stays as long as the inputs are the same; return the day.
+
+        Late data of the day does not wait any more, unless it arrived after the hold was recorded.
 
         Raises `InputError` for a day that is running or not on hold, whose inputs or published version are not known,
         and without a reason; `UnknownName`; `DayChanged`.
@@ -65,8 +94,13 @@ class HoldDecisions:
             inputs = (day.hold.inputs if day.hold else "") or self._present_inputs(day)
             return rejected_day(day, reason=reason, principal=self.principal(), inputs=inputs, now=self.now())
 
+        # Read before the inputs are listed: data that is seen meanwhile keeps the day on the list.
+        listed = next((item for item in self.table.late_days(pipeline, last=date) if item.date == date), None)
         self._record(pipeline, date, reason, decide)
-        return self.table.day(pipeline, date)
+        day = self.table.day(pipeline, date)
+        if listed and decision_about(day, self._present_inputs(day)) is ResolutionAction.REJECTED:
+            self.table.remove_late_day(pipeline, date, read_at=listed.last)
+        return day
 
     def _record(self, pipeline: str, date: str, reason: str, decide: Callable[[DayRecord], DayRecord]) -> DayRecord:
         """Write the decision over the record of the day, and return the record before."""
@@ -91,6 +125,18 @@ class HoldDecisions:
             raise InputError(
                 f"--date: attempt {active.run.attempt} of {day.pipeline} {day.date} is running: wait until it has ended"
             )
+
+    def _update_hold(self, day: DayRecord) -> str:
+        """Put the present reason into the hold of a day whose inputs have changed; return why it is not released.
+
+        Nobody has seen what the present inputs have lost.
+        """
+        name, run = f"{day.pipeline} {day.date}", f"slackwater run {day.pipeline} --date {day.date}"
+        decision = self.checker.update_hold(pipeline=day.pipeline, date=day.date)
+        changed = f"--date: the inputs of {name} have changed since its hold was recorded, so it is not released"
+        if decision.decision is LateDecision.HOLD:
+            return f"{changed}. Its hold is now: {decision.reason}. If that is right, release it again"
+        return f"{changed}. Now it needs no release: {decision.reason}. To run it with these inputs: {run}"
 
     def _present_inputs(self, day: DayRecord) -> str:
         """Return the digest of the inputs that a run of the day would have now."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from pydantic import ValidationError
 
@@ -11,7 +12,7 @@ from slackwater.late.changes.comparison import Comparison
 from slackwater.late.check.suggest import PastRerun, Suggestion, past_rerun, suggest
 from slackwater.late.check.window import today
 from slackwater.pipeline.definition import Pipeline
-from slackwater.runs.record import DayRecord
+from slackwater.runs.record import DayRecord, RunState
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
 
@@ -35,30 +36,36 @@ def suggest_thresholds(
     """
     last = today(definition, now)
     first = (last - timedelta(days=DAYS)).isoformat()
-    reruns = [
-        rerun
-        for day in table.days(definition.pipeline, first, last.isoformat())
-        if day.published and day.published.run.attempt > 1
-        for rerun in _past_reruns(day, table=table, store=store, exchange_bucket=exchange_bucket)
-    ]
-    return suggest(definition.pipeline, reruns, first=first, max_effect=max_effect)
+    reruns, skipped = list[PastRerun](), 0
+    for day in table.days(definition.pipeline, first, last.isoformat()):
+        if day.published and day.published.run.attempt > 1:
+            of_day, skipped_of_day = _past_reruns(day, table=table, store=store, exchange_bucket=exchange_bucket)
+            reruns, skipped = [*reruns, *of_day], skipped + skipped_of_day
+    return suggest(definition.pipeline, reruns, first=first, max_effect=max_effect, skipped=skipped)
 
 
-def _past_reruns(day: DayRecord, *, table: RunTable, store: ObjectStore, exchange_bucket: str) -> Iterator[PastRerun]:
-    """Yield the compared re-runs of a day. Of several comparisons of a version, the latest pair counts."""
-    comparisons: dict[int, Comparison] = {}
+def _past_reruns(
+    day: DayRecord, *, table: RunTable, store: ObjectStore, exchange_bucket: str
+) -> tuple[list[PastRerun], int]:
+    """Return the re-runs of a day that were compared with the version before, and the number of other compared ones.
+
+    After a small change that nobody was notified of, a message compares with an earlier version: such a comparison has
+    the late data of several re-runs.
+    """
+    comparisons: dict[int, list[Comparison]] = {}
     for stored in store.list(f"s3://{exchange_bucket}/comparisons/{day.pipeline}/{day.date}/"):
-        if not stored.uri.endswith("/comparison.json"):
-            continue
-        try:
-            comparison = Comparison.model_validate_json(store.get(stored.uri))
-        except ValidationError:
-            # An older version of this package wrote it: it does not count as a re-run.
-            continue
-        known = comparisons.get(comparison.after.attempt)
-        if known is None or known.before.attempt < comparison.before.attempt:
-            comparisons[comparison.after.attempt] = comparison
-    for attempt, comparison in sorted(comparisons.items()):
-        rerun = past_rerun(comparison, table.run(day.pipeline, day.date, attempt))
-        if rerun:
-            yield rerun
+        if stored.uri.endswith("/comparison.json"):
+            # An older version of this package may have written it: then it does not count as a re-run.
+            with suppress(ValidationError):
+                comparison = Comparison.model_validate_json(store.get(stored.uri))
+                comparisons.setdefault(comparison.after.attempt, []).append(comparison)
+    published = [run for run in table.runs(day.pipeline, day.date) if run.state is RunState.PUBLISHED]
+    reruns, skipped = list[PastRerun](), 0
+    for before, run in pairwise(published):
+        compared = comparisons.get(run.run.attempt, [])
+        late = {item.before.attempt: rerun for item in compared if (rerun := past_rerun(item, run))}
+        if before.run.attempt in late:
+            reruns.append(late[before.run.attempt])
+        elif late:
+            skipped += 1
+    return reruns, skipped

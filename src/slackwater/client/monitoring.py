@@ -26,12 +26,14 @@ class DayOutcome:
 
     date: str
     outcome: str
-    """`published`, `unchanged` if the published day already has these inputs, or `failed`."""
+    """`published`, `unchanged` if the published day already has these inputs, or `failed` if its run has failed."""
+    failed_step: str = ""
+    """`run`, `compare` or `notify`: the step that has failed, the last two after the outcome. Empty for success."""
     run_id: str | None = None
     attempt: int | None = None
     notified: bool = False
     reason: str = ""
-    """Why the day failed, or why no notification was sent; empty otherwise."""
+    """Why the step failed, or why no notification was sent; empty otherwise."""
     comparison: Comparison | None = None
     message: Message | None = None
 
@@ -162,6 +164,7 @@ class Monitor:
         return DayOutcome(
             date=day["date"],
             outcome=day["outcome"],
+            failed_step=day.get("failed_step", ""),
             run_id=day.get("run_id"),
             attempt=day.get("attempt"),
             notified=day.get("notified", False),

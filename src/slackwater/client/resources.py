@@ -135,6 +135,7 @@ class Resources:
             store=self.store,
             inputs=self.inputs,
             executions=StepFunctionsExecutions(clients("stepfunctions")),
+            checker=self.checker,
             principal=lambda: caller_arn(clients("sts")),
             now=_now,
         )

@@ -21,10 +21,11 @@ from slackwater.receiver.partners.credentials import Secrets
 from slackwater.receiver.partners.outbound import Outbound
 from slackwater.runs.day import Day
 from slackwater.runs.inputs.consistent_listing import consistent_listing
-from slackwater.runs.inputs.listing import objects_of_day, partition_value
+from slackwater.runs.inputs.listing import objects_of_day
 from slackwater.runs.inputs.table_inputs import published_days
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import ARROW_TYPES, BATCH_ID, EXTRA
+from slackwater.sources.partitions import partition_value
 from slackwater.steps.files import ProjectFiles
 from slackwater.storage import ObjectFile, StoredObject
 

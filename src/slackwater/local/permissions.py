@@ -152,6 +152,8 @@ def _name_resources_as_aws() -> None:
     def enforce_with_ancestors(
         access_key: str, action: str, service: str, region: str, *, resource_arn: str = "*", **more: Any
     ) -> Any:
+        # SQS has no permissions for batches: SendMessageBatch needs `sqs:SendMessage`.
+        action = action.removesuffix("Batch") if service == "sqs" else action
         arns = [*glue_ancestors(resource_arn), resource_arn] if service == "glue" else [resource_arn]
         results = (enforce(access_key, action, service, region, resource_arn=arn, **more) for arn in arns)
         return next((denied for denied in results if denied), None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import json
 import math
 import sys
 import time
@@ -50,6 +51,12 @@ class TaskHandle:
     def abandoned(self) -> bool:
         """Whether the state timed out or its execution was stopped."""
         return self._execution["status"] != "RUNNING" or time.monotonic() > self._deadline
+
+    def submitted(self, resource: str, output: Mapping[str, Any]) -> None:
+        """Add the event of a started job, by which it is known although its state may never end."""
+        details = {"resource": resource, "output": json.dumps(output), "outputDetails": {"truncated": False}}
+        add_event = module("services.stepfunctions")._add_event
+        add_event(self._execution, "TaskSubmitted", {"taskSubmittedEventDetails": details})
 
     @property
     def role(self) -> Principal:

@@ -54,6 +54,9 @@ class Publish(Model):
     metrics: dict[Name, Aggregation] = {}
     """By column: how it is aggregated over the day when two published versions are compared. Columns that it does not
     name are left out of the totals. Without it, every column of numbers is summed."""
+    hour: Name | None = None
+    """The column with the hour of a row, if metrics are to be compared by hour as well: a timestamp, or an integer, the
+    local hour from 0 to 23. Without it, the first column of the key that is a timestamp or an integer named `hour`."""
     audit: Audit = Audit()
 
 
@@ -204,9 +207,9 @@ class Pipeline(Model):
 
     @property
     def deciding_inputs(self) -> tuple[str, ...]:
-        """The inputs whose changes matter to a published day: all except tables with `on_change: ignore`."""
-        ignored = {name for name, item in self.published_tables.items() if item.on_change == "ignore"}
-        return tuple(name for name in self.inputs if name not in ignored)
+        """The inputs whose changes decide about a published day: not tables with `on_change: ignore` or `notify`."""
+        others = {name for name, item in self.published_tables.items() if item.on_change in {"ignore", "notify"}}
+        return tuple(name for name in self.inputs if name not in others)
 
     @property
     def published_tables(self) -> dict[str, TableInput]:

@@ -54,14 +54,22 @@ class ComputePrices(Model):
         )
 
 
+class PriceSource(Model):
+    """Where the prices of a service were read."""
+
+    url: str
+    as_of: str
+    """The ISO date of the prices there."""
+
+
 class RegionPrices(Model):
     """The public prices of one region, in USD, without free tiers, discounts and taxes."""
 
     region: str
     as_of: str
-    """The ISO date on which the prices were read."""
-    sources: dict[str, str]
-    """URL of the page that states the prices, by service."""
+    """The ISO date on which the prices were last compared with their sources."""
+    sources: dict[str, PriceSource]
+    """By service."""
     architectures: dict[str, ComputePrices]
     """`x86_64` or `arm64`."""
     usd_per_lambda_request: Price
@@ -74,7 +82,6 @@ class RegionPrices(Model):
     """For on-demand write request units: 1 KB each, two for a write in a transaction."""
     usd_per_million_dynamodb_reads: Price
     """For on-demand read request units: a consistent read of 4 KB, or two reads that are not consistent."""
-    usd_per_million_sns_publishes: Price
 
 
 @cache
@@ -82,6 +89,14 @@ def read_prices(region: str) -> RegionPrices | None:
     """Return the prices of a region such as us-east-1; None if this package has no file for it."""
     file = files(__package__).joinpath("region_prices", f"{region}.json")
     return RegionPrices.model_validate_json(file.read_bytes()) if file.is_file() else None
+
+
+def no_prices(region: str, architecture: str) -> str:
+    """Return in one line that this package has no prices of a region and an architecture, and what to do."""
+    return (
+        f"no prices of {region} on {architecture}: add them to "
+        f"src/slackwater/pipeline/region_prices/{region}.json as docs/cost.md says, and deploy"
+    )
 
 
 def reference_prices() -> RegionPrices:

@@ -29,7 +29,7 @@ def _check_location(value: str) -> str:
     return check_url(value)
 
 
-OnChange = Literal["auto", "hold", "ignore"]
+OnChange = Literal["auto", "hold", "notify", "ignore"]
 """What a changed day of another pipeline does to a published day that has read it."""
 
 
@@ -44,7 +44,8 @@ class TableInput(Model):
     """What a day that is not published does: fail the run, or count as a day without rows."""
     on_change: OnChange = "auto"
     """What another version of a day does: decide by `late.thresholds` whether to run again, put the day on hold until a
-    person releases it, or nothing. A run that starts for another reason reads the new version in any case."""
+    person releases it, notify people and run nothing, or nothing. A run that starts for another reason reads the new
+    version in any case."""
 
     @model_validator(mode="after")
     def _check_days(self) -> TableInput:

@@ -1,13 +1,14 @@
-"""Recording the cost of runs: what AWS reports when a run ends, and the rest when AWS reports it."""
+"""Recording the cost of runs and comparisons: what AWS reports when they end, and the rest when AWS reports it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from slackwater.errors import AccessDenied, CloudError, Throttled, Unavailable
+from slackwater.runs.comparison_run import AttemptCosts, ComparisonRun, attempt_costs
 from slackwater.runs.cost import RunUsage, give_up, price_run
 from slackwater.runs.record import RunRecord
 
@@ -15,6 +16,8 @@ GIVE_UP_AFTER = timedelta(days=7)
 """So long after the end of a run, its cost is no longer asked for."""
 RECORDING_TIME = timedelta(seconds=60)
 """So long does one call of `record_due` work by default, and then for one more run."""
+
+Priced = TypeVar("Priced", RunRecord, ComparisonRun)
 
 
 class UsageGone(NamedTuple):
@@ -24,17 +27,27 @@ class UsageGone(NamedTuple):
 
 
 class UsageReader(Protocol):
-    """Reads what runs have used."""
+    """Reads what runs and comparisons have used."""
 
-    def usage(self, record: RunRecord) -> RunUsage | UsageGone:
-        """Return what an attempt of a run has used. Raises `CloudError`, `AccessDenied`."""
+    def usage(self, record: RunRecord | ComparisonRun) -> RunUsage | UsageGone:
+        """Return what an attempt of a run, or a comparison, has used. Raises `CloudError`, `AccessDenied`."""
+
+
+class DueCost(NamedTuple):
+    """A run that has ended, or a comparison, whose cost is not final."""
+
+    date: str
+    attempt: int
+    """Of a comparison: that of the later version."""
+    comparison: str = ""
+    """`ComparisonRun.execution_name`; empty for a run."""
 
 
 class CostTable(Protocol):
     """The run table as costs use it. All methods raise `CloudError` when the table cannot be read or written."""
 
-    def costs_due(self, pipeline: str) -> Iterator[tuple[str, int]]:
-        """Yield date and attempt of each run that has ended and has no final cost, in order.
+    def costs_due(self, pipeline: str) -> Iterator[DueCost]:
+        """Yield each run that has ended, and each comparison, without a final cost, in order of date and attempt.
 
         May miss writes of the last seconds.
         """
@@ -42,22 +55,28 @@ class CostTable(Protocol):
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
         """Return one attempt of the day, or None."""
 
-    def save_cost(self, run: RunRecord) -> None:
-        """Write a run that has ended with its new cost, which is no longer due if it is complete."""
+    def comparison(self, pipeline: str, due: DueCost) -> ComparisonRun | None:
+        """Return a comparison, or None."""
+
+    def comparisons(self, pipeline: str, date: str) -> list[ComparisonRun]:
+        """Return the comparisons of a day, in order of the later version."""
+
+    def save_cost(self, record: RunRecord | ComparisonRun) -> None:
+        """Write a run that has ended, or a comparison, with its new cost, which is no longer due if it is complete."""
 
 
 class RecordedCosts(NamedTuple):
     """What one call of `record_due` has done."""
 
-    completed: tuple[RunRecord, ...]
-    """Runs whose cost is final now."""
+    completed: tuple[RunRecord | ComparisonRun, ...]
+    """Runs and comparisons whose cost is final now."""
     problems: tuple[str, ...]
     """Why costs are still missing: one sentence for each error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostRecorder:
-    """Records what runs cost, with the prices of one region and architecture."""
+    """Records what runs and comparisons cost, with the prices of one region and architecture."""
 
     table: CostTable
     reader: UsageReader
@@ -67,13 +86,14 @@ class CostRecorder:
     """`x86_64` or `arm64`."""
     now: Callable[[], datetime]
 
-    def record(self, record: RunRecord) -> RunRecord:
-        """Record what is known about the cost of a run that has ended, and return its record.
+    def price(self, record: Priced) -> Priced:
+        """Return the record of a run that has ended, or of a comparison, with what is known about its cost now.
 
-        A run is given up, with a final cost that states why, when AWS does not know it any more, and when its cost is
+        It is given up, with a final cost that states why, when AWS does not know it any more, and when its cost is
         still not known after seven days. Raises `CloudError`, `AccessDenied`.
         """
-        is_old = record.ended_at is not None and self.now() - record.ended_at > GIVE_UP_AFTER
+        end = record.ended_at if isinstance(record, RunRecord) else record.started_at
+        is_old = end is not None and self.now() - end > GIVE_UP_AFTER
         try:
             usage = self.reader.usage(record)
         except (Throttled, Unavailable):
@@ -88,34 +108,60 @@ class CostRecorder:
             cost = price_run(usage, region=self.region, architecture=self.architecture)
             if is_old and not cost.complete:
                 cost = give_up(cost, f"AWS has not reported all of its usage within {GIVE_UP_AFTER.days} days")
-        priced = record.model_copy(update={"cost": cost})
+        return record.model_copy(update={"cost": cost})
+
+    def record(self, record: Priced) -> Priced:
+        """Record what `price` returns, and return it. Raises as `price` does."""
+        priced = self.price(record)
         if priced != record:
             self.table.save_cost(priced)
         return priced
 
+    def attempt_costs(self, pipeline: str, date: str, *, before: int, after: int) -> AttemptCosts:
+        """Return what is known now about the cost of the attempt `after`, and of comparing it with `before`.
+
+        Records nothing. Raises `CloudError`, `AccessDenied`.
+        """
+        run = self.table.run(pipeline, date, after)
+        pairs = self.table.comparisons(pipeline, date)
+        comparisons = [item for item in pairs if (item.before, item.after) == (before, after)]
+        return attempt_costs(self._priced(run) if run else None, [self._priced(item) for item in comparisons])
+
+    def _priced(self, record: Priced) -> Priced:
+        return record if is_final(record) else self.price(record)
+
     def record_due(self, pipeline: str, *, within: timedelta = RECORDING_TIME) -> RecordedCosts:
-        """Record the costs of the pipeline's runs that have ended and have no final cost yet.
+        """Record the costs of the pipeline's ended runs and comparisons that have no final cost yet.
 
         It stops after the time `within`, and when AWS throttles or is unavailable: the next call goes on. Another error
-        about a run does not stop the others. Raises `CloudError` when the run table cannot be read.
+        about one of them does not stop the others. Raises `CloudError` when the run table cannot be read.
         """
         until = self.now() + within
-        completed, problems = list[RunRecord](), list[str]()
-        for date, attempt in self.table.costs_due(pipeline):
+        completed, problems = list[RunRecord | ComparisonRun](), list[str]()
+        for due in self.table.costs_due(pipeline):
             if self.now() > until:
                 break
-            record = self.table.run(pipeline, date, attempt)
-            # The list of due costs may miss writes of the last seconds.
-            if record is None or (record.cost and record.cost.complete):
-                continue
             try:
-                priced = self.record(record)
+                recorded = self._record_due(pipeline, due)
             except (Throttled, Unavailable) as error:
                 problems.append(str(error))
                 break
             except (AccessDenied, CloudError) as error:
                 problems.append(str(error))
                 continue
-            if priced.cost and priced.cost.complete:
-                completed.append(priced)
+            if recorded is not None and is_final(recorded):
+                completed.append(recorded)
         return RecordedCosts(tuple(completed), tuple(problems))
+
+    def _record_due(self, pipeline: str, due: DueCost) -> RunRecord | ComparisonRun | None:
+        """Record one due cost. Return None if it is not due any more: the list may miss writes of the last seconds."""
+        if due.comparison:
+            comparison = self.table.comparison(pipeline, due)
+            return None if comparison is None or is_final(comparison) else self.record(comparison)
+        run = self.table.run(pipeline, due.date, due.attempt)
+        return None if run is None or is_final(run) else self.record(run)
+
+
+def is_final(record: RunRecord | ComparisonRun) -> bool:
+    """Return whether the recorded cost is final."""
+    return record.cost is not None and record.cost.complete

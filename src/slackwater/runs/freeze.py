@@ -14,6 +14,7 @@ from slackwater.errors import CloudError, DayChanged, InputError
 from slackwater.pipeline.definition import Pipeline
 from slackwater.pipeline.graph import stages
 from slackwater.project import Project
+from slackwater.runs.cost import RequestCounts
 from slackwater.runs.day import Day, day_of, parse_date
 from slackwater.runs.finished_stages import keep_finished_stages, stage_identities
 from slackwater.runs.holds import decision_about, refuse_lost_rows
@@ -94,6 +95,8 @@ class Freezer:
     now: Callable[[], datetime]
     on_run_lost: Callable[[str], None]
     """Called with the name of the pipeline after the day of a lost run was claimed by another execution."""
+    requests: Callable[[], RequestCounts | None] = lambda: None
+    """Returns the requests of this call until now, which the run's record keeps for its cost."""
 
     def freeze(
         self,
@@ -273,7 +276,7 @@ class Freezer:
             # The lost run is closed first: the claim replaces `active`, the only reference to it.
             if record.active:
                 self._close_lost_run(record.active.run)
-            self.table.save(run=started, day=claimed)
+            self.table.save(run=started.model_copy(update={"requests": self.requests()}), day=claimed)
         except DayChanged:
             return False
         # Reported after the claim: several executions may close the same lost run, but only one of them gets the day.

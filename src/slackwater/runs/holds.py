@@ -112,6 +112,17 @@ def released_day(day: DayRecord, *, reason: str, principal: str, inputs: str, no
     return day.model_copy(update={"hold": None, "resolution": made})
 
 
+def with_released_hold(day: DayRecord) -> DayRecord:
+    """Return the day with the hold that a person has released, as long as no later version is published.
+
+    The run of the release may not have started. A day that is on hold, or was not released, is returned as it is.
+    """
+    made, attempt = day.resolution, day.published.run.attempt if day.published else 0
+    if day.hold or made is None or (made.action, made.attempt) != (ResolutionAction.RELEASED, attempt):
+        return day
+    return day.model_copy(update={"hold": made.hold})
+
+
 def rejected_day(day: DayRecord, *, reason: str, principal: str, inputs: str, now: datetime) -> DayRecord:
     """Return the day with the decision to keep its published version as long as its inputs are `inputs`.
 

@@ -10,8 +10,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from slackwater.errors import AuditFailed, CloudError, DataError, ObjectMissing
+from slackwater.runs.cost import RequestCounts
 from slackwater.runs.cost_recorder import CostRecorder
-from slackwater.runs.finished_stages import finished_stages
+from slackwater.runs.finished_stages import finished_stages, stage_names
 from slackwater.runs.holds import audit_hold, held, hold_ended, inputs_of
 from slackwater.runs.record import (
     DayRecord,
@@ -54,6 +55,11 @@ class RunRecorder:
     now: Callable[[], datetime]
     costs: CostRecorder | None = None
     """None leaves the costs of runs to the next check."""
+    requests: Callable[[], RequestCounts] = RequestCounts
+    """Returns the requests of this call until now."""
+    on_changed: Callable[[Run], None] | None = None
+    """Called after a run has published other rows than the day had: pipelines may have read the earlier ones. It must
+    not raise. A repeated call of `record_published` calls it again."""
 
     def record_published(self, run: Run) -> Publication:
         """Record and return the run's publication, make it the day's published run, and release the day.
@@ -62,6 +68,7 @@ class RunRecorder:
         """
         publication = Publication.model_validate_json(self.store.get(publication_uri(run.prefix)))
         record, day, now = self._record(run), self.table.day(run.pipeline, run.date), self.now()
+        is_changed = record.state is RunState.PUBLISHED or not _has_same_rows(day, publication)
         # A run that another execution has closed as lost stays failed: the day may belong to a later run already.
         if record.state is RunState.RUNNING:
             stages = finished_stages(run, store=self.store)
@@ -81,6 +88,8 @@ class RunRecorder:
         if record.state is not RunState.FAILED:
             # After the publication: without it, the day still waits for a run.
             self.table.remove_late_day(run.pipeline, run.date, read_at=record.frozen_at)
+            if is_changed and self.on_changed:
+                self.on_changed(run)
         return publication
 
     def record_failure(self, run: Run, *, error: str, cause: str) -> Failure:
@@ -107,7 +116,8 @@ class RunRecorder:
             return day
         if not self._has_refused_rows(day, record, failure):
             # The last stage's job may have committed before it failed, so the table may hold the rows of this run.
-            return day.model_copy(update={"outcome_unknown": True})
+            unknown = day.outcome_unknown or self._may_have_published(record)
+            return day.model_copy(update={"outcome_unknown": unknown})
         return held(day, audit_hold(record.run, reason=failure.reason, execution=record.execution, now=self.now()))
 
     def _was_rollback_refused(self, record: RunRecord, failure: Failure) -> bool:
@@ -127,6 +137,12 @@ class RunRecorder:
         # Load steps, which follow the publication, may refuse rows as well.
         return not self._has_publication(record)
 
+    def _may_have_published(self, record: RunRecord) -> bool:
+        """Return whether the job of the last stage may have started: it follows all other stages."""
+        # A rollback has only the last stage, and stores no names.
+        others = stage_names(record.run, store=self.store)[:-1]
+        return {item.stage for item in record.stages}.issuperset(others)
+
     def _has_publication(self, record: RunRecord) -> bool:
         """Return whether the run's last stage has written its publication."""
         try:
@@ -136,10 +152,14 @@ class RunRecorder:
         return True
 
     def record_cost(self, run: Run) -> None:
-        """Record what is known about the cost of a run whose end is recorded. Raises `CloudError`, `AccessDenied`."""
+        """Record what is known about the cost of a run whose end is recorded. Raises `CloudError`, `AccessDenied`.
+
+        The requests of each call are added to those of the run.
+        """
         record = self._record(run)
         if self.costs and not (record.cost and record.cost.complete):
-            self.costs.record(record)
+            counted = record.requests and record.requests.plus(self.requests())
+            self.costs.record(record.model_copy(update={"requests": counted}))
 
     def remove_arrow_files(self, run: Run) -> int:
         """Remove the Arrow files of the run's stages if the run has published its day; return how many were removed.
@@ -159,6 +179,11 @@ class RunRecorder:
         if record is None:
             raise CloudError(f"the run table has no attempt {run.attempt} of {run.pipeline} for {run.date}")
         return record
+
+
+def _has_same_rows(day: DayRecord, publication: Publication) -> bool:
+    """Return whether the day is published with the rows of the publication; False if an older version published it."""
+    return day.published is not None and "" != publication.content == day.published.publication.content
 
 
 def _has_lost_workers(error: str, cause: str) -> bool:

@@ -8,7 +8,7 @@ from slackwater.runs.record import Run, RunReason, RunRecord
 def run_reasons(
     run: Run, published: RunRecord | None, *, definition: str, code: str, force: bool
 ) -> tuple[RunReason, ...]:
-    """Return why `run` starts, in the order of `RunReason`; empty if only the outcome of an earlier run was unknown.
+    """Return why `run` starts, in the order of `RunReason`; empty only after a record of an older version.
 
     `published` is the record of the day's published version, `definition` and `code` are the digests of the new run.
     Records of older versions have no digests: of these, only changed inputs are known.
@@ -22,6 +22,6 @@ def run_reasons(
         RunReason.NEW_CODE: bool(published.code) and code != published.code,
     }
     reasons = tuple(reason for reason, applies in changes.items() if applies)
-    if not reasons and force and run.run_id == published.run.run_id:
-        return (RunReason.MANUAL,)
+    if not reasons and run.run_id == published.run.run_id:
+        return (RunReason.MANUAL if force else RunReason.REPAIR,)
     return reasons

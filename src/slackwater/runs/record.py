@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from slackwater.arrow.reference import ArrowReference, StepRecord
 from slackwater.pipeline.definition import Aggregation
-from slackwater.runs.cost import RunCost
+from slackwater.runs.cost import RequestCounts, RunCost
 from slackwater.runs.day import parse_date
 from slackwater.runs.inputs.manifest import Record
 from slackwater.storage import split_uri
@@ -155,6 +155,8 @@ class RunReason(StrEnum):
     """The code of the pipeline's steps or of the Spark job has changed since the published version."""
     MANUAL = "manual"
     """A person ran the day again with `--force`, although nothing had changed."""
+    REPAIR = "repair"
+    """Nothing had changed, but an earlier attempt had ended without an outcome and might have published."""
     ROLLBACK = "rollback"
     """A person published an earlier version of the day again."""
 
@@ -198,6 +200,8 @@ class RunRecord(Record):
     """The version that a run of `slackwater rollback` publishes again; its definition and code are that version's."""
     cost: RunCost | None = None
     """None until AWS was first asked, and for runs of older versions."""
+    requests: RequestCounts | None = None
+    """Of the functions that have recorded the run, until they did; None for runs of older versions."""
 
     @property
     def frozen_at(self) -> datetime:
@@ -254,6 +258,27 @@ class Hold(Record):
     """ARN of the Step Functions execution that put the day on hold."""
 
 
+class TableNotice(Record):
+    """The latest message that days of other pipelines have changed, which the published version has read."""
+
+    versions: dict[str, str]
+    """By input and day, such as `days daily_sales 2013-03-10`: the version that a message has named."""
+    earlier: dict[str, str] = {}
+    """`versions` before this message: they count if the message is refused."""
+    attempt: int
+    """The published attempt that has read the earlier days."""
+    reason: str
+    """What has changed since the version was published, in one line."""
+    since: datetime
+    """UTC."""
+    execution: str
+    """ARN of the Step Functions execution that sends the message."""
+    call: str
+    """Unique for each message."""
+    is_settled: bool = False
+    """Whether the message was sent, refused, or may have been sent; until then, the execution is about to send it."""
+
+
 class ResolutionAction(StrEnum):
     """How a hold ended."""
 
@@ -296,8 +321,8 @@ class DayRecord(Record):
     """How many runs of the day have started. The latest attempt has this number."""
     active: ActiveRun | None = None
     outcome_unknown: bool = False
-    """Whether a run has failed or was lost since `published` was recorded. It may have committed before, so the table
-    may hold its rows instead."""
+    """Whether a run was lost since `published` was recorded, or has failed and its last stage may have started. It may
+    have committed before, so the table may hold its rows instead."""
     published: PublishedRun | None = None
     notified_attempt: int = 0
     """The latest attempt that needs no message any more: people were notified of it, or its effect was too small. The
@@ -310,6 +335,7 @@ class DayRecord(Record):
     """Why the day waits for a person; None if it does not."""
     resolution: Resolution | None = None
     """The latest decision about the day that a person has made, or how its latest hold ended by itself."""
+    table_notice: TableNotice | None = None
 
     @property
     def seen_attempt(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.late_day import LateDay
 from slackwater.runs.record import DayRecord, RunRecord
 from slackwater.runs.rerun_usage import RerunUsage
@@ -50,6 +51,9 @@ class RunTable(Protocol):
     def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
         """Return all runs of the pipeline, or of one of its days, in order of date and attempt."""
 
+    def runs_between(self, pipeline: str, first: str, last: str) -> list[RunRecord]:
+        """Return the runs of the days from the date `first` to `last`, in order of date and attempt."""
+
     def save_day(self, day: DayRecord) -> None:
         """Write a day without a run. Raises `DayChanged` as `save` does."""
 
@@ -59,6 +63,15 @@ class RunTable(Protocol):
         The stored day gets the next version. Raises `DayChanged`, without having written anything, when the stored
         version is not `day.version`.
         """
+
+    def save_comparison(self, comparison: ComparisonRun) -> None:
+        """Write a comparison that is about to start a job. A repeated call replaces it."""
+
+    def comparisons(self, pipeline: str, date: str) -> list[ComparisonRun]:
+        """Return the comparisons of a day that have started a job, in order of the later version."""
+
+    def add_check(self, pipeline: str, date: str, usd: float | None) -> None:
+        """Add the cost of a check to those of a calendar day, an ISO date; None for an unknown one."""
 
     def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
         """Return the re-runs that checks have reserved on a calendar day; version 0 and none of them without one."""

@@ -26,3 +26,8 @@ def partition_prefix(bucket: str, source: str, partition: Partition) -> str:
 def object_uri(bucket: str, source: str, partition: Partition, name: str) -> str:
     """Return the URI of an object of a partition; `name` is the hash of the batch or file that it comes from."""
     return f"{partition_prefix(bucket, source, partition)}{name}.parquet"
+
+
+def partition_value(uri: str, key: str) -> str:
+    """Return the value of `key=value` in the URI of a partition's object, or an empty string without that key."""
+    return next((part.removeprefix(f"{key}=") for part in uri.split("/") if part.startswith(f"{key}=")), "")

@@ -35,6 +35,12 @@ def is_number(data_type: str) -> bool:
     return exp.DataType.build(data_type, dialect="spark").this in exp.DataType.NUMERIC_TYPES
 
 
+def has_hours(data_type: str) -> bool:
+    """Return whether columns of a type can be the column of hours: timestamps and integers."""
+    types = exp.DataType.TEMPORAL_TYPES | exp.DataType.INTEGER_TYPES
+    return exp.DataType.build(data_type, dialect="spark").this in types - {exp.DataType.Type.DATE}
+
+
 def published_types(pipeline: Pipeline, checked: Mapping[str, CheckedStep], sources: Mapping[str, Types]) -> Types:
     """Return the known types of the columns of the published step.
 

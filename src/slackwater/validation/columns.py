@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from slackwater.faults import Fault, unknown_name
 from slackwater.pipeline.definition import Pipeline
 from slackwater.steps.input_columns import Columns, InputColumns
-from slackwater.validation.column_types import Types, is_number, published_types
+from slackwater.validation.column_types import Types, has_hours, is_number, published_types
 from slackwater.validation.steps import CheckedStep
 from slackwater.validation.yaml_file import YamlFile
 
@@ -45,8 +45,10 @@ def check_columns(
     rows = columns_of(published) if published in pipeline.steps else None
     if rows is not None:
         _check_published(file, pipeline, rows)
-    if pipeline.publish.metrics:
-        _check_metrics(file, pipeline, rows, published_types(pipeline, checked, types))
+    if pipeline.publish.metrics or pipeline.publish.hour:
+        of_rows = published_types(pipeline, checked, types)
+        _check_metrics(file, pipeline, rows, of_rows)
+        _check_hour(file, pipeline, rows, of_rows)
 
 
 def _check_published(file: YamlFile, pipeline: Pipeline, rows: Columns) -> None:
@@ -75,3 +77,16 @@ def _check_metrics(file: YamlFile, pipeline: Pipeline, rows: Columns | None, typ
         elif aggregation in ("sum", "mean", "min", "max") and name in by_name and not is_number(by_name[name]):
             message = f"{name} is of type {by_name[name]}, and {aggregation} needs a number: cast it, or write none"
             file.report(Fault(path=path, message=message))
+
+
+def _check_hour(file: YamlFile, pipeline: Pipeline, rows: Columns | None, types: Types) -> None:
+    """Report a column of hours that the rows lack, if these are known, and one whose known type has no hours."""
+    name, step, path = pipeline.publish.hour, pipeline.publish.step, ("publish", "hour")
+    if not name:
+        return
+    by_name = {column.lower(): data_type for column, data_type in types.items()}
+    if rows is not None and name.lower() not in (column.lower() for column in rows):
+        file.report(unknown_name(f"no column {name!r} in {step}", name, rows, path=path))
+    elif name in by_name and not has_hours(by_name[name]):
+        message = f"{name} is of type {by_name[name]}: use a timestamp, or an integer with the local hour from 0 to 23"
+        file.report(Fault(path=path, message=message))

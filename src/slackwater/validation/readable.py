@@ -25,6 +25,7 @@ def readable_pipeline(value: Any) -> Pipeline:
             step=_name(publish.get("step")),
             key=_names(publish.get("key")),
             metrics={str(name): value for name, value in _mapping(publish.get("metrics")).items()},
+            hour=_name(publish.get("hour")) or None,
         ),
         load=_uses(content.get("load")),
         late=Late.model_construct(

@@ -63,6 +63,7 @@ def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeou
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("INTERMEDIATE_DAYS", "30")
     monkeypatch.setenv("FUNCTION_MB", "{}")
+    monkeypatch.setenv("ARRIVAL_QUEUE_URL", "x")
     build.__wrapped__()
     assert configs
     assert all(config in {SHORT_CONFIG, SINGLE_CONFIG} for config in configs)

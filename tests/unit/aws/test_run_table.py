@@ -8,7 +8,8 @@ from botocore.stub import Stubber
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import AccessDenied, CloudError, DayChanged, Throttled
-from slackwater.runs.cost import RunCost
+from slackwater.runs.comparison_run import ComparisonRun
+from slackwater.runs.cost import CheckCosts, RunCost
 from slackwater.runs.record import DayRecord, Hold, Publication, PublishedRun, Run, RunRecord, RunState
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 from tests.fakes_runs import RUN_TABLE
@@ -280,15 +281,51 @@ def test_the_cost_of_an_ended_run_is_due_until_it_is_complete(table):
     assert list(table.costs_due("p")) == []
     table.save(run=ended)
     due = (RUN.run.date, RUN.run.attempt)
-    assert list(table.costs_due("p")) == [due]
+    assert list(table.costs_due("p")) == [(*due, "")]
     table.save_cost(ended.model_copy(update={"cost": RunCost(transitions=4)}))
-    assert list(table.costs_due("p")) == [due]
+    assert list(table.costs_due("p")) == [(*due, "")]
     complete = ended.model_copy(update={"cost": RunCost(transitions=4, usd=0.5, complete=True)})
     table.save_cost(complete)
     assert list(table.costs_due("p")) == []
     assert table.run("p", *due) == complete
     table.save(run=complete)
     assert list(table.costs_due("p")) == []
+
+
+def test_comparisons_are_stored_by_day_and_due_until_their_cost_is_complete(table):
+    def compared(name, date="2013-03-10", after=2, **more):
+        execution = f"arn:aws:states:us-east-1:000000000000:execution:slackwater-compare-day:{name}"
+        pair = {"pipeline": "p", "date": date, "before": 1, "after": after}
+        return ComparisonRun(**pair, execution=execution, started_at=RUN.started_at, **more)
+
+    first, second, other = compared("c1"), compared("c2", after=10), compared("c3", date="2013-03-11")
+    for comparison in (second, first, other, first):
+        table.save_comparison(comparison)
+    assert table.comparisons("p", "2013-03-10") == [first, second]
+    assert table.comparisons_between("p", "2013-03-10", "2013-03-11") == [first, second, other]
+    assert (table.comparisons("p", "2013-03-1"), table.comparisons("q", "2013-03-10")) == ([], [])
+    due = [("2013-03-10", 2, "c1"), ("2013-03-10", 10, "c2"), ("2013-03-11", 2, "c3")]
+    assert list(table.costs_due("p")) == due
+    assert table.comparison("p", next(table.costs_due("p"))) == first
+    priced = compared("c1", cost=RunCost(usd=0.5, complete=True))
+    table.save_cost(priced)
+    assert list(table.costs_due("p")) == due[1:]
+    assert table.comparisons("p", "2013-03-10") == [priced, second]
+    # They are neither runs nor days.
+    assert (table.runs("p"), table.days("p", "0001-01-01", "9999-12-31")) == ([], [])
+
+
+def test_the_checks_of_a_calendar_day_are_summed_up(table):
+    assert table.check_costs("p", "0001-01-01", "9999-12-31") == []
+    for usd in (0.00012345, None, 0.1):
+        table.add_check("p", "2013-03-13", usd)
+    table.add_check("p", "2013-03-14", None)
+    table.add_check("q", "2013-03-13", 1.0)
+    first = CheckCosts(pipeline="p", date="2013-03-13", checks=3, usd=0.10012345, unknown=1)
+    second = CheckCosts(pipeline="p", date="2013-03-14", checks=1, usd=0, unknown=1)
+    assert table.check_costs("p", "2013-03-13", "2013-03-14") == [first, second]
+    assert table.check_costs("p", "2013-03-14", "9999-12-31") == [second]
+    assert (table.runs("p"), table.days("p", "0001-01-01", "9999-12-31")) == ([], [])
 
 
 def test_the_runs_of_a_range_are_those_of_its_days_with_both_ends(table):

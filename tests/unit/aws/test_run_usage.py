@@ -10,10 +10,10 @@ from botocore.exceptions import ClientError
 
 from slackwater.aws.run_usage import RunUsageReader
 from slackwater.errors import CloudError, Throttled
-from slackwater.runs.cost import BilledHours
+from slackwater.runs.cost import BilledHours, RequestCounts
 from slackwater.runs.cost_recorder import UsageGone
 from slackwater.runs.record import RunState
-from tests.unit.runs.test_cost import a_record
+from tests.unit.runs.test_cost import a_comparison, a_record
 
 pytestmark = pytest.mark.unit
 
@@ -105,6 +105,7 @@ class Emr:
 def read(history, *, emr=None, record=None):
     events = history if isinstance(history, str) else history.events
     function_mb = {"Freeze inputs": 1024, "Record the publication": 512, "Record the failure": 512}
+    function_mb |= {"Choose the versions": 512, "Read the comparison": 512}
     reader = RunUsageReader(
         states=States(events), emr=emr or Emr(j1=(0.1, 0.4, 0.0)), application="app", function_mb=function_mb
     )
@@ -167,6 +168,22 @@ def test_waiting_for_another_execution_belongs_to_the_attempt_that_follows():
     history.exit("Wait for the other execution", kind="Wait").freeze(seconds=2, attempt=7).job("j1").end()
     usage = read(history, record=a_record(7))
     assert (usage.transitions, usage.lambda_seconds, len(usage.jobs)) == (6, 3, 1)
+
+
+def test_the_requests_are_those_that_the_functions_have_recorded():
+    counts = RequestCounts(s3_gets=4, dynamodb_reads=2.5)
+    record = a_record().model_copy(update={"requests": counts})
+    assert read(a_run().end(), record=record).requests == counts
+    assert read(a_run().end()).requests is None
+
+
+def test_a_comparison_pays_its_whole_execution():
+    history = History().function("Choose the versions", seconds=1).enter("Decide whether to compare", "Choice")
+    history.exit("Decide whether to compare", kind="Choice").job("j1")
+    usage = read(history, record=a_comparison())
+    assert (usage.jobs, usage.transitions, usage.ended) == ((BilledHours(0.1, 0.4, 0.0),), 3, False)
+    usage = read(history.function("Read the comparison", seconds=0.5).end(), record=a_comparison())
+    assert (usage.transitions, usage.lambda_requests, usage.lambda_gb_seconds, usage.ended) == (4, 2, 0.75, True)
 
 
 def test_a_job_that_is_not_billed_yet_is_unknown():

@@ -10,10 +10,10 @@ import pytest
 
 from slackwater.cli.main import run
 from slackwater.project import load_project
-from slackwater.runs.cost import RunCost
+from slackwater.runs.cost import CheckCosts, RunCost, price_run
 from slackwater.runs.record import RunReason, RunRecord, RunState
 from tests.fakes_cli import a_client, use_client
-from tests.unit.runs.test_cost import NOW, a_record
+from tests.unit.runs.test_cost import NOW, TWO_JOBS, a_comparison, a_record
 
 pytestmark = pytest.mark.unit
 
@@ -32,12 +32,18 @@ def priced(date: str, attempt: int, usd: float | None, **more: object) -> RunRec
 class Runs:
     """A run table of `daily_delays`."""
 
-    def __init__(self, *records):
-        self.records, self.asked = records, []
+    def __init__(self, *records, comparisons=(), checks=()):
+        self.records, self.comparisons, self.checks, self.asked = records, comparisons, checks, []
 
     def runs_between(self, pipeline, first, last):
         self.asked.append((pipeline, first, last))
         return [r for r in self.records if pipeline == r.run.pipeline and first <= r.run.date <= last]
+
+    def comparisons_between(self, pipeline, first, last):
+        return [item for item in self.comparisons if pipeline == item.pipeline and first <= item.date <= last]
+
+    def check_costs(self, pipeline, first, last):
+        return [item for item in self.checks if pipeline == item.pipeline and first <= item.date <= last]
 
     def runs(self, pipeline, date=None):
         return [r for r in self.records if pipeline == r.run.pipeline]
@@ -47,8 +53,8 @@ class Runs:
 def shown(monkeypatch, capsys):
     """Return what a command prints about these runs."""
 
-    def shown(*arguments, records, expected=0):
-        table = Runs(*records)
+    def shown(*arguments, records, comparisons=(), checks=(), expected=0):
+        table = Runs(*records, comparisons=comparisons, checks=checks)
         use_client(monkeypatch, a_client(load_project(PROJECT), run_table=table))
         assert run([*arguments, "--project", str(PROJECT)]) == expected
         return table, capsys.readouterr()
@@ -72,12 +78,12 @@ def test_the_table_has_a_line_for_each_day_and_the_total(shown):
     _, text = shown("cost", "daily_delays", records=RECORDS)
     lines = [line.split() for line in text.out.splitlines()]
     assert lines[-6:-2] == [
-        ["daily_delays", "2013-03-09", "1", "0", "0", "0.1", "0.4", "0.010000", "0.000000"],
-        ["daily_delays", "2013-03-10", "4", "3", "1", "0.4", "1.6", "0.140000", "0.070000"],
-        ["daily_delays", "2013-03-11", "1", "0", "0", "-", "-", "-", "0.000000"],
-        ["total", "6", "3", "1", "0.5", "2", "0.150000", "0.070000"],
+        ["daily_delays", "2013-03-09", "1", "0", "0", "0.1", "0.4", "0.010000", "0.000000", "0.000000"],
+        ["daily_delays", "2013-03-10", "4", "3", "1", "0.4", "1.6", "0.140000", "0.000000", "0.070000"],
+        ["daily_delays", "2013-03-11", "1", "0", "0", "-", "-", "-", "0.000000", "0.000000"],
+        ["total", "6", "3", "1", "0.5", "2", "0.150000", "0.000000", "0.070000"],
     ]
-    assert text.out.splitlines()[-2:] == ["prices: us-east-1, 2026-11-22", "1 run without a price: not in the USD"]
+    assert text.out.splitlines()[-2:] == ["prices: us-east-1, 2026-11-22", "1 unknown price: not in the USD"]
 
 
 def test_the_document_has_the_sums(shown):
@@ -88,19 +94,67 @@ def test_the_document_has_the_sums(shown):
         "runs": 6,
         "reruns": 3,
         "failed": 1,
+        "comparisons": 0,
         "vcpu_hours": 0.5,
         "memory_gb_hours": 2.0,
         "storage_gb_hours": 0.0,
         "usd": 0.15,
+        "comparison_usd": 0.0,
         "late_data_usd": 0.07,
         "unknown": 1,
         "pending": 1,
     }
 
 
+def test_comparisons_are_part_of_the_costs_of_their_day(shown):
+    def compared(name, after, usd=None):
+        cost = RunCost(usd=usd, vcpu_hours=1.0, jobs=1, complete=True) if usd else None
+        return a_comparison(name, after=after, cost=cost)
+
+    # Attempt 3 was caused by late data, attempt 4 by new code.
+    comparisons = [compared("c1", 3, 1.0), compared("c2", 4, 2.0), compared("c3", 3)]
+    _, text = shown("cost", "daily_delays", "--json", records=RECORDS, comparisons=comparisons)
+    document = json.loads(text.out)
+    assert [day["comparisons"] for day in document["days"]] == [0, 3, 0]
+    total = document["total"]
+    assert (total["comparisons"], total["comparison_usd"], total["vcpu_hours"]) == (3, 3.0, 2.5)
+    assert (total["usd"], total["late_data_usd"]) == (0.15 + 3, 0.07 + 1)
+    assert (total["unknown"], total["pending"]) == (2, 2)
+    _, text = shown("cost", "daily_delays", records=RECORDS, comparisons=comparisons)
+    assert ["total", "6", "3", "1", "2.5", "2", "3.150000", "3.000000", "1.070000"] in [
+        line.split() for line in text.out.splitlines()
+    ]
+
+
+def checked(date, *, checks=24, usd=0.0012, unknown=0):
+    return CheckCosts(pipeline="daily_delays", date=date, checks=checks, usd=usd, unknown=unknown)
+
+
+def test_checks_are_shown_below_the_days_by_calendar_day(shown):
+    checks = [checked("2013-03-09"), checked("2013-03-10", unknown=1), checked("2013-03-12")]
+    arguments = ("cost", "daily_delays", "--from", "2013-03-09", "--to", "2013-03-10")
+    _, text = shown(*arguments, records=RECORDS, checks=checks)
+    assert text.out.splitlines()[-1] == (
+        "in addition, 48 checks on the calendar days of this range: 0.002400 USD, without 1 unknown price"
+    )
+    _, text = shown(*arguments, "--json", records=RECORDS, checks=checks)
+    assert json.loads(text.out)["checks"] == [item.model_dump() for item in checks[:2]]
+    unpriced = [checked("2013-03-09", checks=1, usd=0, unknown=1)]
+    _, text = shown(*arguments, records=[], checks=unpriced)
+    assert text.out == (
+        "no runs in this range have ended\nin addition, 1 check on the calendar days of this range: - USD\n"
+    )
+
+
 def test_runs_without_reasons_count_as_late_data_from_the_second_attempt_on(shown):
     _, text = shown("cost", "--json", records=[priced("2013-03-09", 1, 0.5), priced("2013-03-09", 2, 0.25)])
     assert json.loads(text.out)["total"]["late_data_usd"] == 0.25
+
+
+def test_a_run_with_a_definition_and_without_reasons_is_not_one_for_late_data(shown):
+    records = [priced("2013-03-09", 2, 0.5, definition="d"), priced("2013-03-09", 3, 0.25, reasons=(RunReason.REPAIR,))]
+    _, text = shown("cost", "--json", records=records)
+    assert json.loads(text.out)["total"]["late_data_usd"] == 0
 
 
 def test_only_the_runs_of_the_range_are_read(shown):
@@ -143,3 +197,12 @@ def test_why_a_price_is_unknown_is_printed(shown):
     record = a_record().model_copy(update={"cost": gone, "ended_at": NOW + timedelta(hours=1)})
     _, text = shown("cost", records=[record])
     assert "unknown: its Spark application was deleted" in text.out
+
+
+def test_a_region_without_prices_is_named_with_the_file_and_the_remedy(shown):
+    cost = price_run(TWO_JOBS, region="eu-north-1", architecture="x86_64")
+    _, text = shown("cost", records=[a_record().model_copy(update={"cost": cost})])
+    assert (
+        "unknown: no prices of eu-north-1 on x86_64: add them to "
+        "src/slackwater/pipeline/region_prices/eu-north-1.json as docs/cost.md says, and deploy"
+    ) in text.out.replace("\n", " ")

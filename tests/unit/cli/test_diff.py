@@ -16,11 +16,13 @@ from slackwater.cli.main import run
 from slackwater.late.changes.comparison import MetricChange, Mover, RowChange, RowCounts
 from slackwater.late.changes.page import report_page
 from slackwater.project import load_project
+from slackwater.runs.cost import RunCost
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, PublishedRun
 from tests.fakes_cli import FakeObjects, FakeStates, Terminal, a_client, use_client
 from tests.fakes_comparison import FROZEN, comparison
 from tests.unit.client.test_runs import BEGIN, PUBLICATION, RUN
+from tests.unit.runs.test_cost import a_comparison
 
 pytestmark = pytest.mark.unit
 
@@ -43,7 +45,7 @@ class Executions(FakeStates):
 def cloud(monkeypatch):
     """A cloud whose comparison state machine ends as the test says."""
 
-    def cloud(*, published=True, uri=URI, reason="", error="", cause=""):
+    def cloud(*, published=True, uri=URI, reason="", error="", cause="", compared=()):
         reference = {"uri": uri, "before": 1, "after": 2, "differing": 1, "reason": reason}
         states = Executions(types=TYPES, output=reference, error=error, cause=cause)
         states.status = "FAILED" if error else "SUCCEEDED"
@@ -54,7 +56,7 @@ def cloud(monkeypatch):
             load_project(PROJECT),
             deployment=SimpleNamespace(compare_machine_arn="arn:compare-day"),
             clients={"stepfunctions": states},
-            run_table=SimpleNamespace(day=lambda *_: day),
+            run_table=SimpleNamespace(day=lambda *_: day, run=lambda *_: None, comparisons=lambda *_: compared),
             store=FakeObjects({URI: comparison().model_dump_json().encode()}),
         )
         use_client(monkeypatch, client)
@@ -82,6 +84,13 @@ def test_the_document_is_the_stored_comparison(cloud, capsys):
     cloud()
     assert run([*ARGUMENTS, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"comparison": comparison().model_dump(mode="json"), "reason": None}
+
+
+def test_the_cost_of_comparing_these_two_versions_is_shown(cloud, capsys):
+    other = a_comparison("c2", before=1, after=3, cost=RunCost(usd=1.0))
+    cloud(compared=[a_comparison("c1", before=1, after=2, cost=RunCost(usd=0.0119)), other])
+    assert run(ARGUMENTS) == 0
+    assert "\nCost\n  comparison: 0.0119 USD\n" in capsys.readouterr().out
 
 
 def test_a_single_version_is_no_error(cloud, capsys):
@@ -191,12 +200,12 @@ daily_delays 2013-03-10: version 1 -> 2
   29 -> 1,030 rows: 1 added, 1 removed, 1,018 changed, 11 unchanged
 
 Metrics, over the day
-metric          total  version 1  version 2    change  largest mover
+metric          total  version 1  version 2    change  most changed row
 flights         sum          831      1,883  +126.6 %  EWR A: 10 -> 20
 dep_delay_mean  mean        none       3.25       new
 on_time_share   mean         0.5        0.5
 
-Largest movers of flights
+Most changed rows: flights
 origin  carrier  version 1  version 2    change
 EWR     A               10         20  +100.0 %
 EWR     B             none         20       new
@@ -280,7 +289,7 @@ def test_declared_metrics_are_shown_with_their_aggregation(capsys):
     shown = capsys.readouterr().out
     assert (
         "\nMetrics, over the day\n"
-        "metric         total  version 1  version 2    change  largest mover\n"
+        "metric         total  version 1  version 2    change  most changed row\n"
         "fares          sum         99.5       -0.5  -100.5 %\n"
         "dep_delay_p90  max           85     133.75   +57.4 %\n"
         "seats          min         none       none\n"

@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from slackwater.cli.main import run
-from slackwater.project import load_definitions
+from slackwater.client.client import Client
+from slackwater.errors import Throttled
+from slackwater.late.changes.job_claims import ComparisonGivenUp, comparisons_prefix, given_up_uri
+from slackwater.late.check.suggest import PastRerun, suggest
+from slackwater.pipeline.table_inputs import TableInput
+from slackwater.project import Project, load_definitions
+from slackwater.receiver.pull.removed_files import save_doubtful
+from slackwater.runs.record import TableNotice
 from tests.fakes_check import PIPELINE, five_days
 from tests.fakes_cli import a_client, use_client
 from tests.unit.late.test_holds import DAY, NOON, decisions
@@ -23,9 +31,15 @@ PROJECT = ["--project", "examples/nyc_flights"]
 def world(monkeypatch):
     world = five_days()
     project = load_definitions(Path("examples/nyc_flights"))
-    use_client(
-        monkeypatch, a_client(project, run_table=world.table, hold_decisions=decisions(world), checker=world.checker)
+    client = a_client(
+        project,
+        deployment=SimpleNamespace(exchange_bucket="exchange"),
+        run_table=world.table,
+        store=world.store,
+        hold_decisions=decisions(world),
+        checker=world.checker,
     )
+    use_client(monkeypatch, client)
     return world
 
 
@@ -53,6 +67,63 @@ def test_without_days_on_hold_nothing_is_listed(world, capsys):
     assert capsys.readouterr().out == "no day is on hold\n"
 
 
+def test_days_whose_comparison_was_given_up_are_named_with_the_remedy(world, capsys):
+    world.publish(DAY, force=True)
+    given_up = ComparisonGivenUp(pipeline=PIPELINE, date=DAY, before=1, after=2, reason="it failed: fix the cause")
+    prefix = f"{comparisons_prefix('exchange', PIPELINE, DAY)}1-2/"
+    world.store.put(given_up_uri(prefix), given_up.model_dump_json().encode())
+    assert run(["late", *PROJECT]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == ["no day is on hold", f"nobody is notified of {PIPELINE} {DAY}: it failed: fix the cause"]
+    assert run(["late", PIPELINE, "--json", *PROJECT]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["days"], document["comparisons"]) == ([], [given_up.model_dump()])
+
+
+def test_doubtful_removals_are_named_with_the_command_that_accepts_them(world, capsys, monkeypatch):
+    monkeypatch.setattr(Project, "records_removed", lambda _, source: source == "flights")
+    at = datetime(2013, 3, 13, 18, tzinfo=UTC)
+    save_doubtful(["a.csv", "b.csv"], store=world.store, exchange_bucket="exchange", source="flights", at=at)
+    assert run(["late", PIPELINE, *PROJECT]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "flights: the listing of 2013-03-13 18:00 UTC lacks more stored files than it has: 2 files, such as a.csv. "
+        "Their rows still count. If the partner has removed them on purpose: slackwater pull flights --accept-removed 2"
+    ]
+    assert run(["late", "--json", *PROJECT]) == 0
+    (files,) = json.loads(capsys.readouterr().out)["doubtful_files"]
+    assert (files["source"], files["files"], files["examples"]) == ("flights", 2, ["a.csv", "b.csv"])
+
+
+def test_days_that_have_read_tables_before_these_changed_are_named_until_they_run_again(world, capsys, monkeypatch):
+    table = TableInput(table="upstream", on_change="notify", missing="empty")
+    definitions = world.project.pipelines
+    reading = definitions[PIPELINE].model_copy(update={"tables": {"up": table}})
+    monkeypatch.setattr(Project, "pipeline", lambda _, name: reading if name == PIPELINE else definitions[name])
+    monkeypatch.setattr("slackwater.client.client._now", world.now)
+    record = world.table.day(PIPELINE, DAY)
+    notice = TableNotice(
+        versions={}, attempt=1, reason=f"upstream {DAY}: 1 -> 2 rows", since=world.now(), execution="one", call="c"
+    )
+    world.table.save_day(record.model_copy(update={"table_notice": notice}))
+    assert run(["late", PIPELINE, *PROJECT]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "no day is on hold",
+        f"{PIPELINE} {DAY} has read an earlier version of upstream {DAY}: 1 -> 2 rows. To run it with the new one: "
+        f"slackwater run {PIPELINE} --date {DAY}",
+    ]
+    assert run(["late", PIPELINE, "--json", *PROJECT]) == 0
+    assert json.loads(capsys.readouterr().out)["changed_tables"] == [
+        {
+            "pipeline": PIPELINE,
+            "date": DAY,
+            "table_notice": {"reason": f"upstream {DAY}: 1 -> 2 rows", "since": "2013-03-13T18:00:00Z"},
+        }
+    ]
+    world.publish(DAY, force=True)
+    assert run(["late", PIPELINE, "--json", *PROJECT]) == 0
+    assert json.loads(capsys.readouterr().out)["changed_tables"] == []
+
+
 def test_a_reject_prints_what_stays(world, capsys):
     world.store.delete([NOON])
     world.check()
@@ -73,6 +144,11 @@ def test_days_before_the_window_are_listed_with_how_to_process_them(world, capsy
     assert capsys.readouterr().out == "no day before the window has late data\n"
     world.add("flights", DAY, "20", name="late", rows=500)
     world.table.record_late_day(PIPELINE, DAY, at=world.time, keys=["k"])
+    later = "2013-03-12"
+    world.table.record_late_day(PIPELINE, later, at=world.time, keys=["k"])
+    assert run(["late", "--older", PIPELINE, "--from", DAY, "--to", DAY, *PROJECT]) == 0
+    command = f"slackwater late --older {PIPELINE} --from {later} --to {later}"
+    assert capsys.readouterr().out.endswith(f"{PIPELINE}: 1 more day listed: {command} checks the next ones\n")
     assert run(["late", "--older", PIPELINE, *PROJECT]) == 0
     heading, day, *_, total = capsys.readouterr().out.splitlines()
     assert heading.split() == ["pipeline", "date", "since", "rule", "reason"]
@@ -87,7 +163,7 @@ def test_the_document_of_older_days_has_their_numbers(world, capsys):
     document = json.loads(capsys.readouterr().out)
     [day] = document["days"]
     assert (day["date"], day["rule"], day["figures"]["late_rows"]) == (DAY, "grown", 500)
-    assert (day["since"], day["new_objects"], document["unchecked"]) == (None, 0, 0)
+    assert (day["since"], day["new_objects"], document["unchecked"]) == (None, 0, [])
 
 
 @pytest.mark.parametrize(
@@ -101,3 +177,40 @@ def test_the_document_of_older_days_has_their_numbers(world, capsys):
 def test_a_range_needs_one_pipeline_and_dates(world, capsys, words, message):
     assert run(["late", *words, *PROJECT]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_release_whose_run_does_not_start_says_so_and_starts_it_when_it_is_repeated(world, monkeypatch):
+    world.store.delete([NOON])
+    world.check()
+    started = []
+
+    def start(self, pipeline, date, *, force):
+        started.append((pipeline, date, force))
+        if len(started) == 1:
+            raise Throttled("too many requests")
+
+    monkeypatch.setattr(Client, "run", start)
+    client = a_client(load_definitions(Path("examples/nyc_flights")), hold_decisions=decisions(world))
+    with pytest.raises(Throttled, match=rf"too many requests\n  The release of {PIPELINE} {DAY} is recorded.* repeat"):
+        client.release(PIPELINE, DAY, reason="withdrawn")
+    client.release(PIPELINE, DAY, reason="withdrawn")
+    assert started == [(PIPELINE, DAY, False)] * 2
+
+
+def test_an_interrupted_release_names_the_way_to_start_its_run(world, capsys, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Client, "release", interrupt)
+    assert run(["late", "release", PIPELINE, "--date", DAY, "--reason", "r", *PROJECT]) == 130
+    assert "repeat the release" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("skipped", [0, 2])
+def test_re_runs_that_a_suggestion_does_not_count_are_named(world, capsys, monkeypatch, skipped):
+    past = [PastRerun(date=DAY, attempt=2, late_percent=1, late_rows=1, usd=0.1, effect=0, differing=1)] * 5
+    suggestion = suggest(PIPELINE, past, first=DAY, max_effect=1, skipped=skipped)
+    monkeypatch.setattr(Client, "suggest_thresholds", lambda *_, **__: suggestion)
+    assert run(["late", "suggest", PIPELINE, *PROJECT]) == 0
+    line = "2 re-runs not compared with the version before: not counted"
+    assert (line in capsys.readouterr().out) == (skipped == 2)

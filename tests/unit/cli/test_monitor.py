@@ -54,7 +54,11 @@ NOTIFIED = {
     "date": "2013-03-10", "outcome": "published", "run_id": "r", "attempt": 2, "notified": True, "reason": "",
     "comparison": "s3://exchange/c.json", "message": "s3://exchange/m.json",
 }  # fmt: skip
-FAILED = {"date": "2013-03-09", "outcome": "failed", "error": "E", "reason": "it broke"}
+FAILED = {"date": "2013-03-09", "outcome": "failed", "failed_step": "run", "error": "E", "reason": "it broke"}
+NOT_COMPARED = {
+    "date": "2013-03-08", "outcome": "published", "run_id": "r", "attempt": 3, "failed_step": "compare", "error": "E",
+    "reason": "published as attempt 3, but not compared: too large",
+}  # fmt: skip
 
 
 @dataclass
@@ -129,18 +133,21 @@ def test_comparison_and_notification_are_printed(capsys):
 
 
 def test_the_outcomes_of_other_days_are_printed_when_one_fails(capsys):
-    cause = "1 of 2 late days of daily_delays failed: 2013-03-09: it broke"
-    machines = OneExecution(view("FAILED", error="DaysFailed", cause=cause), failed={"days": [FAILED, NOTIFIED]})
+    cause = "2 of 3 late days of daily_delays failed: 2013-03-09: it broke"
+    days = [NOT_COMPARED, FAILED, NOTIFIED]
+    machines = OneExecution(view("FAILED", error="DaysFailed", cause=cause), failed={"days": days})
     result = monitor(machines).run("daily_delays", "2013-03-12", observer=MonitorObserver())
     assert result.failure == cause
     print_day_outcomes(result)
     shown = capsys.readouterr().out
     assert "daily_delays 2013-03-09: failed: it broke" in shown
+    assert "daily_delays 2013-03-08: published as attempt 3, but not compared: too large" in shown
     assert "Notification: " in shown
     document = json.loads(json.dumps(monitor_document(result)))
-    assert [(day["date"], day["outcome"]) for day in document["days"]] == [
-        ("2013-03-09", "failed"),
-        ("2013-03-10", "published"),
+    assert [(day["date"], day["outcome"], day["failed_step"], day["attempt"]) for day in document["days"]] == [
+        ("2013-03-08", "published", "compare", 3),
+        ("2013-03-09", "failed", "run", None),
+        ("2013-03-10", "published", "", 2),
     ]
 
 

@@ -44,10 +44,10 @@ def test_totals_are_printed(capsys):
         ),
         (
             "doubtful",
-            "1 stored file is not listed, and still counts: the listing lacks more files than it has (is the partner's "
-            "folder complete?)",
-            "2,000 stored files are not listed, and still count: the listing lacks more files than it has (is the "
-            "partner's folder complete?)",
+            "1 stored file is not listed, and still counts: the listing lacks more files than it has. Is the partner's "
+            "folder complete? If it was removed on purpose: slackwater pull things --accept-removed 1",
+            "2,000 stored files are not listed, and still count: the listing lacks more files than it has. Is the "
+            "partner's folder complete? If they were removed on purpose: slackwater pull things --accept-removed 2000",
         ),
         ("left", "1 file is left for the next pull", "2,000 files are left for the next pull"),
     ],

@@ -188,7 +188,7 @@ def test_an_estimate_is_the_median_of_the_runs_for_the_days_in_a_row():
     driver, executor = 0.052624 + 4 * 0.0057785, 2 * 0.052624 + 7 * 0.0057785
     hours = 5 * 361 / 3600
     assert result.usd == pytest.approx((hours * (driver + executor), hours * (driver + 2 * executor)))
-    assert result.prices == "us-east-1, x86_64, 2026-11-22"
+    assert result.prices == "us-east-1, x86_64, 2026-11-23"
 
 
 def test_a_pipeline_with_workers_of_its_own_costs_what_they_cost():

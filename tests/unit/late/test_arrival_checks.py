@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 
 from lambdas.check_arrivals import handler as check_arrivals
-from slackwater.aws.queue import DelayedMessages
+from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import CloudError, Throttled
 from slackwater.late.check.arrival_checks import ArrivalChecks, execution_name
+from slackwater.late.check.arrival_messages import day_deferred, day_published, file_committed
 from slackwater.late.check.decision import DecisionRule
 from slackwater.late.check.tasks import DayAction, DayTask, day_tasks
 from slackwater.metrics import Metric
-from tests.fakes_check import PIPELINE, five_days
+from slackwater.pipeline.table_inputs import TableInput
+from slackwater.runs.record import DayRecord
+from slackwater.sources.partitions import Partition
+from tests.fakes_check import NOW, PIPELINE, five_days
 
 pytestmark = pytest.mark.unit
 
@@ -42,16 +47,18 @@ def machine():
 
 
 class Queue:
-    """The messages that are sent to be received later."""
+    """The messages that are sent to be received later, and their delays."""
 
     def __init__(self):
         self.later = []
+        self.delays = []
         self.error = None
 
-    def __call__(self, bodies):
-        if self.error and bodies:
+    def __call__(self, messages):
+        if self.error and messages:
             raise self.error
-        self.later += bodies
+        self.later += [body for body, _ in messages]
+        self.delays += [seconds for _, seconds in messages]
 
 
 @pytest.fixture
@@ -59,8 +66,7 @@ def queue():
     return Queue()
 
 
-@pytest.fixture
-def checks(world, machine, queue):
+def checks_of(world, machine, queue):
     return ArrivalChecks(
         project=world.project,
         table=world.table,
@@ -69,6 +75,11 @@ def checks(world, machine, queue):
         send_later=queue,
         now=world.now,
     )
+
+
+@pytest.fixture
+def checks(world, machine, queue):
+    return checks_of(world, machine, queue)
 
 
 def body(world, event, day, hour="20", *, source="flights"):
@@ -113,9 +124,23 @@ def test_days_that_are_current_or_never_published_start_nothing(world, checks, m
     assert (machine.started, result.started, result.failed) == ({}, (), {})
 
 
-def test_objects_of_days_before_the_window_are_counted(world, checks, machine):
-    result = checks.start_checks({"m1": body(world, "e1", "2013-02-01"), "m2": body(world, "e2", "2013-03-10")})
+def test_objects_of_published_days_before_the_window_are_counted(world, checks, machine):
+    # The window of seven days begins on 2013-03-09.
+    world.time += timedelta(days=3)
+    days = {"m1": "2013-03-08", "m2": "2013-03-10", "m3": "2013-02-01", "m4": "2013-03-07"}
+    result = checks.start_checks({message: body(world, message, day) for message, day in days.items()})
     assert (result.older, len(machine.started)) == ({PIPELINE: 1}, 1)
+
+
+def test_an_object_of_two_days_is_not_counted_if_one_of_them_is_in_the_window(world, machine, queue):
+    definition = world.project.pipelines[PIPELINE]
+    # In India a day begins at 18:30 UTC: this hour belongs to 2013-03-08 and 2013-03-09.
+    changed = {PIPELINE: definition.model_copy(update={"timezone": "Asia/Kolkata"})}
+    world.project = world.project.model_copy(update={"pipelines": changed})
+    message = {"m1": body(world, "e1", "2013-03-08", "18")}
+    for days, count in ((3, {}), (4, {PIPELINE: 1})):
+        world.time = NOW + timedelta(days=days)
+        assert checks_of(world, machine, queue).start_checks(message).older == count
 
 
 def test_no_batch_is_no_work(checks, machine):
@@ -128,7 +153,7 @@ def test_an_object_of_a_running_day_is_looked_at_again_later(world, checks, mach
     world.freeze("2013-03-10")
     messages = {"m1": body(world, "e1", "2013-03-10"), "m2": body(world, "e2", "2013-03-09")}
     result = checks.start_checks(messages)
-    assert (queue.later, result.postponed, result.failed) == ([messages["m1"]], 1, {})
+    assert (queue.later, queue.delays, result.postponed, result.failed) == ([messages["m1"]], [300], 1, {})
     assert [days for _, days in machine.started.values()] == [("2013-03-09",)]
     # The execution has died, or ended: the record of a day may still name it.
     world.executions.running.clear()
@@ -155,22 +180,129 @@ def test_messages_that_cannot_be_sent_again_are_delivered_again(world, checks, q
     assert checks.start_checks({"m1": body(world, "e1", "2013-03-10")}).failed == {"m1": "no queue"}
 
 
-def test_messages_are_sent_again_in_batches_of_ten():
-    sent = []
+class Sqs:
+    """A queue that refuses the message `bad`."""
 
-    class Sqs:
-        def send_message_batch(self, **request):
-            sent.append(request)
-            return {"Failed": [{"Id": "0", "Code": "Throttled"}]} if "bad" in request["Entries"][0].values() else {}
+    def __init__(self):
+        self.sent = []
 
-    later = DelayedMessages(Sqs(), "url", 300)
-    later([])
-    assert sent == []
-    later([str(number) for number in range(21)])
-    assert [len(request["Entries"]) for request in sent] == [10, 10, 1]
-    assert sent[2] == {"QueueUrl": "url", "Entries": [{"Id": "0", "MessageBody": "20", "DelaySeconds": 300}]}
+    def send_message_batch(self, **request):
+        self.sent.append(request)
+        is_bad = "bad" in request["Entries"][0].values()
+        return {"Failed": [{"Id": "0", "Code": "Throttled"}]} if is_bad else {}
+
+
+def test_messages_are_sent_in_batches_of_ten():
+    sqs = Sqs()
+    send = ArrivalQueue(sqs, "url")
+    send([])
+    assert sqs.sent == []
+    send([(str(number), number) for number in range(21)])
+    assert [len(request["Entries"]) for request in sqs.sent] == [10, 10, 1]
+    assert sqs.sent[2] == {"QueueUrl": "url", "Entries": [{"Id": "0", "MessageBody": "20", "DelaySeconds": 20}]}
     with pytest.raises(CloudError, match="Throttled"):
-        later(["bad"])
+        send([("bad", 0)])
+
+
+def test_without_a_queue_nothing_is_sent():
+    sqs = Sqs()
+    ArrivalQueue(sqs, "")([("body", 0)])
+    assert sqs.sent == []
+
+
+def committed(world, *partitions, source="flights"):
+    """The bodies of the messages after a commit now."""
+    messages = file_committed(source, [Partition(*partition) for partition in partitions], time=world.now())
+    return {f"m{number}": message.model_dump_json() for number, message in enumerate(messages)}
+
+
+def test_a_check_starts_when_the_rows_of_a_pulled_file_count_not_only_when_they_are_written(world, checks, machine):
+    written = body(world, "e1", "2013-03-10")
+    checks.start_checks({"m1": written})
+    result = checks.start_checks(committed(world, ("2013-03-10", "20"), ("2013-03-11", "20")))
+    assert [check.days for check in result.started] == [("2013-03-10", "2013-03-11")]
+    # Delivered in one batch, both lead to one check.
+    result = checks.start_checks(committed(world, ("2013-03-10", "20")) | {"e": written})
+    assert [check.days for check in result.started] == [("2013-03-10",)]
+
+
+def test_a_file_that_is_committed_after_a_run_has_listed_an_older_day_puts_the_day_on_the_list(world, checks):
+    written = json.loads(body(world, "e1", "2013-03-08"))
+    world.time = NOW + timedelta(days=30)
+    before = world.now() - timedelta(minutes=1)
+    # The object is written, the day runs again for another reason and ignores it, and then the file is committed.
+    world.add("flights", "2013-03-08", "21", name="other")
+    world.publish("2013-03-08")
+    result = checks.start_checks({"m": json.dumps(written | {"time": before.isoformat()})})
+    assert (result.older, world.table.late_days(PIPELINE, last="2013-04-30")) == ({PIPELINE: 1}, [])
+    world.time += timedelta(seconds=2)
+    assert checks.start_checks(committed(world, ("2013-03-08", "20"))).older == {}
+    (listed,) = world.table.late_days(PIPELINE, last="2013-04-30")
+    assert (listed.date, listed.objects) == ("2013-03-08", 0)
+
+
+def test_a_deferred_day_is_checked_when_it_may_run_again(world, checks, machine, queue):
+    until = world.now() + timedelta(minutes=40)
+    message = day_deferred(PIPELINE, "2013-03-10", not_before=until).model_dump_json()
+    waited = []
+    while not machine.started:
+        # Several checks have deferred the day: their messages are one from here on.
+        sent, queue.later, queue.delays = queue.later or [message, message], [], []
+        result = checks.start_checks(dict(enumerate(sent)))
+        assert (len(queue.later), result.postponed, result.failed) == ((0, 0, {}) if machine.started else (1, 1, {}))
+        waited += queue.delays
+        world.time += timedelta(seconds=sum(queue.delays))
+    assert (waited, world.now()) == ([900, 900, 600], until)
+    assert list(machine.started.values()) == [(PIPELINE, ("2013-03-10",))]
+    # A message that is delivered again starts nothing.
+    checks.start_checks({"m9": message})
+    assert len(machine.started) == 1
+
+
+def test_a_deferred_day_that_has_left_the_window_starts_nothing(world, checks, machine):
+    world.time += timedelta(days=30)
+    message = day_deferred(PIPELINE, "2013-03-10", not_before=NOW)
+    result = checks.start_checks({"m1": message.model_dump_json()})
+    assert (machine.started, result.failed, result.older, world.table.late) == ({}, {}, {}, {})
+
+
+def test_a_deferred_day_that_runs_is_looked_at_again_later(world, checks, machine, queue):
+    world.add("flights", "2013-03-10", "20", name="late", rows=500)
+    world.freeze("2013-03-10")
+    message = day_deferred(PIPELINE, "2013-03-10", not_before=world.now()).model_dump_json()
+    checks.start_checks({"m1": message})
+    assert (machine.started, queue.later, queue.delays) == ({}, [message], [300])
+
+
+def upstream_published(world, on_change="auto"):
+    """The body of the message that the day of a table has been published, of which the pipeline's days are the same."""
+    definition = world.project.pipelines[PIPELINE]
+    tables = {"up": TableInput(table="upstream", missing="empty", on_change=on_change)}
+    changed = definition.model_copy(update={"tables": tables})
+    world.project = world.project.model_copy(update={"pipelines": {PIPELINE: changed}})
+    return {day: day_published("upstream", day, time=world.now()).model_dump_json() for day in ("2013-03-10", NEVER)}
+
+
+NEVER = "2013-03-07"
+"""A day of the window that was never published."""
+
+
+@pytest.mark.parametrize(("on_change", "listed"), [("auto", ["2013-03-10"]), ("hold", ["2013-03-10"]), ("notify", [])])
+def test_a_day_that_has_read_a_table_is_checked_when_the_table_has_changed(world, machine, queue, on_change, listed):
+    messages = upstream_published(world, on_change)
+    result = checks_of(world, machine, queue).start_checks(messages)
+    assert [(check.pipeline, check.days) for check in result.started] == [(PIPELINE, ("2013-03-10",))]
+    days = world.table.late_days(PIPELINE, last="2013-04-30")
+    assert [(day.date, day.objects) for day in days] == [(date, 0) for date in listed]
+
+
+def test_a_day_that_was_run_after_its_table_had_changed_is_not_listed_as_late(world, machine, queue):
+    messages = upstream_published(world)
+    world.time += timedelta(minutes=1)
+    world.add("flights", "2013-03-10", "20", name="late", rows=500)
+    world.publish("2013-03-10")
+    checks_of(world, machine, queue).start_checks(messages)
+    assert world.table.late_days(PIPELINE, last="2013-04-30") == []
 
 
 @pytest.mark.parametrize("wrong", ["", "{", "[]", "{}", '{"id": "e", "key": 1}', '{"id": "e", "key": "k", "more": 1}'])
@@ -195,7 +327,30 @@ def test_a_table_that_cannot_be_read_fails_the_messages_of_its_pipeline(world, c
         raise CloudError("no table")
 
     monkeypatch.setattr(world.table, "day", fail)
-    assert checks.start_checks({"m1": body(world, "e1", "2013-03-10")}).failed == {"m1": "no table"}
+    failed = checks.start_checks({"m1": body(world, "e1", "2013-03-10")}).failed
+    assert failed == {"m1": "daily_delays 2013-03-10: no table"}
+
+
+@pytest.mark.parametrize("broken", ["day", "run", "record_late_day", "is_running"])
+def test_a_day_that_fails_fails_its_own_messages_only(world, checks, machine, monkeypatch, broken):
+    if broken == "is_running":
+        world.add("flights", "2013-03-10", "21", name="late")
+        world.freeze("2013-03-10")
+    owner = world.executions if broken == "is_running" else world.table
+    call = getattr(owner, broken)
+
+    def fail(*arguments, **options):
+        if "2013-03-10" in arguments or broken == "is_running":
+            DayRecord.model_validate_json('{"pipeline": 1}')
+        return call(*arguments, **options)
+
+    monkeypatch.setattr(owner, broken, fail)
+    days = {"m1": "2013-03-10", "m2": "2013-03-09", "m3": "2013-02-01"}
+    messages = {message: body(world, message, day) for message, day in days.items()}
+    result = checks.start_checks(messages)
+    assert (list(result.failed), [days for _, days in machine.started.values()]) == (["m1"], [("2013-03-09",)])
+    assert result.failed["m1"].startswith("daily_delays 2013-03-10: DayRecord: ")
+    assert [day.date for day in world.table.late_days(PIPELINE, last="2013-04-30")] == ["2013-03-09"]
 
 
 def test_the_handler_reports_failed_messages_and_counts_older_objects(world, checks, machine, monkeypatch):
@@ -204,7 +359,8 @@ def test_the_handler_reports_failed_messages_and_counts_older_objects(world, che
     monkeypatch.setattr(
         check_arrivals, "put_metric", lambda metric, value, **subject: put.append((metric, value, subject))
     )
-    bodies = {"m1": body(world, "e1", "2013-03-10"), "m2": "{", "m3": body(world, "e3", "2013-02-01")}
+    world.time += timedelta(days=3)
+    bodies = {"m1": body(world, "e1", "2013-03-10"), "m2": "{", "m3": body(world, "e3", "2013-03-08")}
     records = [{"messageId": message, "body": text} for message, text in bodies.items()]
     assert check_arrivals.handler({"Records": records}, None) == {"batchItemFailures": [{"itemIdentifier": "m2"}]}
     assert put == [(Metric.LATE_OBJECTS_OLDER, 1, {"pipeline": PIPELINE})]

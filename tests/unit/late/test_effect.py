@@ -9,9 +9,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from slackwater.late.changes.comparison import Cause, Comparison, MetricChange, RowCounts
+from slackwater.late.changes.comparison import Cause, Comparison, HourTotals, MetricChange, RowCounts
 from slackwater.late.changes.document import (
     MAX_ALL_FILES,
+    MAX_ALL_HOURS,
     MAX_FILES,
     MAX_METRICS,
     ChangeDocument,
@@ -21,6 +22,7 @@ from slackwater.late.changes.document import (
 from slackwater.late.changes.effect import effect_percent, is_worth_a_message, severity
 from slackwater.late.changes.message import compose
 from slackwater.pipeline.definition import NotifyRules
+from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.cost import RunCost
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from tests.fakes_notification import a_comparison
@@ -123,15 +125,19 @@ def test_with_a_new_definition_the_effect_is_not_attributed_to_late_data():
     ) in message.body
 
 
-def test_the_cost_of_the_run_is_shown_once_it_is_known():
-    comparison = a_comparison()
-    cost = RunCost(jobs=1, usd=0.0123)
-    known = comparison.model_copy(update={"after": comparison.after.model_copy(update={"cost": cost})})
-    assert "\nCost of the run\n  0.0123 USD, 1 Spark job\n" in compose(known).body
-    assert document(known).cost_usd == 0.0123
-    unknown = comparison.model_copy(update={"after": comparison.after.model_copy(update={"cost": RunCost(jobs=1)})})
+def test_the_costs_of_the_run_and_the_comparison_are_shown_once_they_are_known():
+    comparison, cost = a_comparison(), RunCost(jobs=1, usd=0.0123)
+    known = comparison.with_costs(AttemptCosts(cost, 0.0119))
+    assert "\nCost\n  run: 0.0123 USD, 1 Spark job\n  comparison: 0.0119 USD\n" in compose(known).body
+    assert (document(known).cost_usd, document(known).comparison_cost_usd) == (0.0123, 0.0119)
+    only_run = comparison.with_costs(AttemptCosts(cost, None))
+    assert "comparison: " not in compose(only_run).body
+    assert (document(only_run).cost_usd, document(only_run).comparison_cost_usd) == (0.0123, None)
+    unknown = comparison.with_costs(AttemptCosts(RunCost(jobs=1), None))
     assert "Cost" not in compose(unknown).body
     assert document(unknown).cost_usd is None
+    # A cost that was known when the versions were chosen is kept.
+    assert only_run.with_costs(AttemptCosts(None, None)) == only_run
 
 
 def test_a_comparison_of_an_earlier_release_can_be_read():
@@ -183,14 +189,36 @@ def many_files(source, count):
 
 
 def test_a_document_is_small_for_any_comparison():
-    metrics = tuple(MetricChange(metric="東" * 250, total="sum", before=0.1, after=1e300) for _ in range(500))
+    hours = tuple(
+        HourTotals(hour=f"2013-11-03T{hour:02}:00-05:00", before=-1.234567890123456e-300, after=-1.234567890123456e300)
+        for hour in range(25)
+    )
+    metrics = tuple(
+        MetricChange(metric="東" * 250, total="sum", before=0.1, after=1e300, hours=hours) for _ in range(500)
+    )
     inputs = tuple(many_files(f"source_{index}", 50) for index in range(500))
     content = document(a_comparison(inputs=inputs).model_copy(update={"metrics": metrics}))
     assert len(content.metrics) == MAX_METRICS
+    assert [len(item.hours) for item in content.metrics] == [25, MAX_ALL_HOURS - 25, *[0] * 18]
+    assert {item.changed_hours for item in content.metrics} == {25}
     assert [len(item.files) for item in content.inputs] == [MAX_FILES, MAX_ALL_FILES - MAX_FILES, *[0] * 18]
     assert {item.changed_files for item in content.inputs} == {50}
     # SNS carries the document five times, in at most 256 KB.
     assert len(content.model_dump_json().encode()) < 40_000
+
+
+def test_a_document_has_the_hours_that_changed():
+    """Also of a metric whose total is the same, because values have moved from one hour to another."""
+    hours = [
+        HourTotals(hour=f"2013-03-08T0{index}:00", before=before, after=after)
+        for index, (before, after) in enumerate([(3, 3), (4, 2), (1, 3)])
+    ]
+    metrics = [
+        MetricChange(metric=name, total="sum", before=8, after=8, exact=True, hours=tuple(of_metric))
+        for name, of_metric in (("flights", hours), ("seats", hours[:1]), ("delay", ()))
+    ]
+    (flights,) = document(a_comparison().model_copy(update={"metrics": tuple(metrics)})).metrics
+    assert (flights.metric, flights.changed_hours, flights.hours) == ("flights", 2, tuple(hours[1:]))
 
 
 def test_a_document_names_the_files_that_changed():

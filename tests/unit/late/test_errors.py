@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -136,10 +136,15 @@ def test_a_due_notification_is_sent_for_a_day_that_cannot_be_checked(world):
 
 
 def fail_listing(world, error, *, dates=(DATE,), times=10**6):
-    """Let listings of objects of the dates fail a number of times; return the listed prefixes that failed."""
+    """Let listings of objects of the dates fail a number of times; return the listed prefixes that failed.
+
+    The listing of all days fails in any case, so each day is listed by itself.
+    """
     failed, listing = [], world.store.list
 
-    def list_objects(prefix):
+    def list_objects(prefix, *, start_after=""):
+        if start_after:
+            raise error(f"could not list {prefix}")
         if any(f"date={date}" in prefix for date in dates) and len(failed) < times:
             failed.append(prefix)
             raise error(f"could not list {prefix}")
@@ -202,7 +207,7 @@ def test_a_day_with_a_transient_error_is_checked_once_more(world, error):
 
 @pytest.mark.parametrize("error", [CloudError, AccessDenied, Throttled, Unavailable])
 def test_the_check_fails_when_aws_fails_for_all_days(world, error):
-    def list_objects(prefix):
+    def list_objects(prefix, **_):
         raise error("S3 does not answer")
 
     world.store.list = list_objects
@@ -234,7 +239,7 @@ def test_an_invalid_or_changing_day_never_fails_the_check_even_if_it_is_the_only
 
 
 def test_the_check_fails_when_aws_fails_before_the_first_day_is_published():
-    def list_objects(prefix):
+    def list_objects(prefix, **_):
         raise CloudError("S3 does not answer")
 
     world = World()
@@ -314,6 +319,7 @@ def test_a_day_whose_runs_fail_is_on_hold_with_the_last_error_and_nobody_is_noti
 def test_a_day_with_failed_runs_is_run_again_after_more_late_data_or_another_definition(world):
     world.add("flights", DATE, "20", name="late", rows=30)
     fail(world, times=3)
+    world.time += timedelta(hours=1)  # the cool-down, which applies after three failures
     project = world.project
     world.project = project.model_copy(update={"code": CodeDigests(job="newer")})
     assert checked_day(world).rule is DecisionRule.OUTCOME_UNKNOWN
@@ -330,6 +336,7 @@ def test_failures_with_other_inputs_restart_the_count(world):
     fail(world)
     world.store.delete([uri])
     fail(world, times=2)
+    world.time += timedelta(hours=1)  # the cool-down, which applies after three failures
     assert checked_day(world).rule is DecisionRule.OUTCOME_UNKNOWN
     fail(world)
     assert checked_day(world).rule is DecisionRule.FAILED

@@ -1,20 +1,35 @@
+import threading
+import time
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
 
 from lambdas.check_days import handler as check_days
 from lambdas.notify_change import handler as notify_change
+from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import Throttled
 from slackwater.late.changes.notify import NotificationResult
 from slackwater.late.check.decision import CheckReport, report_uri
 from slackwater.metrics import Metric
-from slackwater.runs.cost import RunCost
+from slackwater.pipeline.definition import Late
+from slackwater.runs.comparison_run import AttemptCosts
+from slackwater.runs.cost import RequestCounts, RunCost
 from slackwater.runs.cost_recorder import RecordedCosts
-from tests.fakes_check import NOW, PIPELINE, World, five_days
+from slackwater.runs.outcome import RunRecorder
+from slackwater.runs.record import publication_uri
+from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World, five_days
+from tests.fakes_notification import a_comparison
 
 pytestmark = pytest.mark.unit
 
+COST_ENVIRONMENT = {
+    "AWS_REGION": "us-east-1",
+    "APPLICATION_ID": "app",
+    "ARCHITECTURE": "x86_64",
+    "FUNCTION_MB": '{"Check the days": 1024}',
+}
 EXECUTION = "arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:m-1"
 
 
@@ -55,6 +70,8 @@ def metrics(monkeypatch):
 def check(world, metrics, monkeypatch):
     monkeypatch.setattr(check_days, "build_checker", lambda: world.checker)
     monkeypatch.setattr(check_days, "build_costs", lambda: NO_COSTS)
+    monkeypatch.setattr(check_days, "build_price", lambda: lambda requests, *, seconds: 0.25 if seconds >= 0 else None)
+    monkeypatch.setattr(check_days, "build_arrivals", lambda: ArrivalQueue(None, ""))
 
     def check(**more):
         return check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"} | more, None)
@@ -104,6 +121,26 @@ def test_a_day_can_be_on_hold_without_late_data(world, check, metrics, gone):
     assert metrics.put[Metric.LATE_BYTES_UNPROCESSED, PIPELINE] == 0
 
 
+def test_late_data_that_a_limit_defers_is_unprocessed_and_a_cool_down_is_no_reason_for_an_alarm(world, check, metrics):
+    definition = world.project.pipelines[PIPELINE]
+    for number, cool_down_hours in enumerate((1, 0)):
+        late = Late(max_reruns_per_day=1, cool_down_hours=cool_down_hours)
+        changed = {PIPELINE: definition.model_copy(update={"late": late})}
+        world.project = world.project.model_copy(update={"pipelines": changed})
+        if number == 0:
+            world.add("flights", "2013-03-10", "20", name="first", rows=500)
+            run = world.freeze("2013-03-10")
+            publication = PUBLICATION.model_copy(update={"replaced": 1})
+            world.store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
+            RunRecorder(store=world.store, table=world.table, now=world.now).record_published(run)
+            world.add("flights", "2013-03-10", "20", name="second", rows=300)
+            world.add("flights", "2013-03-11", "20", name="late", rows=40)
+        check()
+        # The first check runs 2013-03-11 again, the second one as well: its own reservation does not count.
+        assert metrics.put[Metric.DAYS_RERUN, PIPELINE] == 1
+        assert metrics.put[Metric.LATE_BYTES_UNPROCESSED, PIPELINE] == (0 if cool_down_hours else 300)
+
+
 def test_a_check_of_the_past_puts_no_level(check, metrics):
     check(as_of="2013-03-12")
     # Days on hold are counted from the index, whatever day the check is as of.
@@ -122,6 +159,8 @@ def test_a_source_without_any_arrival_is_silent_for_the_whole_checked_period(mon
     world.project = world.project.model_copy(update={"sources": sources})
     monkeypatch.setattr(check_days, "build_checker", lambda: world.checker)
     monkeypatch.setattr(check_days, "build_costs", lambda: NO_COSTS)
+    monkeypatch.setattr(check_days, "build_price", lambda: lambda requests, *, seconds: 0.25 if seconds >= 0 else None)
+    monkeypatch.setattr(check_days, "build_arrivals", lambda: ArrivalQueue(None, ""))
     check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"}, None)
     assert metrics.put[Metric.HOURS_SINCE_ARRIVAL, "weather"] == hours
 
@@ -155,11 +194,41 @@ def test_a_notification_returns_its_result(monkeypatch, metrics, result, counted
 def test_an_unknown_outcome_is_counted_for_its_pipeline(monkeypatch, metrics):
     monkeypatch.setenv("RUN_TABLE", "runs")
     monkeypatch.setenv("CHANGE_TOPIC", "arn:aws:sns:us-east-1:000000000000:changes")
+    for name, value in COST_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(notify_change, "client", lambda service, config: None)
     notify_change.build_notifier.cache_clear()
     notify_change.build_notifier().on_outcome_unknown(PIPELINE)
     notify_change.build_notifier.cache_clear()
     assert metrics.put == {(Metric.NOTIFICATION_OUTCOME_UNKNOWN, PIPELINE): 1}
+
+
+def test_a_message_does_not_wait_for_costs():
+    class Costs:
+        def attempt_costs(self, pipeline, date, *, before, after):
+            if before == 2:
+                raise Throttled("slow down")
+            return AttemptCosts(RunCost(usd=float(after)), None)
+
+    assert notify_change.known_costs(Costs(), a_comparison(before=1, after=2)) == (RunCost(usd=2.0), None)
+    assert notify_change.known_costs(Costs(), a_comparison(before=2, after=3)) is None
+
+
+def test_a_message_waits_for_costs_for_a_limited_time(monkeypatch):
+    released = threading.Event()
+
+    class Costs:
+        def attempt_costs(self, pipeline, date, *, before, after):
+            assert released.wait(10)
+            return AttemptCosts(RunCost(usd=1.0), None)
+
+    monkeypatch.setattr(notify_change, "_COSTS_SECONDS", 0.05)
+    started = time.perf_counter()
+    try:
+        assert notify_change.known_costs(Costs(), a_comparison(before=1, after=2)) is None
+        assert time.perf_counter() - started < 5
+    finally:
+        released.set()
 
 
 def test_a_check_completes_costs_last_and_puts_the_price_of_each_run(world, check, metrics, monkeypatch):
@@ -174,6 +243,48 @@ def test_a_check_completes_costs_last_and_puts_the_price_of_each_run(world, chec
     monkeypatch.setattr(check_days, "build_costs", Costs)
     check()
     assert metrics.put[Metric.RUN_COST, PIPELINE] == 0.25
+
+
+def test_each_check_adds_its_cost_to_its_calendar_day(world, check, monkeypatch):
+    check()
+    monkeypatch.setattr(check_days, "build_price", lambda: lambda requests, *, seconds: None)
+    check(days=["2013-03-10"])
+    day = NOW.date().isoformat()
+    assert world.table.checks == [(PIPELINE, day, 0.25), (PIPELINE, day, None)]
+
+    def refused(*_):
+        raise Throttled("slow down")
+
+    monkeypatch.setattr(world.table, "add_check", refused)
+    assert check()["days"] == []
+
+
+def test_the_price_of_a_check_is_that_of_its_requests_its_time_and_its_state(monkeypatch):
+    for name, value in COST_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    names = (
+        "RAW_BUCKET",
+        "EXCHANGE_BUCKET",
+        "FILE_TABLE",
+        "RUN_TABLE",
+        "PROJECT_URI",
+        "ARRIVAL_QUEUE_URL",
+        "CHANGE_TOPIC",
+    )
+    for name in names:
+        monkeypatch.setenv(name, "x")
+    check_days.build_price.cache_clear()
+    price = check_days.build_price()(RequestCounts(s3_lists=168, s3_gets=7, dynamodb_reads=8), seconds=2.5)
+    check_days.build_price.cache_clear()
+    by_hand = (
+        168 * Decimal("0.000005")
+        + 7 * Decimal("0.0000004")
+        + 8 * Decimal("0.000000125")
+        + Decimal("2.5") * Decimal("0.0000166667")
+        + Decimal("0.0000002")
+        + Decimal("0.000025")
+    )
+    assert price == float(round(by_hand, 8))
 
 
 def test_a_check_goes_on_if_costs_cannot_be_recorded(check, metrics, monkeypatch):

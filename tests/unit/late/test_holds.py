@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 
 from slackwater.client.holds import HoldDecisions, days_on_hold, describe_decision
-from slackwater.errors import DayChanged, InputError, UnknownName
-from slackwater.late.check.decision import DecisionRule
-from slackwater.late.check.holds import MAX_OLDER_DAYS, older_days
+from slackwater.errors import CloudError, DayChanged, InputError, ObjectInvalid, Throttled, UnknownName
+from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
+from slackwater.late.check.holds import MAX_OLDER_DAYS, day_with_decision, older_days
 from slackwater.late.check.holds import days_on_hold as count_days_on_hold
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import ResolutionAction, RunState, failure_uri, publication_uri
+from slackwater.runs.record import DayRecord, Hold, ResolutionAction, RunState, failure_uri, publication_uri
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, five_days
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_interleaving import take_turns
@@ -33,7 +33,7 @@ def world():
 def decisions(world, *, table=None):
     return HoldDecisions(
         project=world.project, table=table or world.table, store=world.store, inputs=world.inputs,
-        executions=world.executions, principal=lambda: "arn:aws:iam::1:user/ana", now=world.now,
+        executions=world.executions, checker=world.checker, principal=lambda: "arn:aws:iam::1:user/ana", now=world.now,
     )  # fmt: skip
 
 
@@ -44,8 +44,8 @@ def release(world):
     return world.publish(DAY, force=force)
 
 
-def fail_audit(world, message="AuditFailed: 1 rows would replace the 3 rows that are published"):
-    run = world.freeze(DAY)
+def fail_audit(world, message="AuditFailed: 1 rows would replace the 3 rows that are published", **options):
+    run = world.freeze(DAY, **options)
     world.store.put(failure_uri(run.prefix), message.encode())
     RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
     return run
@@ -125,6 +125,50 @@ def test_a_released_day_is_published_from_what_is_left(world):
     assert world.rules()[DAY] is DecisionRule.UNCHANGED
 
 
+def test_losses_after_the_hold_are_not_released_before_somebody_has_seen_them(world):
+    world.store.delete([NOON])
+    world.check()
+    world.store.delete([NOON.replace("flights", "weather")])
+    with pytest.raises(InputError, match=r"changed since its hold .* not released\. Its hold is now: .*weather has"):
+        release(world)
+    day = world.table.day(PIPELINE, DAY)
+    assert (day.resolution, "weather has lost 1 object with 1,000 rows" in day.hold.reason) == (None, True)
+    assert release(world).rows == 0
+
+
+@pytest.mark.parametrize("days", [0, 30])
+def test_a_day_whose_inputs_are_back_is_not_released(world, days):
+    body = world.store.get(NOON)
+    world.store.delete([NOON])
+    world.check()
+    world.time += timedelta(days=days)
+    world.store.put(NOON, body, metadata=METADATA)
+    with pytest.raises(InputError, match=r"Now it needs no release: no new data .*\. To run it with these inputs"):
+        release(world)
+    day = world.table.day(PIPELINE, DAY)
+    assert (day.hold, day.resolution.action) == (None, ResolutionAction.ENDED)
+
+
+def test_a_failed_audit_is_not_accepted_for_rows_that_came_after_it(world):
+    world.add("weather", DAY, "20", name="late")
+    fail_audit(world)
+    world.add("weather", DAY, "21", name="more")
+    with pytest.raises(InputError, match=f"it needs no release: .*To run it .*slackwater run {PIPELINE} --date {DAY}"):
+        release(world)
+    assert not world.publish(DAY).accepts_audit
+    assert listed(world) == []
+
+
+def test_a_further_loss_of_an_older_day_is_the_reason_of_its_hold_after_the_next_check(world):
+    world.store.delete([NOON])
+    world.check()
+    world.time += timedelta(days=30)
+    world.store.delete([NOON.replace("flights", "weather")])
+    world.check()
+    assert "weather has lost" in world.table.day(PIPELINE, DAY).hold.reason
+    assert release(world).rows == 0
+
+
 def test_the_check_runs_a_released_day_whose_run_was_never_started(world):
     world.store.delete([NOON])
     world.check()
@@ -132,6 +176,43 @@ def test_the_check_runs_a_released_day_whose_run_was_never_started(world):
     assert world.rules()[DAY] is DecisionRule.RELEASED
     assert world.publish(DAY).attempt == 2
     assert world.rules()[DAY] is DecisionRule.UNCHANGED
+
+
+@pytest.mark.parametrize("hold", ["rolled_back", "manifest_gone"])
+def test_a_repeated_release_starts_a_run_that_needs_force(world, hold):
+    if hold == "rolled_back":
+        record = world.table.day(PIPELINE, DAY)
+        world.table.save_day(record.model_copy(update={"hold": Hold(rule=hold, reason="r", since=NOW)}))
+    else:
+        world.store.delete([world.table.day(PIPELINE, DAY).published.run.manifest])
+        world.check()
+    assert decisions(world).release(PIPELINE, DAY, reason="r")
+    assert world.rules()[DAY] is not DecisionRule.RELEASED, "no check starts this run"
+    assert release(world).attempt == 2
+    assert not decisions(world).release(PIPELINE, DAY, reason="r"), "the hold was about the version before"
+
+
+def test_a_repeated_release_of_a_day_that_was_never_published_starts_it(world):
+    day = "2013-03-07"
+    world.add("flights", day, "17", rows=1000)
+    run = world.freeze(day)
+    world.store.put(failure_uri(run.prefix), b"AuditFailed: 1 row breaks a rule")
+    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    assert world.table.day(PIPELINE, day).published is None
+    for _ in range(2):
+        decisions(world).release(PIPELINE, day, reason="r")
+    assert world.table.day(PIPELINE, day).resolution.hold.rule == "audit"
+    assert world.publish(day).accepts_audit
+
+
+def test_a_repeated_release_does_not_release_inputs_that_nobody_has_seen(world):
+    world.store.delete([NOON])
+    world.check()
+    decisions(world).release(PIPELINE, DAY, reason="withdrawn")
+    world.store.delete([NOON.replace("flights", "weather")])
+    with pytest.raises(InputError, match=r"changed since its hold .* Its hold is now: .*weather has"):
+        release(world)
+    assert release(world).rows == 0
 
 
 def test_a_day_that_loses_more_after_its_release_is_held_again(world):
@@ -219,9 +300,80 @@ def test_a_failed_audit_is_decided_again_when_the_inputs_change(world):
     fail_audit(world)
     world.check()
     world.add("weather", DAY, "21", name="more")
-    assert world.rules()[DAY] is DecisionRule.GROWN
+    # The failed run starts a cool-down. Until a check runs the day again, it stays on the list.
+    report = world.check()
+    assert {day.rule for day in report.days if day.date == DAY} == {DecisionRule.COOL_DOWN}
+    assert listed(world) == [(DAY, "audit")]
+    index = list(world.table.held(PIPELINE))
+    assert count_days_on_hold(report, index) == 1
+    world.time += timedelta(hours=1)
+    report = world.check()
+    assert {day.rule for day in report.days if day.date == DAY} == {DecisionRule.GROWN}
+    assert count_days_on_hold(report, index) == 0, "the index may miss what the check has written"
     day = world.table.day(PIPELINE, DAY)
     assert (day.hold, day.resolution.action) == (None, ResolutionAction.ENDED)
+
+
+@pytest.mark.parametrize("held_by", ["audit", "failed", "vanished"])
+@pytest.mark.parametrize(
+    ("decision", "rule", "ends_failure"),
+    [
+        (LateDecision.RERUN, DecisionRule.GROWN, True),
+        (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN, True),
+        (LateDecision.IGNORE, DecisionRule.UNCHANGED, True),
+        (LateDecision.IGNORE, DecisionRule.REJECTED, True),
+        (LateDecision.DEFER, DecisionRule.COOL_DOWN, False),
+        (LateDecision.DEFER, DecisionRule.TOO_MANY, False),
+        (LateDecision.DEFER, DecisionRule.OVER_BUDGET, False),
+        (LateDecision.IGNORE, DecisionRule.NOT_WORTH, False),
+        (LateDecision.IGNORE, DecisionRule.BELOW, False),
+        (LateDecision.IGNORE, DecisionRule.TABLE_NOTIFIED, False),
+    ],
+)
+def test_a_day_whose_run_failed_stays_on_hold_until_it_runs_or_nothing_has_changed(
+    held_by, decision, rule, ends_failure
+):
+    record = DayRecord(pipeline=PIPELINE, date=DAY, hold=Hold(rule=held_by, reason="r", since=NOW))
+    decided = DayDecision(pipeline=PIPELINE, date=DAY, decision=decision, rule=rule, reasons=("x",))
+    after = day_with_decision(record, decided, inputs="i", execution="e", now=NOW)
+    # The cause of other holds is gone if the inputs allow a run.
+    assert (after.hold is None) == (ends_failure or held_by == "vanished")
+
+
+def test_a_failed_audit_of_a_new_definition_stays_on_hold_when_a_little_data_arrives(world):
+    fail_audit(world, force=True)
+    assert world.rules()[DAY] is DecisionRule.AUDIT
+    world.add("flights", DAY, "18", name="late", rows=1)
+    assert world.rules()[DAY] is DecisionRule.BELOW
+    assert listed(world) == [(DAY, "audit")]
+
+
+def test_the_hold_of_an_audit_hides_no_later_run_that_may_have_published(world):
+    world.add("weather", DAY, "20", name="late")
+    fail_audit(world)
+    world.add("weather", DAY, "21", name="more")
+    assert world.rules()[DAY] is DecisionRule.COOL_DOWN
+    fail_audit(world, "SparkException: no memory")
+    assert world.rules()[DAY] is DecisionRule.OUTCOME_UNKNOWN
+    assert listed(world) == []
+
+
+def test_a_day_that_changes_before_its_hold_ends_is_left_to_the_next_check(world):
+    world.add("weather", DAY, "20", name="late")
+    fail_audit(world)
+    world.add("weather", DAY, "21", name="more")
+    world.time += timedelta(hours=1)
+    save_day = world.table.save_day
+
+    def overtaken(day):
+        raise DayChanged(day.date)
+
+    world.table.save_day = overtaken
+    assert world.rules()[DAY] is DecisionRule.CHANGING
+    world.table.save_day = save_day
+    assert listed(world) == [(DAY, "audit")]
+    assert world.rules()[DAY] is DecisionRule.GROWN
+    assert listed(world) == []
 
 
 def test_the_inputs_of_a_failed_audit_can_be_rejected(world):
@@ -247,6 +399,7 @@ def test_a_rule_that_fails_in_a_rerun_puts_the_day_on_hold_after_one_attempt(wor
     decisions(world).reject(PIPELINE, DAY, reason="the partner's rows are wrong")
     assert world.rules()[DAY] is DecisionRule.REJECTED
     world.add("weather", DAY, "21", name="more")
+    world.time += timedelta(hours=1)
     assert world.rules()[DAY] is DecisionRule.GROWN
 
 
@@ -325,6 +478,58 @@ def test_a_day_that_was_never_published_stays_on_hold_until_it_is_published(worl
     world.publish("2013-03-07")
     assert listed(world) == []
     assert world.table.day(PIPELINE, "2013-03-07").resolution.reason == "attempt 2 has published"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_held", "number"),
+    [
+        (Throttled, False, 0),
+        (DayChanged, False, 0),
+        (Throttled, True, 1),
+        (DayChanged, True, 1),
+        (CloudError, False, 1),
+    ],
+)
+def test_a_day_with_an_error_that_may_pass_counts_only_if_it_is_on_hold(world, monkeypatch, error, is_held, number):
+    if is_held:
+        world.store.delete([NOON])
+        world.check()
+    get, manifest = world.store.get, world.table.day(PIPELINE, DAY).published.run.manifest
+
+    def fail(uri):
+        if uri == manifest:
+            raise error("e")
+        return get(uri)
+
+    monkeypatch.setattr(world.store, "get", fail)
+    report = world.check()
+    assert count_days_on_hold(report, world.table.held(PIPELINE)) == number
+
+
+def test_a_day_for_which_aws_still_fails_when_it_is_checked_alone_fails_the_check(world, monkeypatch):
+    read = world.table.run
+
+    def run(pipeline, date, attempt):
+        if date == DAY:
+            raise Throttled("slow down")
+        return read(pipeline, date, attempt)
+
+    monkeypatch.setattr(world.table, "run", run)
+    assert [day.date for day in world.check().days if day.error_may_pass] == [DAY]
+    with pytest.raises(Throttled):
+        world.checker.check(pipeline=PIPELINE, as_of=None, dates=[DAY])
+
+
+def test_a_day_whose_record_is_damaged_counts_although_no_hold_can_be_recorded(world, monkeypatch):
+    read = world.table.day
+
+    def day(pipeline, date):
+        if date == DAY:
+            raise ObjectInvalid("record")
+        return read(pipeline, date)
+
+    monkeypatch.setattr(world.table, "day", day)
+    assert count_days_on_hold(world.check(), world.table.held(PIPELINE)) == 1
 
 
 def test_an_error_that_may_pass_replaces_no_hold(world):

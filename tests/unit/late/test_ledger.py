@@ -9,18 +9,23 @@ import pytest
 
 from lambdas.write_ledger import handler as write_ledger
 from slackwater.errors import DayChanged
-from slackwater.late.changes.comparison import MetricChange
+from slackwater.late.changes.comparison import MetricChange, RowCounts
+from slackwater.late.changes.message import Message
 from slackwater.late.check.decision import CheckReport
+from slackwater.late.ledger.effects import Effect, effects_of_day, largest_change
 from slackwater.late.ledger.entry import LedgerEntry, late_inputs
-from slackwater.late.ledger.ledger import Ledger, LedgerState, largest_change
+from slackwater.late.ledger.ledger import Ledger, LedgerState
 from slackwater.late.ledger.new_entries import cost_shares
 from slackwater.late.ledger.pending import save_pending
+from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.cost import RunCost
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, difference
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import Resolution, ResolutionAction, Run, RunState
 from tests.fakes_check import PIPELINE, World, five_days
+from tests.fakes_comparison import comparison
+from tests.fakes_runs import DictStore
 
 pytestmark = pytest.mark.unit
 
@@ -66,6 +71,7 @@ class Monitored(World):
 
     ledger_table: ListTable
     checks = 0
+    unreadable: list[str]
 
     @property
     def ledger(self) -> Ledger:
@@ -77,6 +83,7 @@ class Monitored(World):
             executions=self.executions,
             exchange_bucket="exchange",
             now=self.now,
+            on_unreadable=lambda uri, _: self.unreadable.append(uri),
         )
 
     def start(self) -> tuple[CheckReport, dict[str, str]]:
@@ -97,6 +104,10 @@ class Monitored(World):
                 self.publish(day.date)
         return self.ledger.write(**request)
 
+    def notified(self, date: str, attempt: int) -> None:
+        """Record that people were notified of an attempt, as the monitoring does."""
+        self.table.save_day(self.table.day(PIPELINE, date).model_copy(update={"notified_attempt": attempt}))
+
     @property
     def rows(self) -> list[LedgerEntry]:
         return self.ledger_table.rows
@@ -109,7 +120,7 @@ class Monitored(World):
 @pytest.fixture
 def world():
     world = Monitored()
-    world.ledger_table = ListTable()
+    world.ledger_table, world.unreadable = ListTable(), []
     world.__dict__ |= five_days().__dict__
     return world
 
@@ -233,17 +244,55 @@ def test_a_table_that_keeps_changing_is_an_error_and_keeps_what_is_pending(world
     assert len(world.pending) == 1
 
 
-def test_the_days_of_another_running_monitoring_are_left_to_it(world):
-    world.add("flights", DAY, "20", name="late", rows=50)
+def test_the_decisions_of_another_running_monitoring_are_left_to_it(world):
+    world.add("flights", DAY, "20", name="late", rows=9)
     _, first = world.start()
     world.executions.running.add(first["execution"])
     world.executions.known.add(first["execution"])
     _, second = world.start()
     world.store.delete([uri for uri in world.pending if "/m2" in uri])
-    world.publish(DAY)
     assert world.ledger.write(**second) == 0
     assert world.ledger.write(**first) == 1
     assert world.rows[0].execution == "m1"
+
+
+def test_a_run_of_another_running_monitoring_has_its_decision_whoever_writes_first(world):
+    world.add("flights", DAY, "20", name="late", rows=50)
+    _, first = world.start()
+    world.executions.running.add(first["execution"])
+    world.executions.known.add(first["execution"])
+    world.publish(DAY)
+    _, second = world.start()
+    assert world.ledger.write(**second) == 1
+    assert (handling(world.rows[0]), world.rows[0].execution) == (("late.parquet", "rerun", "grown", 2), "m1")
+    assert world.ledger.write(**first) == 0
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_day_before_the_window_that_only_a_failed_monitoring_has_notified_of_has_its_rows(world, is_late):
+    world.time += timedelta(days=30)
+    if is_late:
+        world.add("flights", DAY, "20", name="late", rows=3)
+    run = world.publish(DAY, force=True)
+    report, _ = world.start()
+    assert report.notifications_due == (DAY,)
+    world.notified(DAY, run.attempt)
+    # That monitoring fails here: the next one has no reason to look at the day.
+    assert (world.monitor(), world.pending) == (int(is_late), [])
+    assert [row.attempt for row in world.rows] == [run.attempt] * is_late
+
+
+def test_a_day_that_is_repaired_without_late_data_and_leaves_the_window_has_what_its_run_took_in(world):
+    world.table.save_day(world.table.day(PIPELINE, DAY).model_copy(update={"outcome_unknown": True, "attempts": 2}))
+    report, _ = world.start()
+    (day,) = [day for day in report.days if day.date == DAY]
+    assert (day.rule, day.late_inputs) == ("outcome_unknown", ())
+    world.add("flights", DAY, "20", name="late", rows=3)
+    run = world.publish(DAY)
+    world.notified(DAY, run.attempt)
+    world.time += timedelta(days=30)
+    assert world.monitor() == 1
+    assert [handling(row) for row in world.rows] == [("late.parquet", "rerun", "manual", run.attempt)]
 
 
 def test_the_rows_of_each_re_run_add_up_to_the_difference_of_its_manifests(world):
@@ -285,6 +334,109 @@ def test_a_cost_that_becomes_known_later_is_filled_in_once(world):
     assert world.rows == [before._replace(cost_usd=0.04)]
     version = world.ledger_table.version
     assert (world.monitor(), world.ledger_table.version) == (0, version)
+
+
+def compare(store, before, after, *, differing=1, message_id=None):
+    folder = f"s3://exchange/comparisons/{PIPELINE}/{DAY}/{before}-{after}"
+    rows = RowCounts(before=29, after=29, added=0, removed=0, changed=differing)
+    store.put(f"{folder}/comparison.json", comparison(rows=rows).model_dump_json().encode())
+    store.put(f"{folder}/pair.json", b"{}")
+    message = Message(subject="s", body="b", message_id=message_id)
+    store.put(f"{folder}/message.json", message.model_dump_json().encode())
+
+
+def test_the_cost_of_a_run_contains_that_of_comparing_its_version(world):
+    world.add("flights", DAY, "20", name="late", rows=30)
+    world.monitor(rerun=True)
+    record = world.table.run(PIPELINE, DAY, 2)
+    world.table.save(run=record.model_copy(update={"cost": RunCost(usd=0.04)}))
+    # The comparison has failed, and that of the next monitoring has no cost yet.
+    assert (world.monitor(), [row.cost_usd for row in world.rows]) == (0, [0.04])
+    run = {"pipeline": PIPELINE, "date": DAY, "before": 1, "after": 2, "started_at": world.time}
+    world.table.save_comparison(ComparisonRun(**run, execution="arn:c1", cost=RunCost(usd=0.01)))
+    pending = ComparisonRun(**run, execution="arn:c2")
+    world.table.save_comparison(pending)
+    compare(world.store, 1, 2, differing=7, message_id="sent")
+    assert (world.monitor(), [row.cost_usd for row in world.rows]) == (0, [None])
+    world.table.save_cost(pending.model_copy(update={"cost": RunCost(usd=0.03)}))
+    assert (world.monitor(), [row.cost_usd for row in world.rows]) == (0, [0.08])
+    version = world.ledger_table.version
+    assert (world.monitor(), world.ledger_table.version) == (0, version)
+
+
+def test_an_effect_and_a_message_that_come_later_are_filled_in_once(world):
+    world.add("flights", DAY, "20", name="late", rows=30)
+    world.add("flights", DAY, "21", name="more", rows=30)
+    world.monitor(rerun=True)
+    assert {(row.rows_differing, row.notified) for row in world.rows} == {(None, False)}
+    compare(world.store, 1, 2, differing=7)
+    assert world.monitor() == 0
+    assert {(row.rows_differing, row.metric, row.notified) for row in world.rows} == {(7, "flights", False)}
+    compare(world.store, 1, 2, differing=7, message_id="sent")
+    assert world.monitor() == 0
+    assert [(row.rows_differing, row.notified, row.attempt) for row in world.rows] == [(7, True, 2)] * 2
+    version = world.ledger_table.version
+    assert (world.monitor(), world.ledger_table.version) == (0, version)
+
+
+def test_a_row_keeps_its_effect_when_the_comparison_is_gone(world):
+    world.add("flights", DAY, "20", name="late", rows=30)
+    world.monitor(rerun=True)
+    compare(world.store, 1, 2, differing=7, message_id="sent")
+    world.monitor()
+    world.store.delete([uri for uri in world.store.objects if "/comparisons/" in uri])
+    before = list(world.rows)
+    assert (world.monitor(), world.rows) == (0, before)
+
+
+@pytest.mark.parametrize("damaged", [b"{}", b"{", b"\xff"])
+def test_a_pending_check_that_cannot_be_read_stays_and_stops_no_other(world, damaged):
+    world.add("flights", DAY, "20", name="late", rows=9)
+    world.start()
+    [uri] = world.pending
+    complete, _, _ = world.store.objects[uri]
+    world.store.put(uri, damaged)
+    world.add("flights", DAY, "21", name="more", rows=9)
+    assert (world.monitor(), world.pending, world.unreadable) == (2, [uri], [uri])
+    world.store.put(uri, complete)
+    world.monitor()
+    assert (world.pending, len(world.unreadable)) == ([], 1)
+    assert {row.execution for row in world.rows} == {"m1", "m2"}
+
+
+def test_a_manifest_that_cannot_be_read_is_like_a_missing_one_and_stops_no_other_day(world):
+    world.add("flights", DAY, "20", name="late", rows=30)
+    manifest = world.publish(DAY).manifest
+    world.add("flights", "2013-03-11", "20", name="other", rows=30)
+    _, request = world.start()
+    world.publish("2013-03-11")
+    world.store.put(manifest, b"{}")
+    assert (world.ledger.write(**request), set(world.unreadable)) == (1, {manifest})
+    assert [handling(row) for row in world.rows] == [("other.parquet", "rerun", "grown", 2)]
+    assert world.pending == []
+
+
+def test_a_message_that_cannot_be_read_counts_as_not_sent(world):
+    world.add("flights", DAY, "20", name="late", rows=30)
+    world.monitor(rerun=True)
+    compare(world.store, 1, 2, differing=7)
+    message = f"s3://exchange/comparisons/{PIPELINE}/{DAY}/1-2/message.json"
+    world.store.put(message, b"{}")
+    assert world.monitor() == 0
+    assert {(row.rows_differing, row.notified) for row in world.rows} == {(7, False)}
+    assert world.unreadable == [message]
+
+
+def test_the_effect_of_a_version_is_relative_to_the_latest_version_that_it_was_compared_with():
+    store = DictStore()
+    compare(store, 2, 12, differing=9, message_id="sent")
+    compare(store, 11, 12, differing=3)
+    compare(store, 1, 2, differing=8)
+    store.put(f"s3://exchange/comparisons/{PIPELINE}/{DAY}/12-13/comparison.json", b"{}")
+    day = {"exchange_bucket": "exchange", "pipeline": PIPELINE, "date": DAY}
+    effects = effects_of_day(store, **day, attempts=(3, 12, 13), on_unreadable=lambda uri, _: pytest.fail(uri))
+    assert effects[3] == effects[13] == Effect()
+    assert (effects[12].rows_differing, effects[12].notified) == (3, True)
 
 
 def test_the_function_writes_the_ledger_of_its_monitoring(world, monkeypatch):

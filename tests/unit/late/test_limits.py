@@ -112,6 +112,26 @@ def test_a_repair_of_an_unknown_outcome_is_never_deferred_but_counts():
     assert [item.date for item in result.usage.reruns] == ["2013-03-10"]
 
 
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [
+        ({}, DecisionRule.COOL_DOWN),
+        ({"cool_down_hours": 0, "max_reruns_per_day": 1}, DecisionRule.TOO_MANY),
+        ({"cool_down_hours": 0, "budget_per_day": 1.5}, DecisionRule.OVER_BUDGET),
+        ({"cool_down_hours": 0}, DecisionRule.OUTCOME_UNKNOWN),
+    ],
+)
+@pytest.mark.parametrize("failures", [2, 3])
+def test_after_three_failures_limits_apply_to_a_repair_and_other_days_come_first(policy, rule, failures):
+    repair = day("2013-03-09", rule=DecisionRule.OUTCOME_UNKNOWN, last=NOW, attempt=2 + failures)
+    repair = repair.model_copy(update={"attempt": 1})
+    result = limit([repair, day("2013-03-10")], price=0.001, **policy)
+    expected = rule if failures == 3 else DecisionRule.OUTCOME_UNKNOWN
+    assert outcome(result)["2013-03-09"][1] is expected
+    if failures == 3:
+        assert outcome(result)["2013-03-10"] == (RERUN, DecisionRule.GROWN)
+
+
 def test_a_re_run_that_costs_more_than_the_late_data_is_worth_is_ignored_with_its_numbers():
     [ignored] = limit([day("2013-03-10", percent=2.0)], worth_per_percent=0.4, price=0.001).days
     assert (ignored.decision, ignored.rule) == (IGNORE, DecisionRule.NOT_WORTH)

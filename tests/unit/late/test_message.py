@@ -19,12 +19,12 @@ daily_delays 2013-03-10: version 1 -> 2
   42 -> 43 rows: 1 added, 0 removed, 2 changed, 40 unchanged
 
 Metrics, over the day
-  metric          total  version 1  version 2   change  largest mover
+  metric          total  version 1  version 2   change  most changed row
   flights         sum          831        883   +6.3 %  EWR UA: 120 -> 131
   dep_delay_mean  mean       12.63      14.02  +11.0 %
   cancelled       sum            3          3
 
-Largest movers of flights
+Most changed rows: flights
   origin  carrier  version 1  version 2  change
   EWR     UA             120        131  +9.2 %
   LGA     OO            none          3     new
@@ -45,11 +45,17 @@ Inputs, changed since version 1 listed them at 2013-03-11 07:02 UTC
       arrived 2013-03-12 09:02 to 10:02 UTC, up to 1 day 3 h later
 
 Where to look
-  slackwater diff daily_delays --date 2013-03-10  its two latest versions
-  slackwater runs daily_delays                    its runs and their inputs
-  The earlier version can still be read, in Spark SQL:
-    FROM daily_delays VERSION AS OF '2013-03-10-000000000000-1'
-    WHERE date = '2013-03-10'
+  The changes between its two latest versions:
+    slackwater diff daily_delays --date 2013-03-10
+  What the latest run did:
+    slackwater runs daily_delays --date 2013-03-10
+  All versions of the day:
+    slackwater history daily_delays --date 2013-03-10
+  The table as it was with version 1:
+    slackwater query SQL --date 2013-03-10 --version 1
+    in Spark SQL: VERSION AS OF '2013-03-10-000000000000-1'
+  To publish version 1 again:
+    slackwater rollback daily_delays --date 2013-03-10 --to 1 --reason TEXT
 """
 
 
@@ -82,7 +88,7 @@ def test_declared_metrics_are_shown_with_their_aggregation_those_that_changed_fi
     assert message.subject == "daily_delays 2013-03-10 changed: fares 1,234.5 -> none (gone)"
     assert (
         "\nMetrics, over the day\n"
-        "  metric    total  version 1  version 2   change  largest mover\n"
+        "  metric    total  version 1  version 2   change  most changed row\n"
         "  longest   max           85     133.75  +57.4 %  EWR UA: 3 -> 133.75\n"
         "  fares     sum      1,234.5       none     gone\n"
         "  seats     sum         none       none\n"

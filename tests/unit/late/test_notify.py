@@ -1,5 +1,6 @@
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from itertools import product
 
@@ -11,6 +12,8 @@ from slackwater.late.changes.document import ChangeDocument
 from slackwater.late.changes.message import Message
 from slackwater.late.changes.notify import Notifier, message_uri
 from slackwater.pipeline.definition import NotifyRules
+from slackwater.runs.comparison_run import AttemptCosts
+from slackwater.runs.cost import RunCost
 from slackwater.runs.record import ActiveRun, NotificationClaim
 from tests.fakes_notification import (
     DATE,
@@ -101,6 +104,16 @@ def test_people_are_notified_once_and_the_message_is_stored(world):
     assert sent["attributes"] == {"pipeline": PIPELINE, "date": DATE, "severity": "warning"}
     assert (world.day.notified_attempt, world.day.notification_claim, world.day.notification_due) == (2, None, False)
     assert world.alarms == []
+
+
+def test_the_message_has_the_costs_that_are_known_when_it_is_sent(world):
+    costs = AttemptCosts(RunCost(jobs=1, usd=0.0123), 0.0119)
+    notifier = replace(world.notifier(), costs=lambda comparison: costs if comparison.after.attempt == 2 else None)
+    notifier.notify(pipeline=PIPELINE, date=DATE, comparison=world.compare(), execution="one")
+    (sent,) = world.outbox.sent
+    assert "comparison: 0.0119 USD" in sent["body"]
+    document = ChangeDocument.model_validate_json(sent["document"])
+    assert (document.cost_usd, document.comparison_cost_usd) == (0.0123, 0.0119)
 
 
 @pytest.mark.parametrize("execution", ["one", "two"])

@@ -8,16 +8,18 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.client.late_older import DAYS_AT_ONCE, older_days
+from slackwater.client.late_older import DAYS_AT_ONCE, UncheckedDays, older_days
 from slackwater.errors import InputError, Throttled, UnknownName
 from slackwater.late.check.arrival_checks import ArrivalChecks
-from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
+from slackwater.late.check.checker import Checker
+from slackwater.late.check.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.late.check.older import is_waiting
 from slackwater.pipeline.definition import Late
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import RunState
+from slackwater.runs.record import Hold, RunState
 from tests.fakes_check import PIPELINE, PUBLICATION, five_days
-from tests.fakes_runs import RUN_TABLE
+from tests.fakes_runs import RUN_TABLE, DictRunTable
+from tests.unit.late.test_holds import decisions
 
 pytestmark = pytest.mark.unit
 
@@ -132,7 +134,7 @@ def test_objects_of_a_running_day_are_looked_at_later(world, arrive, postponed):
 
 def test_days_that_were_never_published_are_not_listed(world, arrive):
     world.time = AFTER
-    assert arrive("late", day="2013-02-01").older == {PIPELINE: 1}
+    assert arrive("late", day="2013-02-01").older == {}
     assert listed(world) == []
 
 
@@ -142,7 +144,7 @@ def test_a_table_that_cannot_be_written_fails_the_messages(world, arrive, monkey
 
     world.time = AFTER
     monkeypatch.setattr(world.table, "record_late_day", fail)
-    assert arrive("late").failed == {"late": "too many requests"}
+    assert arrive("late").failed == {"late": "daily_delays 2013-03-10: too many requests"}
 
 
 def test_a_deferred_day_that_leaves_the_window_is_not_forgotten(world):
@@ -201,6 +203,75 @@ def test_a_day_whose_late_data_is_gone_is_removed_while_it_is_in_the_window(worl
     assert listed(world) == [(DAY, 0)]
     world.check()
     assert listed(world) == []
+
+
+ARRIVAL = datetime(2013, 3, 17, 18, tzinfo=UTC)
+"""The day is in the window, on the last day but one."""
+
+
+@pytest.mark.parametrize(
+    ("rows", "max_age_hours", "expected"),
+    [
+        (0, None, (DecisionRule.BELOW, [])),
+        (5, None, (DecisionRule.BELOW, [])),
+        (5, 24 * 365 * 20, (DecisionRule.BELOW, [(DAY, 1)])),
+        (500, None, (DecisionRule.GROWN, [(DAY, 1)])),
+    ],
+)
+def test_the_check_that_an_arrival_starts_keeps_a_day_listed_only_if_its_late_data_waits(
+    world, arrive, rows, max_age_hours, expected
+):
+    with_late(world, max_age_hours=max_age_hours)
+    world.time = ARRIVAL
+    (started,) = arrive("late", time=world.time, rows=rows).started
+    (day,) = world.checker.check(pipeline=PIPELINE, as_of=None, dates=started.days).days
+    assert (day.rule, listed(world)) == expected
+
+
+def test_a_check_of_an_arrival_keeps_a_day_listed_that_has_got_more_data_since(world, arrive, monkeypatch):
+    world.time = ARRIVAL
+    arrive("few", time=world.time, rows=1)
+    read_day = world.table.day
+
+    def day(*arguments):
+        world.table.record_late_day(PIPELINE, DAY, at=ARRIVAL + timedelta(seconds=1), keys=["more"])
+        return read_day(*arguments)
+
+    monkeypatch.setattr(world.table, "day", day)
+    world.checker.check(pipeline=PIPELINE, as_of=None, dates=[DAY])
+    assert listed(world) == [(DAY, 2)]
+
+
+def roll_back(world):
+    record = world.table.day(PIPELINE, DAY)
+    hold = Hold(rule="rolled_back", reason="r", since=world.now(), inputs="", execution="")
+    world.table.save_day(record.model_copy(update={"hold": hold}))
+
+
+def test_late_data_of_a_day_that_was_rolled_back_lists_it_on_no_second_list(world, arrive):
+    roll_back(world)
+    world.time = ARRIVAL
+    (started,) = arrive("late", time=world.time).started
+    assert listed(world) == [(DAY, 1)]
+    world.checker.check(pipeline=PIPELINE, as_of=None, dates=started.days)
+    assert listed(world) == []
+    world.time = AFTER
+    arrive("later")
+    assert (older(world).days, listed(world)) == ([], [])
+
+
+def test_a_listed_day_below_the_thresholds_is_shown_once(world, arrive):
+    world.time = AFTER
+    arrive("late", rows=5)
+    assert ([day.decision.rule for day in older(world).days], listed(world)) == ([DecisionRule.BELOW], [])
+
+
+def test_a_listed_day_that_has_lost_objects_stays_listed(world, arrive):
+    world.time = AFTER
+    arrive("late")
+    world.store.delete(["s3://raw/raw/source=flights/date=2013-03-10/hour=17/a.parquet"])
+    # Nothing has recorded its hold: this list is the only one that has it.
+    assert ([day.decision.rule for day in older(world).days], listed(world)) == ([DecisionRule.VANISHED], [(DAY, 1)])
 
 
 def test_a_running_day_stays_listed(world):
@@ -292,8 +363,62 @@ def test_one_call_checks_a_bounded_number_of_listed_days(world):
     for number in range(DAYS_AT_ONCE + 3):
         world.table.record_late_day(PIPELINE, (date(2012, 1, 1) + timedelta(number)).isoformat(), at=AFTER)
     result = older(world)
-    assert (len(result.days), result.unchecked) == (DAYS_AT_ONCE, 3)
+    assert len(result.days) == DAYS_AT_ONCE
+    assert result.unchecked == [UncheckedDays(PIPELINE, 3, "2012-04-02", "2012-07-02")]
     assert {day.decision.rule for day in result.days} == {DecisionRule.NEVER_PUBLISHED}
+
+
+def test_the_named_ranges_lead_to_every_listed_day(world):
+    world.time = AFTER
+    for day in ("2012-01-01", "2012-12-31", "2013-03-12"):
+        world.table.record_late_day(PIPELINE, day, at=AFTER)
+    [item] = older(world, first="2012-01-01", last="2012-01-31").unchecked
+    assert item == (PIPELINE, 2, "2012-12-31", "2013-03-12"), "the range ends before the window"
+    assert older(world, first=item.first, last=item.last).unchecked == []
+
+
+@pytest.mark.parametrize("rule", [DecisionRule.REJECTED, DecisionRule.TABLE_IGNORED])
+def test_a_listed_day_that_was_decided_is_shown_once(world, monkeypatch, rule):
+    world.time = AFTER
+    world.table.record_late_day(PIPELINE, DAY, at=AFTER)
+    ignored = {"decision": LateDecision.IGNORE, "figures": DecisionFigures()}
+    decided = DayDecision(pipeline=PIPELINE, date=DAY, rule=rule, reasons=("r",), **ignored)
+    monkeypatch.setattr(Checker, "decide", lambda *_, **__: (decided,))
+    assert [day.decision.rule for day in older(world).days] == [rule]
+    assert listed(world) == []
+
+
+def test_data_that_arrives_during_the_list_keeps_its_day_although_the_clock_of_the_client_is_fast(world, monkeypatch):
+    world.table.record_late_day(PIPELINE, DAY, at=AFTER)
+    world.time = AFTER + timedelta(minutes=5)
+    decide = Checker.decide
+
+    def decide_while_data_arrives(self, **arguments):
+        decisions = decide(self, **arguments)
+        world.table.record_late_day(PIPELINE, DAY, at=AFTER + timedelta(seconds=2), keys=["k"])
+        return decisions
+
+    monkeypatch.setattr(Checker, "decide", decide_while_data_arrives)
+    assert older(world).days == []
+    assert listed(world) == [(DAY, 1)]
+
+
+def test_a_slow_clock_of_the_client_does_not_keep_a_day_listed(world):
+    world.table.record_late_day(PIPELINE, DAY, at=AFTER + timedelta(minutes=5))
+    world.time = AFTER
+    assert (older(world).days, listed(world)) == ([], [])
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_a_rejected_day_leaves_the_list_unless_it_has_newer_data(world, arrives):
+    world.store.delete(["s3://raw/raw/source=flights/date=2013-03-10/hour=17/a.parquet"])
+    world.check()
+    world.time = AFTER
+    world.table.record_late_day(PIPELINE, DAY, at=AFTER + timedelta(minutes=5))
+    if arrives:
+        world.add("flights", DAY, "20", name="late", rows=5)
+    decisions(world).reject(PIPELINE, DAY, reason="wrong file")
+    assert listed(world) == ([(DAY, 0)] if arrives else [])
 
 
 def test_a_day_that_cannot_be_read_has_the_rule_for_its_error(world):
@@ -350,3 +475,16 @@ def test_the_table_keeps_a_day_with_data_after_the_reading(table):
     table.remove_late_day("p", DAY, read_at=AFTER)
     assert table.late_days("p", last=DAY) == []
     table.remove_late_day("p", DAY, read_at=AFTER)
+
+
+@pytest.mark.parametrize(
+    "contract",
+    [
+        test_the_table_counts_each_object_once_and_a_bounded_number_of_them,
+        test_a_check_does_not_move_the_last_data_of_a_day_backwards,
+        test_the_table_lists_days_of_one_pipeline_up_to_a_date,
+        test_the_table_keeps_a_day_with_data_after_the_reading,
+    ],
+)
+def test_the_fake_of_other_tests_lists_late_days_as_the_table_does(contract):
+    contract(DictRunTable())

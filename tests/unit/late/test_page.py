@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from datetime import datetime, timedelta
 from html.parser import HTMLParser
@@ -11,10 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.late.changes.charts import MAX_HOURS, bar_extents
-from slackwater.late.changes.comparison import MAX_ROWS, MAX_STRING_LENGTH, MetricChange, Mover, RowChange, RowCounts
+from slackwater.late.changes.charts import bar_extents
+from slackwater.late.changes.comparison import (
+    MAX_ROWS,
+    MAX_STRING_LENGTH,
+    HourTotals,
+    MetricChange,
+    Mover,
+    RowChange,
+    RowCounts,
+)
+from slackwater.late.changes.hour_charts import MAX_HOURS, hour_names
+from slackwater.late.changes.hour_totals import quarters_of_day
 from slackwater.late.changes.message import compose
 from slackwater.late.changes.page import report_page
+from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from tests.fakes_notification import a_comparison
 
@@ -58,9 +70,8 @@ class Page(HTMLParser):
         return [attrs for tag, attrs in self.tags if tag == "rect" and attrs["class"] == class_]
 
 
-def hours_of(source, count, rows=lambda index: index + 1):
+def hours_of(source, count, rows=lambda index: index + 1, begin=datetime(2013, 3, 10)):
     """A source whose late data arrived in `count` hours, with that many rows each."""
-    begin = datetime(2013, 3, 10)
     hours = [begin + timedelta(hours=index) for index in range(count)]
     changes = tuple(
         InputChange(
@@ -72,6 +83,22 @@ def hours_of(source, count, rows=lambda index: index + 1):
     return SourceDifference(source=source, before=Amount(), now=Amount(), changes=changes)
 
 
+def metric_hours(date, pairs, timezone="America/New_York"):
+    """The hours of a day with those values before and after; other hours have none."""
+    quarters = quarters_of_day(day_of(parse_date(date), timezone), timezone)
+    starts = list(dict.fromkeys(hour.start(date) for hour in quarters))
+    values = {index: pairs.get(index, (None, None)) for index in range(len(starts))}
+    return tuple(
+        HourTotals(hour=start, before=values[index][0], after=values[index][1]) for index, start in enumerate(starts)
+    )
+
+
+def with_hours(*hours, total="sum"):
+    """A comparison of one metric with these hours, and no chart of inputs."""
+    metric = MetricChange(metric="flights", total=total, exact=True, before=7, after=7, hours=hours)
+    return a_comparison().model_copy(update={"metrics": (metric,), "inputs": ()})
+
+
 def largest_comparison():
     """As many rows, metrics and files as a stored comparison may have, with names and values of the largest size."""
     long = "<&\"'" * (MAX_STRING_LENGTH // 4)
@@ -80,9 +107,12 @@ def largest_comparison():
     rows = tuple(RowChange(change=Change.CHANGED, key=key, values=values) for _ in range(MAX_ROWS))
     movers = tuple(Mover(key=key, before=index, after=index + 1) for index in range(5))
     metrics = tuple(
-        MetricChange(metric=f"m{index}" * 100, total="sum", before=1.1 * index, after=1e300, movers=movers)
+        MetricChange(
+            metric=f"m{index}" * 100, total="sum", before=1.1 * index, after=1e300, movers=movers,
+            hours=metric_hours("2013-11-03", dict.fromkeys(range(25), (-1.1e300, 1.23456789e-300))),
+        )
         for index in range(300)
-    )
+    )  # fmt: skip
     update = {
         "examples": rows,
         "metrics": metrics,
@@ -99,14 +129,14 @@ def test_the_page_is_whole_and_shows_every_section_of_the_e_mail():
     ElementTree.fromstring(re.sub(r"<meta [^>]*>", "", page.removeprefix("<!DOCTYPE html>\n")))  # noqa: S314 - our page
     assert parsed.text.lstrip().startswith("Late data has changed daily_delays for 2013-03-10\n")
     titles = [line for line in compose(a_comparison()).body.splitlines() if line and not line.startswith((" ", "Late"))]
-    assert set(titles[1:]) <= set(parsed.text.splitlines())
+    assert set(titles[1:]) <= set(parsed.text.replace("\N{WORD JOINER}", "").splitlines())
 
 
 def test_the_page_needs_nothing_from_elsewhere():
     parsed = Page(report_page(largest_comparison()))
     assert {tag for tag, _ in parsed.tags} <= {
         "html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "section", "figure", "figcaption", "div",
-        "span", "svg", "rect", "text", "table", "thead", "tbody", "tr", "th", "td",
+        "span", "svg", "rect", "text", "table", "thead", "tbody", "tr", "th", "td", "g", "details", "summary",
     }  # fmt: skip
     attributes = {name for _, attrs in parsed.tags for name in attrs}
     assert not attributes & {"src", "href", "xlink:href", "style", "onload", "onclick"}
@@ -134,7 +164,7 @@ def test_data_is_escaped_wherever_it_appears():
 
 
 def test_the_largest_page_is_small():
-    assert len(report_page(largest_comparison()).encode()) < 200_000
+    assert len(report_page(largest_comparison()).encode()) < 300_000
 
 
 def test_bars_of_metrics_are_proportional_to_the_totals():
@@ -175,7 +205,54 @@ def test_columns_of_hours_are_proportional_to_the_rows_before_and_after():
         assert [float(rect["height"]) for rect in parsed.rects(side)] == [80 * count / 50 for count in rows]
         assert {float(rect["y"]) + float(rect["height"]) for rect in parsed.rects(side)} == {80}
     assert "weather, 2013-03-10 00:00 to 06:00 UTC: at most 50 rows in an hour" in parsed.text
-    assert "2013-03-10 02:00 UTC, before: 40 rows" in parsed.text
+    assert "2013-03-10 02:00 UTC: 40 -> 50 rows" in parsed.text
+
+
+def test_a_metric_has_columns_by_hour_up_and_down_from_zero():
+    parsed = Page(report_page(with_hours(*metric_hours("2013-03-10", {0: (30, 30), 1: (10, -10), 2: (None, 20)}))))
+    hours = {"before": parsed.rects("before")[1:], "after": parsed.rects("after")[1:]}
+    shown = {side: [(float(rect["y"]), float(rect["height"])) for rect in rects] for side, rects in hours.items()}
+    nothing = [(60, 0)] * 20
+    assert shown == {
+        "before": [(0, 60), (40, 20), (60, 0), *nothing], "after": [(0, 60), (60, 20), (20, 40), *nothing]
+    }  # fmt: skip
+    assert [rect["y"] for rect in parsed.rects("base")] == ["60.0"]
+    groups = [attrs["class"] for tag, attrs in parsed.tags if tag == "g"]
+    assert groups == ["same", "moved", "moved", *["same"] * 20]
+    assert "from -10 to 30" in parsed.text
+    assert "01:00: 10 -> -10 (-200.0 %)" in parsed.text
+    table = parsed.rows()
+    index = table.index(["hour", "version 1", "version 2", "change"])
+    assert table[index + 1 : index + 5] == [
+        ["00:00", "30", "30", ""], ["01:00", "10", "-10", "-200.0 %"], ["03:00", "none", "20", "new"],
+        ["04:00", "none", "none", ""],
+    ]  # fmt: skip
+
+
+def test_a_metric_without_changed_hours_has_no_chart_by_hour():
+    for hours in ((), metric_hours("2013-03-10", {3: (5, 5)})):
+        assert "By local hour" not in Page(report_page(with_hours(*hours))).text
+
+
+def test_an_hour_that_occurs_twice_is_named_with_its_offset():
+    names = hour_names([*metric_hours("2013-11-03", {}), HourTotals(hour=None, before=1, after=2)])
+    assert names[:4] == ["00:00", "01:00 -04:00", "01:00 -05:00", "02:00"]
+    assert (names[-2:], len(names)) == (["23:00", "no hour"], 26)
+    assert hour_names([HourTotals(hour="2013-11-03T01:00", before=1, after=2)]) == ["01:00"]
+
+
+@pytest.mark.parametrize("hours", [["23", "00"], ["20", "21", "22", "23", "00"], ["12"]])
+def test_labels_of_a_chart_stay_within_it_and_apart(hours):
+    begin = datetime(2013, 3, 10, int(hours[0]))
+    source = hours_of("weather", len(hours), begin=begin)
+    parsed = Page(report_page(a_comparison(inputs=(source,)).model_copy(update={"metrics": ()})))
+    (svg,) = [attrs for tag, attrs in parsed.tags if tag == "svg"]
+    labels = [(float(attrs["x"]), attrs["y"]) for tag, attrs in parsed.tags if tag == "text"]
+    for line, width in (("95", 14), ("111", 76)):
+        positions = [x for x, y in labels if y == line]
+        assert all(later - earlier >= width for earlier, later in itertools.pairwise(positions))
+        assert positions[0] == 0
+        assert positions[-1] + width <= float(svg["width"])
 
 
 def test_many_hours_are_counted_and_not_drawn():

@@ -9,9 +9,10 @@ from slackwater.late.check.decision import DecisionRule, LateDecision
 from slackwater.late.check.tasks import day_tasks
 from slackwater.pipeline.definition import Late
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import RunState
+from slackwater.runs.record import RunState, failure_uri
 from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World, five_days, freezer_of
+from tests.unit.late.test_holds import decisions
 
 pytestmark = pytest.mark.unit
 
@@ -39,6 +40,12 @@ def rerun(world, date=DAY):
     publication = PUBLICATION.model_copy(update={"replaced": 3})
     world.store.put(f"{run.prefix}publication.json", publication.model_dump_json().encode())
     RunRecorder(store=world.store, table=world.table, now=world.now).record_published(run)
+
+
+def fail(world, date=DAY, error="SparkException: out of memory"):
+    run = world.freeze(date)
+    world.store.put(failure_uri(run.prefix), error.encode())
+    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
 
 
 def test_only_the_day_that_reaches_the_threshold_runs_again():
@@ -105,6 +112,48 @@ def test_a_partner_who_trickles_does_not_run_the_day_again_with_every_check():
     assert decision_of(world).rule is DecisionRule.COOL_DOWN
 
 
+def failing_attempts(world, *, minutes, error="SparkException: out of memory"):
+    """Return the minutes at which checks, one every five minutes, run the day again, whose runs fail."""
+    started = []
+    for minute in minutes:
+        world.time = NOW + timedelta(minutes=minute)
+        world.add("flights", DAY, "18", name=f"trickle-{minute}", rows=20)
+        if decision_of(world).decision is LateDecision.RERUN:
+            fail(world, error=error)
+            started.append(minute)
+    return started
+
+
+def test_a_day_that_keeps_failing_while_data_trickles_in_is_not_run_again_with_every_check():
+    # Each object gives the run another identity. Two repairs follow at once, then at most one an hour.
+    assert failing_attempts(five_days(), minutes=range(0, 180, 5)) == [0, 5, 10, 70, 130]
+
+
+def test_a_rerun_that_fails_its_audit_starts_the_cool_down():
+    assert failing_attempts(five_days(), minutes=range(0, 130, 5), error="AuditFailed: 1 row") == [0, 60, 120]
+
+
+def test_a_day_that_keeps_failing_takes_no_re_run_of_another_day():
+    world = with_policy(five_days(), max_reruns_per_day=4, cool_down_hours=0)
+    assert failing_attempts(world, minutes=(0, 5, 10)) == [0, 5, 10]
+    for date in (DAY, "2013-03-11"):
+        world.add("flights", date, "18", name="late", rows=500)
+    days = {day.date: day for day in world.check().days}
+    # The failing day is the older one, and the order is `oldest`.
+    assert (days["2013-03-11"].decision, days["2013-03-11"].rule) == (LateDecision.RERUN, DecisionRule.GROWN)
+    assert (days[DAY].decision, days[DAY].rule) == (LateDecision.DEFER, DecisionRule.TOO_MANY)
+    world.time += timedelta(days=1)
+    assert decision_of(world).rule is DecisionRule.OUTCOME_UNKNOWN
+
+
+def test_a_rerun_of_a_day_that_had_no_rows_starts_the_cool_down():
+    world = five_days()
+    world.add("flights", DAY, "18", name="late", rows=500)
+    world.publish(DAY)  # replaces no rows
+    world.add("flights", DAY, "18", name="later", rows=500)
+    assert decision_of(world).rule is DecisionRule.COOL_DOWN
+
+
 def test_a_re_run_for_late_data_that_may_have_published_is_repaired_within_the_cool_down():
     world = five_days()
     world.add("flights", DAY, "18", name="late", rows=500)
@@ -115,6 +164,21 @@ def test_a_re_run_for_late_data_that_may_have_published_is_repaired_within_the_c
     RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
     day = decision_of(world)
     assert (day.decision, day.rule) == (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN)
+
+
+def test_a_released_day_that_may_have_published_is_repaired_within_the_cool_down():
+    world = five_days()
+    world.add("flights", DAY, "18", name="late", rows=500)
+    rerun(world)
+    world.store.delete([f"s3://raw/raw/source=flights/date={DAY}/hour=17/a.parquet"])
+    decisions(world).release(PIPELINE, DAY, reason="withdrawn")
+    assert decision_of(world).rule is DecisionRule.COOL_DOWN
+    run = world.freeze(DAY)
+    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    day = decision_of(world)
+    assert (day.decision, day.rule) == (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN)
+    assert any(reason.startswith("released by ") for reason in day.reasons)
+    assert world.publish(DAY).accepts_audit
 
 
 def test_the_checks_of_one_day_share_the_largest_number_of_re_runs():

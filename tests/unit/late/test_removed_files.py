@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from slackwater.client.holds import HoldDecisions
@@ -9,10 +11,12 @@ from slackwater.errors import DayChanged, DefinitionError, InputError
 from slackwater.faults import Faults
 from slackwater.late.check.decision import DecisionRule
 from slackwater.late.check.evaluate_day import reached_thresholds
+from slackwater.late.check.wait import oldest_wait_hours
 from slackwater.pipeline.definition import Late, Pipeline
-from slackwater.receiver.pull.file_cache import Content, ContentVersion
+from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.record import ResolutionAction
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.sources.partitions import Partition
@@ -40,6 +44,7 @@ class PulledDay:
         (self.uri,) = content.object_uris(version, "raw")
         world.store.put(self.uri, b"x" * 100, metadata={"rows": "100", "file": FILE})
         world.publish(DAY)
+        world.time += timedelta(hours=1)  # the cool-down
 
     def remove(self, number: int = 1) -> None:
         (content,) = self.world.files.contents("flights", ["c" * 32])
@@ -53,7 +58,7 @@ class PulledDay:
         world.executions.running.clear()
         return HoldDecisions(
             project=world.project, table=world.table, store=world.store, inputs=world.inputs,
-            executions=world.executions, principal=lambda: "arn:ana", now=world.now,
+            executions=world.executions, checker=world.checker, principal=lambda: "arn:ana", now=world.now,
         )  # fmt: skip
 
 
@@ -118,6 +123,7 @@ def test_dropped_rows_count_by_the_thresholds_and_the_day_runs_again_without_the
     run = day.world.publish(DAY)
     assert (run.rows, run.attempt, day.decision().rule) == (2000, 3, DecisionRule.UNCHANGED)
     day.remove(-1)
+    day.world.time += timedelta(hours=1)
     assert day.decision().rule is DecisionRule.GROWN
     assert day.world.publish(DAY).rows == 2100
 
@@ -129,6 +135,42 @@ def test_dropped_and_late_rows_are_one_change():
     assert day.decision().reason.startswith(
         "flights grew by 7 rows (0.636 %), 1 object, 7 Bytes and the partner has removed 1 file"
     )
+
+
+def test_dropped_rows_below_every_threshold_run_again_when_they_have_waited_long_enough():
+    day = PulledDay("drop", shared=True)
+    definition = day.world.project.pipelines[PIPELINE]
+    late = Late(window_days=7, max_age_hours=24, thresholds={"flights": LateThresholds(rows=1000)})
+    day.world.project.pipelines[PIPELINE] = definition.model_copy(update={"late": late})
+    day.remove(2)
+    # No pull has recorded when: the wait is not known.
+    assert day.decision().figures.oldest_wait_hours is None
+    for path, hours in ((FILE, 9), ("copy.csv", 0)):
+        since = NOW - timedelta(hours=hours)
+        entry = FileEntry(source="flights", path=path, content="c" * 32, removed_since=since)
+        day.world.files.save(entry)
+    (content,) = day.world.files.contents("flights", ["c" * 32])
+    day.world.files.save(content.model_copy(update={"paths": (FILE, "copy.csv")}))
+    for hours, rule in ((23, DecisionRule.BELOW), (24, DecisionRule.AGED)):
+        # The content counts until its last file is removed.
+        day.world.time = NOW + timedelta(hours=hours)
+        decision = day.decision()
+        assert (decision.rule, decision.figures.oldest_wait_hours) == (rule, hours)
+    assert day.world.publish(DAY).rows == 2000
+
+
+def test_dropped_rows_of_a_former_content_wait_since_the_removal_of_the_file():
+    day = PulledDay("drop")
+    (former,) = day.world.files.contents("flights", ["c" * 32])
+    day.world.files.save(former.model_copy(update={"files": 0, "paths": ()}))
+    published = InputManifest.model_validate_json(
+        day.world.store.get(day.world.table.day(PIPELINE, DAY).published.run.manifest)
+    )
+    current = published.model_copy(update={"objects": (), "left_out": {day.uri: "drop"}})
+    removed = FileEntry(source="flights", path=FILE, content="e" * 32, removed_since=NOW - timedelta(hours=5))
+    day.world.files.save(removed)
+    definition = day.world.project.pipelines[PIPELINE]
+    assert oldest_wait_hours(published, current, definition, files=day.world.files, now=NOW) == 5
 
 
 def test_a_shared_content_counts_while_one_of_its_files_is_listed():
@@ -202,3 +244,29 @@ def test_a_removal_that_changes_with_each_listing_is_an_error():
 
     with pytest.raises(DayChanged):
         consistent_listing(day.world.project.sources["flights"], listing, files=day.world.files, known=[day.uri])
+
+
+@pytest.mark.parametrize(
+    ("on_removed", "rule", "reason"),
+    [
+        ("hold", DecisionRule.REMOVED, f"the partner has removed 1 file, {FILE}, with 100 rows"),
+        ("drop", DecisionRule.GROWN, f"the partner has removed 1 file, {FILE}, with 100 rows (9.09 %)"),
+        ("keep", DecisionRule.GROWN, "1 changed file"),
+    ],
+)
+def test_a_file_that_was_changed_before_it_was_removed_is_a_removed_file(on_removed, rule, reason):
+    day = PulledDay(on_removed)
+    files, version = day.world.files, ContentVersion(definition="d" * 12, partitions=(Partition(DAY, "18"),), rows=120)
+    (former,) = files.contents("flights", ["c" * 32])
+    content = Content(
+        source="flights", id="e" * 32, received_at=NOW, files=1, paths=(FILE,), removed=1,
+        current=version.id, versions=(version,), changes=1,
+    )  # fmt: skip
+    files.save(former.without_file(FILE), content)
+    (uri,) = content.object_uris(version, "raw")
+    day.world.store.put(uri, b"x" * 120, metadata={"rows": "120", "file": FILE})
+    decision = day.decision()
+    assert (decision.rule, reason in decision.reason) == (rule, True), decision.reason
+    if on_removed == "drop":
+        assert day.world.publish(DAY).rows == 2000
+        assert day.decision().rule is DecisionRule.UNCHANGED

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.arrow.reference import ArrowReference
+from slackwater.late.check.decision import LateDecision
 from slackwater.late.check.rerun_cost import estimate_rerun_cost
+from slackwater.late.check.reservations import reserve_reruns
 from slackwater.runs.cost import RunCost
-from slackwater.runs.record import Rollback, Run, RunRecord, RunState, StageRecord
+from slackwater.runs.record import DayRecord, Rollback, Run, RunRecord, RunState, StageRecord
+from tests.fakes_check import PIPELINE, five_days
 
 _START = datetime(2013, 3, 11, tzinfo=UTC)
 
@@ -108,3 +111,30 @@ def test_only_the_latest_fifty_runs_count() -> None:
     old = [_record(100, 9.0, number=number) for number in range(1, 60)]
     new = [_record(100, 0.5, number=number) for number in range(60, 110)]
     assert estimate_rerun_cost(new + old, 100) == 0.5
+
+
+def test_runs_that_a_later_version_has_replaced_count_and_those_of_earlier_days_do_not():
+    world = five_days()
+
+    def price(date, usd):
+        record = world.table.run(PIPELINE, date, 1)
+        world.table.save_cost(record.model_copy(update={"cost": RunCost(usd=usd, complete=True)}))
+
+    def estimate():
+        (decided,) = [item for item in world.check().days if item.date == "2013-03-12"]
+        return decided.figures.estimated_usd
+
+    price("2013-03-12", 0.5)
+    world.publish("2013-03-12", force=True)
+    world.add("flights", "2013-03-12", "20", name="late", rows=500)
+    world.time += timedelta(hours=2)
+    assert estimate() == 0.5
+    # 14 later days push the priced run out of the estimate.
+    definition = world.project.pipelines[PIPELINE]
+    waiting = [item for item in world.check().days if item.decision is LateDecision.RERUN]
+    for number in range(14):
+        date = f"2013-03-{number + 13}"
+        world.table.by_day[PIPELINE, date] = DayRecord(pipeline=PIPELINE, date=date, attempts=1)
+    later = [item.model_copy(update={"date": "2013-03-26"}) for item in waiting]
+    (decided,) = reserve_reruns(definition, later, table=world.table, now=world.now())
+    assert decided.figures.estimated_usd is None

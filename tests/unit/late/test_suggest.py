@@ -40,8 +40,16 @@ def comparison_of(date="2013-05-10", *, inputs, metrics=None, **changes):
     )
 
 
-def rerun(percent, effect, *, date="2013-05-10", rows=10, usd=0.01):
-    return PastRerun(date=date, attempt=2, late_percent=percent, late_rows=rows, usd=usd, effect=effect)
+def rerun(percent, effect, *, date="2013-05-10", rows=10, usd=0.01, differing=1):
+    return PastRerun(
+        date=date, attempt=2, late_percent=percent, late_rows=rows, usd=usd, effect=effect, differing=differing
+    )
+
+
+def test_rows_that_move_between_keys_are_a_missed_change_without_effect():
+    past = [rerun(0.3, 0.0, differing=40)] * 4 + [rerun(0.3, 0.0, differing=0)]
+    one = by_threshold(suggest("p", past, first="2013-03-03", max_effect=1))["percent", 1]
+    assert (one.reruns, one.missed, one.largest_missed) == (0, 4, 0.0)
 
 
 def by_threshold(suggestion):
@@ -76,7 +84,7 @@ def test_a_cost_that_is_unknown_is_not_counted_as_zero():
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 10**6), st.floats(0, 100)), min_size=5, max_size=40))
 def test_counts_equal_those_of_pandas(items):
-    past = [rerun(percent, effect, rows=rows) for percent, rows, effect in items]
+    past = [rerun(percent, effect, rows=rows, differing=int(effect > 0)) for percent, rows, effect in items]
     frame = pd.DataFrame(items, columns=["percent", "rows", "effect"])
     for item in suggest("p", past, first="2013-03-03", max_effect=1).candidates:
         caused = frame[item.threshold] >= item.value
@@ -127,8 +135,13 @@ def stored_rerun(table, store, date, *, before=1, after=2):
     record = RunRecord(run=run, state=RunState.PUBLISHED, execution="e", started_at=NOW, cost=RunCost(usd=0.25))
     day = DayRecord(pipeline=PIPELINE, date=date, attempts=after, published=published)
     table.by_day[PIPELINE, date], table.records[PIPELINE, date, after] = day, record
+    first = RunRecord(
+        run=a_run(1).model_copy(update={"date": date}), state=RunState.PUBLISHED, execution="e", started_at=NOW
+    )
+    table.records[PIPELINE, date, 1] = first
     comparison = comparison_of(date, inputs=(late("flights", 20, 1000),))
-    comparison = comparison.model_copy(update={"before": a_comparison(before=before, after=after).before})
+    pair = a_comparison(before=before, after=after)
+    comparison = comparison.model_copy(update={"before": pair.before, "after": pair.after})
     uri = comparison_uri(f"s3://exchange/comparisons/{PIPELINE}/{date}/{before}-{after}/")
     store.put(uri, comparison.model_dump_json().encode())
 
@@ -149,6 +162,21 @@ def test_the_history_is_that_of_the_last_90_days_each_version_once():
     store.put(comparison_uri(f"s3://exchange/comparisons/{PIPELINE}/2013-05-02/0-2/"), b"{}")
     result = read(table, store)
     assert (result.reruns, result.usd, result.first) == (6, pytest.approx(1.5), "2013-03-03")
+
+
+def test_a_re_run_that_was_compared_with_an_earlier_version_is_skipped():
+    table, store = DictRunTable(), DictStore()
+    for number in range(1, 6):
+        stored_rerun(table, store, f"2013-05-{number:02}")
+    # Nobody was notified of versions 2 and 3, so the messages compared versions 3 and 4 with version 1.
+    stored_rerun(table, store, "2013-05-05", after=3)
+    stored_rerun(table, store, "2013-05-05", after=4)
+    result = read(table, store)
+    assert (result.reruns, result.skipped) == (5, 2)
+    # `slackwater diff` has compared version 4 with the one before.
+    stored_rerun(table, store, "2013-05-05", before=3, after=4)
+    result = read(table, store)
+    assert (result.reruns, result.skipped) == (6, 1)
 
 
 def test_too_few_re_runs_are_an_error_that_says_how_many_are_needed():

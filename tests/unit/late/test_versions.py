@@ -11,14 +11,14 @@ import jsonata
 import pytest
 
 from lambdas.compare_versions import handler as compare_versions
-from slackwater.errors import InputError, ObjectMissing
+from slackwater.errors import InputError, ObjectMissing, RunFailed
 from slackwater.late.changes.comparison import ComparisonReference, comparison_uri
+from slackwater.late.changes.job_claims import MAX_JOBS, given_up_comparisons, job_failure_uri
 from slackwater.late.changes.versions import (
     CompareAction,
     CompareSince,
     VersionPair,
     Versions,
-    job_failure_uri,
     pair_uri,
 )
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run, RunRecord, RunState
@@ -57,6 +57,8 @@ class Days(DictRunTable):
         )
 
 
+GIVEN_UP: list[str] = []
+"""The pipelines of the comparisons that were given up in a test."""
 PUBLISHED, FAILED, RUNNING = RunState.PUBLISHED, RunState.FAILED, RunState.RUNNING
 
 
@@ -72,9 +74,11 @@ def table():
 
 @pytest.fixture
 def versions(store, table):
+    GIVEN_UP.clear()
     return Versions(
-        store=store, table=table, exchange_bucket="exchange", executions=SetExecutions("arn:one"), now=lambda: NOW
-    )
+        store=store, table=table, exchange_bucket="exchange", executions=SetExecutions("arn:one"), now=lambda: NOW,
+        on_given_up=GIVEN_UP.append,
+    )  # fmt: skip
 
 
 def choose(versions, since=CompareSince.PREVIOUS, execution="arn:one"):
@@ -188,6 +192,10 @@ def test_executions_that_compare_the_same_pair_at_the_same_time_share_a_job(vers
     assert (one.action, one.correlation_id) == (CompareAction.COMPARE, "c-one")
     table.set_states(PUBLISHED, PUBLISHED, PUBLISHED)
     assert choose(versions).job != one.job
+    # Its cost counts once for a job: for the execution that starts it.
+    compared = [(item.before, item.after, item.execution) for item in table.comparisons(PIPELINE, DATE)]
+    assert compared == [(1, 2, "arn:one"), (2, 3, "arn:one")]
+    assert table.comparisons(PIPELINE, DATE)[0].started_at == NOW
 
 
 def test_the_pair_of_an_execution_that_has_ended_without_a_comparison_is_compared_by_another_job(versions, table):
@@ -199,6 +207,103 @@ def test_the_pair_of_an_execution_that_has_ended_without_a_comparison_is_compare
         jobs.append(choose(versions, execution=execution).job)
         assert choose(versions, execution="arn:other").job == jobs[-1]
     assert len(set(jobs)) == 3
+    assert len(table.comparisons(PIPELINE, DATE)) == 3
+
+
+def fail(versions, number, since=CompareSince.NOTIFIED):
+    """An execution chooses, its job fails, and the execution ends; return what it has chosen."""
+    execution = f"arn:try-{number}"
+    versions.executions.known.add(execution)
+    chosen = choose(versions, since, execution)
+    versions.store.put(job_failure_uri(chosen.prefix, chosen.job), f"SparkException: {number}".encode())
+    return chosen
+
+
+def given_up(versions):
+    day = versions.table.day(PIPELINE, DATE)
+    return [item.reason for item in given_up_comparisons([day], store=versions.store, exchange_bucket="exchange")]
+
+
+@pytest.mark.parametrize(
+    ("states", "pair", "command"),
+    [((PUBLISHED, PUBLISHED), "1 with 2", "diff"), ((PUBLISHED,) * 3, "1 with 3", "run --force")],
+)
+def test_a_comparison_that_always_fails_is_given_up_once(versions, table, states, pair, command):
+    table.set_states(*states)
+    jobs = {fail(versions, number).job for number in range(MAX_JOBS)}
+    assert (len(jobs), GIVEN_UP, given_up(versions)) == (MAX_JOBS, [], [])
+    for number in range(2):
+        with pytest.raises(RunFailed) as error:
+            choose(versions, CompareSince.NOTIFIED, f"arn:refused-{number}")
+        assert str(error.value) == (
+            f"the comparison of {PIPELINE} {DATE}, version {pair}, has failed 5 times and is not tried again: fix the "
+            f"cause, then `slackwater {command} {PIPELINE} --date {DATE}`. Its error: SparkException: 4"
+        )
+    assert (GIVEN_UP, given_up(versions)) == ([PIPELINE], [str(error.value)])
+
+
+def test_a_job_that_was_stopped_or_never_started_is_no_failed_one(versions, table):
+    table.set_states(PUBLISHED, PUBLISHED)
+    for number in range(2 * MAX_JOBS):
+        versions.executions.known.add(f"arn:stopped-{number}")
+        assert choose(versions, CompareSince.NOTIFIED, f"arn:stopped-{number}").action is CompareAction.COMPARE
+    for number in range(MAX_JOBS):
+        fail(versions, number)
+    versions.executions.known.add("arn:stopped")
+    with pytest.raises(RunFailed, match=r"has failed 5 times .* Its error: SparkException: 4$"):
+        choose(versions, CompareSince.NOTIFIED, "arn:stopped")
+    assert GIVEN_UP == [PIPELINE]
+
+
+def test_the_error_of_a_given_up_comparison_is_that_of_the_last_job_that_failed(versions, table):
+    table.set_states(PUBLISHED, PUBLISHED)
+    for number in range(MAX_JOBS):
+        fail(versions, number)
+    # A person tries again, and stops it.
+    versions.executions.known.add("arn:stopped")
+    assert choose(versions, CompareSince.PREVIOUS, "arn:stopped").action is CompareAction.COMPARE
+    with pytest.raises(RunFailed, match=r"Its error: SparkException: 4$"):
+        choose(versions, CompareSince.NOTIFIED, "arn:refused")
+
+
+def test_a_person_can_try_a_given_up_comparison_again(versions, table, store):
+    table.set_states(PUBLISHED, PUBLISHED)
+    for number in range(MAX_JOBS):
+        fail(versions, number)
+    with pytest.raises(RunFailed):
+        choose(versions, CompareSince.NOTIFIED, "arn:refused")
+    for number in (10, 11):
+        assert fail(versions, number, CompareSince.PREVIOUS).action is CompareAction.COMPARE
+    store.put(comparison_uri(choose(versions).prefix), comparison().model_dump_json().encode())
+    assert choose(versions, CompareSince.NOTIFIED, "arn:next").action is CompareAction.KNOWN
+    assert given_up(versions) == []
+
+
+def test_a_new_version_of_a_day_is_compared_although_an_earlier_comparison_was_given_up(versions, table):
+    table.set_states(PUBLISHED, PUBLISHED)
+    for number in range(MAX_JOBS):
+        fail(versions, number)
+    with pytest.raises(RunFailed):
+        choose(versions, CompareSince.NOTIFIED, "arn:refused")
+    table.set_states(PUBLISHED, PUBLISHED, PUBLISHED)
+    assert fail(versions, 10).action is CompareAction.COMPARE
+    assert given_up(versions) == []
+
+
+def test_a_comparison_that_succeeds_at_the_last_try_while_another_execution_chooses_is_not_given_up(
+    versions, table, store
+):
+    table.set_states(PUBLISHED, PUBLISHED)
+    for number in range(MAX_JOBS):
+        prefix = fail(versions, number).prefix
+
+    def ends(execution):
+        store.put(comparison_uri(prefix), comparison().model_dump_json().encode())
+        return False
+
+    versions.executions.is_running = ends
+    assert choose(versions, CompareSince.NOTIFIED, "arn:other").action is CompareAction.KNOWN
+    assert GIVEN_UP == []
 
 
 def test_an_execution_that_ends_while_another_chooses_has_stored_the_comparison(versions, table, store):
@@ -212,6 +317,7 @@ def test_an_execution_that_ends_while_another_chooses_has_stored_the_comparison(
 
     versions.executions.is_running = ends
     assert choose(versions, execution="arn:other").action is CompareAction.KNOWN
+    assert [item.execution for item in table.comparisons(PIPELINE, DATE)] == ["arn:one"]
 
 
 def test_a_job_that_wrote_no_error_has_that_of_step_functions(versions, table, store):

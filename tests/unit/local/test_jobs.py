@@ -97,6 +97,8 @@ def test_a_queued_job_can_be_cancelled_and_the_next_one_still_runs():
         emr.until(second, "QUEUED")
         emr.jobs.cancel(second)
         assert emr.ended(second).state == "CANCELLED"
+        # It has never run, so nothing is billed.
+        assert set(second.show("JobRun")["billedResourceUtilization"].values()) == {0.0}
     assert emr.ended(third).state == "SUCCESS"
     assert len(emr.runner.submitted) == 2
 
@@ -118,6 +120,10 @@ def test_a_running_job_is_cancelled_and_its_slot_is_free_again():
         emr.until(run, "RUNNING")
         emr.jobs.cancel(run)
         assert emr.ended(run).state == "CANCELLED"
+        # A driver and an executor of 1 vCPU, for a minute.
+        document = run.show("JobRun")
+        assert document["billedResourceUtilization"]["vCPUHour"] == 0.033
+        assert document["totalResourceUtilization"]["vCPUHour"] < 0.033
     assert emr.ended(emr.start("second")).state == "SUCCESS"
 
 

@@ -146,7 +146,7 @@ def test_every_catch_works_with_and_without_a_cause(name, cause):
     error = {"Error": "States.Timeout"} | ({"Cause": cause} if cause else {})
     for state, task, level in states_of(COMPILED[name]):
         for catch in task.get("Catch", []):
-            entered = {"input": {"path": "f", "index": 1, "date": "2013-03-10"}, "errorOutput": error}
+            entered = {"input": {"path": "f", "index": 1, "date": "2013-03-10", "failed": 0}, "errorOutput": error}
             output = evaluated(catch.get("Output", error), entered, VARIABLES)
             variables = {**VARIABLES, **evaluated(catch.get("Assign", {}), entered, VARIABLES)}
             assert None not in leaves(output), state
@@ -155,22 +155,71 @@ def test_every_catch_works_with_and_without_a_cause(name, cause):
             fields = {key: handler[key] for key in ("Arguments", "Output", "Cause") if key in handler}
             if handler["Type"] == "Task":
                 fields.pop("Output", None)  # of the answer, not of the error
+            if handler["Type"] == "Choice":
+                fields = {"Conditions": [choice["Condition"] for choice in handler["Choices"]]}
             assert fields, catch["Next"]
             results = evaluated(fields, states, variables)
             assert None not in leaves(results), (state, results)
 
 
+MESSAGE = 'version "1" with \\2\\ failed: `slackwater diff`'
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [
+        (MESSAGE, MESSAGE),
+        # A function has failed, and an execution, and an execution whose function has failed.
+        (json.dumps({"errorMessage": MESSAGE, "errorType": "RunFailed"}), MESSAGE),
+        (json.dumps({"Cause": MESSAGE, "Error": "RunFailed"}), MESSAGE),
+        (json.dumps({"Cause": json.dumps({"errorMessage": MESSAGE, "stackTrace": []}), "Error": "RunFailed"}), MESSAGE),
+        (None, "RunFailed"),
+    ],
+)
+def test_a_failed_day_is_reported_with_the_message_of_its_error(cause, reason):
+    days = COMPILED["monitor_days"]["States"]["Handle the late days"]["ItemProcessor"]["States"]
+    error = {"Error": "RunFailed"} | ({"Cause": cause} if cause else {})
+    variables = {"date": "2013-03-10", "error": error, "step": "run", "outcome": {}}
+    reported = evaluated(days["Report the failed day"]["Output"], {}, variables)
+    failed = {"date": "2013-03-10", "outcome": "failed", "failed_step": "run"}
+    assert reported == failed | {"error": "RunFailed", "reason": reason}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "step", "reason"),
+    [
+        ({"outcome": "published", "run_id": "r", "attempt": 3}, "compare", "published as attempt 3, but not compared"),
+        (
+            {"outcome": "published", "run_id": "r", "attempt": 3},
+            "notify",
+            "published as attempt 3, but nobody was notified",
+        ),
+        ({"outcome": "published"}, "compare", "published, but not compared"),
+        ({"outcome": "unchanged", "run_id": "r", "attempt": 2}, "notify", "unchanged, but nobody was notified"),
+    ],
+)
+def test_a_published_day_that_is_not_compared_or_notified_keeps_its_outcome(outcome, step, reason):
+    days = COMPILED["monitor_days"]["States"]["Handle the late days"]["ItemProcessor"]["States"]
+    steps = {name: state["Catch"][0]["Assign"]["step"] for name, state in days.items() if "Catch" in state}
+    assert steps == {
+        "Run the day again": "run",
+        "Compare the versions": "compare",
+        "Send the notification": "notify",
+    }
+    variables = {"date": "2013-03-10", "error": {"Error": "E", "Cause": "c" * 400}, "step": step, "outcome": outcome}
+    reported = evaluated(days["Report the failed day"]["Output"], {}, variables)
+    cause = f"{reason}: {'c' * 400}"[:300]
+    assert reported == {"date": "2013-03-10", **outcome, "failed_step": step, "error": "E", "reason": cause}
+
+
 @pytest.mark.parametrize("name", COMPILED)
 def test_every_failure_is_caught_or_ends_the_execution_with_its_error(name):
-    """Only the first task, before anything was claimed, and the tasks that handle an error have no catch.
-
-    The ledger is written when all days are done: a failure is that of the monitoring.
-    """
+    """Only the first task, before anything was claimed, and the tasks that handle an error have no catch."""
     uncaught = {state for state, task in tasks_of(COMPILED[name]) if "Catch" not in task}
     assert uncaught == {
         "pull_source": {"List files"},
         "compare_day": {"Choose the versions", "Find out why it failed"},
-        "monitor_days": {"Check the days", "Write the ledger"},
+        "monitor_days": {"Check the days"},
         "backfill": set(),
     }.get(name, {"Freeze inputs", "Record the failure"})
 

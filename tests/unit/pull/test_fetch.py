@@ -51,6 +51,7 @@ class TestFetch:
             "rows": 2,
             "rejected": 2,
             "bytes": len(content),
+            "partitions": (("2013-03-11", "12"), ("2013-03-11", "13")),
         }
         assert setup.ids() == ["a", "b"]
         assert setup.store.get(f"s3://raw/landing/source=things/{sha256}/{SECOND}") == content
@@ -130,6 +131,7 @@ class TestFetch:
             "rows": 0,
             "rejected": 0,
             "bytes": len(csv_of(row("a"))),
+            "partitions": (),
         }
         assert setup.ids() == ["a"]
         assert setup.entry(SECOND).duplicate_of == FIRST

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonata
 import pytest
@@ -13,10 +15,12 @@ from examples.nyc_flights import feed
 from examples.nyc_flights.partner import PartnerServer
 from lambdas.fetch_file import handler as fetch_file
 from lambdas.list_files import handler as list_files
+from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import DataError, FileTooLarge, UnknownName
 from slackwater.pipeline.retries import with_retries
-from slackwater.project import load_project
+from slackwater.project import Project, load_project
 from slackwater.receiver.pull.plan import MAX_ITEMS
+from slackwater.receiver.pull.removed_files import read_doubtful
 from slackwater.receiver.writing.raw_writer import RawWriter
 from tests.execution_events import ENDS, HISTORY_LIMIT, most_events
 from tests.fakes_receiver import MemoryFileCache, MemoryPartitions, MemoryStore
@@ -201,7 +205,9 @@ class TestFunctions:
         monkeypatch.setattr(
             fetcher,
             "build_resources",
-            lambda: fetcher.FetchFileResources(raw_writer=raw_writer, outbound_allow="127.0.0.1", **wiring),
+            lambda: fetcher.FetchFileResources(
+                raw_writer=raw_writer, outbound_allow="127.0.0.1", arrivals=ArrivalQueue(None, ""), **wiring
+            ),
         )
 
         def pull(**changes):
@@ -257,6 +263,24 @@ class TestFunctions:
     def test_without_a_date_the_pull_ends_today(self, pull):
         listing, _ = pull(as_of=None)
         assert (listing["files"], listing["listed"]) == (0, 0)
+
+    def test_doubtful_removals_of_today_are_counted_and_stored_until_a_person_accepts_them(
+        self, pull, monkeypatch, capsys
+    ):
+        for file in pull()[1]:
+            file()
+        nothing = SimpleNamespace(list=lambda pattern, dates: [])
+        monkeypatch.setattr(list_files, "partner_of", lambda *_, **__: nullcontext(nothing))
+        monkeypatch.setattr(Project, "records_removed", lambda *_: True)
+        assert pull()[0]["doubtful"] == 15
+        # A pull of a past date says nothing about today.
+        assert "FilesDoubtful" not in capsys.readouterr().out
+        monkeypatch.setattr(list_files, "is_of_today", lambda *_: True)
+        for accepted, doubtful in ((0, 15), (14, 15), (15, 0)):
+            assert pull(accept_removed=accepted)[0]["doubtful"] == doubtful
+            assert f'"FilesDoubtful":[{doubtful}.0]' in capsys.readouterr().out
+            stored = read_doubtful(self.store, exchange_bucket="exchange", source="flights")
+            assert (stored.files if stored else 0) == doubtful
 
     def test_a_file_that_is_too_large_for_the_function_is_left_to_a_job(self, pull, monkeypatch):
         listing, files = pull()

@@ -11,7 +11,13 @@ import pytest
 from slackwater.errors import SlackwaterError
 from slackwater.receiver.pull.file_cache import Content, FileEntry, FileState, Lease
 from slackwater.receiver.pull.plan import plan_pull
-from slackwater.receiver.pull.removed_files import MAX_RECORDED, RemovedFiles, record_removed
+from slackwater.receiver.pull.removed_files import (
+    MAX_RECORDED,
+    RemovedFiles,
+    read_doubtful,
+    record_removed,
+    save_doubtful,
+)
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_interleaving import take_turns
 from tests.fakes_receiver import RECEIVED, Crash, MemoryFileCache
@@ -102,6 +108,35 @@ def test_a_listing_that_lacks_most_files_removes_none(setup, files, doubtful, re
     result = plan(setup)
     assert (result.removed, result.doubtful) == (3 - len(files), doubtful)
     assert removed(setup) == recorded
+
+
+@pytest.mark.parametrize(("accepted", "recorded"), [(1, set()), (2, {FIRST, SECOND}), (3, {FIRST, SECOND})])
+def test_a_person_accepts_a_large_removal_up_to_the_number_of_files_that_they_have_seen(setup, accepted, recorded):
+    setup.partner.files = {THIRD: FILES[THIRD]}
+    result = plan_pull(
+        setup.source, as_of=TODAY, partner=setup.partner, cache=setup.cache, now=setup.clock(), records_removed=True,
+        accept_removed=accepted,
+    )  # fmt: skip
+    assert (set(result.doubtful_paths), removed(setup)) == ({FIRST, SECOND} - recorded, recorded)
+
+
+def test_accepted_files_that_return_in_the_second_listing_are_not_removed(setup):
+    result = plan_pull(
+        setup.source, as_of=TODAY, partner=Flickering(setup, [], [FIRST, SECOND]), cache=setup.cache,
+        now=setup.clock(), records_removed=True, accept_removed=3,
+    )  # fmt: skip
+    assert (result.doubtful, removed(setup)) == (0, {THIRD})
+
+
+def test_the_doubtful_files_of_the_latest_pull_replace_those_before(setup):
+    def saved(*paths):
+        save_doubtful(paths, store=setup.store, exchange_bucket="exchange", source="things", at=RECEIVED)
+        return read_doubtful(setup.store, exchange_bucket="exchange", source="things")
+
+    assert read_doubtful(setup.store, exchange_bucket="exchange", source="things") is None
+    stored = saved(*(f"{number}.csv" for number in range(700)))
+    assert (stored.files, stored.examples[0], len(stored.examples), stored.at) == (700, "0.csv", 5, RECEIVED)
+    assert saved() is None
 
 
 def test_files_whose_removal_is_recorded_count_neither_as_present_nor_as_missing(setup):

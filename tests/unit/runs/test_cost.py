@@ -11,14 +11,16 @@ import pytest
 
 from slackwater.errors import AccessDenied, CloudError, Throttled
 from slackwater.pipeline.prices import priced_regions, read_prices
-from slackwater.runs.cost import BilledHours, RunCost, RunUsage, price_run, total_usd
-from slackwater.runs.cost_recorder import CostRecorder, UsageGone
+from slackwater.runs.comparison_run import ComparisonRun, attempt_usd
+from slackwater.runs.cost import BilledHours, RequestCounts, RunCost, RunUsage, price_run, total_usd
+from slackwater.runs.cost_recorder import CostRecorder, DueCost, UsageGone
 from slackwater.runs.record import Run, RunRecord, RunState
 from tests.fakes_runs import DictRunTable
 
 pytestmark = pytest.mark.unit
 
 NOW = datetime(2013, 3, 12, 6, tzinfo=UTC)
+DAY = ("2013-03-10",)
 TWO_JOBS = RunUsage(
     jobs=(BilledHours(0.05, 0.2, 0.0), BilledHours(0.1, 0.4, 1.5)),
     transitions=9,
@@ -41,7 +43,17 @@ def test_the_price_is_the_sum_of_hours_requests_and_transitions():
     )
     assert cost.usd == float(round(by_hand, 8)) == 0.01180677
     assert (cost.vcpu_hours, cost.memory_gb_hours, cost.storage_gb_hours, cost.jobs) == (0.15, 0.6, 1.5, 2)
-    assert (cost.region, cost.prices_as_of, cost.complete) == ("us-east-1", "2026-11-22", True)
+    assert (cost.region, cost.prices_as_of, cost.complete) == ("us-east-1", "2026-11-23", True)
+
+
+def test_requests_are_part_of_the_price():
+    requests = RequestCounts(s3_puts=3, s3_lists=24, s3_gets=50, dynamodb_reads=10.5, dynamodb_writes=12)
+    cost = price_run(TWO_JOBS._replace(requests=requests), region="us-east-1", architecture="x86_64")
+    by_hand = 27 * Decimal("0.000005") + 50 * Decimal("0.0000004") + Decimal("0.0000013125") + Decimal("0.0000075")
+    # The price without them, before it was rounded.
+    assert cost.usd == pytest.approx(0.01180677 + float(by_hand), abs=1e-8)
+    assert cost.requests == requests
+    assert price_run(TWO_JOBS, region="us-east-1", architecture="x86_64").requests is None
 
 
 def test_a_run_that_has_kept_all_stages_but_started_no_job_pays_its_functions_and_transitions():
@@ -54,6 +66,10 @@ def test_a_run_that_has_kept_all_stages_but_started_no_job_pays_its_functions_an
 def test_without_prices_the_price_is_unknown_and_never_0(region, architecture):
     cost = price_run(TWO_JOBS, region=region, architecture=architecture)
     assert (cost.usd, cost.prices_as_of, cost.region) == (None, "", region)
+    file = f"src/slackwater/pipeline/region_prices/{region}.json"
+    assert (
+        cost.unknown == f"no prices of {region} on {architecture}: add them to {file} as docs/cost.md says, and deploy"
+    )
     assert (cost.vcpu_hours, cost.complete) == (0.15, True)
 
 
@@ -71,14 +87,19 @@ def test_a_total_with_an_unknown_part_is_unknown():
 
 
 def test_each_price_file_is_dated_complete_and_states_its_sources():
-    assert "us-east-1" in priced_regions()
+    assert priced_regions() == ("eu-central-1", "eu-west-1", "us-east-1", "us-west-2")
     for region in priced_regions():
         prices = read_prices(region)
         assert prices is not None
         assert prices.region == region
         assert date.fromisoformat(prices.as_of)
         assert prices.architectures
-        assert all(url.startswith("https://aws.amazon.com/") for url in prices.sources.values())
+        assert set(prices.sources) == {"emr_serverless", "lambda", "step_functions", "s3", "dynamodb"}
+        for source in prices.sources.values():
+            assert date.fromisoformat(source.as_of) <= date.fromisoformat(prices.as_of)
+            assert source.url.startswith(("https://pricing.us-east-1.amazonaws.com/", "https://github.com/"))
+        offers = [source.url for source in prices.sources.values() if "/offers/" in source.url]
+        assert all(f"/current/{region}/" in url for url in offers)
     assert files("slackwater.pipeline").joinpath("region_prices", "us-east-1.json").is_file()
 
 
@@ -89,8 +110,9 @@ class Usage:
         self.answers, self.asked = answers, []
 
     def usage(self, record):
-        self.asked.append(record.run.attempt)
-        answer = self.answers[f"attempt{record.run.attempt}"]
+        name = record.execution_name if isinstance(record, ComparisonRun) else f"attempt{record.run.attempt}"
+        self.asked.append(name if isinstance(record, ComparisonRun) else record.run.attempt)
+        answer = self.answers[name]
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -191,6 +213,72 @@ def test_a_run_whose_usage_is_not_reported_is_given_up_after_seven_days(answer):
     assert list(table.costs_due("daily_delays")) == []
 
 
+def a_comparison(name="c1", *, before=1, after=2, started_at=NOW - timedelta(hours=1), cost=None):
+    return ComparisonRun(
+        pipeline="daily_delays",
+        date="2013-03-10",
+        before=before,
+        after=after,
+        execution=f"arn:aws:states:us-east-1:000000000000:execution:slackwater-compare-day:{name}",
+        started_at=started_at,
+        cost=cost,
+    )
+
+
+def test_comparisons_are_recorded_like_runs():
+    table, usage = DictRunTable(), Usage(attempt2=TWO_JOBS, c1=TWO_JOBS._replace(jobs=(None,)), c2=TWO_JOBS)
+    table.save(run=a_record(2))
+    for name in ("c1", "c2"):
+        table.save_comparison(a_comparison(name))
+    assert list(table.costs_due("daily_delays")) == [(*DAY, 2, ""), (*DAY, 2, "c1"), (*DAY, 2, "c2")]
+    done = recorder(table, usage).record_due("daily_delays")
+    assert done.completed == (
+        table.run("daily_delays", *DAY, 2),
+        table.comparison("daily_delays", DueCost(*DAY, 2, "c2")),
+    )
+    assert [item.cost.usd for item in table.comparisons("daily_delays", *DAY)] == [None, 0.01180677]
+    usage.answers["c1"] = TWO_JOBS
+    recorder(table, usage).record_due("daily_delays")
+    assert usage.asked == [2, "c1", "c2", "c1"]
+    assert list(table.costs_due("daily_delays")) == []
+
+
+def test_a_comparison_whose_usage_is_not_reported_is_given_up_seven_days_after_its_start():
+    table = DictRunTable()
+    table.save_comparison(a_comparison(started_at=NOW - timedelta(days=7, seconds=1)))
+    recorder(table, Usage(c1=TWO_JOBS._replace(jobs=(None,)))).record_due("daily_delays")
+    [given_up] = table.comparisons("daily_delays", *DAY)
+    assert (given_up.cost.usd, given_up.cost.complete, given_up.cost.transitions) == (None, True, 9)
+
+
+def test_the_costs_of_a_change_are_those_of_its_run_and_of_comparing_its_two_versions():
+    table, usage = DictRunTable(), Usage(attempt3=TWO_JOBS._replace(ended=False), c1=TWO_JOBS, c2=UsageGone("gone"))
+    table.save(run=a_record(3))
+    priced = RunCost(usd=0.5, complete=True)
+    for comparison in (a_comparison("other", after=3, before=1), a_comparison("final", after=3, before=2, cost=priced)):
+        table.save_comparison(comparison)
+    table.save_comparison(a_comparison("c1", before=2, after=3))
+    recorded = dict(table.compared)
+    costs = recorder(table, usage).attempt_costs("daily_delays", *DAY, before=2, after=3)
+    assert (costs.run.usd, costs.comparison_usd) == (0.01180677, 0.51180677)
+    # Nothing was recorded, so that the next check finds the costs that are due.
+    assert (table.run("daily_delays", *DAY, 3).cost, table.compared) == (None, recorded)
+    assert usage.asked == [3, "c1"]
+    table.save_comparison(a_comparison("c2", before=2, after=3))
+    assert recorder(table, usage).attempt_costs("daily_delays", *DAY, before=2, after=3).comparison_usd is None
+    assert recorder(table, usage).attempt_costs("daily_delays", *DAY, before=4, after=5) == (None, None)
+
+
+def test_the_cost_of_an_attempt_contains_the_comparisons_of_its_version():
+    priced = RunCost(usd=0.5, complete=True)
+    run = a_record(2, cost=RunCost(usd=0.25))
+    compared = [a_comparison("c1", cost=priced), a_comparison("c2", before=2, after=3, cost=priced)]
+    assert attempt_usd(run, []) == 0.25
+    assert attempt_usd(run, compared) == 0.75
+    assert attempt_usd(run, [*compared, a_comparison("c3")]) is None
+    assert attempt_usd(a_record(2), compared) is None
+
+
 def test_a_record_of_an_older_version_is_read_without_a_cost():
     stored = a_record().model_dump(mode="json", exclude={"cost"})
     assert RunRecord.model_validate(stored).cost is None
@@ -208,11 +296,10 @@ def test_the_example_of_the_documentation():
     )
     assert f"**{price_run(usage, region='us-east-1', architecture='x86_64').usd:.8f}**" in page
     prices = read_prices("us-east-1")
-    uncounted = (
-        24 * prices.usd_per_1000_s3_lists / 1000,
-        40 * prices.usd_per_1000_s3_gets / 1000,
-        20 * prices.usd_per_1000_s3_puts / 1000,
-        20 * (prices.usd_per_million_dynamodb_writes + prices.usd_per_million_dynamodb_reads) / 10**6,
-    )
-    for value in (*uncounted, sum(uncounted)):
-        assert f"{value:.6f}".rstrip("0") + " USD" in page.replace("\n", " ")
+    counts = RequestCounts(s3_lists=6, s3_puts=1, s3_gets=47, dynamodb_reads=5.5, dynamodb_writes=12)
+    counted = price_run(usage._replace(requests=counts), region="us-east-1", architecture="x86_64")
+    assert f"**{counted.usd:.8f}**" in page
+    units = RequestCounts(dynamodb_reads=5.5, dynamodb_writes=12)
+    parts = (RequestCounts(s3_lists=6), RequestCounts(s3_puts=1), RequestCounts(s3_gets=47), units)
+    for requests in (*parts, RequestCounts(s3_gets=43), RequestCounts(s3_puts=20)):
+        assert f"{requests.usd(prices):.6f}".rstrip("0") + " USD" in page.replace("\n", " ")

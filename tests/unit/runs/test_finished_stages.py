@@ -103,6 +103,22 @@ def test_stages_that_different_attempts_have_finished_are_kept_together(world):
     assert world.start()[1] == {"delays", "winds"}
 
 
+@pytest.mark.parametrize(
+    ("finished", "may_have_published"),
+    [((), False), (("delays", "winds"), False), (("delays", "winds", "named"), True)],
+)
+def test_a_run_that_fails_before_its_last_stage_leaves_the_outcome_known(world, finished, may_have_published):
+    world.fail(*finished)
+    assert world.table.day(PIPELINE, DATE).outcome_unknown is may_have_published
+
+
+def test_a_stage_that_fails_does_not_make_an_unknown_outcome_known(world):
+    world.fail("delays", "winds", "named")
+    world.define(STEPS, CodeDigests(job="new"))
+    world.fail()
+    assert world.table.day(PIPELINE, DATE).outcome_unknown
+
+
 def test_late_data_of_one_branch_leaves_the_other_as_it_is(world):
     world.publish_day(*ALL)
     world.add("flights", DATE, "13", name="late")

@@ -8,12 +8,13 @@ from tests.fakes_runs import LONGEST_RUN
 
 pytestmark = pytest.mark.unit
 
-FIRST, LATE, DEFINITION, CODE, MANUAL = (
+FIRST, LATE, DEFINITION, CODE, MANUAL, REPAIR = (
     RunReason.FIRST,
     RunReason.LATE_DATA,
     RunReason.NEW_DEFINITION,
     RunReason.NEW_CODE,
     RunReason.MANUAL,
+    RunReason.REPAIR,
 )
 
 
@@ -26,7 +27,7 @@ def a_run(inputs: str, *, definition: str, code: str) -> Run:
 @pytest.mark.parametrize(
     ("inputs", "definition", "code", "force", "expected"),
     [
-        ("a", "b", "c", False, ()),
+        ("a", "b", "c", False, (REPAIR,)),
         ("a", "b", "c", True, (MANUAL,)),
         ("d", "b", "c", False, (LATE,)),
         ("d", "b", "c", True, (LATE,)),
@@ -51,7 +52,7 @@ def test_everything_that_has_changed_is_a_reason(  # noqa: PLR0917 - a table of 
     run = a_run(inputs, definition=definition, code=code)
     if not digests_known:
         # Records of older versions show only whether the inputs have changed.
-        expected = tuple(reason for reason in expected if reason in {LATE, MANUAL})
+        expected = tuple(reason for reason in expected if reason in {LATE, MANUAL, REPAIR})
     assert run_reasons(run, published, definition=definition, code=code, force=force) == expected
 
 

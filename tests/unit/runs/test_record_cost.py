@@ -11,7 +11,7 @@ import pytest
 from lambdas.record_run import handler as record_run
 from slackwater.aws.run_usage import CostEnvironment
 from slackwater.errors import AccessDenied, Throttled
-from slackwater.runs.cost import RunCost
+from slackwater.runs.cost import RequestCounts, RunCost
 from slackwater.runs.cost_recorder import UsageGone
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import ActiveRun, DayRecord, Publication, RunState, publication_uri
@@ -41,10 +41,17 @@ def end(table, monkeypatch):
         publication = Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1)
         store.put(publication_uri(RUNNING.run.prefix), publication.model_dump_json().encode())
         costs = recorder(table, Usage(attempt1=answer))
-        recorded = RunRecorder(store=store, table=table, now=lambda: datetime.now(UTC), costs=costs)
+        recorded = RunRecorder(
+            store=store,
+            table=table,
+            now=lambda: datetime.now(UTC),
+            costs=costs,
+            requests=lambda: RequestCounts(s3_gets=2),
+        )
         monkeypatch.setattr(record_run, "build_recorder", lambda: recorded)
         monkeypatch.setenv("RUN_TABLE", "runs")
         monkeypatch.setenv("INTERMEDIATE_DAYS", "30")
+        monkeypatch.setenv("ARRIVAL_QUEUE_URL", "")
         return record_run.handler({"event": event, "run": RUNNING.run.model_dump(), **more}, None)
 
     return end
@@ -54,7 +61,7 @@ def test_a_published_run_has_the_cost_that_is_known_until_now(table, end):
     end(TWO_JOBS._replace(ended=False))
     [record] = table.runs("daily_delays")
     assert (record.state, record.cost.usd, record.cost.complete) == (RunState.PUBLISHED, 0.01180677, False)
-    assert list(table.costs_due("daily_delays")) == [("2013-03-10", 1)]
+    assert list(table.costs_due("daily_delays")) == [("2013-03-10", 1, "")]
 
 
 def test_a_failed_run_has_a_cost(table, end):
@@ -63,12 +70,25 @@ def test_a_failed_run_has_a_cost(table, end):
     assert (record.state, record.cost.usd, record.cost.transitions) == (RunState.FAILED, None, 9)
 
 
+def test_the_requests_of_the_end_are_added_to_those_of_the_start(table, end):
+    frozen = RequestCounts(s3_lists=24, s3_puts=1, dynamodb_reads=3)
+    table.save(run=RUNNING.model_copy(update={"requests": frozen}))
+    end(TWO_JOBS._replace(ended=False))
+    [record] = table.runs("daily_delays")
+    assert record.requests == RequestCounts(s3_lists=24, s3_puts=1, s3_gets=2, dynamodb_reads=3)
+
+
+def test_the_requests_of_a_run_of_an_older_version_stay_unknown(table, end):
+    end(TWO_JOBS._replace(ended=False))
+    assert table.runs("daily_delays")[0].requests is None
+
+
 @pytest.mark.parametrize("error", [Throttled("slow down"), AccessDenied("no")])
 def test_an_error_leaves_the_cost_to_the_next_check(table, end, error):
     assert end(error)["rows"] == 1
     [record] = table.runs("daily_delays")
     assert (record.state, record.cost) == (RunState.PUBLISHED, None)
-    assert list(table.costs_due("daily_delays")) == [("2013-03-10", 1)]
+    assert list(table.costs_due("daily_delays")) == [("2013-03-10", 1, "")]
 
 
 def test_a_repeated_call_does_not_ask_for_a_final_cost_again(table, end):

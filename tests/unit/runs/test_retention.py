@@ -153,7 +153,11 @@ class TestTheFunctionThatRecordsRuns:
     @pytest.fixture
     def record(self, world, recorder, monkeypatch):
         def record(run, *, intermediate_days, event="published", **more):
-            for name, value in (("RUN_TABLE", "runs"), ("INTERMEDIATE_DAYS", intermediate_days)):
+            for name, value in (
+                ("RUN_TABLE", "runs"),
+                ("INTERMEDIATE_DAYS", intermediate_days),
+                ("ARRIVAL_QUEUE_URL", ""),
+            ):
                 monkeypatch.setenv(name, value)
             monkeypatch.setattr(record_run, "build_recorder", lambda: recorder)
             return record_run.handler({"event": event, "run": run.model_dump(), **more}, None)

@@ -295,13 +295,13 @@ def test_a_run_whose_outcome_is_unknown_is_repaired_although_its_table_is_ignore
 def test_on_change_does_not_give_a_published_week_another_identity():
     world = Weeks()
     world.publish_week()
-    for choice in ("hold", "ignore"):
+    for choice in ("hold", "notify", "ignore"):
         world.project = world.project.model_copy(update={"pipelines": {PIPELINE: weekly(on_change=choice)}})
         assert world.start().action == "unchanged"
     assert "on_change" not in world.project._written(PIPELINE)
 
 
-@pytest.mark.parametrize("choice", ["notify", "rerun", True, None])
+@pytest.mark.parametrize("choice", ["never", "rerun", True, None])
 def test_a_wrong_choice_is_refused(choice):
     with pytest.raises(ValidationError, match="on_change"):
         weekly(on_change=choice)

@@ -35,6 +35,7 @@ def test_a_listing_has_all_files_of_a_prefix_in_order_of_uri(files, store, prefi
     listed = list(store.list(f"{files.prefix}{prefix}"))
     assert [item.uri for item in listed] == sorted(uris(files, [name for name in NAMES if name.startswith(prefix)]))
     assert all(item.size == 2 and item.modified.tzinfo for item in listed)
+    assert list(store.list(f"{files.prefix}{prefix}", start_after=listed[0].uri if listed else "")) == listed[1:]
 
 
 def test_a_link_to_a_folder_is_followed_if_the_path_names_it(files, store, tmp_path):

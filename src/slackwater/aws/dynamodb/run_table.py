@@ -1,8 +1,7 @@
 """The run table in DynamoDB: partition key `pipeline`, sort key `item` (`day#DATE` or `run#DATE#ATTEMPT`).
 
-A run that has ended has an item `cost#DATE#ATTEMPT` until its cost is final. The
-re-runs that the checks of a calendar day have started are in `reruns#DATE`, and `late#DATE` lists a day with late data
-(`late_days.py`).
+The re-runs that the checks of a calendar day have started are in `reruns#DATE`, `late#DATE` lists a day with late data
+(`late_days.py`), and `cost#...` and `comparison#...` are about costs (`cost_items.py`).
 
 Three sparse indexes hold the keys of days, sorted by date: `published` those with a published run, `notification-due`
 those whose published version needs a notification, and `held` those on hold.
@@ -15,6 +14,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from slackwater.aws.dynamodb.cost_items import CostItems, cost_key, record_item, run_item
 from slackwater.aws.dynamodb.late_days import LateDayItems
 from slackwater.aws.failures import cancellation_reasons, code_of, translated
 from slackwater.errors import DayChanged
@@ -29,7 +29,7 @@ _PAGE_SIZE = 30
 _UNCHANGED = "version = :read OR attribute_not_exists(version) AND :read = :new"
 
 
-class DynamoRunTable(LateDayItems):
+class DynamoRunTable(LateDayItems, CostItems):
     """`slackwater.runs.table.RunTable` over DynamoDB; each record is JSON in the attribute `record`."""
 
     def day(self, pipeline: str, date: str) -> DayRecord:
@@ -97,7 +97,7 @@ class DynamoRunTable(LateDayItems):
 
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
         """Return one attempt of the day, or None."""
-        record = self._get(pipeline, _run_item(date, attempt))
+        record = self._get(pipeline, run_item(date, attempt))
         return RunRecord.model_validate_json(record) if record else None
 
     def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
@@ -154,9 +154,9 @@ class DynamoRunTable(LateDayItems):
         Raises `DayChanged` when the stored day's version is not `day.version`, and `Throttled` when DynamoDB has
         cancelled the transaction for a temporary reason.
         """
-        writes: list[dict[str, Any]] = [{"Put": {"TableName": self._table, "Item": self._run(run)}}]
+        writes: list[dict[str, Any]] = [{"Put": {"TableName": self._table, "Item": record_item(run)}}]
         if run.ended_at and not (run.cost and run.cost.complete):
-            writes.append({"Put": {"TableName": self._table, "Item": self._cost_key(run)}})
+            writes.append({"Put": {"TableName": self._table, "Item": cost_key(run)}})
         if day is not None:
             writes.append({"Put": self._day_put(day)})
         with translated(f"record attempt {run.run.attempt} of {run.run.pipeline} for {run.run.date}"):
@@ -166,32 +166,6 @@ class DynamoRunTable(LateDayItems):
                 if "ConditionalCheckFailed" in cancellation_reasons(error):
                     raise DayChanged(f"{run.run.pipeline}: {run.run.date} was changed by another execution") from error
                 raise
-
-    def costs_due(self, pipeline: str) -> Iterator[tuple[str, int]]:
-        """Yield date and attempt of each run that has ended and has no final cost. May miss the last seconds."""
-        with translated(f"read the due costs of {pipeline}"):
-            pages = self._dynamodb.get_paginator("query").paginate(
-                TableName=self._table,
-                KeyConditionExpression="pipeline = :pipeline AND begins_with(#item, :prefix)",
-                ExpressionAttributeNames={"#item": "item"},
-                ExpressionAttributeValues={":pipeline": {"S": pipeline}, ":prefix": {"S": "cost#"}},
-                PaginationConfig={"PageSize": _PAGE_SIZE},
-            )
-            for page in pages:
-                for item in page["Items"]:
-                    _, date, attempt = item["item"]["S"].split("#")
-                    yield date, int(attempt)
-
-    def save_cost(self, run: RunRecord) -> None:
-        """Write a run that has ended with its new cost, which is no longer due if it is complete."""
-        writes: list[dict[str, Any]] = [{"Put": {"TableName": self._table, "Item": self._run(run)}}]
-        if run.cost and run.cost.complete:
-            writes.append({"Delete": {"TableName": self._table, "Key": self._cost_key(run)}})
-        else:
-            # Another process may have recorded the complete cost meanwhile: the next check records it again.
-            writes.append({"Put": {"TableName": self._table, "Item": self._cost_key(run)}})
-        with translated(f"record the cost of attempt {run.run.attempt} of {run.run.pipeline} for {run.run.date}"):
-            self._dynamodb.transact_write_items(TransactItems=writes)
 
     def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
         """Return the re-runs that checks have reserved on a calendar day."""
@@ -238,21 +212,6 @@ class DynamoRunTable(LateDayItems):
         attributes = response.get("Item")
         return str(attributes["record"]["S"]) if attributes else None
 
-    @staticmethod
-    def _run(run: RunRecord) -> dict[str, Any]:
-        """Return the item of a run."""
-        return {
-            "pipeline": {"S": run.run.pipeline},
-            "item": {"S": _run_item(run.run.date, run.run.attempt)},
-            "record": {"S": run.model_dump_json()},
-        }
-
-    @staticmethod
-    def _cost_key(run: RunRecord) -> dict[str, Any]:
-        """Return the item that exists while the cost of an ended run is not final."""
-        item = f"cost#{run.run.date}#{run.run.attempt:05d}"
-        return {"pipeline": {"S": run.run.pipeline}, "item": {"S": item}}
-
     def _day_put(self, day: DayRecord) -> dict[str, Any]:
         """Return the parameters of a PutItem that writes the day with the next version."""
         written = day.model_copy(update={"version": day.version + 1})
@@ -290,8 +249,3 @@ def _day_item(date: str) -> str:
 def _date_of(item: dict[str, Any]) -> str:
     """Return the date of a day's item."""
     return str(item["item"]["S"]).removeprefix("day#")
-
-
-def _run_item(date: str, attempt: int) -> str:
-    # Leading zeros: DynamoDB sorts strings, and attempt 10 must come after attempt 9.
-    return f"run#{date}#{attempt:05d}"

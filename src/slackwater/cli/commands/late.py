@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from slackwater.cli.commands import late_older, late_suggest
 from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_table, print_text
+from slackwater.cli.output import print_json, print_note, print_table, print_text
 from slackwater.cli.progress import ProgressBoard
 from slackwater.client.workspace import find_workspace
 from slackwater.errors import InputError, RunFailed
@@ -67,7 +67,9 @@ def list_days(
     """List the days on hold. `slackwater late` does the same.
 
     A day on hold keeps its published version. It waits until somebody releases or rejects it, or until its cause is
-    gone. With --older, it lists days before the window with late data that no run has read.
+    gone. Days of which nobody is notified, because their comparison keeps failing, files whose removal is doubtful, and
+    days that have read tables before these changed (`on_change: notify`) are named too. With --older, it lists days
+    before the window with late data that no run has read.
     """
     if older:
         late_older.list_older(pipeline, first=first, last=last, project=project, as_json=as_json)
@@ -81,27 +83,51 @@ def list_days(
     from slackwater.client.client import Client
 
     with Client.open(workspace, definitions) as client:
-        days = client.days_on_hold(pipeline)
+        days, given_up = client.days_on_hold(pipeline), client.comparisons_given_up(pipeline)
+        doubtful, changed = client.doubtful_files(pipeline), client.changed_tables(pipeline)
     if as_json:
+        shown = {"since", "reason"}
         rows = [(day, day.hold) for day in days if day.hold]
         print_json(
             {
                 "days": [
                     {"pipeline": day.pipeline, "date": day.date, **hold.model_dump(mode="json")} for day, hold in rows
-                ]
+                ],
+                "comparisons": [item.model_dump(mode="json") for item in given_up],
+                "doubtful_files": [item.model_dump(mode="json") for item in doubtful],
+                "changed_tables": [
+                    day.model_dump(mode="json", include={"pipeline": True, "date": True, "table_notice": shown})
+                    for day in changed
+                ],
             }
         )
         return
-    if not days:
+    if days:
+        print_table(
+            ("pipeline", "date", "since", "rule", "reason"),
+            [(day.pipeline, day.date, day.hold.since, day.hold.rule, day.hold.reason) for day in days if day.hold],
+        )
+        print_text(
+            f"{counted(len(days), 'day')} on hold: slackwater late release | reject PIPELINE --date DATE --reason TEXT"
+        )
+    else:
         print_text("no day is on hold")
-        return
-    print_table(
-        ("pipeline", "date", "since", "rule", "reason"),
-        [(day.pipeline, day.date, day.hold.since, day.hold.rule, day.hold.reason) for day in days if day.hold],
-    )
-    print_text(
-        f"{counted(len(days), 'day')} on hold: slackwater late release | reject PIPELINE --date DATE --reason TEXT"
-    )
+    for item in given_up:
+        print_text(f"nobody is notified of {item.pipeline} {item.date}: {item.reason}", style="yellow")
+    for day in changed:
+        if day.table_notice:
+            print_text(
+                f"{day.pipeline} {day.date} has read an earlier version of {day.table_notice.reason}. To run it with "
+                f"the new one: slackwater run {day.pipeline} --date {day.date}",
+                style="yellow",
+            )
+    for files in doubtful:
+        print_text(
+            f"{files.source}: the listing of {files.at:%Y-%m-%d %H:%M} UTC lacks more stored files than it has: "
+            f"{counted(files.files, 'file')}, such as {files.examples[0]}. Their rows still count. If the partner has "
+            f"removed them on purpose: slackwater pull {files.source} --accept-removed {files.files}",
+            style="yellow",
+        )
 
 
 @group.command(
@@ -128,6 +154,12 @@ def release(
             raise RunFailed(
                 f"{pipeline} for {day}: {error}\n  its log: slackwater logs {pipeline} --date {day}"
             ) from error
+        except KeyboardInterrupt as error:
+            print_note(
+                f"A run that has started continues: slackwater runs {pipeline}. If there is none, repeat the release",
+                style="yellow",
+            )
+            raise typer.Exit(130) from error
     if as_json:
         from slackwater.cli.commands.run import run_document
 

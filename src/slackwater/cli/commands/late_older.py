@@ -33,7 +33,7 @@ def list_older(
             | {"new_objects": item.objects}
             for item in result.days
         ]
-        print_json({"days": days, "unchecked": result.unchecked})
+        print_json({"days": days, "unchecked": [item._asdict() for item in result.unchecked]})
         return
     if not result.days:
         print_text("no day before the window has late data")
@@ -44,5 +44,6 @@ def list_older(
             [(day.pipeline, day.date, since, day.rule, day.reason) for day, since in rows],
         )
         print_text(f"{counted(len(rows), 'day')} before the window: slackwater run PIPELINE --date DATE processes one")
-    if result.unchecked:
-        print_text(f"{counted(result.unchecked, 'more day')} listed: process these first, then call it again")
+    for item in result.unchecked:
+        command = f"slackwater late --older {item.pipeline} --from {item.first} --to {item.last}"
+        print_text(f"{item.pipeline}: {counted(item.days, 'more day')} listed: {command} checks the next ones")

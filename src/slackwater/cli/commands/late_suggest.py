@@ -69,6 +69,8 @@ def print_suggestion(suggestion: Suggestion) -> None:
             for item in suggestion.candidates
         ],
     )
+    if suggestion.skipped:
+        print_text(f"{counted(suggestion.skipped, 're-run')} not compared with the version before: not counted")
     proposed = suggestion.proposed
     if proposed is None:
         print_text(

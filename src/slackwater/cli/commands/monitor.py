@@ -134,8 +134,10 @@ def print_day_outcomes(result: MonitorResult) -> None:
             # Its body has the report that was just printed.
             if day.comparison is None:
                 print_text(indent(day.message.body.rstrip(), "  "))
-        elif day.outcome == "failed":
-            print_text(f"{name}: failed: {day.reason}", style="red")
+        elif day.failed_step:
+            # After the run, the reason begins with the outcome.
+            failed = "failed: " if day.failed_step == "run" else ""
+            print_text(f"{name}: {failed}{day.reason}", style="red")
         elif day.reason:
             print_text(f"No notification: {day.reason}", style="yellow")
 

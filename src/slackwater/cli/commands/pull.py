@@ -42,8 +42,10 @@ _NOTES = (
     (
         "doubtful",
         "stored file",
-        "is not listed, and still counts: the listing lacks more files than it has (is the partner's folder complete?)",
-        "are not listed, and still count: the listing lacks more files than it has (is the partner's folder complete?)",
+        "is not listed, and still counts: the listing lacks more files than it has. Is the partner's folder complete? "
+        "If it was removed on purpose: slackwater pull {source} --accept-removed {count}",
+        "are not listed, and still count: the listing lacks more files than it has. Is the partner's folder complete? "
+        "If they were removed on purpose: slackwater pull {source} --accept-removed {count}",
     ),
     ("left", "file", "is left for the next pull", "are left for the next pull"),
 )
@@ -62,6 +64,16 @@ def pull(
         str | None,
         typer.Option(metavar="DATE", help="Pull as if today were this day. Default: today.", show_default=False),
     ] = None,
+    accept_removed: Annotated[
+        int,
+        typer.Option(
+            metavar="NUMBER",
+            min=0,
+            help="Record the removal of up to so many files, although the partner lists fewer files than it has "
+            "removed. A pull prints how many these are.",
+            show_default=False,
+        ),
+    ] = 0,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -76,19 +88,21 @@ def pull(
     from slackwater.client.client import Client
 
     with Client.open(workspace, definitions) as client:
-        totals = pull_source(client, source, as_of=day)
+        totals = pull_source(client, source, as_of=day, accept_removed=accept_removed)
     if as_json:
         print_json(totals)
     else:
         print_pull_totals(totals)
 
 
-def pull_source(client: Client, source: str, *, as_of: str | None) -> PullTotals:
-    """Pull a source as of an ISO date, None for today, and show the progress. Raises as `Client.pull` does."""
+def pull_source(client: Client, source: str, *, as_of: str | None, accept_removed: int = 0) -> PullTotals:
+    """Pull a source as of an ISO date, None for today, and show the progress. Arguments and errors: `Client.pull`."""
     from slackwater.cli.running import show_states
 
     with ProgressBoard() as progress:
-        return client.pull(source, as_of=as_of, on_progress=partial(show_states, progress))
+        return client.pull(
+            source, as_of=as_of, accept_removed=accept_removed, on_progress=partial(show_states, progress)
+        )
 
 
 def print_pull_totals(totals: Mapping[str, Any]) -> None:
@@ -101,4 +115,4 @@ def print_pull_totals(totals: Mapping[str, Any]) -> None:
     for key, noun, one, many in _NOTES:
         if count := totals.get(key):
             message = one if count == 1 else many
-            print_note(f"{counted(count, noun)} {message.format(source=totals['source'])}", style="yellow")
+            print_note(f"{counted(count, noun)} {message.format(source=totals['source'], count=count)}", style="yellow")

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from slackwater.arrow.reference import ArrowReference
 from slackwater.pipeline.definition import NotifyRules
+from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.cost import RunCost
 from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.inputs.manifest import Record
@@ -94,8 +95,19 @@ class Mover(Record):
     after: float | None
 
 
+class HourTotals(Record):
+    """A metric's total of one hour of the day, in both versions."""
+
+    hour: str | None
+    """The start of the hour in local time as ISO 8601, with its UTC offset if the column of hours is a timestamp:
+    `2013-11-03T01:00-05:00`. None for all rows without an hour of the day."""
+    before: float | None
+    """As the total of the day."""
+    after: float | None
+
+
 class MetricChange(Record):
-    """One numeric column of the table, over the whole day."""
+    """One numeric column of the table, over the whole day and by hour."""
 
     metric: str
     total: Totals
@@ -108,13 +120,24 @@ class MetricChange(Record):
     movers: tuple[Mover, ...] = ()
     """At most `MAX_MOVERS` keys whose value has changed: the largest differences first; for a minimum the smallest
     values, and for a maximum the largest values, so that the first one explains a change."""
+    hours: tuple[HourTotals, ...] = ()
+    """The hours of the day in order, with and without rows: at most 25, and then the rows without an hour, if there are
+    any. Empty if the table has no column of hours."""
 
     @property
     def moved(self) -> bool:
         """Whether the day's total has changed; that of a floating-point column by more than `TOLERANCE`."""
-        if self.before is None or self.after is None or self.exact:
-            return self.before != self.after
-        return not math.isclose(self.before, self.after, rel_tol=TOLERANCE)
+        return self._differs(self.before, self.after)
+
+    @property
+    def moved_hours(self) -> tuple[HourTotals, ...]:
+        """The hours whose total has changed, in the same sense."""
+        return tuple(hour for hour in self.hours if self._differs(hour.before, hour.after))
+
+    def _differs(self, before: float | None, after: float | None) -> bool:
+        if before is None or after is None or self.exact:
+            return before != after
+        return not math.isclose(before, after, rel_tol=TOLERANCE)
 
 
 class RowChange(Record):
@@ -166,6 +189,13 @@ class Comparison(Record):
     """The team that owns the pipeline; empty if the definition names none."""
     notify: NotifyRules = NotifyRules()
     """Of the pipeline's definition, at the time of the comparison."""
+    comparison_usd: float | None = None
+    """What this comparison has cost in USD; None while that is unknown, and in the summary that the job stores."""
+
+    def with_costs(self, costs: AttemptCosts) -> Comparison:
+        """Return the comparison with costs that are known by now."""
+        after = self.after.model_copy(update={"cost": costs.run or self.after.cost})
+        return self.model_copy(update={"after": after, "comparison_usd": costs.comparison_usd})
 
     @property
     def causes(self) -> tuple[Cause, ...]:

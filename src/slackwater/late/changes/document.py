@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slackwater.late.changes.comparison import Cause, Comparison, RowCounts, Totals
+from slackwater.late.changes.comparison import Cause, Comparison, HourTotals, MetricChange, RowCounts, Totals
 from slackwater.late.changes.effect import Severity, effect_percent, severity
 from slackwater.late.changes.headline import largest_effect
 from slackwater.late.changes.section import cut_value
@@ -27,18 +27,24 @@ MAX_FILES = 20
 """Of one input."""
 MAX_ALL_FILES = 40
 """Of all inputs."""
+MAX_ALL_HOURS = 50
+"""Of all metrics."""
 # Characters of a name. They bound the document, which SNS carries once for each type of subscriber.
 _MAX_NAME = 100
 
 
 class ChangedMetric(Record):
-    """A metric whose total of the day has changed."""
+    """A metric whose total of the day, or of one of its hours, has changed."""
 
     metric: str
     total: Totals
     before: float | None
     """None if the version has no finite value."""
     after: float | None
+    changed_hours: int = 0
+    """Entries of `hours` if none were left out."""
+    hours: tuple[HourTotals, ...] = ()
+    """The hours whose total has changed, in order; at most 50 of all metrics. Empty if the table has no hours."""
 
 
 class ChangedInputFile(Record):
@@ -96,6 +102,8 @@ class ChangeDocument(Record):
     """At most 20 inputs that have changed, by name."""
     cost_usd: float | None
     """Of the run that published the later version, in USD; None while it is unknown."""
+    comparison_cost_usd: float | None = None
+    """Of the comparison of the two versions, in USD; None while it is unknown."""
     comparison: str
     """URI of the whole comparison as JSON."""
     report: str
@@ -107,7 +115,7 @@ class ChangeDocument(Record):
 def change_document(comparison: Comparison, *, summary: str, comparison_uri: str, report_uri: str) -> ChangeDocument:
     """Return the document about a comparison; `summary` is the subject of its message."""
     percent, cost = effect_percent(comparison), comparison.after.cost
-    metrics = [metric for metric in comparison.metrics if metric.moved][:MAX_METRICS]
+    metrics = [metric for metric in comparison.metrics if metric.moved or metric.moved_hours][:MAX_METRICS]
     inputs = [source for source in comparison.inputs if source.changes][:MAX_INPUTS]
     return ChangeDocument(
         pipeline=comparison.pipeline,
@@ -121,18 +129,30 @@ def change_document(comparison: Comparison, *, summary: str, comparison_uri: str
         attempt_before=comparison.before.attempt,
         attempt_after=comparison.after.attempt,
         rows=comparison.rows,
-        metrics=tuple(
-            ChangedMetric(
-                metric=cut_value(metric.metric, _MAX_NAME), total=metric.total, before=metric.before, after=metric.after
-            )
-            for metric in metrics
-        ),
+        metrics=tuple(_changed_metrics(metrics)),
         inputs=tuple(_changed_inputs(inputs)),
         cost_usd=cost.usd if cost else None,
+        comparison_cost_usd=comparison.comparison_usd,
         comparison=comparison_uri,
         report=report_uri,
         correlation_id=comparison.correlation_id,
     )
+
+
+def _changed_metrics(metrics: list[MetricChange]) -> Iterator[ChangedMetric]:
+    """Yield the metrics with their hours, until the document has `MAX_ALL_HOURS`."""
+    left = MAX_ALL_HOURS
+    for metric in metrics:
+        shown = metric.moved_hours[:left]
+        left -= len(shown)
+        yield ChangedMetric(
+            metric=cut_value(metric.metric, _MAX_NAME),
+            total=metric.total,
+            before=metric.before,
+            after=metric.after,
+            changed_hours=len(metric.moved_hours),
+            hours=shown,
+        )
 
 
 def _changed_inputs(sources: list[SourceDifference]) -> Iterator[ChangedInput]:

@@ -46,18 +46,21 @@ def compose(comparison: Comparison, *, report: str = "") -> Message:
 
 
 def where_to_look(comparison: Comparison, *, report: str) -> ReportSection:
-    """Return the commands that show more, the URI of the HTML page, and the query for the earlier version."""
-    commands = {
-        f"slackwater diff {comparison.pipeline} --date {comparison.date}": "its two latest versions",
-        f"slackwater runs {comparison.pipeline}": "its runs and their inputs",
-    }
-    width = max(map(len, commands))
+    """Return the commands that show more or undo the change, and the URI of the HTML page."""
+    day, before = f"{comparison.pipeline} --date {comparison.date}", comparison.before
     lines = (
-        *(f"{command.ljust(width)}  {content}" for command, content in commands.items()),
+        "The changes between its two latest versions:",
+        f"  slackwater diff {day}",
+        "What the latest run did:",
+        f"  slackwater runs {day}",
+        "All versions of the day:",
+        f"  slackwater history {day}",
+        f"The table as it was with version {before.attempt}:",
+        f"  slackwater query SQL --date {comparison.date} --version {before.attempt}",
+        f"  in Spark SQL: VERSION AS OF '{before.tag}'",
+        f"To publish version {before.attempt} again:",
+        f"  slackwater rollback {day} --to {before.attempt} --reason TEXT",
         *(("This report as a page with charts:", f"  {report}", *_console_lines(report)) if report else ()),
-        "The earlier version can still be read, in Spark SQL:",
-        f"  FROM {comparison.pipeline} VERSION AS OF '{comparison.before.tag}'",
-        f"  WHERE date = '{comparison.date}'",
     )
     return ReportSection("Where to look", lines)
 

@@ -26,6 +26,7 @@ from slackwater.late.changes.document import ChangeDocument, change_document
 from slackwater.late.changes.effect import effect_percent, is_worth_a_message
 from slackwater.late.changes.message import Message, compose
 from slackwater.late.changes.page import report_page
+from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import DayRecord, NotificationClaim
 from slackwater.runs.table import Executions, RunTable, is_alive
@@ -81,6 +82,8 @@ class Notifier:
 
     It is called before the day's record is updated. After a crash in between, the next execution calls it again.
     """
+    costs: Callable[[Comparison], AttemptCosts | None] = lambda _: None
+    """Returns what the run and its comparison have cost, as far as it is known now; None if it cannot be read."""
 
     def notify(self, *, pipeline: str, date: str, comparison: str, execution: str) -> NotificationResult:
         """Send the message about a comparison, unless people were notified already or a later version is published.
@@ -94,12 +97,14 @@ class Notifier:
             raise InputError(
                 f"comparison: {comparison} compares {content.pipeline} for {content.date}, not {pipeline} for {date}"
             )
+        if costs := self.costs(content):
+            content = content.with_costs(costs)
         folder = comparison.rpartition("/")[0]
         uri, report = message_uri(comparison), f"{folder}/report.html"
         message = compose(content, report=report)
         document = change_document(content, summary=message.subject, comparison_uri=comparison, report_uri=report)
         if content.rows.differing:
-            # Equal content for every call, so a repeated call may replace them.
+            # A repeated call may replace them: its content differs at most in costs that are known by then.
             self.store.put(report, report_page(content).encode())
             self.store.put(f"{folder}/notification.json", document.model_dump_json().encode())
         claim = NotificationClaim(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from slackwater.late.changes.charts import hours_chart, metric_chart, rows_by_hour
+from slackwater.late.changes.charts import metric_chart
 from slackwater.late.changes.comparison import Comparison
 from slackwater.late.changes.elements import Html, element, table
 from slackwater.late.changes.headline import describe_causes, largest_effect
+from slackwater.late.changes.hour_charts import input_hours, metric_hours, rows_by_hour
 from slackwater.late.changes.message import where_to_look
 from slackwater.late.changes.report import causes_section, report_sections
 from slackwater.late.changes.section import ReportSection
@@ -32,7 +33,9 @@ figure { margin: 0 0 1rem; } .charts figure { margin: 0; } figcaption { font-wei
 .label { color: var(--soft); } .value { font-variant-numeric: tabular-nums; }
 .bar svg { width: 100%; height: .9rem; display: block; } .hours { display: block; }
 text { fill: var(--soft); font: 12px system-ui, sans-serif; }
-.before { fill: var(--before); } .after { fill: var(--after); }
+.before { fill: var(--before); } .after { fill: var(--after); } .base { fill: var(--line); }
+.same { opacity: .4; }
+summary { color: var(--soft); cursor: pointer; }
 .legend { color: var(--soft); border-left: .9rem solid; padding-left: .4rem; margin-right: 1.5rem; }
 .legend.before { border-color: var(--before); } .legend.after { border-color: var(--after); }
 """
@@ -69,7 +72,9 @@ def report_page(comparison: Comparison) -> str:
 def _section(section: ReportSection) -> Html:
     lines = [element("p", line) for line in section.lines]
     tables = [table(*section.table)] if section.table else []
-    return element("section", element("h2", section.title), *lines, *tables)
+    # Browsers may break a line within an arrow.
+    title = section.title.replace("->", "-\N{WORD JOINER}>")
+    return element("section", element("h2", title), *lines, *tables)
 
 
 def _charts(comparison: Comparison) -> list[Html]:
@@ -77,8 +82,10 @@ def _charts(comparison: Comparison) -> list[Html]:
     metrics = [metric for metric in comparison.metrics if metric.before is not None or metric.after is not None]
     metrics.sort(key=lambda metric: not metric.moved)
     sources = list(rows_by_hour(comparison).items())[:_MAX_SOURCES]
-    metric_charts = [metric_chart(metric, comparison) for metric in metrics[:_MAX_METRICS]]
-    hour_charts = [hours_chart(source, rows, comparison) for source, rows in sources]
+    metric_charts = [
+        metric_chart(metric, comparison, metric_hours(metric, comparison)) for metric in metrics[:_MAX_METRICS]
+    ]
+    hour_charts = [input_hours(source, rows, comparison) for source, rows in sources]
     sections = []
     if metric_charts:
         charts = element("div", *metric_charts, class_="charts")

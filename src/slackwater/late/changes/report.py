@@ -54,11 +54,13 @@ def causes_section(comparison: Comparison, width: int | None) -> list[ReportSect
 
 
 def cost_section(comparison: Comparison) -> list[ReportSection]:
-    """Return the cost of the run that published the later version; an empty list while it is unknown."""
-    cost = comparison.after.cost
-    if cost is None or cost.usd is None:
-        return []
-    return [ReportSection("Cost of the run", (f"{number(cost.usd)} USD, {counted(cost.jobs, 'Spark job')}",))]
+    """Return what the run of the later version and the comparison have cost, as far as it is known."""
+    cost, lines = comparison.after.cost, []
+    if cost is not None and cost.usd is not None:
+        lines.append(f"run: {number(cost.usd)} USD, {counted(cost.jobs, 'Spark job')}")
+    if comparison.comparison_usd is not None:
+        lines.append(f"comparison: {number(comparison.comparison_usd)} USD")
+    return [ReportSection("Cost", tuple(lines))] if lines else []
 
 
 def summary_section(comparison: Comparison) -> ReportSection:
@@ -98,7 +100,7 @@ def metrics_section(comparison: Comparison, width: int | None) -> list[ReportSec
             mover = f"{f'{key}: ' if key else ''}{' -> '.join(number_pair(largest.before, largest.after))}"
         # Part of a number would be wrong, so a mover that does not fit is left out.
         movers.append(mover if available is None or len(mover) <= available else "")
-    columns.append(["largest mover", *movers])
+    columns.append(["most changed row", *movers])
     title = with_count("Metrics, over the day", len(metrics), len(comparison.metrics))
     return [ReportSection(title, table=ReportTable.of_columns(columns))]
 
@@ -114,4 +116,4 @@ def movers_section(comparison: Comparison) -> list[ReportSection]:
     ]
     numbers = number_columns(comparison, [(mover.before, mover.after) for mover in metric.movers])
     name = cut_value(metric.metric, MAX_CELL)
-    return [ReportSection(f"Largest movers of {name}", table=ReportTable.of_columns([*keys, *numbers]))]
+    return [ReportSection(f"Most changed rows: {name}", table=ReportTable.of_columns([*keys, *numbers]))]

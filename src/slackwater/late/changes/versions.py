@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from itertools import count
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing
+from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing, RunFailed
 from slackwater.late.changes.comparison import (
     Comparison,
     ComparisonReference,
@@ -19,10 +17,21 @@ from slackwater.late.changes.comparison import (
     comparison_uri,
     reference_to,
 )
+from slackwater.late.changes.job_claims import (
+    MAX_JOBS,
+    ComparisonGivenUp,
+    JobClaim,
+    claim_job,
+    comparisons_prefix,
+    given_up_uri,
+    job_failure_uri,
+    job_failures,
+)
 from slackwater.pipeline.definition import Aggregation
+from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.outcome import failure_message
-from slackwater.runs.record import RunRecord, RunState, failure_uri
+from slackwater.runs.record import RunRecord, RunState
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
 
@@ -75,28 +84,9 @@ class ChosenVersions(Record):
     """Of the job: that of the execution that was the first to compare the pair."""
 
 
-class JobClaim(Record):
-    """The execution whose job compares a pair: the content of the object at `claim_uri`."""
-
-    execution: str
-    """ARN."""
-    correlation_id: str
-    at: AwareDatetime
-
-
 def pair_uri(prefix: str) -> str:
     """Return the URI of the `VersionPair` that is compared under `prefix`."""
     return f"{prefix}pair.json"
-
-
-def claim_uri(prefix: str, number: int) -> str:
-    """Return the URI of the `JobClaim` with that number, from 0: each follows one whose execution has ended."""
-    return f"{prefix}jobs/claim-{number:04d}.json"
-
-
-def job_failure_uri(prefix: str, job: str) -> str:
-    """Return the URI at which a failed job writes its error: another job may compare the same pair later."""
-    return failure_uri(f"{prefix}jobs/{job}/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +98,11 @@ class Versions:
     exchange_bucket: str
     executions: Executions
     now: Callable[[], datetime]
+    on_given_up: Callable[[str], None]
+    """Called with the pipeline when a comparison is given up; it puts the metric of an alarm.
+
+    It is called before that is stored. After a crash in between, the next execution calls it again.
+    """
 
     def choose(
         self, *, pipeline: str, date: str, since: CompareSince, execution: str, correlation_id: str
@@ -115,7 +110,8 @@ class Versions:
         """Choose the pair, and store it for the job. A repeated call of the same execution has the same result.
 
         `execution` is the ARN of the execution that compares, and `correlation_id` its own. Raises `InputError` for a
-        day that was never published, and `CloudError` when the run table lacks what a version published.
+        day that was never published, `CloudError` when the run table lacks what a version published, and, since the
+        version that people know, `RunFailed` when `MAX_JOBS` jobs of the pair have failed.
         """
         day = self.table.day(pipeline, date)
         if day.published is None:
@@ -139,26 +135,48 @@ class Versions:
             after=published_version(after),
             metrics=after.metrics,
         )
-        prefix = (
-            f"s3://{self.exchange_bucket}/comparisons/{pipeline}/{date}/{pair.before.attempt}-{pair.after.attempt}/"
-        )
+        folder = comparisons_prefix(self.exchange_bucket, pipeline, date)
+        prefix = f"{folder}{pair.before.attempt}-{pair.after.attempt}/"
         known = self._known(prefix)
         claim = None
         if known is None:
             # Before the job starts: it reads the pair from here.
             self.store.put(pair_uri(prefix), pair.model_dump_json().encode())
-            claim = self._claim(prefix, JobClaim(execution=execution, correlation_id=correlation_id, at=self.now()))
+            own = JobClaim(execution=execution, correlation_id=correlation_id, at=self.now())
+            # A person may try again as often as they like.
+            most = MAX_JOBS if since is CompareSince.NOTIFIED else None
+            claim = claim_job(self.store, prefix, own, most=most, is_running=self._is_running)
             # An execution that has ended meanwhile has stored the comparison.
             known = self._known(prefix)
+            if known is None and claim is None:
+                raise RunFailed(self._give_up(pair, prefix, is_previous=before is earlier[-1]))
+            if known is None and claim and claim.execution == execution:
+                self._record_run(pair, claim)
         return ChosenVersions(
             action=CompareAction.KNOWN if known else CompareAction.COMPARE,
             comparison=known,
             before=pair.before.attempt,
             after=pair.after.attempt,
             prefix=prefix,
-            job=_job(claim.execution, prefix) if claim else "",
+            job=claim.job(prefix) if claim else "",
             correlation_id=claim.correlation_id if claim else "",
         )
+
+    def _record_run(self, pair: VersionPair, claim: JobClaim) -> None:
+        """Record the execution that starts the job, so that its cost is recorded later."""
+        self.table.save_comparison(
+            ComparisonRun(
+                pipeline=pair.pipeline,
+                date=pair.date,
+                before=pair.before.attempt,
+                after=pair.after.attempt,
+                execution=claim.execution,
+                started_at=claim.at,
+            )
+        )
+
+    def _is_running(self, claim: JobClaim) -> bool:
+        return is_alive(self.executions, claim.execution, since=claim.at, now=self.now())
 
     def _known(self, prefix: str) -> ComparisonReference | None:
         """Return the reference to the stored comparison, or None if there is none with the fields of this release."""
@@ -167,23 +185,26 @@ class Versions:
         except (ObjectMissing, AccessDenied, ValidationError):
             return None
 
-    def _claim(self, prefix: str, own: JobClaim) -> JobClaim:
-        """Return the claim on the pair that counts: of an execution that is comparing it, or else `own`, now stored.
+    def _give_up(self, pair: VersionPair, prefix: str, *, is_previous: bool) -> str:
+        """Store that no monitoring compares the pair again, and return why, with the remedy.
 
-        All requests for the same job must be equal, also in their correlation id: EMR Serverless then returns the job
-        that the first of them has started, and refuses other requests. The claim of an execution that has ended is
-        replaced, because EMR Serverless would return its failed job again.
+        `is_previous` is whether `slackwater diff` compares the pair.
         """
-        for number in count():
-            uri = claim_uri(prefix, number)
-            if self.store.put_new(uri, own.model_dump_json().encode()):
-                return own
-            claim = JobClaim.model_validate_json(self.store.get(uri))
-            if claim.execution == own.execution or is_alive(
-                self.executions, claim.execution, since=claim.at, now=self.now()
-            ):
-                return claim
-        raise AssertionError("count() never ends")
+        failure = self.store.get(job_failures(self.store, prefix)[-1].uri).decode()
+        command = "slackwater diff" if is_previous else "slackwater run --force"
+        given_up = ComparisonGivenUp(
+            pipeline=pair.pipeline,
+            date=pair.date,
+            before=pair.before.attempt,
+            after=pair.after.attempt,
+            reason=f"the comparison of {pair.pipeline} {pair.date}, version {pair.before.attempt} with "
+            f"{pair.after.attempt}, has failed {MAX_JOBS} times and is not tried again: fix the cause, then "
+            f"`{command} {pair.pipeline} --date {pair.date}`. Its error: {failure}",
+        )
+        if not any(self.store.list(given_up_uri(prefix))):
+            self.on_given_up(pair.pipeline)
+            self.store.put(given_up_uri(prefix), given_up.model_dump_json().encode())
+        return given_up.reason
 
     def compared(self, prefix: str) -> ComparisonReference:
         """Return the reference to the comparison that a job has stored under `prefix`.
@@ -203,10 +224,6 @@ class Versions:
             return self.store.get(job_failure_uri(prefix, job)).decode()
         except (ObjectMissing, AccessDenied):  # without permission to list, S3 denies access to a missing object
             return failure_message(error, cause)
-
-
-def _job(execution: str, prefix: str) -> str:
-    return hashlib.sha256(f"{execution}\n{prefix}".encode()).hexdigest()[:32]
 
 
 def _nothing_to_compare(after: int, reason: str) -> ChosenVersions:

@@ -1,4 +1,4 @@
-"""Starts a monitoring of exactly the finished days that new objects have arrived for."""
+"""Starts a monitoring of exactly the finished days that the messages of the queue of arrivals are about."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Protocol
+from enum import Enum
+from typing import NamedTuple, Protocol
 
-from pydantic import AwareDatetime, ValidationError
+from pydantic import ValidationError
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.check.arrived_days import arrived_days, foreign_keys, older_objects
+from slackwater.late.check.arrival_messages import (
+    ArrivalMessage,
+    DayDeferred,
+    DayPublished,
+    ObjectWritten,
+    read_message,
+    seconds_to_wait,
+)
+from slackwater.late.check.arrived_days import ArrivedDays, arrived_days, foreign_keys
+from slackwater.late.check.errors import as_slackwater_error
+from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.inputs.manifest import Record
+from slackwater.runs.record import RunRecord
 from slackwater.runs.table import Executions, RunTable, is_alive
 
 # Threads that read and write the records of days.
 _READERS = 8
 _WHOLE_SECOND = timedelta(seconds=1)
-
-
-class ObjectWritten(Record):
-    """The body of a message: an object was written to the raw bucket."""
-
-    id: str
-    """Of the event: it is the same when an event is delivered again."""
-    key: str
-    time: AwareDatetime | None = None
-    """When the object was written, in whole seconds; None for messages of older versions."""
+# After this time, it is looked again whether a running day has ended.
+_RUNNING_SECONDS = 300
 
 
 class StartsMonitoring(Protocol):
@@ -42,10 +45,10 @@ class StartsMonitoring(Protocol):
 
 
 class SendsLater(Protocol):
-    """Sends messages to the queue of the arrivals again."""
+    """Sends messages to the queue of arrivals."""
 
-    def __call__(self, bodies: Sequence[str]) -> None:
-        """Send messages with these bodies, to be received some minutes later. Raises `SlackwaterError`."""
+    def __call__(self, messages: Sequence[tuple[str, int]]) -> None:
+        """Send messages: the body of each, and after how many seconds it is received. Raises `SlackwaterError`."""
 
 
 class StartedCheck(Record):
@@ -57,6 +60,28 @@ class StartedCheck(Record):
     """Of the execution."""
 
 
+class _DayStatus(Enum):
+    """What the messages about a day lead to."""
+
+    RUNNING = "running"
+    """They are sent again, to be received later."""
+    PUBLISHED = "published"
+    """A check, if the day is in the window."""
+    UNPUBLISHED = "unpublished"
+    """Nothing."""
+
+
+class _LateDays(NamedTuple):
+    """The days that the messages are about, by what happens to them."""
+
+    published: dict[str, frozenset[str]]
+    """The ids of the messages by day."""
+    running: frozenset[str]
+    """The ids of the messages about running days."""
+    failed: dict[str, str]
+    """By id of a message about a day that could not be read or listed: why."""
+
+
 class ArrivalResult(Record):
     """What became of the messages of one batch."""
 
@@ -64,9 +89,10 @@ class ArrivalResult(Record):
     failed: dict[str, str] = {}
     """By id of a message that has to be delivered again: why."""
     older: dict[str, int] = {}
-    """By pipeline: new objects that belong to days before its window."""
+    """By pipeline: new objects that belong to published days before its window only."""
     postponed: int = 0
-    """Number of messages whose day is running: a check would ignore it, so they are received again later."""
+    """Number of messages that are sent again, to be received later: their day is running, so that a check would ignore
+    it, or may not run again yet."""
     foreign: tuple[str, ...] = ()
     """Keys below `raw/` that are no objects of a partition."""
 
@@ -83,90 +109,126 @@ class ArrivalChecks:
     now: Callable[[], datetime]
 
     def start_checks(self, messages: Mapping[str, str]) -> ArrivalResult:
-        """Start one monitoring for each pipeline whose published days have new objects.
+        """Start one monitoring for each pipeline whose published days the messages are about.
 
         `messages` are the bodies by message id. A batch that is delivered again starts nothing: the name of an
         execution follows from the pipeline, the days and the events.
         """
-        failed: dict[str, str] = {}
-        events: dict[str, ObjectWritten] = {}
-        for message, body in messages.items():
-            try:
-                events[message] = ObjectWritten.model_validate_json(body)
-            except ValidationError as error:
-                failed[message] = f"not an event of a written object: {error.errors()[0]['msg']}"
-        keys = {event.id: event.key for event in events.values()}
-        arrived = arrived_days(self.project, keys, now=self.now())
-        started, running = [], set[str]()
+        events, failed = _read_messages(messages)
+        # By their own ids: a message may have been sent, or delivered, more than once.
+        by_id, now = {event.id: event for event in events.values()}, self.now()
+        delays = {event.id: delay for event in by_id.values() if (delay := seconds_to_wait(event, now))}
+        arrived = arrived_days(self.project, [event for event in by_id.values() if event.id not in delays], now=now)
+        started, older, reasons = list[StartedCheck](), dict[str, int](), dict[str, str]()
         for pipeline, item in arrived.items():
+            days = self._late_days(pipeline, {**item.days, **item.older_days}, by_id)
+            delays |= dict.fromkeys(days.running, _RUNNING_SECONDS)
+            reasons |= days.failed
+            if count := _object_count(by_id, days.published, item):
+                older[pipeline] = count
+            in_window = {date: events for date, events in days.published.items() if date in item.days}
             try:
-                days, busy = self._published_days(pipeline, item.days)
-                older, busy_older = self._published_days(pipeline, item.older_days)
-                running |= busy | busy_older
-                # Days of the window as well: the oldest one may have left it when its check begins, or is repeated.
-                self._record_late(pipeline, {**days, **older}, {event.id: event for event in events.values()})
-                started += self._start(pipeline, days)
-            except (SlackwaterError, ValidationError) as error:
-                concerned = frozenset[str]().union(*item.days.values(), *item.older_days.values())
-                failed |= {message: str(error) for message, event in events.items() if event.id in concerned}
-        later = [message for message, event in events.items() if event.id in running and message not in failed]
+                started += self._start(pipeline, in_window)
+            except SlackwaterError as error:
+                reasons |= dict.fromkeys(_all_events(in_window), str(error))
+        failed |= {message: reasons[event.id] for message, event in events.items() if event.id in reasons}
+        later = {event.id: message for message, event in events.items() if event.id in delays and message not in failed}
         try:
-            self.send_later([messages[message] for message in later])
+            self.send_later([(messages[message], delays[event]) for event, message in later.items()])
         except SlackwaterError as error:
-            failed |= dict.fromkeys(later, str(error))
+            failed |= {message: str(error) for message, event in events.items() if event.id in later}
         return ArrivalResult(
             started=tuple(started),
             postponed=len(later),
             failed=failed,
-            older=dict(older_objects(arrived)),
-            foreign=tuple(sorted(foreign_keys(keys.values()))),
+            older=older,
+            foreign=tuple(sorted(foreign_keys(by_id.values()))),
         )
 
-    def _published_days(
-        self, pipeline: str, arrived: Mapping[str, frozenset[str]]
-    ) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
-        """Return those of the days that are published and not running, and the events of the days that are running."""
-        published: dict[str, frozenset[str]] = {}
-        running = frozenset[str]()
+    def _late_days(
+        self, pipeline: str, arrived: Mapping[str, frozenset[str]], events: Mapping[str, ArrivalMessage]
+    ) -> _LateDays:
+        """List those of the days as late that are published and not running. A day that fails stops no other day."""
+
+        def read(date: str) -> _DayStatus | str:
+            try:
+                return self._list_if_late(pipeline, date, [events[event] for event in arrived[date]])
+            except (SlackwaterError, ValidationError) as error:
+                return f"{pipeline} {date}: {as_slackwater_error(error)}"
+
         with ThreadPoolExecutor(_READERS) as pool:
             # An upload of many years has objects of many days.
-            records = list(pool.map(partial(self.table.day, pipeline), arrived))
-        for record, (date, events) in zip(records, arrived.items(), strict=True):
-            active = record.active
-            if active and is_alive(self.executions, active.execution, since=active.since, now=self.now()):
-                running |= events  # Also of a first run: it may have listed its inputs before.
-            elif record.published:
-                published[date] = events
-            # Data of a day that was never published is not late: its first run reads it.
-        return published, running
+            statuses = dict(zip(arrived, pool.map(read, arrived), strict=True))
+        failed = {date: status for date, status in statuses.items() if not isinstance(status, _DayStatus)}
+        return _LateDays(
+            published={date: arrived[date] for date in arrived if statuses[date] is _DayStatus.PUBLISHED},
+            running=_all_events({date: arrived[date] for date in arrived if statuses[date] is _DayStatus.RUNNING}),
+            failed={event: reason for date, reason in failed.items() for event in arrived[date]},
+        )
 
-    def _record_late(
-        self, pipeline: str, arrived: Mapping[str, frozenset[str]], events: Mapping[str, ObjectWritten]
-    ) -> None:
-        """List published days as late, with the objects that no published run has read."""
-
-        def record(date: str) -> None:
-            published = self.table.day(pipeline, date).published
-            run = self.table.run(pipeline, date, published.run.attempt) if published else None
-            # A run has read what was written before. The time of an event has no fractions of a second.
-            read = run.frozen_at - _WHOLE_SECOND if run else None
-            late = [events[event] for event in arrived[date]]
-            keys = [event.key for event in late if not (read and event.time and event.time < read)]
-            if keys:
-                self.table.record_late_day(pipeline, date, at=self.now(), keys=keys)
-
-        with ThreadPoolExecutor(_READERS) as pool:
-            list(pool.map(record, arrived))
+    def _list_if_late(self, pipeline: str, date: str, events: Sequence[ArrivalMessage]) -> _DayStatus:
+        """List a published day as late, with the objects that no published run has read, and return its status."""
+        record = self.table.day(pipeline, date)
+        active, published = record.active, record.published
+        if active and is_alive(self.executions, active.execution, since=active.since, now=self.now()):
+            return _DayStatus.RUNNING  # Also in a first run: it may have listed its inputs before.
+        if published is None:
+            return _DayStatus.UNPUBLISHED  # Its data is not late: its first run reads it.
+        run = self.table.run(pipeline, date, published.run.attempt)
+        definition = self.project.pipeline(pipeline)
+        late = [event for event in events if _makes_late(event, definition, run)]
+        # Days of the window as well: the oldest one may have left it when its check begins, or is repeated.
+        if late:
+            # The events of its objects have named those of a committed file already.
+            keys = [event.key for event in late if isinstance(event, ObjectWritten)]
+            self.table.record_late_day(pipeline, date, at=self.now(), keys=keys)
+        return _DayStatus.PUBLISHED
 
     def _start(self, pipeline: str, arrived: Mapping[str, frozenset[str]]) -> list[StartedCheck]:
         """Start a monitoring of these days; return it, or nothing without any day."""
         if not arrived:
             return []
         days = tuple(arrived)
-        events = frozenset[str]().union(*arrived.values())
-        name = execution_name(pipeline, days, events)
+        name = execution_name(pipeline, days, _all_events(arrived))
         self.start(name=name, pipeline=pipeline, days=days)
         return [StartedCheck(pipeline=pipeline, days=days, name=name)]
+
+
+def _read_messages(bodies: Mapping[str, str]) -> tuple[dict[str, ArrivalMessage], dict[str, str]]:
+    """Return the messages, and why others cannot be read, both by message id."""
+    events: dict[str, ArrivalMessage] = {}
+    failed: dict[str, str] = {}
+    for message, body in bodies.items():
+        try:
+            events[message] = read_message(body)
+        except ValidationError as error:
+            failed[message] = f"not a message about an arrival: {error.errors()[0]['msg']}"
+    return events, failed
+
+
+def _all_events(arrived: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the ids of the messages about all of the days."""
+    return frozenset[str]().union(*arrived.values())
+
+
+def _object_count(
+    events: Mapping[str, ArrivalMessage], published: Mapping[str, frozenset[str]], arrived: ArrivedDays
+) -> int:
+    """Return the number of new objects that belong to published days before the window only."""
+    older = _all_events({date: ids for date, ids in published.items() if date in arrived.older_days})
+    return sum(isinstance(events[event], ObjectWritten) for event in older - _all_events(arrived.days))
+
+
+def _makes_late(event: ArrivalMessage, definition: Pipeline, run: RunRecord | None) -> bool:
+    """Return whether a day that the message is about has data that its published run has not read."""
+    if isinstance(event, DayDeferred):
+        return False  # The check that has deferred the day has listed it.
+    if isinstance(event, DayPublished):
+        tables = [item for item in definition.published_tables.values() if item.table == event.pipeline]
+        if all(item.on_change in {"notify", "ignore"} for item in tables):
+            return False
+    # The time of an event of S3 has no fractions of a second.
+    return not (run and event.time and event.time < run.frozen_at - _WHOLE_SECOND)
 
 
 def execution_name(pipeline: str, days: Iterable[str], events: Iterable[str]) -> str:

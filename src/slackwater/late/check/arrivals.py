@@ -10,8 +10,34 @@ from slackwater.errors import SlackwaterError
 from slackwater.late.check.window import CheckedDay
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
-from slackwater.runs.day import HOUR, day_of
+from slackwater.runs.day import HOUR, Day, day_of
 from slackwater.runs.inputs.listing import InputListing
+from slackwater.runs.inputs.manifest import InputManifest
+from slackwater.runs.inputs.window_listing import WindowListing
+
+
+def arrivals_of_day(
+    definition: Pipeline,
+    day: Day,
+    manifest: InputManifest | None,
+    window: WindowListing | None,
+    *,
+    inputs: InputListing,
+) -> tuple[dict[str, datetime | None], SlackwaterError | None]:
+    """Return the last arrivals of a day by source, without sources that cannot be listed, and the first error.
+
+    `manifest` are the day's inputs, and `window` is a listing that has the day; without both, the day is listed.
+    """
+    if manifest is not None:
+        newest: dict[str, datetime | None] = dict.fromkeys(definition.sources)
+        for item in manifest.objects:
+            if item.source in newest:
+                newest[item.source] = max(newest[item.source] or item.arrived, item.arrived)
+        return newest, None
+    answers = inputs.last_arrivals(definition.sources, day, window=window)
+    errors = [answer for answer in answers.values() if isinstance(answer, SlackwaterError)]
+    arrivals = {name: answer for name, answer in answers.items() if not isinstance(answer, SlackwaterError)}
+    return arrivals, errors[0] if errors else None
 
 
 def last_arrivals(

@@ -1,18 +1,25 @@
-"""Finds the finished days that newly written raw objects belong to."""
+"""Finds the finished days that the messages of the queue of arrivals are about."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from slackwater.late.check.arrival_messages import (
+    ArrivalMessage,
+    DayDeferred,
+    DayPublished,
+    FileCommitted,
+    ObjectWritten,
+)
 from slackwater.late.check.window import check_window
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
-from slackwater.runs.day import HOUR, partition_of
+from slackwater.runs.day import HOUR, Day, partition_of
 from slackwater.sources.partitions import Partition
 
 # The key of an object of a partition, as `slackwater.sources.partitions.object_uri` writes it.
@@ -24,23 +31,43 @@ class ArrivedDays:
     """What arrived for one pipeline."""
 
     days: Mapping[str, frozenset[str]]
-    """By finished day of the window, an ISO date: the ids of the events of its new objects."""
-    older: int = 0
-    """Number of new objects that belong to days before the window only."""
+    """By finished day of the window, an ISO date: the ids of the messages about it."""
     older_days: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By day before the window, an ISO date: the ids of the events of its new objects."""
+    """By day before the window, an ISO date: the ids of the messages about it."""
 
 
-def arrived_days(project: Project, keys: Mapping[str, str], *, now: datetime) -> dict[str, ArrivedDays]:
-    """Return what arrived for each pipeline that reads the sources of the objects.
+def arrived_days(project: Project, messages: Iterable[ArrivalMessage], *, now: datetime) -> dict[str, ArrivedDays]:
+    """Return what arrived for each pipeline that the messages concern.
 
-    `keys` are the objects' keys in the raw bucket, by the id of the event. A key that is no object of a partition is
-    left out, and so are objects of the current day and of later hours.
+    A key that is no object of a partition is left out, and so are the current day and later hours.
     """
-    partitions = {event: found for event, key in keys.items() if (found := source_partition(key))}
+    arrived = list(messages)
+    partitions = {message.id: found for message in arrived if (found := source_partitions(message))}
     sources = {source for source, _ in partitions.values()}
-    readers = (pipeline for pipeline in project.pipelines.values() if sources.intersection(pipeline.sources))
-    return {pipeline.pipeline: _arrived(pipeline, partitions, now) for pipeline in readers}
+    published = [message for message in arrived if isinstance(message, DayPublished)]
+    deferred = [message for message in arrived if isinstance(message, DayDeferred)]
+    result = {}
+    for name, pipeline in project.pipelines.items():
+        of_days = [
+            *((message.id, message.date) for message in deferred if message.pipeline == name),
+            *((message.id, each) for message in published for each in _reading_days(pipeline, message)),
+        ]
+        if of_days or sources.intersection(pipeline.sources):
+            own = {event: item for event, item in partitions.items() if item[0] in pipeline.sources}
+            result[name] = _arrived(pipeline, own, of_days, now)
+    return result
+
+
+def source_partitions(message: ArrivalMessage) -> tuple[str, Sequence[Partition]] | None:
+    """Return the source and the partitions whose rows have changed; None if the message names none."""
+    match message:
+        case ObjectWritten():
+            found = source_partition(message.key)
+            return (found[0], [found[1]]) if found else None
+        case FileCommitted():
+            return message.source, [Partition(message.date, hour) for hour in message.hours]
+        case _:
+            return None
 
 
 def source_partition(key: str) -> tuple[str, Partition] | None:
@@ -60,31 +87,55 @@ def _start(partition: Partition) -> datetime:
     return datetime.fromisoformat(f"{partition.date}T{partition.hour}:00").replace(tzinfo=UTC)
 
 
-def foreign_keys(keys: Iterable[str]) -> list[str]:
-    """Return the keys that are no objects of a partition."""
+def foreign_keys(messages: Iterable[ArrivalMessage]) -> list[str]:
+    """Return the keys of written objects that are no objects of a partition."""
+    keys = (message.key for message in messages if isinstance(message, ObjectWritten))
     return [key for key in keys if source_partition(key) is None]
 
 
-def _arrived(pipeline: Pipeline, partitions: Mapping[str, tuple[str, Partition]], now: datetime) -> ArrivedDays:
+def _reading_days(pipeline: Pipeline, published: DayPublished) -> Iterator[str]:
+    """Yield the days of the pipeline, ISO dates, that read the published day, unless its changes are ignored."""
+    upstream = date.fromisoformat(published.date)
+    for table in pipeline.published_tables.values():
+        if table.table == published.pipeline and table.on_change != "ignore":
+            first, last = table.days
+            # A day reads the days from `first` to `last`, counted from itself.
+            for offset in range(first, last + 1):
+                yield (upstream - timedelta(days=offset)).isoformat()
+
+
+def _arrived(
+    pipeline: Pipeline,
+    partitions: Mapping[str, tuple[str, Sequence[Partition]]],
+    of_days: Iterable[tuple[str, str]],
+    now: datetime,
+) -> ArrivedDays:
+    """Return what arrived for a pipeline: `partitions` of its sources by message, and `of_days`, message and day."""
     window = check_window(pipeline, None, now)[:-1]
+    dates, first = _dates_of_partitions(window), partition_of(window[0].start)
+    first_day, last_day = window[0].date.isoformat(), window[-1].date.isoformat()
+    days, older_days = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    for event, (_, changed) in partitions.items():
+        for partition in changed:
+            for day in dates.get(partition, ()):
+                days[day].add(event)
+            if partition <= first:
+                for day in _local_dates(partition, pipeline.timezone):
+                    if day < first_day:
+                        older_days[day].add(event)
+    for event, day in of_days:
+        if day <= last_day:
+            (older_days if day < first_day else days)[day].add(event)
+    return ArrivedDays(days=_in_order(days), older_days=_in_order(older_days))
+
+
+def _dates_of_partitions(window: Iterable[Day]) -> dict[Partition, list[str]]:
+    """Return the days of each partition: where a timezone's offset is not a whole hour, an hour belongs to two days."""
     dates: defaultdict[Partition, list[str]] = defaultdict(list)
     for day in window:
-        # Where the offset of a timezone is not a whole hour, an hour belongs to two days.
         for partition in day.partitions():
             dates[partition].append(day.date.isoformat())
-    first = partition_of(window[0].start)
-    days, older_days = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-    older = 0
-    for event, (source, partition) in partitions.items():
-        if source in pipeline.sources:
-            older += partition < first
-            for date in dates.get(partition, ()):
-                days[date].add(event)
-            if partition <= first:
-                for date in _local_dates(partition, pipeline.timezone):
-                    if date < window[0].date.isoformat():
-                        older_days[date].add(event)
-    return ArrivedDays(days=_in_order(days), older=older, older_days=_in_order(older_days))
+    return dates
 
 
 def _local_dates(partition: Partition, timezone: str) -> set[str]:
@@ -99,8 +150,3 @@ def _local_dates(partition: Partition, timezone: str) -> set[str]:
 
 def _in_order(days: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
     return {date: frozenset(days[date]) for date in sorted(days)}
-
-
-def older_objects(arrived: Mapping[str, ArrivedDays]) -> Counter[str]:
-    """Return the number of objects before the window, by pipeline; none for pipelines without any."""
-    return Counter({name: item.older for name, item in arrived.items() if item.older})

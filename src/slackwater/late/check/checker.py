@@ -8,28 +8,31 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice, takewhile
 
 from pydantic import ValidationError
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.check.arrivals import last_arrivals
+from slackwater.late.check.arrivals import arrivals_of_day, last_arrivals
+from slackwater.late.check.attempts import attempts_after_published, last_rerun_at, latest_failures
 from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision, report_uri
 from slackwater.late.check.errors import TRANSIENT_ERRORS, as_slackwater_error, raise_if_all_failed
 from slackwater.late.check.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day, unreadable_day
 from slackwater.late.check.holds import day_with_decision, older_days
 from slackwater.late.check.older import update_late_days
 from slackwater.late.check.reservations import reserve_reruns
-from slackwater.late.check.window import CheckedDay, check_window, overdue_days
+from slackwater.late.check.table_changes import notified_changes
+from slackwater.late.check.wait import oldest_wait_hours
+from slackwater.late.check.window import CheckedDay, DayState, check_window, overdue_days
 from slackwater.late.ledger.entry import late_inputs
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
-from slackwater.runs.day import HOUR, Day, day_of, parse_date
-from slackwater.runs.inputs.difference import difference, oldest_arrival
+from slackwater.runs.day import Day, day_of, parse_date
+from slackwater.runs.inputs.difference import difference
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.table_inputs import without_former_tables
-from slackwater.runs.record import DayRecord, RunRecord, RunState, run_identity
+from slackwater.runs.inputs.window_listing import WindowListing
+from slackwater.runs.record import DayRecord
 from slackwater.runs.table import Executions, RunTable, is_alive
 from slackwater.storage import ObjectStore
 
@@ -37,7 +40,7 @@ from slackwater.storage import ObjectStore
 # in parallel fill the waiting time and stay within the connection pool (32) and the memory of the function.
 _PARALLEL_DAYS = 2
 # Each day of a Map state adds events to the history of the execution, which Step Functions limits to 25,000 events, and
-# a result to its output, which is limited to 256 KiB. The next check reports the remaining days.
+# a result to its output, which is limited to 256 KiB. The checks of the next days report the others.
 _MAX_DAYS_TO_NOTIFY = 30
 
 
@@ -77,18 +80,26 @@ class Checker:
         days = window if dates is None else [day for day in window if day.date.isoformat() in dates]
         current = window[-1]
 
-        def check_day(day: Day) -> CheckedDay:
-            return self._check_day(definition, day, current=day is current, execution=execution)
+        def read_day(day: Day) -> DayState:
+            return self._read_day(definition, day, current=day is current)
+
+        def check_again(item: CheckedDay) -> CheckedDay:
+            if not isinstance(item.error, TRANSIENT_ERRORS):
+                return item
+            return self._check_day(definition, read_day(item.day), window=None, execution=execution)
 
         with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
-            checked = list(pool.map(check_day, days))
+            # The records are read before the objects are listed. Otherwise objects that a run has read in between would
+            # be missing in the listing.
+            states = list(pool.map(read_day, days))
+            listed = self._list_days(pipeline, days)
             checked = list(
-                pool.map(
-                    lambda item: check_day(item.day) if isinstance(item.error, TRANSIENT_ERRORS) else item, checked
-                )
+                pool.map(lambda state: self._check_day(definition, state, window=listed, execution=execution), states)
             )
+            checked = list(pool.map(check_again, checked))
         raise_if_all_failed(checked)
         decisions = reserve_reruns(definition, [item.decision for item in checked], table=self.table, now=checked_at)
+        decisions = tuple(self._end_hold(item, each, execution) for item, each in zip(checked, decisions, strict=True))
         older = update_late_days(definition, decisions, table=self.table, complete=dates is None, now=checked_at)
         report = CheckReport(
             pipeline=pipeline,
@@ -107,7 +118,7 @@ class Checker:
     ) -> CheckReport:
         """Return the report of a check of the whole window with what only such a check finds."""
         first, now = self.table.first_published(report.pipeline), report.checked_at
-        self._end_older_holds(definition, first=report.days[0].date, execution=execution)
+        self._update_older_holds(report.pipeline, first=report.days[0].date, execution=execution)
         more = {
             "overdue": overdue_days(definition, checked[:-1], first, now),
             "notifications_due": self._notifications_due(report.pipeline, before=report.days[0].date),
@@ -121,26 +132,54 @@ class Checker:
         self.store.put(uri, report.model_dump_json().encode())
         return uri
 
-    def _check_day(self, definition: Pipeline, day: Day, *, current: bool, execution: str) -> CheckedDay:
-        """Decide about one day. A day that cannot be read is put on hold."""
-        error: SlackwaterError | None = None
-        record = DayRecord(pipeline=definition.pipeline, date=day.date.isoformat())
-        is_published: bool | None = None
+    def _read_day(self, definition: Pipeline, day: Day, *, current: bool) -> DayState:
+        """Read the record of a day, and whether the day is running."""
+        state = DayState(day, DayRecord(pipeline=definition.pipeline, date=day.date.isoformat()))
         try:
-            record = self.table.day(record.pipeline, record.date)
-            is_published = record.published is not None
+            record = self.table.day(definition.pipeline, day.date.isoformat())
+            state = state._replace(record=record, is_published=record.published is not None)
             rule = early_rule(record, current=current, running=self._is_running(record))
-            decision, manifest = self._decide(definition, day, record, rule)
-            self._record_hold(record, decision, inputs=manifest.digest if manifest else "", execution=execution)
+            return state._replace(rule=rule)
+        except (SlackwaterError, ValidationError) as raised:
+            return state._replace(error=as_slackwater_error(raised))
+
+    def _list_days(self, pipeline: str, days: Sequence[Day]) -> WindowListing | None:
+        """List the objects of the days together; None if that fails: then each day is listed, and has its own error."""
+        try:
+            return self.inputs.list_days(pipeline, days)
+        except SlackwaterError:
+            return None
+
+    def _check_day(
+        self, definition: Pipeline, state: DayState, *, window: WindowListing | None, execution: str
+    ) -> CheckedDay:
+        """Decide about one day. A day that cannot be read is put on hold."""
+        record, error = state.record, state.error
+        try:
+            decision, manifest = self._decide(definition, state, window)
+            # Limits may still forbid a re-run: `_end_hold` follows them.
+            if decision.decision is not LateDecision.RERUN:
+                self._record_hold(record, decision, inputs=manifest.digest if manifest else "", execution=execution)
         except (SlackwaterError, ValidationError) as raised:
             error = as_slackwater_error(raised)
             decision, manifest = unreadable_day(record, error), None
             # An error that may pass within seconds is no reason to wait for a person.
-            if is_published and not isinstance(error, TRANSIENT_ERRORS):
+            if state.is_published and not isinstance(error, TRANSIENT_ERRORS):
                 with suppress(SlackwaterError):
                     self._record_hold(record, decision, inputs="", execution=execution)
-        arrivals, unlisted = self._arrivals(definition, day, manifest)
-        return CheckedDay(day, decision, is_published, arrivals, error or unlisted)
+        arrivals, unlisted = arrivals_of_day(definition, state.day, manifest, window, inputs=self.inputs)
+        inputs = manifest.digest if manifest else ""
+        return CheckedDay(state.day, decision, record, state.is_published, arrivals, error or unlisted, inputs)
+
+    def _end_hold(self, item: CheckedDay, decision: DayDecision, execution: str) -> DayDecision:
+        """Return the final decision about a day after its hold has ended, if the day runs again or is deferred."""
+        if item.decision.decision is not LateDecision.RERUN:
+            return decision
+        try:
+            self._record_hold(item.record, decision, inputs=item.inputs, execution=execution)
+        except SlackwaterError as raised:
+            return unreadable_day(item.record, raised)
+        return decision
 
     def decide(self, *, pipeline: str, dates: Iterable[str]) -> tuple[DayDecision, ...]:
         """Return the decision about each of the days, ISO dates before today, of any age. Nothing is written.
@@ -150,59 +189,43 @@ class Checker:
         definition = self.project.pipeline(pipeline)
 
         def decide_day(date: str) -> DayDecision:
-            record = DayRecord(pipeline=pipeline, date=date)
+            state = self._read_day(definition, day_of(parse_date(date), definition.timezone), current=False)
             try:
-                record = self.table.day(pipeline, date)
-                rule = early_rule(record, current=False, running=self._is_running(record))
-                return self._decide(definition, day_of(parse_date(date), definition.timezone), record, rule)[0]
+                return self._decide(definition, state)[0]
             except (SlackwaterError, ValidationError) as raised:
-                return unreadable_day(record, as_slackwater_error(raised))
+                return unreadable_day(state.record, as_slackwater_error(raised))
 
         with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
             return tuple(pool.map(decide_day, dates))
 
-    def _end_older_holds(self, definition: Pipeline, *, first: str, execution: str) -> None:
-        """End the holds of days before the ISO date `first` whose cause is gone. Nothing runs such a day again.
+    def update_hold(self, *, pipeline: str, date: str, execution: str = "") -> DayDecision:
+        """Decide again about a day on hold, an ISO date of any age; record its present reason, or that the hold ends.
 
-        A day that would run again stays on hold, because only a person can start its run.
+        A day that would run again stays on hold. Raises `UnknownName`, `DayChanged`, and the error of reading the day.
         """
-        for date in older_days(self.table.held(definition.pipeline), first=first):
-            # The day of an error stays on hold, and a later check looks at it again.
+        definition = self.project.pipeline(pipeline)
+        state = self._read_day(definition, day_of(parse_date(date), definition.timezone), current=False)
+        decision, manifest = self._decide(definition, state)
+        if decision.decision is not LateDecision.RERUN:
+            self._record_hold(state.record, decision, inputs=manifest.digest if manifest else "", execution=execution)
+        return decision
+
+    def _update_older_holds(self, pipeline: str, *, first: str, execution: str) -> None:
+        """Update the holds of days before the ISO date `first`; after an error, a later check looks at the day."""
+        for date in older_days(self.table.held(pipeline), first=first):
             with suppress(SlackwaterError, ValidationError):
-                record = self.table.day(definition.pipeline, date)
-                rule = early_rule(record, current=False, running=self._is_running(record))
-                day = day_of(parse_date(date), definition.timezone)
-                decision, manifest = self._decide(definition, day, record, rule)
-                if decision.decision is LateDecision.IGNORE:
-                    inputs = manifest.digest if manifest else ""
-                    self._record_hold(record, decision, inputs=inputs, execution=execution)
-
-    def _arrivals(
-        self, definition: Pipeline, day: Day, manifest: InputManifest | None
-    ) -> tuple[dict[str, datetime | None], SlackwaterError | None]:
-        """Return the last arrivals of a day by source, without sources that cannot be listed, and the first error.
-
-        `manifest` are the day's inputs if they were listed.
-        """
-        if manifest is not None:
-            newest: dict[str, datetime | None] = dict.fromkeys(definition.sources)
-            for item in manifest.objects:
-                if item.source in newest:
-                    newest[item.source] = max(newest[item.source] or item.arrived, item.arrived)
-            return newest, None
-        answers = self.inputs.last_arrivals(definition.sources, day)
-        errors = [answer for answer in answers.values() if isinstance(answer, SlackwaterError)]
-        arrivals = {name: answer for name, answer in answers.items() if not isinstance(answer, SlackwaterError)}
-        return arrivals, errors[0] if errors else None
+                self.update_hold(pipeline=pipeline, date=date, execution=execution)
 
     def _decide(
-        self, definition: Pipeline, day: Day, record: DayRecord, rule: DecisionRule | None
+        self, definition: Pipeline, state: DayState, window: WindowListing | None = None
     ) -> tuple[DayDecision, InputManifest | None]:
-        """Return the decision about a day, and its current inputs, or None for the inputs if they were not listed.
+        """Return the decision about a day, and its current inputs, or None for the inputs if they were not compared.
 
-        `rule` is the result of `early_rule`: with a rule, the inputs are not listed.
+        Without `window`, a listing that has the day, its objects are listed. Raises the error of `state`.
         """
-        published = record.published
+        if state.error:
+            raise state.error
+        record, rule, published = state.record, state.rule, state.record.published
         published_inputs = published_manifest(self.store, published) if rule is None and published else None
         # The manifest's own time would be too early if an earlier run has written an equal manifest.
         run = self.table.run(record.pipeline, record.date, published.run.attempt) if published else None
@@ -210,7 +233,10 @@ class Checker:
         if published_inputs is None:
             return decide_early(record, rule or DecisionRule.MANIFEST_GONE, frozen_at=frozen_at), None
         # Without the known objects, the check would read the metadata of each object of the window again.
-        current_inputs = self.inputs.manifest(definition.pipeline, day, known=published_inputs.objects)
+        current_inputs = self.inputs.manifest(
+            definition.pipeline, state.day, known=published_inputs.objects, window=window
+        )
+        later = attempts_after_published(record, self.table)
         pipeline_thresholds = definition.late.thresholds
         own = f"pipeline {definition.pipeline}"
         thresholds = {
@@ -219,20 +245,25 @@ class Checker:
             )
             for name in definition.sources
         } | {name: SourceThresholds(definition.table_thresholds(name), own) for name in definition.tables}
+        on_change = {name: item.on_change for name, item in definition.published_tables.items()}
         decision = evaluate_day(
             record,
             difference(without_former_tables(published_inputs, definition), current_inputs, sources=definition.inputs),
             thresholds=thresholds,
             frozen_at=frozen_at,
-            failed=self._failed_runs(record, current_inputs),
-            oldest_wait_hours=self._wait(published_inputs, current_inputs, definition),
+            failed=latest_failures(later, current_inputs.digest, self.project),
+            last_rerun_at=last_rerun_at(run, later),
+            oldest_wait_hours=oldest_wait_hours(
+                published_inputs, current_inputs, definition, files=self.inputs.files, now=self.now()
+            ),
             max_age_hours=definition.late.max_age_hours,
             inputs=current_inputs.digest,
-            on_change={name: item.on_change for name, item in definition.published_tables.items()},
+            on_change=on_change,
         )
         earlier = without_former_tables(published_inputs, definition)
         late = late_inputs(earlier, current_inputs, sources=definition.inputs)
-        return decision.model_copy(update={"late_inputs": late}), current_inputs
+        changes = notified_changes(earlier, current_inputs, on_change)
+        return decision.model_copy(update={"late_inputs": late, "table_changes": changes}), current_inputs
 
     def _record_hold(self, record: DayRecord, decision: DayDecision, *, inputs: str, execution: str) -> None:
         """Record that the decision puts the day on hold, or that the cause of its hold is gone.
@@ -242,28 +273,6 @@ class Checker:
         changed = day_with_decision(record, decision, inputs=inputs, execution=execution, now=self.now())
         if changed != record:
             self.table.save_day(changed)
-
-    def _wait(self, before: InputManifest, now: InputManifest, definition: Pipeline) -> float | None:
-        """Return for how many hours the oldest object that the published run has not read has waited, or None."""
-        arrived = oldest_arrival(before, now, sources=definition.deciding_inputs)
-        return None if arrived is None else (self.now() - arrived) / HOUR
-
-    def _failed_runs(self, record: DayRecord, current_inputs: InputManifest) -> list[RunRecord]:
-        """Return the latest attempts, in order, that failed with the identity that a new run would have.
-
-        An attempt that is still recorded as running counts, because no execution of the day is alive.
-        """
-        if record.published is None or record.attempts <= record.published.run.attempt:
-            return []
-        identity = run_identity(
-            pipeline=record.pipeline,
-            date=record.date,
-            manifest=current_inputs.digest,
-            definition=self.project.definition_digest(record.pipeline),
-        )
-        latest = reversed(self.table.runs(record.pipeline, record.date))
-        failed = takewhile(lambda run: run.state is not RunState.PUBLISHED and run.run.run_id == identity, latest)
-        return list(failed)[::-1]
 
     def _notifications_due(self, pipeline: str, *, before: str) -> tuple[str, ...]:
         """Return the days before the ISO date `before` whose published version still needs a notification.
@@ -279,8 +288,9 @@ class Checker:
             except (SlackwaterError, ValidationError):
                 return True
 
+        # Others each day: days whose comparison fails stay due, and must not block the others.
         dates = self.table.notifications_due(pipeline, before=before)
-        return tuple(islice(filter(is_due, dates), _MAX_DAYS_TO_NOTIFY))
+        return tuple(sorted(filter(is_due, older_days(dates, first=before, most=_MAX_DAYS_TO_NOTIFY))))
 
     def _is_running(self, record: DayRecord) -> bool:
         # A crash leaves the active run in the day's record, so the state of its execution decides.

@@ -11,6 +11,10 @@ from slackwater.late.ledger.entry import LateInput
 from slackwater.runs.inputs.difference import SourceDifference
 from slackwater.runs.inputs.manifest import Record
 
+MAX_FAILURES = 3
+"""Attempts of a day that may fail one after the other: the next one would most likely fail too, and each costs a Spark
+job. With the same inputs and definition the day is then on hold; with others, limits apply to its repair as well."""
+
 
 class LateDecision(StrEnum):
     """What to do with a day."""
@@ -40,6 +44,8 @@ class DecisionRule(StrEnum):
     """The re-run is estimated to cost more than what is left of today's budget."""
     NOT_WORTH = "not_worth"
     """The re-run is estimated to cost more than the late data is worth."""
+    TABLE_NOTIFIED = "table_notified"
+    """Only days of other pipelines have changed, and the definition of a table only notifies people of that."""
     TABLE_IGNORED = "table_ignored"
     """Only days of other pipelines have changed, and the definition of their tables ignores that."""
     UNCHANGED = "unchanged"
@@ -69,9 +75,10 @@ class DecisionRule(StrEnum):
     REJECTED = "rejected"
     """A person keeps the published version as long as the inputs are the same."""
     OUTCOME_UNKNOWN = "outcome_unknown"
-    """A later attempt has ended without an outcome and may have published; no limit defers this re-run.
+    """A later attempt has ended without an outcome and may have published.
 
-    The published table may then differ from the version in the run table; a new run makes both agree.
+    The published table may then differ from the version in the run table; a new run makes both agree. No limit defers
+    it, unless the latest attempts have all failed.
     """
     NEVER_PUBLISHED = "never_published"
     RUNNING = "running"
@@ -92,13 +99,13 @@ class DecisionFigures(Record):
     changed_files: int = 0
     """Changed and removed files."""
     oldest_wait_hours: float | None = None
-    """How long the oldest late object has waited; None without late data."""
+    """How long the oldest late object, or dropped file, has waited; None without late data."""
     input_bytes: int = 0
     """What a re-run would read."""
     attempt: int = 0
     """The attempt that a re-run would get."""
     last_rerun_at: datetime | None = None
-    """When the published run started; None if it was the first of the day."""
+    """When the latest re-run of the day started, also one that failed; None if there was none."""
     estimated_usd: float | None = None
     """Price of a re-run; None if no run has a price, or nothing would run again."""
     worth_usd: float | None = None
@@ -111,6 +118,25 @@ class DecisionFigures(Record):
     max_reruns: int | None = None
     not_before: datetime | None = None
     """From when on a deferred day may run again, UTC."""
+
+
+class TableChange(Record):
+    """Another version of a day of another pipeline, of which people are notified."""
+
+    table: str
+    """The name with which the pipeline's steps read it."""
+    day: str
+    """The other pipeline and its day, such as `daily_sales 2013-03-10`."""
+    version: str
+    """Identifies the rows of the day; empty if it is not published any more."""
+    rows_before: int
+    """In the version that the published run has read."""
+    rows_now: int
+
+    @property
+    def name(self) -> str:
+        """The table and the day."""
+        return f"{self.table} {self.day}"
 
 
 class DayDecision(Record):
@@ -133,6 +159,11 @@ class DayDecision(Record):
     sources: tuple[SourceDifference, ...] = ()
     figures: DecisionFigures | None = None
     """None if the inputs were not listed."""
+    error_may_pass: bool = False
+    """Whether the day could not be read because of an error that is no reason to wait for a person: a later check
+    decides."""
+    table_changes: tuple[TableChange, ...] = ()
+    """Days of tables with `on_change: notify` that have changed since the published run."""
     late_inputs: tuple[LateInput, ...] = Field(default=(), exclude=True, repr=False)
     """Not part of the stored report: `slackwater.late.ledger.pending` stores them until they are in the ledger."""
 
@@ -140,6 +171,13 @@ class DayDecision(Record):
     def reason(self) -> str:
         """The reasons in one line."""
         return "; ".join(self.reasons)
+
+    @property
+    def keeps_failing(self) -> bool:
+        """Whether the latest `MAX_FAILURES` attempts have failed, with any inputs, since the day was published."""
+        if self.figures is None or self.attempt is None:
+            return False
+        return self.figures.attempt - 1 - self.attempt >= MAX_FAILURES
 
 
 class CheckReport(Record):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from slackwater.errors import DayChanged, ObjectMissing, SlackwaterError
 from slackwater.formatting import counted, timestamp
-from slackwater.late.check.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
+from slackwater.late.check.decision import MAX_FAILURES, DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.late.check.describe import (
     changed_file_count,
     changed_files,
@@ -20,6 +20,7 @@ from slackwater.late.check.describe import (
     describe_lost,
     threshold_label,
 )
+from slackwater.late.check.errors import TRANSIENT_ERRORS
 from slackwater.late.check.table_changes import deciding_inputs, rule_of_tables
 from slackwater.pipeline.table_inputs import OnChange
 from slackwater.runs.holds import decision_about
@@ -45,11 +46,9 @@ _DECISIONS = {
     DecisionRule.ROLLED_BACK: LateDecision.HOLD,
 }
 _LOST_ROWS = frozenset({DecisionRule.VANISHED, DecisionRule.REMOVED, DecisionRule.SHRANK})
-_UNCHANGED = frozenset({DecisionRule.UNCHANGED, DecisionRule.TABLE_IGNORED})
+_WITHOUT_RUN = frozenset({DecisionRule.TABLE_NOTIFIED, DecisionRule.TABLE_IGNORED})
+_UNCHANGED = frozenset({DecisionRule.UNCHANGED}) | _WITHOUT_RUN
 _LATE = frozenset({DecisionRule.GROWN, DecisionRule.AGED})
-# Failed attempts with the same inputs and definition. After these, another attempt would most likely fail too, and each
-# costs a Spark job.
-_MAX_FAILURES = 3
 
 
 class SourceThresholds(NamedTuple):
@@ -105,6 +104,7 @@ def evaluate_day(
     thresholds: Mapping[str, SourceThresholds],
     frozen_at: datetime | None = None,
     failed: Sequence[RunRecord] = (),
+    last_rerun_at: datetime | None = None,
     oldest_wait_hours: float | None = None,
     max_age_hours: float | None = None,
     inputs: str = "",
@@ -114,10 +114,10 @@ def evaluate_day(
 
     `differences` are the changes of its sources since the published run, `thresholds` has every source of the
     pipeline, and `frozen_at` is when the published run listed its inputs. `failed` are the latest attempts, in order,
-    that have failed, or ended without an outcome, with the inputs and the definition that a new run would have.
-    `oldest_wait_hours` is how long the oldest late object has waited, and `max_age_hours` how long it may. `inputs` is
-    the digest of the day's present inputs: a person may have released or rejected them. `on_change` says for tables of
-    other pipelines what their changes do.
+    that have failed, or ended without an outcome, with the inputs and the definition that a new run would have, and
+    `last_rerun_at` is when the latest re-run started, `oldest_wait_hours` how long the oldest late object has waited,
+    and `max_age_hours` how long it may. `inputs` is the digest of the day's present inputs: a person may have released
+    or rejected them. `on_change` says for tables of other pipelines what their changes do.
     """
     deciding = deciding_inputs(differences, on_change or {})
     rule, reasons = _evaluate_sources(record, deciding, thresholds)
@@ -130,16 +130,17 @@ def evaluate_day(
     if rule is DecisionRule.BELOW and max_age_hours is not None and (oldest_wait_hours or 0) >= max_age_hours:
         rule = DecisionRule.AGED
         reasons = [*reasons, f"waits for {oldest_wait_hours:.1f} h: reaches late.max_age_hours {max_age_hours:g}"]
-    # A repair comes before late data: no limit may defer it, whatever the late data is worth.
-    if rule in {DecisionRule.BELOW, *_LATE, *_UNCHANGED} and (record.outcome_unknown or record.active):
+    # A repair comes before late data: whatever this is worth, and in spite of limits, unless repairs keep failing.
+    repaired = {DecisionRule.BELOW, DecisionRule.RELEASED, *_LATE, *_UNCHANGED}
+    if rule in repaired and (record.outcome_unknown or record.active):
         reasons = [
-            *(reasons if rule in _LATE else ()),
+            *(reasons if rule is DecisionRule.RELEASED or rule in _LATE else ()),
             f"attempt {record.attempts} ended without an outcome and may have published: the table may not hold the "
             "recorded version",
         ]
         rule = DecisionRule.OUTCOME_UNKNOWN
     # Without this limit, every monitoring would start a run that fails.
-    if _DECISIONS.get(rule) is LateDecision.RERUN and len(failed) >= _MAX_FAILURES:
+    if _DECISIONS.get(rule) is LateDecision.RERUN and len(failed) >= MAX_FAILURES:
         rule = DecisionRule.FAILED
         last = failed[-1]
         reasons = [
@@ -147,14 +148,15 @@ def evaluate_day(
             f"with: {last.error or 'its execution ended without an outcome'}: fix the cause, then run the day by hand "
             f"(slackwater run {record.pipeline} --date {record.date})"
         ]
-    if failed and record.hold and record.hold.rule == DecisionRule.AUDIT:
-        rule, reasons = DecisionRule.AUDIT, [record.hold.reason]
+    hold = record.hold
+    if failed and hold and (hold.rule, hold.attempt) == (DecisionRule.AUDIT, failed[-1].run.attempt):
+        rule, reasons = DecisionRule.AUDIT, [hold.reason]
     # After a run without an outcome, the published version is not known, so it cannot be kept.
     is_known = not record.outcome_unknown and record.active is None
     if made is ResolutionAction.REJECTED and is_known and rule in _DECISIONS:
         rule, reasons = DecisionRule.REJECTED, [*reasons, _resolution(record)]
-    counted_inputs = differences if rule is DecisionRule.TABLE_IGNORED else deciding
-    figures = figures_of(record, counted_inputs, frozen_at=frozen_at, oldest_wait_hours=oldest_wait_hours)
+    counted_inputs = differences if rule in _WITHOUT_RUN else deciding
+    figures = figures_of(record, counted_inputs, last_rerun_at=last_rerun_at, oldest_wait_hours=oldest_wait_hours)
     return _decision(record, rule, reasons, frozen_at=frozen_at, sources=tuple(differences), figures=figures)
 
 
@@ -166,9 +168,10 @@ def _resolution(record: DayRecord) -> str:
 
 def unreadable_day(record: DayRecord, error: SlackwaterError) -> DayDecision:
     """Return the decision to put a day on hold that cannot be checked because of `error`."""
+    rule, reason = DecisionRule.UNREADABLE, f"cannot be checked: {error}"
     if isinstance(error, (DayChanged, ObjectMissing)):
-        return _decision(record, DecisionRule.CHANGING, [f"changed during the check: {error}: the next check decides"])
-    return _decision(record, DecisionRule.UNREADABLE, [f"cannot be checked: {error}"])
+        rule, reason = DecisionRule.CHANGING, f"changed during the check: {error}: the next check decides"
+    return _decision(record, rule, [reason]).model_copy(update={"error_may_pass": isinstance(error, TRANSIENT_ERRORS)})
 
 
 def reached_thresholds(source: SourceDifference, thresholds: LateThresholds) -> tuple[str, ...]:
@@ -201,14 +204,11 @@ def figures_of(
     record: DayRecord,
     differences: Sequence[SourceDifference],
     *,
-    frozen_at: datetime | None,
+    last_rerun_at: datetime | None,
     oldest_wait_hours: float | None,
 ) -> DecisionFigures:
     """Return the numbers of a published day that follow from its record and the differences of its inputs."""
     late = [source for source in differences if source.unprocessed.rows]
-    published = record.published
-    # The first version of a day replaces no rows. A trickle of late data keeps replacing some.
-    is_rerun = published is not None and published.publication.replaced > 0
     return DecisionFigures(
         late_rows=sum(source.unprocessed.rows for source in late),
         late_percent=max((100 * source.unprocessed.rows / source.before.rows for source in late), default=0.0)
@@ -219,7 +219,7 @@ def figures_of(
         oldest_wait_hours=oldest_wait_hours,
         input_bytes=sum(source.now.bytes for source in differences),
         attempt=record.attempts + 1,
-        last_rerun_at=frozen_at if is_rerun else None,
+        last_rerun_at=last_rerun_at,
     )
 
 

@@ -15,6 +15,10 @@ _WITHOUT_INPUTS = frozenset(
 )
 # These may pass before the next check, so they do not replace the cause of a hold.
 _ERRORS = frozenset({DecisionRule.UNREADABLE, DecisionRule.CHANGING})
+# Other data alone does not end the hold of a failed attempt, because the day may not run again. It leaves the list when
+# it does, when nothing has changed any more, or when a person rejects its inputs.
+_FAILURES = frozenset({DecisionRule.AUDIT, DecisionRule.FAILED})
+_END_FAILURES = frozenset({DecisionRule.UNCHANGED, DecisionRule.REJECTED})
 _MOST_REASONS = 20
 MAX_OLDER_DAYS = 10
 """Most days on hold before the window that one check looks at."""
@@ -25,17 +29,24 @@ def day_with_decision(
 ) -> DayRecord:
     """Return the day's record after a check; an equal record if the decision changes nothing.
 
-    `inputs` is the digest of the inputs that were compared, empty if none were; `execution` the ARN of the monitoring.
+    `decision` is the final one, after the limits of the pipeline. `inputs` is the digest of the inputs that were
+    compared, empty if none were; `execution` the ARN of the monitoring.
     """
     if decision.rule in _WITHOUT_INPUTS:
         return record
     if decision.decision is not LateDecision.HOLD:
+        if record.hold and record.hold.rule in _FAILURES and not _ends_failure(decision):
+            return record
         return hold_ended(record, reason=_reason(decision), inputs=inputs, now=now)
     hold = record.hold
     if hold and (decision.rule in _ERRORS or (hold.rule, hold.inputs) == (decision.rule, inputs)):
         return record
     new = Hold(rule=decision.rule, reason=_reason(decision), since=now, inputs=inputs, execution=execution)
     return held(record, new)
+
+
+def _ends_failure(decision: DayDecision) -> bool:
+    return decision.decision is LateDecision.RERUN or decision.rule in _END_FAILURES
 
 
 def _reason(decision: DayDecision) -> str:
@@ -47,19 +58,22 @@ def _reason(decision: DayDecision) -> str:
     return "; ".join(reasons)
 
 
-def older_days(held_dates: Iterable[str], *, first: str) -> list[str]:
-    """Return which days on hold before the ISO date `first` a check looks at: `MAX_OLDER_DAYS`, others each day."""
-    older = sorted(each for each in held_dates if each < first)
+def older_days(dates: Iterable[str], *, first: str, most: int = MAX_OLDER_DAYS) -> list[str]:
+    """Return which of the days before the ISO date `first` a check looks at: at most `most`, others each day."""
+    older = sorted(each for each in dates if each < first)
     # The next day's check begins after the last day of this one, so all are looked at in turn.
-    start = date.fromisoformat(first).toordinal() * MAX_OLDER_DAYS % max(len(older), 1)
-    return (older[start:] + older[:start])[:MAX_OLDER_DAYS]
+    start = date.fromisoformat(first).toordinal() * most % max(len(older), 1)
+    return (older[start:] + older[:start])[:most]
 
 
 def days_on_hold(report: CheckReport, held_dates: Iterable[str]) -> int:
     """Return how many days of the pipeline are on hold: those of the report, and others of the index.
 
+    A day with an error that may pass counts only if the index has it: a later check decides about it.
     `held_dates` are the dates that the index shows, which may miss what the check has just written.
     """
-    decided = {day.date: day.decision for day in report.days if day.rule not in _WITHOUT_INPUTS}
+    known = [day for day in report.days if day.rule not in _WITHOUT_INPUTS and not day.error_may_pass]
+    # After other decisions, a day may still be on hold because its run failed.
+    decided = {day.date: day.decision for day in known if day.decision is LateDecision.HOLD or _ends_failure(day)}
     others = {date for date in held_dates if date not in decided}
     return len(others | {date for date, decision in decided.items() if decision is LateDecision.HOLD})

@@ -1,7 +1,8 @@
 """Decides which of the days that would run again may do so now: what a re-run is worth, and the limits of a pipeline.
 
 The limits are a cool-down of each day, a number of re-runs and a budget of each calendar day. A day that has to wait is
-deferred: the next check decides again. A repair of an unknown outcome is never deferred.
+deferred: the next check decides again. A repair of an unknown outcome is not deferred, unless the latest attempts have
+all failed: then late data that trickles in would run the day again with every check.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ def limit_reruns(
     limited = {day.date: _weighed(day, policy, estimate, now) for day in days if day.decision is LateDecision.RERUN}
     waiting = [day for day in limited.values() if day.decision is LateDecision.RERUN]
     tomorrow = day_of(today(definition, now) + timedelta(days=1), definition.timezone).start
-    # Repairs and re-runs that an earlier call of this check has reserved come first: no limit applies to them.
-    waiting.sort(key=lambda day: (not _is_exempt(day, usage), _ORDERS[policy.order](day)))
+    # Repairs and re-runs that an earlier call of this check has reserved come first: no limit applies to them. Days
+    # that keep failing come last, so that they take no place of others.
+    waiting.sort(key=lambda day: (not _is_exempt(day, usage), day.keeps_failing, _ORDERS[policy.order](day)))
     is_budget_spent = False
     for day in waiting:
         result = _within_limits(day, policy, usage, is_budget_spent=is_budget_spent, tomorrow=tomorrow)
@@ -77,7 +79,7 @@ def _weighed(day: DayDecision, policy: Late, estimate: Callable[[int], float | N
     if policy.worth_per_percent is not None and figures.late_percent is not None:
         worth = policy.worth_per_percent * figures.late_percent
     day = _with(day, estimated_usd=price, worth_usd=worth)
-    if day.rule is DecisionRule.OUTCOME_UNKNOWN:
+    if _is_exempt_repair(day):
         return day
     is_aged = policy.max_age_hours is not None and (figures.oldest_wait_hours or 0) >= policy.max_age_hours
     is_weighed = day.rule is DecisionRule.GROWN and not is_aged
@@ -124,7 +126,11 @@ def _within_limits(
 
 
 def _is_exempt(day: DayDecision, usage: RerunUsage) -> bool:
-    return day.rule is DecisionRule.OUTCOME_UNKNOWN or usage.has(day.date, _figures(day).attempt)
+    return _is_exempt_repair(day) or usage.has(day.date, _figures(day).attempt)
+
+
+def _is_exempt_repair(day: DayDecision) -> bool:
+    return day.rule is DecisionRule.OUTCOME_UNKNOWN and not day.keeps_failing
 
 
 def _exceeds_every_budget(day: DayDecision) -> bool:

@@ -19,22 +19,32 @@ def is_waiting(day: DayDecision, definition: Pipeline) -> bool:
     return aging or day.decision in {LateDecision.RERUN, LateDecision.DEFER}
 
 
+def is_settled(day: DayDecision, definition: Pipeline) -> bool:
+    """Return whether the inputs of the day show that no late data of it waits for a run.
+
+    Without figures, the inputs were not compared: the day is running, or could not be read. A day that a person has
+    rolled back is on another list, and a release runs it with all of its data.
+    """
+    is_ignored = day.decision is LateDecision.IGNORE and day.figures is not None and not is_waiting(day, definition)
+    return is_ignored or day.rule is DecisionRule.ROLLED_BACK
+
+
 def update_late_days(
     definition: Pipeline, days: Sequence[DayDecision], *, table: RunTable, complete: bool, now: datetime
 ) -> tuple[str, ...]:
     """List the waiting days among `days`, and return the listed days before them, in order of date: at most 1,000.
 
-    Days of the list whose inputs show that no late data waits any more are removed, and only if the check is `complete`
+    Days whose inputs show that no late data waits any more are removed from the list. Only if the check is `complete`
     the list is read: otherwise the result is empty. `now` is when the check began.
     """
     for day in days:
         if is_waiting(day, definition):
             table.record_late_day(definition.pipeline, day.date, at=now)
-    if not complete:
-        return ()
-    # Without figures, the inputs were not compared: the day is running, or could not be read.
-    settled = {day.date for day in days if day.figures and not is_waiting(day, definition)}
-    listed = [item.date for item in table.late_days(definition.pipeline, last=days[-1].date)]
-    for date in settled.intersection(listed):
+    # The check has recorded the holds of days whose inputs it has compared: they are on another list.
+    is_held = {day.date for day in days if day.decision is LateDecision.HOLD and day.figures}
+    settled = is_held | {day.date for day in days if is_settled(day, definition)}
+    # Arrivals list the days of a check that is not complete, so they are removed without reading the list.
+    listed = [item.date for item in table.late_days(definition.pipeline, last=days[-1].date)] if complete else []
+    for date in sorted(settled.intersection(listed) if complete else settled):
         table.remove_late_day(definition.pipeline, date, read_at=now)
     return tuple(date for date in listed if date < days[0].date)

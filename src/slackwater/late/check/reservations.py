@@ -13,7 +13,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.record import RunRecord
 from slackwater.runs.table import RunTable
 
-# An estimate is based on the published runs of the latest days. Each is one request, and one day is enough for a price.
+# An estimate is based on the published runs of the latest days: one request reads them all.
 _PRICED_DAYS = 14
 # Checks of one pipeline seldom run in parallel, and each writes once.
 _MAX_CONFLICTS = 10
@@ -29,7 +29,7 @@ def reserve_reruns(
     """
     if not any(day.decision is LateDecision.RERUN for day in days):
         return tuple(days)
-    records = _published_runs(definition, days, table=table)
+    records = _past_runs(definition, days, table=table)
     for _ in range(_MAX_CONFLICTS):
         usage = table.rerun_usage(definition.pipeline, usage_date(definition, now))
         result = limit_reruns(
@@ -45,9 +45,8 @@ def reserve_reruns(
     raise Unavailable(f"{definition.pipeline}: other checks keep changing the re-runs of {usage.date}: try again")
 
 
-def _published_runs(definition: Pipeline, days: Sequence[DayDecision], *, table: RunTable) -> list[RunRecord]:
-    """Return the published runs of the latest days up to the last of `days`."""
+def _past_runs(definition: Pipeline, days: Sequence[DayDecision], *, table: RunTable) -> list[RunRecord]:
+    """Return all runs of the latest days up to the last of `days`, also those that a later version has replaced."""
     last = max(day.date for day in days)
     records = table.days(definition.pipeline, "0001-01-01", last, limit=_PRICED_DAYS, latest_first=True)
-    runs = (table.run(day.pipeline, day.date, day.published.run.attempt) for day in records if day.published)
-    return [run for run in runs if run]
+    return table.runs_between(definition.pipeline, records[-1].date, last) if records else []

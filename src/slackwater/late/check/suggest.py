@@ -29,6 +29,8 @@ class PastRerun(Record):
     """What the re-run has cost; None if unknown."""
     effect: float
     """The largest change of a metric's total, in percent; without metrics, the share of rows that differ."""
+    differing: int
+    """Rows that differ: they may move between keys while no total changes."""
 
 
 class Candidate(Record):
@@ -55,6 +57,8 @@ class Suggestion(Record):
     first: str
     """The first day whose re-runs count, an ISO date."""
     reruns: int
+    skipped: int
+    """Re-runs that were compared only with a version before the previous one, so that their late data is not known."""
     usd: float | None
     """What all of the past re-runs have cost; None if the cost of one is unknown."""
     max_effect: float
@@ -83,6 +87,7 @@ def past_rerun(comparison: Comparison, run: RunRecord | None) -> PastRerun | Non
         if all(source.before.rows for source in late)
         else None,
         late_rows=max(source.late.rows for source in late),
+        differing=comparison.rows.differing,
         usd=cost.usd if cost else None,
         effect=max(map(_effect, comparison.metrics))
         if comparison.metrics
@@ -90,15 +95,19 @@ def past_rerun(comparison: Comparison, run: RunRecord | None) -> PastRerun | Non
     )
 
 
-def suggest(pipeline: str, reruns: Sequence[PastRerun], *, first: str, max_effect: float) -> Suggestion:
+def suggest(
+    pipeline: str, reruns: Sequence[PastRerun], *, first: str, max_effect: float, skipped: int = 0
+) -> Suggestion:
     """Return what each threshold would have done, and propose the percentage that misses no effect over `max_effect`.
 
-    `reruns` are those of the days since `first`. Raises `InputError` when there are fewer than `MIN_RERUNS`.
+    `reruns` are those of the days since `first` without `skipped` others. Raises `InputError` when there are fewer than
+    `MIN_RERUNS`.
     """
     if len(reruns) < MIN_RERUNS:
         raise InputError(
             f"{pipeline}: {len(reruns)} compared re-runs for late data since {first}, and a proposal needs "
-            f"{MIN_RERUNS}: set `late` by hand until there are more"
+            f"{MIN_RERUNS}: set `late` by hand until there are more; {skipped} others were not compared with the "
+            "version before them"
         )
     percentages = [_candidate("percent", value, reruns, _reaches_percent(value)) for value in _PERCENTAGES]
     rows = [_candidate("rows", value, reruns, _reaches_rows(value)) for value in _ROWS]
@@ -107,6 +116,7 @@ def suggest(pipeline: str, reruns: Sequence[PastRerun], *, first: str, max_effec
         pipeline=pipeline,
         first=first,
         reruns=len(reruns),
+        skipped=skipped,
         usd=_total(reruns),
         max_effect=max_effect,
         candidates=(*percentages, *rows),
@@ -126,7 +136,7 @@ def _candidate(
     threshold: str, value: float, reruns: Sequence[PastRerun], reaches: Callable[[PastRerun], bool]
 ) -> Candidate:
     caused = [rerun for rerun in reruns if reaches(rerun)]
-    missed = [rerun for rerun in reruns if not reaches(rerun) and rerun.effect > 0]
+    missed = [rerun for rerun in reruns if not reaches(rerun) and rerun.differing > 0]
     largest = max(missed, key=lambda rerun: rerun.effect, default=None)
     return Candidate(
         threshold=threshold,

@@ -4,17 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from slackwater.late.check.decision import DecisionRule
+from slackwater.late.check.decision import DecisionRule, TableChange
 from slackwater.late.check.describe import describe_late_data, describe_lost
 from slackwater.pipeline.table_inputs import OnChange
 from slackwater.runs.inputs.difference import SourceDifference
+from slackwater.runs.inputs.manifest import InputManifest
 
 
 def deciding_inputs(
     differences: Sequence[SourceDifference], on_change: Mapping[str, OnChange]
 ) -> list[SourceDifference]:
-    """Return the differences of all inputs except the tables whose changes are ignored."""
-    return [source for source in differences if on_change.get(source.source) != "ignore"]
+    """Return the differences of all inputs except the tables whose changes decide nothing."""
+    return [source for source in differences if on_change.get(source.source) not in {"notify", "ignore"}]
+
+
+def notified_changes(
+    before: InputManifest, now: InputManifest, on_change: Mapping[str, OnChange]
+) -> tuple[TableChange, ...]:
+    """Return the changed days of the tables with `on_change: notify`, by table and day.
+
+    `before` are the inputs of the published run.
+    """
+    changes = []
+    for table in sorted(name for name, choice in on_change.items() if choice == "notify"):
+        old, new = ({item.file or "": item for item in each.of_source(table)} for each in (before, now))
+        for day in sorted(old.keys() | new.keys()):
+            earlier, later = old.get(day), new.get(day)
+            version = later.etag if later else ""
+            if version != (earlier.etag if earlier else ""):
+                rows = {"rows_before": earlier.rows if earlier else 0, "rows_now": later.rows if later else 0}
+                changes.append(TableChange(table=table, day=day, version=version, **rows))
+    return tuple(changes)
 
 
 def rule_of_tables(
@@ -22,14 +42,16 @@ def rule_of_tables(
 ) -> tuple[DecisionRule, list[str]] | None:
     """Return the rule that `on_change` of the day's changed tables leads to, with its reasons; None without one.
 
-    `TABLE_CHANGED` has the remedy as its last reason. It precedes `TABLE_IGNORED`, which applies only to a day without
-    any other change.
+    `TABLE_CHANGED` has the remedy as its last reason. It precedes `TABLE_NOTIFIED`, and that `TABLE_IGNORED`. These two
+    apply only to a day without any other change.
     """
     held = _changes(differences, on_change, "hold")
     if held:
         command = f"slackwater late release {pipeline} --date {date} --reason TEXT"
         return DecisionRule.TABLE_CHANGED, [*held, f"`{command}` runs the day again"]
-    ignored = _changes(differences, on_change, "ignore")
+    notified, ignored = (_changes(differences, on_change, choice) for choice in ("notify", "ignore"))
+    if notified:
+        return DecisionRule.TABLE_NOTIFIED, [*notified, *ignored]
     return (DecisionRule.TABLE_IGNORED, ignored) if ignored else None
 
 

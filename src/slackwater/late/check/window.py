@@ -8,9 +8,23 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from slackwater.errors import InputError, SlackwaterError
-from slackwater.late.check.decision import DayDecision
+from slackwater.late.check.decision import DayDecision, DecisionRule
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.day import HOUR, Day, day_of, parse_date
+from slackwater.runs.record import DayRecord
+
+
+class DayState(NamedTuple):
+    """A day of the window before its inputs are listed."""
+
+    day: Day
+    record: DayRecord
+    rule: DecisionRule | None = None
+    """The result of `early_rule`: with a rule, the inputs are not compared."""
+    is_published: bool | None = None
+    """None if the day's record could not be read."""
+    error: SlackwaterError | None = None
+    """Why the record, or the state of its execution, could not be read."""
 
 
 class CheckedDay(NamedTuple):
@@ -18,12 +32,15 @@ class CheckedDay(NamedTuple):
 
     day: Day
     decision: DayDecision
+    record: DayRecord
     is_published: bool | None
     """None if the day's record could not be read."""
     arrivals: dict[str, datetime | None]
     """By source: when its newest object of the day was written. A source that could not be listed is left out."""
     error: SlackwaterError | None = None
     """Why the day's inputs, or its arrivals, could not be read."""
+    inputs: str = ""
+    """Digest of the inputs that were compared; empty if none were."""
 
 
 def today(definition: Pipeline, now: datetime) -> date:

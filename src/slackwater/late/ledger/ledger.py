@@ -1,30 +1,29 @@
 """Writes the ledger: the rows that it lacks after a monitoring, each exactly once.
 
 The table itself is the only record of what has been written. Each attempt reads the rows of the days in question,
-derives those that are missing, and commits them only if nobody else has committed since. So a call can be repeated
-after a crash at any point. Pending checks are removed after the commit.
+derives those that are missing, completes those whose cost, effect or message was unknown, and commits both only if
+nobody else has committed since. So a call can be repeated after a crash at any point. Pending checks are removed after
+the commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from pydantic import ValidationError
-
-from slackwater.errors import DayChanged, ObjectMissing
-from slackwater.late.changes.comparison import Comparison, MetricChange
-from slackwater.late.changes.message import Message
-from slackwater.late.changes.notify import message_uri
+from slackwater.errors import DayChanged
 from slackwater.late.check.decision import CheckReport
-from slackwater.late.ledger.entry import LedgerEntry, late_inputs
-from slackwater.late.ledger.new_entries import Effect, TakenIn, cost_shares, new_entries
+from slackwater.late.ledger.documents import OnUnreadable, read_document
+from slackwater.late.ledger.effects import Effect, effects_of_day
+from slackwater.late.ledger.entry import LateInput, LedgerEntry, late_inputs
+from slackwater.late.ledger.new_entries import TakenIn, completed_entries, is_complete, new_entries
 from slackwater.late.ledger.pending import PendingCheck, read_pending
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
+from slackwater.runs.comparison_run import attempt_usd
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.table_inputs import without_former_tables
 from slackwater.runs.record import RunRecord, RunState
@@ -60,7 +59,9 @@ class _Work(NamedTuple):
     """What one call handles."""
 
     checks: dict[str, PendingCheck]
-    """By URI."""
+    """By URI: of this execution, and of those that have ended."""
+    running: list[PendingCheck]
+    """Of other executions that have not ended; these write them."""
     dates: frozenset[str]
 
 
@@ -75,6 +76,8 @@ class Ledger:
     executions: Executions
     exchange_bucket: str
     now: Callable[[], datetime]
+    on_unreadable: OnUnreadable
+    """A damaged document stays as it is, and does not stop the others."""
 
     def write(self, *, pipeline: str, report: str, execution: str) -> int:
         """Write what is missing after a monitoring, and return the number of new rows.
@@ -88,121 +91,100 @@ class Ledger:
         return written
 
     def _work(self, pipeline: str, report: CheckReport, execution: str) -> _Work:
-        """Return the pending checks and the days to handle; the days of other running executions are left to these."""
-        checks, dates = {}, {day.date for day in report.days if day.attempt} | set(report.notifications_due)
-        busy: set[str] = set()
-        for uri, check in read_pending(self.store, exchange_bucket=self.exchange_bucket, pipeline=pipeline):
-            days = {day.date for day in check.days}
+        """Return the pending checks, and the days to handle: those of the report and of the checks."""
+        checks, running = dict[str, PendingCheck](), list[PendingCheck]()
+        for uri, check in read_pending(
+            self.store, exchange_bucket=self.exchange_bucket, pipeline=pipeline, on_unreadable=self.on_unreadable
+        ):
             is_own = check.execution == execution
             if is_own or not is_alive(self.executions, check.execution, since=check.checked_at, now=self.now()):
                 checks[uri] = check
-                dates |= days
             else:
-                busy |= days
-        # A check of this call is handled as a whole, because its pending object is removed.
-        own = {day.date for check in checks.values() for day in check.days}
-        return _Work(checks, frozenset(dates - (busy - own)))
+                running.append(check)
+        dates = {day.date for day in report.days if day.attempt}
+        return _Work(checks, running, frozenset(dates.union(*(check.dates for check in checks.values()))))
 
     def _commit(self, definition: Pipeline, work: _Work) -> int:
-        """Commit the missing rows, and return how many there were."""
+        """Commit what the ledger lacks, and return the number of new rows."""
+        runs = {date: self.runs.runs(definition.pipeline, date) for date in sorted(work.dates)}
         for _ in range(_MAX_COMMITS):
             state = self.table.read(definition.pipeline, work.dates)
-            taken_in = [item for date in sorted(work.dates) for item in self._taken_in(definition, date, state)]
             entries = new_entries(
                 state.entries,
                 pipeline=definition.pipeline,
                 timezone=definition.timezone,
-                checks=work.checks.values(),
-                taken_in=taken_in,
+                checks=list(work.checks.values()),
+                running=work.running,
+                taken_in=[item for date in runs for item in self._taken_in(definition, date, runs[date], state)],
             )
-            priced = self._priced(definition.pipeline, state)
-            if not (entries or priced) or self.table.write(entries, replaced=priced, version=state.version):
+            completed = [entry for date in runs for entry in self._completed(definition, date, runs[date], state)]
+            if not (entries or completed) or self.table.write(entries, replaced=completed, version=state.version):
                 return len(entries)
         raise DayChanged(f"{definition.pipeline}: the ledger kept changing while its rows were written")
 
-    def _priced(self, pipeline: str, state: LedgerState) -> list[LedgerEntry]:
-        """Return rows that were written while the cost of their run was unknown, with the cost that is known now."""
-        unpriced: dict[tuple[str, int], list[LedgerEntry]] = {}
+    def _completed(
+        self, definition: Pipeline, date: str, runs: Sequence[RunRecord], state: LedgerState
+    ) -> Iterator[LedgerEntry]:
+        """Yield all rows of each attempt of the day of which more is known now than when they were written."""
+        rows: dict[int, list[LedgerEntry]] = {}
         for entry in state.entries:
-            if entry.attempt is not None and entry.cost_usd is None:
-                unpriced.setdefault((entry.date.isoformat(), entry.attempt), []).append(entry)
-        costs = {
-            (date, run.run.attempt): run.cost.usd
-            for date in {date for date, _ in unpriced}
-            for run in self.runs.runs(pipeline, date)
-            if run.cost
-        }
-        return [
-            entry._replace(cost_usd=share)
-            for day, entries in unpriced.items()
-            if (cost := costs.get(day)) is not None
-            for entry, share in zip(entries, cost_shares(entries, cost), strict=True)
-        ]
+            if entry.attempt is not None and entry.date.isoformat() == date:
+                rows.setdefault(entry.attempt, []).append(entry)
+        rows = {attempt: entries for attempt, entries in rows.items() if not all(map(is_complete, entries))}
+        costs = self._costs(definition.pipeline, date, runs) if rows else {}
+        effects = self._effects(definition.pipeline, date, rows)
+        for attempt, entries in rows.items():
+            completed = completed_entries(entries, cost_usd=costs.get(attempt), effect=effects[attempt])
+            if completed != entries:
+                yield from completed
 
-    def _taken_in(self, definition: Pipeline, date: str, state: LedgerState) -> Iterator[TakenIn]:
+    def _taken_in(
+        self, definition: Pipeline, date: str, runs: Sequence[RunRecord], state: LedgerState
+    ) -> Iterator[TakenIn]:
         """Yield what each published run of the day has taken in, of runs that the ledger does not have."""
         known = {entry.attempt for entry in state.entries if entry.date.isoformat() == date}
-        published = [run for run in self.runs.runs(definition.pipeline, date) if run.state is RunState.PUBLISHED]
-        for before, after in pairwise(published):
-            # A rollback has read no inputs.
-            if after.run.attempt in known or after.rollback:
-                continue
-            try:
-                manifests = [
-                    InputManifest.model_validate_json(self.store.get(run.run.manifest)) for run in (before, after)
-                ]
-            except ObjectMissing:
-                # Without its inputs, nobody knows what a run has taken in; checks put such a day on hold.
-                continue
-            earlier, later = manifests
-            inputs = late_inputs(without_former_tables(earlier, definition), later, sources=definition.inputs)
-            if inputs:
-                yield TakenIn(
-                    date=date,
-                    attempt=after.run.attempt,
-                    started_at=after.started_at,
-                    inputs=inputs,
-                    cost_usd=after.cost.usd if after.cost else None,
-                    effect=self._effect(after),
-                )
-
-    def _effect(self, record: RunRecord) -> Effect | None:
-        """Return what the run's version has changed, from its stored comparison; None without a readable one."""
-        run = record.run
-        prefix = f"s3://{self.exchange_bucket}/comparisons/{run.pipeline}/{run.date}/"
-        uris = [item.uri for item in self.store.list(prefix) if item.uri.endswith(f"-{run.attempt}/comparison.json")]
-        for uri in reversed(uris):
-            try:
-                comparison = Comparison.model_validate_json(self.store.get(uri))
-            except (ObjectMissing, ValidationError):  # stored by a release with other fields
-                continue
-            metric, percent = largest_change(comparison.metrics)
-            return Effect(
-                rows_differing=comparison.rows.differing,
-                metric=metric,
-                metric_change_percent=percent,
-                notified=self._is_sent(uri),
+        published = [run for run in runs if run.state is RunState.PUBLISHED]
+        # A rollback has read no inputs.
+        pairs = [(one, other) for one, other in pairwise(published) if not other.rollback]
+        taken_in = {
+            after.run.attempt: (after, inputs)
+            for before, after in pairs
+            if after.run.attempt not in known and (inputs := self._late_inputs(definition, before, after))
+        }
+        effects = self._effects(definition.pipeline, date, taken_in)
+        costs = self._costs(definition.pipeline, date, runs) if taken_in else {}
+        for attempt, (run, inputs) in taken_in.items():
+            yield TakenIn(
+                date=date,
+                attempt=attempt,
+                started_at=run.started_at,
+                inputs=inputs,
+                cost_usd=costs[attempt],
+                effect=effects[attempt],
             )
-        return None
 
-    def _is_sent(self, comparison: str) -> bool:
-        try:
-            return Message.model_validate_json(self.store.get(message_uri(comparison))).message_id is not None
-        except ObjectMissing:
-            return False
+    def _late_inputs(self, definition: Pipeline, before: RunRecord, after: RunRecord) -> tuple[LateInput, ...]:
+        """Return what a run has read and the run before it has not; nothing if that is not known any more."""
+        earlier, later = (
+            read_document(self.store, run.run.manifest, InputManifest, on_unreadable=self.on_unreadable)
+            for run in (before, after)
+        )
+        if earlier is None or later is None:
+            # Checks put a day on hold whose manifest is gone or damaged.
+            return ()
+        return late_inputs(without_former_tables(earlier, definition), later, sources=definition.inputs)
 
+    def _costs(self, pipeline: str, date: str, runs: Iterable[RunRecord]) -> dict[int, float | None]:
+        """Return by attempt what the run and the comparisons of its version have cost in USD; None while unknown."""
+        compared = self.runs.comparisons(pipeline, date)
+        return {run.run.attempt: attempt_usd(run, compared) for run in runs}
 
-def largest_change(metrics: Sequence[MetricChange]) -> tuple[str | None, float | None]:
-    """Return the metric whose total has changed most, and its change in percent of the earlier total.
-
-    Totals that are missing or zero before have no percentage.
-    """
-    changes = {
-        item.metric: 100 * (item.after - item.before) / abs(item.before)
-        for item in metrics
-        if item.moved and item.before and item.after is not None
-    }
-    if not changes:
-        return None, None
-    metric = max(changes, key=lambda name: abs(changes[name]))
-    return metric, changes[metric]
+    def _effects(self, pipeline: str, date: str, attempts: Iterable[int]) -> dict[int, Effect]:
+        return effects_of_day(
+            self.store,
+            exchange_bucket=self.exchange_bucket,
+            pipeline=pipeline,
+            date=date,
+            attempts=tuple(attempts),
+            on_unreadable=self.on_unreadable,
+        )

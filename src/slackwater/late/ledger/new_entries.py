@@ -8,20 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from slackwater.late.check.decision import LateDecision
+from slackwater.late.ledger.effects import Effect
 from slackwater.late.ledger.entry import NOT_CHECKED, LateInput, LedgerEntry
 from slackwater.late.ledger.pending import PendingCheck, PendingDay
 from slackwater.runs.day import HOUR, day_of, parse_date
 from slackwater.runs.inputs.difference import Change
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effect:
-    """What the version of a run has changed in the output."""
-
-    rows_differing: int
-    metric: str | None
-    metric_change_percent: float | None
-    notified: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +24,7 @@ class TakenIn:
     started_at: datetime
     inputs: tuple[LateInput, ...]
     cost_usd: float | None
-    effect: Effect | None
+    effect: Effect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +40,19 @@ def new_entries(
     *,
     pipeline: str,
     timezone: str,
-    checks: Iterable[PendingCheck],
+    checks: Sequence[PendingCheck],
+    running: Sequence[PendingCheck],
     taken_in: Iterable[TakenIn],
 ) -> list[LedgerEntry]:
     """Return the rows that the ledger lacks, so that a repeated call with their union returns none.
 
     `known` are the rows of the days in question, in any order. A late input that a run has taken in gets one row for
-    that run. For any other, a check adds a row only if its decision or rule is new for the input.
+    that run. For any other, a check adds a row only if its decision or rule is new for the input. `running` are checks
+    of other monitorings that have not ended: they may have led to a run, but their decisions add no rows yet.
     """
-    decided = [Decided(check=check, day=day) for check in checks for day in check.days]
-    decided.sort(key=lambda item: item.check.checked_at)
-    rows = [entry for item in taken_in for entry in taken_in_entries(item, decided, pipeline, timezone)]
+    decided = _decided(checks)
+    led_to_runs = _decided([*checks, *running])
+    rows = [entry for item in taken_in for entry in taken_in_entries(item, led_to_runs, pipeline, timezone)]
     history = _History(known)
     result = [entry for entry in rows if history.add_taken_in(entry)]
     for item in decided:
@@ -80,6 +73,12 @@ def new_entries(
     return sorted(result, key=lambda entry: (entry.decided_at, entry.date, entry.source, entry.uri, entry.etag))
 
 
+def _decided(checks: Iterable[PendingCheck]) -> list[Decided]:
+    """Return the decisions of the checks, in order of time."""
+    decided = [Decided(check=check, day=day) for check in checks for day in check.days]
+    return sorted(decided, key=lambda item: item.check.checked_at)
+
+
 def taken_in_entries(taken: TakenIn, decided: Sequence[Decided], pipeline: str, timezone: str) -> list[LedgerEntry]:
     """Return a row for each late input of a run, with the decision of the last check that has led to it."""
     reruns = {
@@ -94,7 +93,7 @@ def taken_in_entries(taken: TakenIn, decided: Sequence[Decided], pipeline: str, 
     shares = cost_shares(taken.inputs, taken.cost_usd)
     entries = []
     for late, share in zip(taken.inputs, shares, strict=True):
-        item, effect = reruns.get(late.key), taken.effect
+        item = reruns.get(late.key)
         entry = _entry(
             late,
             pipeline=pipeline,
@@ -106,16 +105,38 @@ def taken_in_entries(taken: TakenIn, decided: Sequence[Decided], pipeline: str, 
             reason=item.day.reason if item else f"attempt {taken.attempt} has read it, without the decision of a check",
             execution=item.check.execution if item else None,
         )
-        entry = entry._replace(attempt=taken.attempt, cost_usd=share)
-        if effect:
-            entry = entry._replace(
-                rows_differing=effect.rows_differing,
-                metric=effect.metric,
-                metric_change_percent=effect.metric_change_percent,
-                notified=effect.notified,
-            )
-        entries.append(entry)
+        entries.append(_with_effect(entry._replace(attempt=taken.attempt, cost_usd=share), taken.effect))
     return entries
+
+
+def is_complete(entry: LedgerEntry) -> bool:
+    """Return whether nothing about the run of a row can become known any more: its cost, its effect and its message."""
+    return entry.cost_usd is not None and entry.rows_differing is not None and entry.notified
+
+
+def completed_entries(entries: Sequence[LedgerEntry], *, cost_usd: float | None, effect: Effect) -> list[LedgerEntry]:
+    """Return all rows of one attempt with what is known by now; equal rows if that has not changed.
+
+    `cost_usd` is that of the run and of the comparisons of its version. If it is unknown, a known cost stays, unless
+    there is a first comparison now, whose cost it lacks. An effect whose comparison is gone stays.
+    """
+    is_new = effect.rows_differing is not None and all(entry.rows_differing is None for entry in entries)
+    shares = cost_shares(entries, cost_usd)
+    return [
+        _with_effect(entry._replace(cost_usd=entry.cost_usd if share is None and not is_new else share), effect)
+        for entry, share in zip(entries, shares, strict=True)
+    ]
+
+
+def _with_effect(entry: LedgerEntry, effect: Effect) -> LedgerEntry:
+    entry = entry._replace(notified=entry.notified or effect.notified)
+    if effect.rows_differing is None:
+        return entry
+    return entry._replace(
+        rows_differing=effect.rows_differing,
+        metric=effect.metric,
+        metric_change_percent=effect.metric_change_percent,
+    )
 
 
 def cost_shares(inputs: Sequence[LateInput] | Sequence[LedgerEntry], cost_usd: float | None) -> list[float | None]:

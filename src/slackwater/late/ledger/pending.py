@@ -1,12 +1,13 @@
-"""What a check has decided about late inputs, stored until it is in the ledger."""
+"""What a check has decided about late inputs, and the days of its monitoring, stored until they are in the ledger."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
 
-from slackwater.errors import ObjectMissing
 from slackwater.late.check.decision import CheckReport, LateDecision
+from slackwater.late.check.tasks import day_tasks
+from slackwater.late.ledger.documents import OnUnreadable, read_document
 from slackwater.late.ledger.entry import LateInput
 from slackwater.runs.inputs.manifest import Record
 from slackwater.storage import ObjectStore
@@ -28,13 +29,21 @@ class PendingDay(Record):
 
 
 class PendingCheck(Record):
-    """The days with late inputs of one check."""
+    """The days with late inputs of one check, and the days that its monitoring works on."""
 
     pipeline: str
     execution: str
     """ARN of the monitoring execution."""
     checked_at: datetime
     days: tuple[PendingDay, ...]
+    tasks: tuple[str, ...] = ()
+    """Dates of the days that the monitoring runs again or notifies people of, with or without late inputs. No later
+    check may look at them: people are notified, and the day may be before the window."""
+
+    @property
+    def dates(self) -> set[str]:
+        """All days whose rows the ledger may lack until this object is removed."""
+        return {day.date for day in self.days}.union(self.tasks)
 
 
 def pending_check(report: CheckReport, *, execution: str) -> PendingCheck:
@@ -55,25 +64,30 @@ def pending_check(report: CheckReport, *, execution: str) -> PendingCheck:
             for day in report.days
             if day.late_inputs
         ),
+        tasks=tuple(task.date for task in day_tasks(report)),
     )
 
 
 def save_pending(report: CheckReport, *, store: ObjectStore, exchange_bucket: str, execution: str) -> None:
-    """Store the late inputs of a check, if there are any. A repeated call of one execution replaces them."""
+    """Store what belongs into the ledger, if there is anything. A repeated call of one execution replaces it."""
     pending = pending_check(report, execution=execution)
-    if pending.days:
+    if pending.dates:
         name = execution.rpartition(":")[2]
         uri = f"{pending_prefix(exchange_bucket, report.pipeline)}{name}.json"
         store.put(uri, pending.model_dump_json().encode())
 
 
-def read_pending(store: ObjectStore, *, exchange_bucket: str, pipeline: str) -> Iterator[tuple[str, PendingCheck]]:
-    """Yield the pending checks of a pipeline with their URIs. Another execution may remove some meanwhile."""
+def read_pending(
+    store: ObjectStore, *, exchange_bucket: str, pipeline: str, on_unreadable: OnUnreadable
+) -> Iterator[tuple[str, PendingCheck]]:
+    """Yield the pending checks of a pipeline with their URIs. Another execution may remove some meanwhile.
+
+    One that cannot be read is left out, and stays until a release that can read it writes its rows.
+    """
     for item in store.list(pending_prefix(exchange_bucket, pipeline)):
-        try:
-            yield item.uri, PendingCheck.model_validate_json(store.get(item.uri))
-        except ObjectMissing:
-            continue
+        check = read_document(store, item.uri, PendingCheck, on_unreadable=on_unreadable)
+        if check:
+            yield item.uri, check
 
 
 def pending_prefix(exchange_bucket: str, pipeline: str) -> str:

@@ -214,6 +214,8 @@ class JobRuns:
         run.change_state(state, details)
         if run.final:
             self._held.pop(run.id, None)
+            if run.billed is None:  # it has never run
+                run.used = run.billed = dict.fromkeys(("vCPUHour", "memoryGBHour", "storageGBHour"), 0.0)
         self._store.changed.notify_all()
 
 

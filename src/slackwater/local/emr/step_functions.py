@@ -52,6 +52,7 @@ class StartJobRunIntegration:
             state_machines.fail_state(f"EMRServerless.{error.code}", str(error))
         if not resource.endswith(".sync"):
             return {pascal_case(key): value for key, value in started.items()}
+        task.submitted(resource, {pascal_case(key): value for key, value in started.items()})
         run = self._store.job_run(emulator.request_scope(), started["applicationId"], started["jobRunId"])
         while not self._job_runs.wait(run, _POLL_SECONDS):
             if task.abandoned:

@@ -33,7 +33,7 @@ from enum import StrEnum
 from errno import ENOSPC
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -57,6 +57,7 @@ from slackwater.receiver.pull.stage_file import stage_file
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.receiver.writing.rejects import rejects_uri
 from slackwater.sources.definition import Source
+from slackwater.sources.partitions import Partition
 
 # A Lambda function runs for 15 minutes at most, so it has ended before its lease expires.
 LEASE = timedelta(minutes=16)
@@ -93,6 +94,13 @@ class FetchResult(BaseModel):
     """Rows that this pull rejected."""
     bytes: Annotated[int, Field(ge=0)] = 0
     """Bytes that were downloaded."""
+    partitions: tuple[Partition, ...] = ()
+    """Partitions of which readers see other rows from now on. There may be thousands, so the state machine gets none.
+    """
+
+    def summary(self) -> dict[str, Any]:
+        """Return the result as JSON without `partitions`."""
+        return self.model_dump(mode="json", exclude={"partitions"})
 
 
 class _ContentBusy(Exception):
@@ -248,6 +256,8 @@ class FileFetcher:
             self.source, staged.files, object_names=[name] * len(staged.files), origin=entry.path
         )
 
+        changed: set[Partition] = set()
+
         # The commit is one transaction, so at every instant readers see exactly one content of the file: the old or
         # the new one. They also see exactly one version of the content, whatever files have it.
         def commit(entry: FileEntry, contents: Mapping[str, Content]) -> Changed:
@@ -258,6 +268,8 @@ class FileFetcher:
             if entry.content and is_new:
                 was_removed = entry.removed_since is not None
                 committed[entry.content] = contents[entry.content].without_file(entry.path, was_removed=was_removed)
+            changed.clear()  # After a change by another pull, this function is called again.
+            changed.update(*(changed_partitions(contents[each], after) for each, after in committed.items()))
             changes = {
                 **identity_of(item, download),
                 "state": FileState.DUPLICATE if is_duplicate else FileState.STORED,
@@ -279,10 +291,14 @@ class FileFetcher:
 
         entry = self._records.transact(entry, [content_id, *([entry.content] if entry.content else [])], commit)
         self._finalize(entry)
-        if entry.state is FileState.DUPLICATE:
-            return FetchResult(path=entry.path, state=FetchState.DUPLICATE, bytes=download.size)
+        is_stored = entry.state is FileState.STORED
         return FetchResult(
-            path=entry.path, state=FetchState.STORED, rows=entry.rows, rejected=entry.rejected, bytes=download.size
+            path=entry.path,
+            state=FetchState.STORED if is_stored else FetchState.DUPLICATE,
+            rows=entry.rows if is_stored else 0,
+            rejected=entry.rejected if is_stored else 0,
+            bytes=download.size,
+            partitions=tuple(sorted(changed)),
         )
 
     def _withdraw(self, entry: FileEntry) -> FileEntry:
@@ -391,6 +407,14 @@ class FileFetcher:
     def _first_received_at(self, content_id: str) -> datetime:
         """Return when a file first had the content: now for an unknown content, which is recorded."""
         return self._records.update_content(content_id, lambda content: content).received_at
+
+
+def changed_partitions(before: Content, after: Content) -> set[Partition]:
+    """Return the partitions of which readers see other rows after a commit has changed the content's record."""
+    if (before.committed, before.is_removed) == (after.committed, after.is_removed):
+        return set()
+    versions = (before.committed, after.committed)
+    return {partition for version in versions if version for partition in version.partitions}
 
 
 def is_only_to_finalize(entry: FileEntry, item: WorkItem) -> bool:

@@ -66,6 +66,7 @@ class PullPlan(NamedTuple):
     """Files beyond `MAX_ITEMS`, which the next pull fetches."""
     oldest_not_taken: datetime | None
     """Since when a listed file has not been taken, at most; None when all are taken."""
+    doubtful_paths: Sequence[str] = ()
 
 
 def lookback_dates(pull: PullConfig, as_of: date | None, now: datetime) -> Iterator[date]:
@@ -83,13 +84,15 @@ def plan_pull(
     cache: FileCache,
     now: datetime,
     records_removed: bool = False,
+    accept_removed: int = 0,
 ) -> PullPlan:
     """Compare the partner's listing with the file cache, record new files, and return the files to fetch.
 
     These are at most `MAX_ITEMS`. The files of the look-back window come first, oldest date first. Files that earlier
     attempts have not taken follow, whatever their date. `as_of` is the last date of the window; None means today in the
-    source's timezone. `records_removed` is whether removed files are recorded too (`Project.records_removed`). Raises
-    `DefinitionError` for a source without `pull`, `PartnerError`, `CloudError`.
+    source's timezone. `records_removed` is whether removed files are recorded too (`Project.records_removed`), and
+    `accept_removed` how many of them a person has accepted. Raises `DefinitionError` for a source without `pull`,
+    `PartnerError`, `CloudError`.
     """
     pull, name, definition = source.require_pull(), source.source, source.reading_digest
     pattern, dates = pull.pattern, list(lookback_dates(pull, as_of, now))
@@ -132,6 +135,7 @@ def plan_pull(
             list_again=lambda: {file.name for file in partner.list(pattern, dates)},
             cache=cache,
             now=now,
+            accepted=accept_removed,
         )
     longest = cache.longest_not_taken(name)
     record_new_files([item for item in fresh if item.path not in entries], source=name, cache=cache, now=now)
@@ -142,9 +146,10 @@ def plan_pull(
         busy=counts[FileDecision.BUSY],
         waiting=counts[FileDecision.WAITING],
         removed=sum(path not in listed for path in stored),
-        doubtful=removed.doubtful,
+        doubtful=len(removed.doubtful),
         left=len(fresh) + len(retries) - len(items),
         oldest_not_taken=longest.not_taken_since if longest else None,
+        doubtful_paths=removed.doubtful,
     )
 
 

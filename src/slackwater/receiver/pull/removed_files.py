@@ -5,22 +5,30 @@ both or none. Nothing is deleted. `PullConfig.on_removed` decides what the remov
 
 A listing that lacks files proves little: a server may be half started, or a folder not mounted. So a pull records a
 removal only if two of its listings lack the file, and each of them has at least as many of the known files of the
-window as it lacks.
+window as it lacks. Otherwise the removal is doubtful: a person may accept it, up to the number of files that they have
+seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
+from pydantic import BaseModel, ConfigDict
+
+from slackwater.errors import AccessDenied, ObjectMissing
 from slackwater.receiver.pull.file_cache import EntryChanged, FileCache, FileEntry
 from slackwater.receiver.pull.records import Records
+from slackwater.storage import ObjectStore
 
 MAX_RECORDED = 500
 """Most removals, and most returns, that one pull records: each is a transaction. The next pull records more."""
+
+
+_EXAMPLES = 5
 
 
 class RemovedFiles(NamedTuple):
@@ -28,8 +36,41 @@ class RemovedFiles(NamedTuple):
 
     recorded: int = 0
     """Files whose removal this pull has recorded."""
-    doubtful: int = 0
-    """Files whose removal it did not record, because a listing lacked more files of the window than it had."""
+    doubtful: Sequence[str] = ()
+    """Paths of files whose removal it did not record, because a listing lacked more files of the window than it had."""
+
+
+class DoubtfulFiles(BaseModel):
+    """The doubtful removals of the latest pull of a source as of today: the content of the object at `doubtful_uri`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str
+    at: datetime
+    """When the pull listed the files, UTC."""
+    files: int
+    examples: tuple[str, ...]
+    """The first paths."""
+
+
+def doubtful_uri(exchange_bucket: str, source: str) -> str:
+    """Return the URI of the `DoubtfulFiles` of a source."""
+    return f"s3://{exchange_bucket}/pulls/{source}/doubtful.json"
+
+
+def save_doubtful(paths: Sequence[str], *, store: ObjectStore, exchange_bucket: str, source: str, at: datetime) -> None:
+    """Store the doubtful removals of a pull, in place of those of the pull before; `paths` may be empty."""
+    content = DoubtfulFiles(source=source, at=at, files=len(paths), examples=tuple(paths[:_EXAMPLES]))
+    store.put(doubtful_uri(exchange_bucket, source), content.model_dump_json().encode())
+
+
+def read_doubtful(store: ObjectStore, *, exchange_bucket: str, source: str) -> DoubtfulFiles | None:
+    """Return the doubtful removals of the latest pull of a source; None if there are none."""
+    try:
+        content = DoubtfulFiles.model_validate_json(store.get(doubtful_uri(exchange_bucket, source)))
+    except (ObjectMissing, AccessDenied):  # without permission to list, S3 denies access to a missing object
+        return None
+    return content if content.files else None
 
 
 def record_removed(
@@ -40,12 +81,14 @@ def record_removed(
     list_again: Callable[[], Collection[str]],
     cache: FileCache,
     now: datetime,
+    accepted: int = 0,
 ) -> RemovedFiles:
     """Record the files of the window that the partner has removed.
 
     `stored` are the paths of the window's files whose rows are stored, `listed` those that the partner lists, and
     `list_again` returns the paths of another listing: it is called after the entries were read, and only if files are
-    missing. A file whose entry changes after that, or that a pull is fetching, is left to the next pull.
+    missing. A file whose entry changes after that, or that a pull is fetching, is left to the next pull. So many
+    missing files as `accepted` are not doubtful: a person has accepted their removal.
     """
     known = list(dict.fromkeys(stored))
     present = [path for path in known if path in listed]
@@ -53,12 +96,12 @@ def record_removed(
     missing = [entry for entry in entries if entry.content and not entry.removed_since and not entry.is_leased(now)]
     if not missing:
         return RemovedFiles()
-    if len(missing) > len(present):
-        return RemovedFiles(doubtful=len(missing))
+    if len(missing) > max(len(present), accepted):
+        return RemovedFiles(doubtful=[entry.path for entry in missing])
     again = list_again()
     missing = [entry for entry in missing if entry.path not in again]
-    if len(missing) > sum(path in again for path in known):
-        return RemovedFiles(doubtful=len(missing))
+    if len(missing) > max(sum(path in again for path in known), accepted):
+        return RemovedFiles(doubtful=[entry.path for entry in missing])
     recorded = sum(_record(entry, now, cache=cache, now=now) for entry in missing[:MAX_RECORDED])
     return RemovedFiles(recorded=recorded)
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pydantic import ValidationError
 
-from slackwater.errors import ObjectInvalid, ObjectMissing, SlackwaterError
+from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError
 from slackwater.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
 from slackwater.receiver.writing.raw_writer import FILE, ROWS
@@ -24,9 +24,10 @@ from slackwater.runs.inputs.duplicates import ids_in, without_duplicates
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.inputs.table_inputs import published_days
+from slackwater.runs.inputs.window_listing import WindowListing, objects_of_days
 from slackwater.runs.record import PublishedRun
 from slackwater.runs.table import RunTable
-from slackwater.sources.partitions import source_prefix
+from slackwater.sources.partitions import partition_value, source_prefix
 from slackwater.storage import ObjectFile, ObjectStore, StoredObject
 
 # Threads that list sources, and then read metadata and bodies of objects.
@@ -48,31 +49,59 @@ class InputListing:
     raw_bucket: str
     now: Callable[[], datetime]
 
-    def manifest(self, pipeline: str, day: Day, *, known: Iterable[InputObject] = ()) -> InputManifest:
+    def list_days(self, pipeline: str, days: Sequence[Day]) -> WindowListing:
+        """List the objects of several days, in order of date, with one listing for each source of the pipeline.
+
+        A source whose files keep changing during the listing is left out. Raises `CloudError` if S3 or the file cache
+        fails.
+        """
+
+        def read(source: str) -> ConsistentListing | None:
+            list_objects = partial(objects_of_days, source, days, store=self.store, raw_bucket=self.raw_bucket)
+            try:
+                return consistent_listing(self.project.source(source), list_objects, files=self.files)
+            except DayChanged:
+                return None
+
+        at, sources = self.now(), sorted(self.project.pipeline(pipeline).sources)
+        with ThreadPoolExecutor(_READERS) as pool:
+            listings = zip(sources, pool.map(read, sources), strict=True)
+            listed = {source: listing for source, listing in listings if listing is not None}
+        return WindowListing(at=at, raw_bucket=self.raw_bucket, sources=listed)
+
+    def manifest(
+        self, pipeline: str, day: Day, *, known: Iterable[InputObject] = (), window: WindowListing | None = None
+    ) -> InputManifest:
         """List the inputs of the pipeline's day, and return them as an input manifest, which is not stored yet.
 
         `known` are the objects of an earlier manifest: the metadata of an unchanged object is not read again. The file
         that it belongs to is looked up again, because two files may have shared its content and one of them may have
         changed since. For a source with an id column, the ids of a partition are read only when its objects differ from
         `known`, and objects that hold only duplicates are left out. So are those of files that the partner has removed,
-        unless the pipeline keeps them.
+        unless the pipeline keeps them. Sources of `window`, a listing that has the day, are not listed again.
 
         Raises `DayChanged` when files of a source keep changing during the listing, `ObjectInvalid` for an object that
         the receiver has not written, `InputError` as `published_days` does, and what `ForeignTables.inputs` raises.
         """
-        frozen_at, known_objects = self.now(), {item.uri: item for item in known}
+        frozen_at, known_objects = window.at if window else self.now(), {item.uri: item for item in known}
         definition = self.project.pipeline(pipeline)
         sources = sorted(definition.sources)
         with ThreadPoolExecutor(_READERS) as pool:
             known_of = _by_source(known_objects.values())
             # All sources are listed first, in parallel; what is read of their objects uses the same threads afterwards.
-            listings = list(pool.map(lambda source: self._listing(source, day, known_of.get(source, ())), sources))
+            listings = list(
+                pool.map(lambda source: self._listing(source, day, known_of.get(source, ()), window), sources)
+            )
             left_out: dict[str, Literal["hold", "drop"]] = {}
             for number, source in enumerate(sources):
                 on_removed = definition.on_removed(self.project.source(source))
                 if on_removed != "keep":
                     listings[number], removed = without_removed(listings[number])
-                    left_out |= dict.fromkeys(removed, on_removed)
+                    files = {path for uri in removed for path in listings[number].files_of(uri)}
+                    # A file may have got another content before it was removed.
+                    former = {item.uri for item in known_of.get(source, ()) if item.file in files}
+                    former -= {item.uri for item in listings[number].objects}
+                    left_out |= dict.fromkeys([*removed, *sorted(former)], on_removed)
             objects = [
                 item
                 for source, listing in zip(sources, listings, strict=True)
@@ -92,10 +121,17 @@ class InputListing:
         """Return when the newest object of the source's day was written, UTC; None without any object."""
         return max((item.modified for item in self._stored_objects(source, day)), default=None)
 
-    def last_arrivals(self, sources: Sequence[str], day: Day) -> dict[str, datetime | SlackwaterError | None]:
-        """Return the `last_arrival` of each source, or the error of its listing, read in parallel."""
+    def last_arrivals(
+        self, sources: Sequence[str], day: Day, *, window: WindowListing | None = None
+    ) -> dict[str, datetime | SlackwaterError | None]:
+        """Return the `last_arrival` of each source, or the error of its listing, read in parallel.
+
+        Sources of `window`, a listing that has the day, are not listed again.
+        """
 
         def read(source: str) -> datetime | SlackwaterError | None:
+            if listing := window.of_day(source, day) if window else None:
+                return max((item.modified for item in listing.objects), default=None)
             try:
                 return self.last_arrival(source, day)
             except SlackwaterError as error:
@@ -104,7 +140,11 @@ class InputListing:
         with ThreadPoolExecutor(_READERS) as pool:
             return dict(zip(sources, pool.map(read, sources), strict=True))
 
-    def _listing(self, source: str, day: Day, known: Sequence[InputObject]) -> ConsistentListing:
+    def _listing(
+        self, source: str, day: Day, known: Sequence[InputObject], window: WindowListing | None
+    ) -> ConsistentListing:
+        if listing := window.of_day(source, day) if window else None:
+            return listing
         return consistent_listing(
             self.project.source(source),
             partial(self._stored_objects, source, day),
@@ -226,8 +266,3 @@ def memory_groups(objects: Iterable[InputObject]) -> Iterator[list[InputObject]]
         size += item.bytes
     if group:
         yield group
-
-
-def partition_value(uri: str, key: str) -> str:
-    """Return the value of `key=value` in the URI of a partition's object, or an empty string without that key."""
-    return next((part.removeprefix(f"{key}=") for part in uri.split("/") if part.startswith(f"{key}=")), "")

@@ -61,7 +61,8 @@ class InputManifest(Record):
     objects: tuple[InputObject, ...]
     """In order of URI."""
     left_out: dict[str, Literal["hold", "drop"]] = {}
-    """URIs of objects that are no inputs, because the partner has removed their files: by `pull.on_removed`."""
+    """URIs of objects that are no inputs, because the partner has removed their files: by `pull.on_removed`. Objects of
+    former contents of such a file, which an earlier run has read, are among them."""
 
     @property
     def digest(self) -> str:

@@ -69,10 +69,10 @@ class LocalFolder:
         """Return nothing."""
         return {}
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Generate the files whose URI starts with `prefix`, in order of URI."""
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[StoredObject]:
+        """Generate the files whose URI starts with `prefix` and sorts after `start_after`, in order of URI."""
         with _translated("list", prefix):
-            yield from _list(self._root, prefix)
+            yield from (item for item in _list(self._root, prefix) if item.uri > start_after)
 
     def delete(self, uris: Iterable[str]) -> None:
         """Delete files. Those that do not exist are ignored."""

@@ -26,12 +26,12 @@ from slackwater.late.changes.comparison import (
     Mover,
     PublishedVersion,
     RowChange,
-    RowCounts,
     Value,
     comparison_uri,
 )
 from slackwater.late.changes.versions import VersionPair, pair_uri
 from slackwater.project import Project
+from slackwater.runs.day import day_of
 from slackwater.runs.inputs.difference import Change, SourceDifference, difference
 from slackwater.runs.inputs.manifest import InputManifest, Record
 from slackwater.runs.record import IsoDate
@@ -43,9 +43,9 @@ from slackwater.steps.spark.paired import (
     examples,
     movers,
     pair_versions,
-    total_row,
 )
 from slackwater.steps.spark.table import files_of_day, quoted_table, tags_of
+from slackwater.steps.spark.totals import SIDES, DayTotals, HourColumn, grouped_totals, hour_column
 from slackwater.storage import ObjectStore
 
 # All rows of a day have the same date, so this column of the key is not shown.
@@ -87,8 +87,11 @@ def compare_versions(
     differing = paired.differing()
     with temporary_settings(spark, settings):
         metrics = paired.metrics(pair.metrics)
-        totals = _totals(paired, metrics, pair)
-        rows = RowCounts(**{name: totals[name] for name in RowCounts.model_fields})
+        hour = hour_column(
+            paired, pipeline.publish.hour, day=day_of(day, pipeline.timezone), timezone=pipeline.timezone
+        )
+        totals = _totals(paired, metrics, hour, pair)
+        rows = totals.rows
         # Several Spark actions read these rows, so the executors keep them, in memory or on disk.
         differing.frame.persist()
         try:
@@ -148,14 +151,11 @@ def read_pair(job: ComparisonJob, *, store: ObjectStore) -> VersionPair:
     return pair
 
 
-def _totals(paired: PairedVersions, metrics: Sequence[Metric], pair: VersionPair) -> Row:
-    """Compute the totals of `total_row`. Raises `DataError` if a version has several rows with one key."""
-    totals = total_row(paired, metrics).first()
-    if totals is None:
-        raise CloudError(f"comparing the versions of {pair.date} returned no result")
-    for side, version in (("before", pair.before), ("after", pair.after)):
-        # The largest number is null for a version without rows.
-        if (totals[f"{side}_times"] or 1) > 1:
+def _totals(paired: PairedVersions, metrics: Sequence[Metric], hour: HourColumn | None, pair: VersionPair) -> DayTotals:
+    """Compute the totals. Raises `DataError` if a version has several rows with one key."""
+    totals = DayTotals(date.fromisoformat(pair.date), grouped_totals(paired, metrics, hour).collect(), hour)
+    for side, version in zip(SIDES, (pair.before, pair.after), strict=True):
+        if totals.rows_of_a_key(side) > 1:
             raise DataError(
                 f"attempt {version.attempt} has keys ({', '.join(field.name for field in paired.key)}) that occur more "
                 "than once: it was published with another publish.key, and this key does not identify its rows"
@@ -164,29 +164,32 @@ def _totals(paired: PairedVersions, metrics: Sequence[Metric], pair: VersionPair
 
 
 def metric_changes(
-    paired: PairedVersions, metrics: Sequence[Metric], totals: Row, differing: PairedVersions | None
+    paired: PairedVersions, metrics: Sequence[Metric], totals: DayTotals, differing: PairedVersions | None
 ) -> tuple[MetricChange, ...]:
     """Return the change of every metric, with the rows of `differing` that changed it the most.
 
-    `totals` is the result of `total_row`; `differing` is None if no row differs. A declared metric of which neither
-    version has numbers is there without totals, so that readers see its name.
+    `differing` is None if no row differs. A declared metric of which neither version has numbers is there without
+    totals, so that readers see its name.
     """
     by_metric: dict[int | None, list[Mover]] = {}
     if differing is not None and any(metric.index is not None for metric in metrics):
         for row in movers(differing, metrics, limit=MAX_MOVERS, max_length=MAX_STRING_LENGTH).collect():
             mover = Mover(key=_key(differing, row), before=row["before"], after=row["after"])
             by_metric.setdefault(row["metric"], []).append(mover)
-    return tuple(
-        MetricChange(
+    changes = []
+    for metric in metrics:
+        before, after = totals.of_day(metric)
+        change = MetricChange(
             metric=metric.name,
             total=metric.total,
             exact=metric.index is not None and paired.is_exact(metric.index),
-            before=None if metric.index is None else _finite(totals[f"before_{metric.index}"]),
-            after=None if metric.index is None else _finite(totals[f"after_{metric.index}"]),
+            before=before,
+            after=after,
             movers=tuple(by_metric.get(metric.index, ())),
+            hours=totals.of_hours(metric),
         )
-        for metric in metrics
-    )
+        changes.append(change)
+    return tuple(changes)
 
 
 def example_changes(differing: PairedVersions) -> tuple[RowChange, ...]:
@@ -219,11 +222,6 @@ def _json_value(cell: Any) -> Value:
         return "NaN" if math.isnan(cell) else f"{'-' if cell < 0 else ''}Infinity"
     value: Value = cell
     return value
-
-
-def _finite(value: float | None) -> float | None:
-    """Return the value, or None for NaN and the infinities."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def store_differing_rows(

@@ -19,9 +19,6 @@ from slackwater.steps.spark.values import equal, finite, readable
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 
-# Spark's decimals have at most 38 digits: ten billion values of at most so many digits have a sum that fits.
-_SUMMABLE_DIGITS = 28
-
 
 @dataclass(frozen=True)
 class Metric:
@@ -124,39 +121,6 @@ def _side(frame: DataFrame, side: str, keys: Sequence[StructField], values: Sequ
     return selected.withColumn(f"{side}_times", sf.count(sf.lit(1)).over(Window.partitionBy(*names)))
 
 
-def total_row(paired: PairedVersions, metrics: Sequence[Metric]) -> DataFrame:
-    """Return one row with all totals, computed in one pass.
-
-    `before`, `after`, `added`, `removed` and `changed` count rows. `before_times` and `after_times` are the largest
-    numbers of rows with one key. `before_N` and `after_N` are the day's totals of the metric whose value has the index
-    N, as doubles; null without a finite value.
-    """
-    totals = [sf.count(side).alias(side) for side in ("before", "after")]
-    totals += [sf.count_if(sf.col("change") == change).alias(change) for change in (ADDED, REMOVED, CHANGED)]
-    totals += [sf.max(side).alias(side) for side in ("before_times", "after_times")]
-    for metric in metrics:
-        if metric.index is not None:
-            data_type = paired.values[metric.index].dataType
-            names = (f"{side}_{metric.index}" for side in ("before", "after"))
-            totals += [_total(metric.total, sf.col(name), data_type).alias(name) for name in names]
-    return paired.frame.agg(*totals)
-
-
-def _total(total: Totals, column: Column, data_type: DataType) -> Column:
-    """Return the day's total of a column of numbers, as a double. Integers and decimals are summed exactly."""
-    is_exact = isinstance(data_type, IntegralType | DecimalType)
-    number = column if is_exact else finite(column)
-    if total in (Totals.MIN, Totals.MAX):
-        return (sf.min(number) if total is Totals.MIN else sf.max(number)).cast("double")
-    if not is_exact:
-        return sf.sum(number) if total is Totals.SUM else sf.avg(number)
-    exact = sf.try_sum(_as_decimal(number, data_type)).cast("double")
-    if isinstance(data_type, DecimalType) and data_type.precision > _SUMMABLE_DIGITS:
-        # A sum with more digits than a decimal has is rounded; without this, the day would seem to have no value.
-        exact = sf.coalesce(exact, sf.sum(number.cast("double")))
-    return exact if total is Totals.SUM else sf.try_divide(exact, sf.count(number))
-
-
 def movers(differing: PairedVersions, metrics: Sequence[Metric], *, limit: int, max_length: int) -> DataFrame:
     """Return the rows that changed the total of each metric the most, ordered by metric and size of the change.
 
@@ -223,7 +187,7 @@ def differing_rows(differing: PairedVersions) -> DataFrame:
     return differing.frame.select(*renamed.values())
 
 
-def _as_decimal(column: Column, data_type: DataType) -> Column:
+def as_decimal(column: Column, data_type: DataType) -> Column:
     """Return an integer or decimal as a decimal, whose sum neither overflows nor rounds."""
     # 20 digits hold every 64-bit integer; Spark adds 10 digits for a sum.
     return column if isinstance(data_type, DecimalType) else column.cast(DecimalType(20, 0))
@@ -240,7 +204,7 @@ def _movement(differing: PairedVersions, total: Totals, index: int) -> Column:
         size = sf.greatest(before, after)
     else:
         is_exact = differing.is_exact(index)
-        numbers = [_as_decimal(column, data_type) for column in (new, old)] if is_exact else [after, before]
+        numbers = [as_decimal(column, data_type) for column in (new, old)] if is_exact else [after, before]
         if total is Totals.SUM:
             numbers = [sf.coalesce(number, sf.lit(0).cast(data_type)) for number in numbers]
         size = sf.nullif(sf.abs(sf.try_subtract(*numbers)).cast("double"), sf.lit(0.0))

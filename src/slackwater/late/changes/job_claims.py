@@ -1,0 +1,114 @@
+"""Which execution compares a pair of versions, and the comparisons that no monitoring tries again.
+
+Everything about a pair is stored under its prefix in the exchange bucket:
+`comparisons/<pipeline>/<date>/<before>-<after>/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+
+from pydantic import AwareDatetime
+
+from slackwater.late.changes.comparison import comparison_uri
+from slackwater.runs.inputs.manifest import Record
+from slackwater.runs.record import DayRecord, failure_uri
+from slackwater.storage import ObjectStore, StoredObject
+
+MAX_JOBS = 5
+"""Jobs of one pair of versions that have stored an error before no monitoring starts another one."""
+
+
+class JobClaim(Record):
+    """The execution whose job compares a pair: the content of the object at `claim_uri`."""
+
+    execution: str
+    """ARN."""
+    correlation_id: str
+    at: AwareDatetime
+
+    def job(self, prefix: str) -> str:
+        """Return 32 hex digits that identify the job which compares the pair under `prefix` for this execution."""
+        return hashlib.sha256(f"{self.execution}\n{prefix}".encode()).hexdigest()[:32]
+
+
+class ComparisonGivenUp(Record):
+    """A comparison that no monitoring tries again: the content of the object at `given_up_uri`."""
+
+    pipeline: str
+    date: str
+    before: int
+    """Attempt of the earlier version."""
+    after: int
+    """Attempt of the later version, which people are not notified of."""
+    reason: str
+    """With the remedy and the last error, in one line."""
+
+
+def comparisons_prefix(exchange_bucket: str, pipeline: str, date: str) -> str:
+    """Return the URI prefix of all pairs of a day, an ISO date."""
+    return f"s3://{exchange_bucket}/comparisons/{pipeline}/{date}/"
+
+
+def claim_uri(prefix: str, number: int) -> str:
+    """Return the URI of the `JobClaim` with that number, from 0: each follows one whose execution has ended."""
+    return f"{prefix}jobs/claim-{number:04d}.json"
+
+
+def given_up_uri(prefix: str) -> str:
+    """Return the URI of the `ComparisonGivenUp` of the pair that is compared under `prefix`."""
+    return f"{prefix}jobs/given-up.json"
+
+
+def job_failure_uri(prefix: str, job: str) -> str:
+    """Return the URI at which a failed job writes its error: another job may compare the same pair later."""
+    return failure_uri(f"{prefix}jobs/{job}/")
+
+
+def job_failures(store: ObjectStore, prefix: str) -> list[StoredObject]:
+    """Return the errors that the jobs of a pair have stored, the latest one last."""
+    errors = [item for item in store.list(f"{prefix}jobs/") if item.uri.endswith(failure_uri("/"))]
+    return sorted(errors, key=lambda item: item.modified)
+
+
+def claim_job(
+    store: ObjectStore, prefix: str, own: JobClaim, *, most: int | None, is_running: Callable[[JobClaim], bool]
+) -> JobClaim | None:
+    """Return the claim on the pair that counts: of an execution that is comparing it, or else `own`, now stored.
+
+    None if no execution is comparing the pair and `most` jobs have stored an error. A job that was stopped, lost or
+    never started stores none and does not count.
+
+    All requests for the same job must be equal, also in their correlation id: EMR Serverless then returns the job that
+    the first of them has started, and refuses other requests. The claim of an execution that has ended is replaced,
+    because EMR Serverless would return its failed job again.
+    """
+    known, failed = sum(1 for _ in store.list(f"{prefix}jobs/claim-")), len(job_failures(store, prefix))
+    # Each claim was stored when the execution of the one before had ended, so only the last one counts.
+    for number in count(max(known - 1, 0)):
+        uri, is_new = claim_uri(prefix, number), number >= known
+        if is_new and most is not None and failed >= most:
+            return None
+        if is_new and store.put_new(uri, own.model_dump_json().encode()):
+            return own
+        claim = JobClaim.model_validate_json(store.get(uri))
+        if claim.execution == own.execution or is_running(claim):
+            return claim
+    raise AssertionError("count() never ends")
+
+
+def given_up_comparisons(
+    days: Iterable[DayRecord], *, store: ObjectStore, exchange_bucket: str
+) -> Iterator[ComparisonGivenUp]:
+    """Yield the comparisons of these days' published versions that no monitoring tries again."""
+    for day in days:
+        if day.published is None:
+            continue
+        prefix, after = comparisons_prefix(exchange_bucket, day.pipeline, day.date), day.published.run.attempt
+        uris = {item.uri for item in store.list(prefix)}
+        for folder in sorted({f"{prefix}{uri.removeprefix(prefix).partition('/')[0]}/" for uri in uris}):
+            is_given_up = given_up_uri(folder) in uris and comparison_uri(folder) not in uris
+            if is_given_up and folder.endswith(f"-{after}/"):
+                yield ComparisonGivenUp.model_validate_json(store.get(given_up_uri(folder)))

@@ -1,0 +1,99 @@
+"""The messages of the queue of arrivals: each names days whose inputs may have changed."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Annotated
+from uuid import uuid4
+
+from pydantic import AwareDatetime, Field, TypeAdapter
+
+from slackwater.runs.inputs.manifest import Record
+from slackwater.runs.record import IsoDate
+from slackwater.sources.partitions import Partition
+
+# The longest time, in seconds, that SQS delays a message. A message that has to wait longer is sent again.
+_LONGEST_DELAY = 900
+
+
+class ObjectWritten(Record):
+    """An object was written to the raw bucket. EventBridge sends it."""
+
+    id: str
+    """Of the event: it is the same when an event is delivered again."""
+    key: str
+    time: AwareDatetime | None = None
+    """When the object was written, in whole seconds; None for messages of older versions."""
+
+
+class FileCommitted(Record):
+    """The rows of a pulled file count from now on: its objects were written before, and readers ignored them."""
+
+    id: str
+    source: str
+    date: IsoDate
+    """UTC date of the partitions."""
+    hours: tuple[Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3])$")], ...]
+    time: AwareDatetime
+    """An instant after the commit."""
+
+
+class DayPublished(Record):
+    """A pipeline has published a day with other rows than before. Other pipelines may have read the earlier ones."""
+
+    id: str
+    pipeline: str
+    date: IsoDate
+    time: AwareDatetime
+    """An instant after the publication was recorded."""
+
+
+class DayDeferred(Record):
+    """A check has deferred a late day, or could not decide about it."""
+
+    id: str
+    """The same for each check that defers the day until the same instant."""
+    pipeline: str
+    date: IsoDate
+    not_before: AwareDatetime
+    """When the day is checked again."""
+
+
+ArrivalMessage = ObjectWritten | FileCommitted | DayPublished | DayDeferred
+_MESSAGE: TypeAdapter[ArrivalMessage] = TypeAdapter(ArrivalMessage)
+
+
+def read_message(body: str) -> ArrivalMessage:
+    """Return the message with this body. Raises `pydantic.ValidationError`."""
+    return _MESSAGE.validate_json(body)
+
+
+def file_committed(source: str, partitions: Iterable[Partition], *, time: datetime) -> Iterator[FileCommitted]:
+    """Yield a message for each UTC date of the partitions whose rows a commit at or before `time` has changed."""
+    hours = defaultdict[str, set[str]](set)
+    for partition in partitions:
+        hours[partition.date].add(partition.hour)
+    for date in sorted(hours):
+        yield FileCommitted(id=uuid4().hex, source=source, date=date, hours=tuple(sorted(hours[date])), time=time)
+
+
+def day_published(pipeline: str, date: str, *, time: datetime) -> DayPublished:
+    """Return the message that the day was published at or before `time`."""
+    return DayPublished(id=uuid4().hex, pipeline=pipeline, date=date, time=time)
+
+
+def day_deferred(pipeline: str, date: str, *, not_before: datetime) -> DayDeferred:
+    """Return the message that checks the day again at `not_before`."""
+    return DayDeferred(
+        id=f"{pipeline} {date} {not_before.isoformat()}", pipeline=pipeline, date=date, not_before=not_before
+    )
+
+
+def seconds_to_wait(message: ArrivalMessage, now: datetime) -> int:
+    """Return the delay, in seconds, with which a message is sent because its time has not come; 0 if it has."""
+    if not isinstance(message, DayDeferred) or message.not_before <= now:
+        return 0
+    return min(_LONGEST_DELAY, math.ceil((message.not_before - now).total_seconds()))

@@ -1,0 +1,280 @@
+"""Who sends messages to the queue of arrivals, and when: pulls, runs and checks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lambdas.check_days import handler as check_days
+from lambdas.fetch_file import handler as fetch_file
+from lambdas.record_run import handler as record_run
+from slackwater.errors import CloudError
+from slackwater.late.check.arrival_checks import ArrivalChecks
+from slackwater.late.check.arrival_messages import DayDeferred, DayPublished, FileCommitted, read_message
+from slackwater.late.check.decision import CheckReport, DayDecision, DecisionFigures, DecisionRule, LateDecision
+from slackwater.late.check.deferred import later_checks
+from slackwater.receiver.pull.fetch import FetchResult
+from slackwater.receiver.pull.file_cache import EntryChanged
+from slackwater.runs.outcome import RunRecorder
+from slackwater.runs.record import RunState, publication_uri
+from slackwater.sources.definition import Source
+from slackwater.sources.partitions import Partition
+from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days
+from tests.fakes_receiver import a_source
+from tests.fakes_runs import LONGEST_RUN
+from tests.pulling import FIRST, SECOND, Setup, csv_of, row
+
+pytestmark = pytest.mark.unit
+
+NOON, ONE = Partition("2013-03-11", "12"), Partition("2013-03-11", "13")
+NOW = datetime(2013, 3, 13, 18, 0, 30, tzinfo=UTC)  # 14:00:30 in New York
+
+
+class Arrivals:
+    """The queue of arrivals: the messages that were sent, and their delays."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.messages, self.delays, self.error = [], [], error
+
+    def __call__(self, messages):
+        if self.error:
+            raise self.error
+        self.messages += [read_message(body) for body, _ in messages]
+        self.delays += [seconds for _, seconds in messages]
+
+
+class Warnings:
+    """A logger that keeps the reasons of its warnings."""
+
+    def __init__(self) -> None:
+        self.reasons = []
+
+    def warning(self, _message, *, extra):
+        self.reasons.append(extra["reason"])
+
+
+def changed_by_pull(setup: Setup, source: Source | None = None) -> dict[str, tuple[Partition, ...]]:
+    """Pull; return by file the partitions of which readers see other rows."""
+    return {item.path: setup.fetch(item, source=source).partitions for item in setup.plan(source=source).items}
+
+
+class TestPull:
+    def test_a_stored_file_changes_the_partitions_of_its_rows(self):
+        setup = Setup({FIRST: csv_of(row("a", "2013-03-11T13:00:00Z"), row("b"), row("c"))})
+        assert changed_by_pull(setup) == {FIRST: (NOON, ONE)}
+
+    def test_a_changed_file_changes_the_partitions_of_its_earlier_rows_too(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        setup.pull()
+        setup.partner.files[FIRST] = csv_of(row("a", "2013-03-11T13:00:00Z"))
+        assert changed_by_pull(setup) == {FIRST: (NOON, ONE)}
+
+    def test_a_file_with_the_content_of_another_one_changes_nothing(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        setup.pull()
+        setup.partner.files[SECOND] = setup.partner.files[FIRST]
+        assert changed_by_pull(setup) == {SECOND: ()}
+
+    def test_a_file_that_gets_the_content_of_another_one_changes_the_partitions_of_its_earlier_rows(self):
+        setup = Setup({FIRST: csv_of(row("a")), SECOND: csv_of(row("b", "2013-03-11T13:00:00Z"))})
+        setup.pull()
+        setup.partner.files[SECOND] = setup.partner.files[FIRST]
+        assert changed_by_pull(setup) == {SECOND: (ONE,)}
+
+    def test_a_content_that_is_read_with_another_definition_changes_its_partitions(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        setup.pull()
+        assert changed_by_pull(setup, a_source(null_values=["", "-"])) == {FIRST: (NOON,)}
+
+    def test_an_unchanged_file_changes_nothing(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        (item,) = setup.plan().items
+        setup.fetch(item)
+        assert setup.fetch(item).partitions == ()
+
+    def test_a_commit_that_is_repeated_after_another_pull_names_each_partition_once(self):
+        setup = Setup({FIRST: csv_of(row("a"))})
+        (item,) = setup.plan().items
+
+        class Busy:
+            """A cache whose first commit fails, because another pull has changed the content."""
+
+            def __init__(self, cache):
+                self.cache, self.failures = cache, 1
+
+            def __getattr__(self, name):
+                return getattr(self.cache, name)
+
+            def save(self, *records):
+                if len(records) > 1 and getattr(records[0], "content", None) and self.failures:
+                    self.failures = 0
+                    raise EntryChanged
+                return self.cache.save(*records)
+
+        busy = []
+
+        def using(port):
+            if port is setup.cache:
+                busy.append(Busy(port))
+                return busy[0]
+            return port
+
+        assert setup.fetch(item, using).partitions == (NOON,)
+        assert busy[0].failures == 0
+
+    def test_the_function_sends_a_message_for_each_date_and_the_state_machine_gets_no_partitions(self):
+        arrivals, other_day = Arrivals(), Partition("2013-03-12", "00")
+        fetched = FetchResult(path=FIRST, state="stored", rows=3, partitions=(NOON, ONE, other_day))
+        fetch_file.request_checks(arrivals, "things", fetched)
+        assert [(item.source, item.date, item.hours) for item in arrivals.messages] == [
+            ("things", "2013-03-11", ("12", "13")),
+            ("things", "2013-03-12", ("00",)),
+        ]
+        assert all(isinstance(item, FileCommitted) for item in arrivals.messages)
+        assert (arrivals.delays, fetched.summary().keys()) == (
+            [0, 0],
+            {"path", "state", "rows", "rejected", "bytes"},
+        )
+
+    def test_a_message_that_cannot_be_sent_does_not_fail_the_pull(self, monkeypatch):
+        log = Warnings()
+        monkeypatch.setattr(fetch_file, "logger", log)
+        fetched = FetchResult(path=FIRST, state="stored", partitions=(NOON,))
+        fetch_file.request_checks(Arrivals(CloudError("no queue")), "things", fetched)
+        assert log.reasons == ["no queue"]
+
+
+class TestRun:
+    def publish(self, world: World, *, content: str, times: int = 1):
+        """Publish the day with these rows; return the runs that have changed it."""
+        changed = []
+        run = world.freeze("2013-03-10")
+        publication = PUBLICATION.model_copy(update={"content": content})
+        world.store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
+        recorder = RunRecorder(store=world.store, table=world.table, now=world.now, on_changed=changed.append)
+        for _ in range(times):
+            recorder.record_published(run)
+        assert world.table.run(PIPELINE, "2013-03-10", run.attempt).state is RunState.PUBLISHED
+        assert all(each == run for each in changed)
+        return len(changed)
+
+    def test_only_a_publication_of_other_rows_is_reported(self):
+        world = World()
+        numbers = []
+        for number, content in enumerate(("rows", "rows", "other", "other", "")):
+            world.add("flights", "2013-03-10", "17", name=f"late {number}")
+            numbers.append(self.publish(world, content=content))
+        # An older version publishes without a digest of the rows: then nobody knows.
+        assert numbers == [1, 0, 1, 0, 1]
+
+    def test_a_repeated_call_reports_again_because_the_first_one_may_not_have(self):
+        world = World()
+        world.add("flights", "2013-03-10", "17")
+        assert self.publish(world, content="rows", times=2) == 2
+
+    def test_the_function_sends_one_message(self):
+        arrivals = Arrivals()
+        record_run.request_checks(arrivals, LONGEST_RUN, now=NOW)
+        (message,) = arrivals.messages
+        assert isinstance(message, DayPublished)
+        assert (message.pipeline, message.date, message.time) == (LONGEST_RUN.pipeline, LONGEST_RUN.date, NOW)
+
+    def test_a_message_that_cannot_be_sent_does_not_fail_the_run(self, monkeypatch):
+        log = Warnings()
+        monkeypatch.setattr(record_run, "logger", log)
+        record_run.request_checks(Arrivals(CloudError("no queue")), LONGEST_RUN, now=NOW)
+        assert log.reasons == ["no queue"]
+
+
+def deferred(date: str, *, after: timedelta | None) -> DayDecision:
+    figures = DecisionFigures(not_before=NOW + after if after else None)
+    rule, decision = DecisionRule.COOL_DOWN, LateDecision.DEFER
+    return DayDecision(pipeline=PIPELINE, date=date, decision=decision, rule=rule, reasons=("why",), figures=figures)
+
+
+class TestCheck:
+    def test_days_that_are_not_deferred_or_wait_for_a_person_get_none(self):
+        other = deferred("2013-03-09", after=timedelta(hours=1)).model_copy(update={"decision": LateDecision.RERUN})
+        unlisted = deferred("2013-03-08", after=None).model_copy(update={"figures": None})
+        days = [other, unlisted, deferred("2013-03-10", after=None)]
+        assert list(later_checks(self.report(*days))) == []
+
+    @pytest.mark.parametrize(
+        ("rule", "error_may_pass", "complete", "is_sent"),
+        [
+            (DecisionRule.RUNNING, False, False, True),
+            # Messages about data of a running day wait until the run has ended.
+            (DecisionRule.RUNNING, False, True, False),
+            (DecisionRule.CHANGING, True, False, True),
+            (DecisionRule.UNREADABLE, True, True, True),
+            # It is on hold.
+            (DecisionRule.UNREADABLE, False, False, False),
+            (DecisionRule.VANISHED, False, False, False),
+        ],
+    )
+    def test_a_day_that_could_not_be_decided_gets_a_message(self, rule, *, error_may_pass, complete, is_sent):
+        day = DayDecision(
+            pipeline=PIPELINE, date="2013-03-10", decision=LateDecision.HOLD, rule=rule, reasons=("r",),
+            error_may_pass=error_may_pass,
+        )  # fmt: skip
+        arrivals = Arrivals()
+        check_days.request_checks(arrivals, self.report(day, complete=complete))
+        assert [item.not_before for item in arrivals.messages] == [NOW + timedelta(minutes=5)] * is_sent
+        assert arrivals.delays == [300] * is_sent
+
+    def test_data_that_arrives_just_before_a_run_starts_is_checked_after_it(self):
+        world, arrivals, started = five_days(), Arrivals(), []
+        world.add("flights", "2013-03-10", "20", name="late", rows=500)
+        # The message about this object has started a check, and before the check begins a run has listed its inputs.
+        world.freeze("2013-03-10")
+        world.add("flights", "2013-03-10", "21", name="later", rows=500)
+        report = world.checker.check(pipeline=PIPELINE, as_of=None, dates=["2013-03-10"])
+        check_days.request_checks(arrivals, report)
+        world.executions.running.clear()
+        world.time += timedelta(minutes=5)
+        checks = ArrivalChecks(
+            project=world.project, table=world.table, executions=world.executions, now=world.now,
+            start=lambda **start: started.append(start["days"]), send_later=lambda _: None,
+        )  # fmt: skip
+        checks.start_checks({"m": arrivals.messages[0].model_dump_json()})
+        assert started == [("2013-03-10",)]
+
+    def report(self, *days: DayDecision, complete: bool = True) -> CheckReport:
+        return CheckReport(
+            pipeline=PIPELINE, as_of="2013-03-13", checked_at=NOW, seconds=1, days=days, complete=complete
+        )
+
+    def test_the_function_delays_a_message_until_the_day_may_run_at_most_15_minutes(self):
+        arrivals = Arrivals()
+        # Also beyond the next scheduled check: a deployment may have no schedule.
+        waits = {"2013-03-10": timedelta(minutes=3), "2013-03-11": timedelta(hours=1), "2013-03-12": timedelta(days=2)}
+        report = self.report(*(deferred(date, after=wait) for date, wait in waits.items()))
+        check_days.request_checks(arrivals, report)
+        assert all(isinstance(item, DayDeferred) for item in arrivals.messages)
+        assert [(item.date, item.not_before - NOW) for item in arrivals.messages] == list(waits.items())
+        assert arrivals.delays == [180, 900, 900]
+
+    def test_a_message_that_cannot_be_sent_does_not_fail_the_check(self, monkeypatch):
+        log = Warnings()
+        monkeypatch.setattr(check_days, "logger", log)
+        report = self.report(deferred("2013-03-10", after=timedelta(hours=1)))
+        check_days.request_checks(Arrivals(CloudError("no queue")), report)
+        assert log.reasons == ["no queue"]
+
+    def test_a_day_in_its_cool_down_gets_a_message(self):
+        world = five_days()
+        for name in ("first", "second"):
+            world.time += timedelta(minutes=1)
+            world.add("flights", "2013-03-10", "20", name=name, rows=500)
+            publication = PUBLICATION.model_copy(update={"replaced": 1})
+            if name == "first":
+                run = world.freeze("2013-03-10")
+                world.store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
+                RunRecorder(store=world.store, table=world.table, now=world.now).record_published(run)
+                ran_at = world.now()
+        arrivals = Arrivals()
+        check_days.request_checks(arrivals, world.check())
+        (message,) = arrivals.messages
+        assert (message.date, message.not_before) == ("2013-03-10", ran_at + timedelta(hours=1))
+        assert arrivals.delays == [900]
