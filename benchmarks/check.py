@@ -117,6 +117,9 @@ class _Table:
             return None
         return RunRecord(run=published.run, state=RunState.PUBLISHED, execution="e", started_at=_ARRIVED)
 
+    def runs_between(self, pipeline: str, first: str, last: str) -> list[RunRecord]:
+        return [run for date in sorted(self._days) if (run := self.run(pipeline, date, 1))]
+
     def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
         self._requests.send("read")
         return RerunUsage(pipeline=pipeline, date=date)
