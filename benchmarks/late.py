@@ -61,11 +61,13 @@ def _evaluated(day: DayState) -> DayDecision:
     """Return the library's decision about a day without the limits of a pipeline."""
     known = day.history.decisions
     if day.key not in known:
+        run_at = _end_of(day.number) + timedelta(hours=day.run_hours)
         known[day.key] = evaluate_day(
             _record(day.number, day.reruns),
             (source_difference(day),),
             thresholds=_THRESHOLDS,
-            frozen_at=_end_of(day.number) + timedelta(hours=day.run_hours),
+            frozen_at=run_at,
+            last_rerun_at=run_at if day.reruns else None,
         )
     return known[day.key]
 
