@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from slackwater.aws.dynamodb.items import AFTER_SEPARATOR, RunTableItems, item_key
 from slackwater.aws.failures import translated
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.cost import CheckCosts
@@ -20,12 +21,8 @@ from slackwater.runs.record import RunRecord
 _PAGE_SIZE = 30
 
 
-class CostItems:
+class CostItems(RunTableItems):
     """The items of comparisons and of due costs in a table of runs."""
-
-    def __init__(self, dynamodb: Any, table: str) -> None:
-        self._dynamodb = dynamodb
-        self._table = table
 
     def save_comparison(self, comparison: ComparisonRun) -> None:
         """Write a comparison, whose cost is due from now on. A repeated call replaces it."""
@@ -33,13 +30,8 @@ class CostItems:
 
     def comparison(self, pipeline: str, due: DueCost) -> ComparisonRun | None:
         """Return a comparison, or None."""
-        item = _comparison_item(due.date, due.attempt, due.comparison)
-        with translated(f"read {item} of {pipeline}"):
-            response = self._dynamodb.get_item(
-                TableName=self._table, Key={"pipeline": {"S": pipeline}, "item": {"S": item}}, ConsistentRead=True
-            )
-        attributes = response.get("Item")
-        return ComparisonRun.model_validate_json(attributes["record"]["S"]) if attributes else None
+        record = self._record(pipeline, _comparison_item(due.date, due.attempt, due.comparison))
+        return ComparisonRun.model_validate_json(record) if record else None
 
     def comparisons(self, pipeline: str, date: str) -> list[ComparisonRun]:
         """Return the comparisons of a day, in order of the later version."""
@@ -47,35 +39,17 @@ class CostItems:
 
     def comparisons_between(self, pipeline: str, first: str, last: str) -> list[ComparisonRun]:
         """Return the comparisons of the days from `first` to `last`, in order of date and later version."""
-        with translated(f"read the comparisons of {pipeline} from {first} to {last}"):
-            pages = self._dynamodb.get_paginator("query").paginate(
-                TableName=self._table,
-                KeyConditionExpression="pipeline = :pipeline AND #item BETWEEN :first AND :last",
-                ExpressionAttributeNames={"#item": "item"},
-                ExpressionAttributeValues={
-                    ":pipeline": {"S": pipeline},
-                    ":first": {"S": f"comparison#{first}#"},
-                    # The character after `#`, so behind all comparisons of the last day.
-                    ":last": {"S": f"comparison#{last}$"},
-                },
-                ConsistentRead=True,
-            )
-            return [ComparisonRun.model_validate_json(item["record"]["S"]) for page in pages for item in page["Items"]]
+        what = f"the comparisons of {pipeline} from {first} to {last}"
+        items = self._between(what, pipeline, f"comparison#{first}#", f"comparison#{last}{AFTER_SEPARATOR}")
+        return [ComparisonRun.model_validate_json(item["record"]["S"]) for item in items]
 
     def costs_due(self, pipeline: str) -> Iterator[DueCost]:
         """Yield each ended run and each comparison without a final cost. May miss the last seconds."""
-        with translated(f"read the due costs of {pipeline}"):
-            pages = self._dynamodb.get_paginator("query").paginate(
-                TableName=self._table,
-                KeyConditionExpression="pipeline = :pipeline AND begins_with(#item, :prefix)",
-                ExpressionAttributeNames={"#item": "item"},
-                ExpressionAttributeValues={":pipeline": {"S": pipeline}, ":prefix": {"S": "cost#"}},
-                PaginationConfig={"PageSize": _PAGE_SIZE},
-            )
-            for page in pages:
-                for item in page["Items"]:
-                    _, date, attempt, *execution = item["item"]["S"].split("#")
-                    yield DueCost(date, int(attempt), *execution)
+        what, keys = f"the due costs of {pipeline}", ("cost#", f"cost{AFTER_SEPARATOR}")
+        options: dict[str, Any] = {"ConsistentRead": False, "PaginationConfig": {"PageSize": _PAGE_SIZE}}
+        for item in self._between(what, pipeline, *keys, **options):
+            _, date, attempt, *execution = item["item"]["S"].split("#")
+            yield DueCost(date, int(attempt), *execution)
 
     def add_check(self, pipeline: str, date: str, usd: float | None) -> None:
         """Add the cost of a check to those of a calendar day, an ISO date; None for an unknown one."""
@@ -83,7 +57,7 @@ class CostItems:
         with translated(f"record the cost of a check of {pipeline}"):
             self._dynamodb.update_item(
                 TableName=self._table,
-                Key={"pipeline": {"S": pipeline}, "item": {"S": f"checks#{date}"}},
+                Key=item_key(pipeline, f"checks#{date}"),
                 UpdateExpression="ADD " + ", ".join(f"#{name} :{name}" for name in added),
                 ExpressionAttributeNames={f"#{name}": name for name in added},
                 ExpressionAttributeValues={f":{name}": {"N": f"{value:.10f}"} for name, value in added.items()},
@@ -91,29 +65,17 @@ class CostItems:
 
     def check_costs(self, pipeline: str, first: str, last: str) -> list[CheckCosts]:
         """Return the costs of the checks of each calendar day from `first` to `last` that has any, in order."""
-        with translated(f"read the costs of the checks of {pipeline} from {first} to {last}"):
-            pages = self._dynamodb.get_paginator("query").paginate(
-                TableName=self._table,
-                KeyConditionExpression="pipeline = :pipeline AND #item BETWEEN :first AND :last",
-                ExpressionAttributeNames={"#item": "item"},
-                ExpressionAttributeValues={
-                    ":pipeline": {"S": pipeline},
-                    ":first": {"S": f"checks#{first}"},
-                    ":last": {"S": f"checks#{last}"},
-                },
-                ConsistentRead=True,
+        what = f"the costs of the checks of {pipeline} from {first} to {last}"
+        return [
+            CheckCosts(
+                pipeline=pipeline,
+                date=item["item"]["S"].removeprefix("checks#"),
+                checks=round(float(item["checks"]["N"])),
+                usd=float(item["usd"]["N"]),
+                unknown=round(float(item["unknown"]["N"])),
             )
-            return [
-                CheckCosts(
-                    pipeline=pipeline,
-                    date=item["item"]["S"].removeprefix("checks#"),
-                    checks=round(float(item["checks"]["N"])),
-                    usd=float(item["usd"]["N"]),
-                    unknown=round(float(item["unknown"]["N"])),
-                )
-                for page in pages
-                for item in page["Items"]
-            ]
+            for item in self._between(what, pipeline, f"checks#{first}", f"checks#{last}")
+        ]
 
     def save_cost(self, record: RunRecord | ComparisonRun) -> None:
         """Write a run that has ended, or a comparison, with its new cost, which is no longer due if it is complete."""
@@ -131,14 +93,14 @@ def record_item(record: RunRecord | ComparisonRun) -> dict[str, Any]:
     """Return the item of a run or of a comparison."""
     pipeline, due = _due(record)
     item = _comparison_item(*due) if due.comparison else run_item(due.date, due.attempt)
-    return {"pipeline": {"S": pipeline}, "item": {"S": item}, "record": {"S": record.model_dump_json()}}
+    return {**item_key(pipeline, item), "record": {"S": record.model_dump_json()}}
 
 
 def cost_key(record: RunRecord | ComparisonRun) -> dict[str, Any]:
     """Return the item that exists while the cost of a run or a comparison is not final."""
     pipeline, due = _due(record)
     execution = f"#{due.comparison}" if due.comparison else ""
-    return {"pipeline": {"S": pipeline}, "item": {"S": f"cost#{due.date}#{due.attempt:05d}{execution}"}}
+    return item_key(pipeline, f"cost#{due.date}#{due.attempt:05d}{execution}")
 
 
 def run_item(date: str, attempt: int) -> str:

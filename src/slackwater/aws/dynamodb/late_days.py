@@ -9,6 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from slackwater.aws.dynamodb.items import RunTableItems, item_key
 from slackwater.aws.failures import code_of, translated
 from slackwater.runs.late_day import MOST_OBJECTS, LateDay
 
@@ -18,12 +19,8 @@ _LATER = "attribute_not_exists(#last) OR #last < :at"
 _SEEN = "SET since = if_not_exists(since, :at), #last = :at"
 
 
-class LateDayItems:
+class LateDayItems(RunTableItems):
     """The items of late days in a table of runs."""
-
-    def __init__(self, dynamodb: Any, table: str) -> None:
-        self._dynamodb = dynamodb
-        self._table = table
 
     def record_late_day(self, pipeline: str, date: str, *, at: datetime, keys: Collection[str] = ()) -> None:
         """List a day with late data that was seen at `at`, UTC; `keys` are those of new objects.
@@ -51,7 +48,7 @@ class LateDayItems:
         try:
             self._dynamodb.update_item(
                 TableName=self._table,
-                Key=_key(pipeline, date),
+                Key=item_key(pipeline, f"late#{date}"),
                 UpdateExpression=_SEEN + add,
                 ConditionExpression=condition,
                 ExpressionAttributeNames={"#last": "last"},
@@ -65,28 +62,16 @@ class LateDayItems:
 
     def late_days(self, pipeline: str, *, last: str) -> list[LateDay]:
         """Return the listed days up to the date `last`, in order, at most 1,000. May miss the last seconds."""
-        with translated(f"read the late days of {pipeline}"):
-            pages = self._dynamodb.get_paginator("query").paginate(
-                TableName=self._table,
-                KeyConditionExpression="pipeline = :pipeline AND #item BETWEEN :first AND :last",
-                ExpressionAttributeNames={"#item": "item"},
-                ExpressionAttributeValues={
-                    ":pipeline": {"S": pipeline},
-                    ":first": {"S": "late#"},
-                    ":last": {"S": f"late#{last}"},
-                },
-                PaginationConfig={"MaxItems": _MOST_DAYS},
+        options = {"ConsistentRead": False, "PaginationConfig": {"MaxItems": _MOST_DAYS}}
+        return [
+            LateDay(
+                date=item["item"]["S"].removeprefix("late#"),
+                since=datetime.fromisoformat(item["since"]["S"]),
+                last=datetime.fromisoformat(item["last"]["S"]),
+                objects=len(item.get("objects", {}).get("SS", ())),
             )
-            return [
-                LateDay(
-                    date=item["item"]["S"].removeprefix("late#"),
-                    since=datetime.fromisoformat(item["since"]["S"]),
-                    last=datetime.fromisoformat(item["last"]["S"]),
-                    objects=len(item.get("objects", {}).get("SS", ())),
-                )
-                for page in pages
-                for item in page["Items"]
-            ]
+            for item in self._between(f"the late days of {pipeline}", pipeline, "late#", f"late#{last}", **options)
+        ]
 
     def remove_late_day(self, pipeline: str, date: str, *, read_at: datetime) -> None:
         """Remove a day from the list, unless data was seen after `read_at`, UTC. A day that is not listed is no error.
@@ -97,7 +82,7 @@ class LateDayItems:
             try:
                 self._dynamodb.delete_item(
                     TableName=self._table,
-                    Key=_key(pipeline, date),
+                    Key=item_key(pipeline, f"late#{date}"),
                     ConditionExpression="attribute_not_exists(#last) OR #last <= :read",
                     ExpressionAttributeNames={"#last": "last"},
                     ExpressionAttributeValues={":read": {"S": _sortable(read_at)}},
@@ -105,10 +90,6 @@ class LateDayItems:
             except ClientError as error:
                 if code_of(error) != "ConditionalCheckFailedException":
                     raise
-
-
-def _key(pipeline: str, date: str) -> dict[str, Any]:
-    return {"pipeline": {"S": pipeline}, "item": {"S": f"late#{date}"}}
 
 
 def _sortable(at: datetime) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from slackwater.aws.dynamodb.cost_items import CostItems, cost_key, record_item, run_item
+from slackwater.aws.dynamodb.items import AFTER_SEPARATOR, item_key
 from slackwater.aws.dynamodb.late_days import LateDayItems
 from slackwater.aws.failures import cancellation_reasons, code_of, translated
 from slackwater.errors import DayChanged
@@ -34,28 +35,18 @@ class DynamoRunTable(LateDayItems, CostItems):
 
     def day(self, pipeline: str, date: str) -> DayRecord:
         """Return the day's record; a day that was never run has version 0."""
-        record = self._get(pipeline, _day_item(date))
+        record = self._record(pipeline, _day_item(date))
         return DayRecord.model_validate_json(record) if record else DayRecord(pipeline=pipeline, date=date)
 
     def days(
         self, pipeline: str, first: str, last: str, *, limit: int | None = None, latest_first: bool = False
     ) -> list[DayRecord]:
         """Return the records of the days from `first` to `last`, at most `limit`; days without a run are missing."""
-        with translated(f"read the days of {pipeline} from {first} to {last}"):
-            pages = self._dynamodb.get_paginator("query").paginate(
-                TableName=self._table,
-                KeyConditionExpression="pipeline = :pipeline AND #item BETWEEN :first AND :last",
-                ExpressionAttributeNames={"#item": "item"},
-                ExpressionAttributeValues={
-                    ":pipeline": {"S": pipeline},
-                    ":first": {"S": _day_item(first)},
-                    ":last": {"S": _day_item(last)},
-                },
-                ScanIndexForward=not latest_first,
-                ConsistentRead=True,
-                PaginationConfig={} if limit is None else {"MaxItems": limit, "PageSize": limit},
-            )
-            return [DayRecord.model_validate_json(item["record"]["S"]) for page in pages for item in page["Items"]]
+        paging = {} if limit is None else {"MaxItems": limit, "PageSize": limit}
+        order = {"ScanIndexForward": not latest_first, "PaginationConfig": paging}
+        what = f"the days of {pipeline} from {first} to {last}"
+        items = self._between(what, pipeline, _day_item(first), _day_item(last), **order)
+        return [DayRecord.model_validate_json(item["record"]["S"]) for item in items]
 
     def first_published(self, pipeline: str) -> str | None:
         """Return the first day with a published run, or None. May miss writes of the last seconds."""
@@ -97,38 +88,22 @@ class DynamoRunTable(LateDayItems, CostItems):
 
     def run(self, pipeline: str, date: str, attempt: int) -> RunRecord | None:
         """Return one attempt of the day, or None."""
-        record = self._get(pipeline, run_item(date, attempt))
+        record = self._record(pipeline, run_item(date, attempt))
         return RunRecord.model_validate_json(record) if record else None
 
     def runs(self, pipeline: str, date: str | None = None) -> list[RunRecord]:
         """Return all runs of the pipeline, or of one of its days, in order of date and attempt."""
-        prefix = f"run#{date}#" if date else "run#"
-        with translated(f"read the runs of {pipeline}"):
-            pages = self._dynamodb.get_paginator("query").paginate(
-                TableName=self._table,
-                KeyConditionExpression="pipeline = :pipeline AND begins_with(#item, :prefix)",
-                ExpressionAttributeNames={"#item": "item"},
-                ExpressionAttributeValues={":pipeline": {"S": pipeline}, ":prefix": {"S": prefix}},
-                ConsistentRead=True,
-            )
-            return [RunRecord.model_validate_json(item["record"]["S"]) for page in pages for item in page["Items"]]
+        first, last = (f"run#{date}#", f"run#{date}{AFTER_SEPARATOR}") if date else ("run#", f"run{AFTER_SEPARATOR}")
+        return self._runs(f"the runs of {pipeline}", pipeline, first, last)
 
     def runs_between(self, pipeline: str, first: str, last: str) -> list[RunRecord]:
         """Return the runs of the days from `first` to `last`, in order of date and attempt."""
-        with translated(f"read the runs of {pipeline} from {first} to {last}"):
-            pages = self._dynamodb.get_paginator("query").paginate(
-                TableName=self._table,
-                KeyConditionExpression="pipeline = :pipeline AND #item BETWEEN :first AND :last",
-                ExpressionAttributeNames={"#item": "item"},
-                ExpressionAttributeValues={
-                    ":pipeline": {"S": pipeline},
-                    ":first": {"S": f"run#{first}#"},
-                    # The character after `#`, so behind all attempts of the last day.
-                    ":last": {"S": f"run#{last}$"},
-                },
-                ConsistentRead=True,
-            )
-            return [RunRecord.model_validate_json(item["record"]["S"]) for page in pages for item in page["Items"]]
+        what = f"the runs of {pipeline} from {first} to {last}"
+        return self._runs(what, pipeline, f"run#{first}#", f"run#{last}{AFTER_SEPARATOR}")
+
+    def _runs(self, what: str, pipeline: str, first: str, last: str) -> list[RunRecord]:
+        items = self._between(what, pipeline, first, last)
+        return [RunRecord.model_validate_json(item["record"]["S"]) for item in items]
 
     def date_of_run(self, pipeline: str, run_id: str) -> str | None:
         """Return the date of the run whose id begins with `run_id`, or None. Reads the latest dates first."""
@@ -169,7 +144,7 @@ class DynamoRunTable(LateDayItems, CostItems):
 
     def rerun_usage(self, pipeline: str, date: str) -> RerunUsage:
         """Return the re-runs that checks have reserved on a calendar day."""
-        record = self._get(pipeline, f"reruns#{date}")
+        record = self._record(pipeline, f"reruns#{date}")
         return RerunUsage.model_validate_json(record) if record else RerunUsage(pipeline=pipeline, date=date)
 
     def save_rerun_usage(self, usage: RerunUsage) -> None:
@@ -180,8 +155,7 @@ class DynamoRunTable(LateDayItems, CostItems):
                 self._dynamodb.put_item(
                     TableName=self._table,
                     Item={
-                        "pipeline": {"S": usage.pipeline},
-                        "item": {"S": f"reruns#{usage.date}"},
+                        **item_key(usage.pipeline, f"reruns#{usage.date}"),
                         "version": {"N": str(written.version)},
                         "record": {"S": written.model_dump_json()},
                     },
@@ -204,14 +178,6 @@ class DynamoRunTable(LateDayItems, CostItems):
                     raise DayChanged(f"{day.pipeline}: {day.date} was changed by another execution") from error
                 raise
 
-    def _get(self, pipeline: str, item: str) -> str | None:
-        with translated(f"read {item} of {pipeline}"):
-            response = self._dynamodb.get_item(
-                TableName=self._table, Key={"pipeline": {"S": pipeline}, "item": {"S": item}}, ConsistentRead=True
-            )
-        attributes = response.get("Item")
-        return str(attributes["record"]["S"]) if attributes else None
-
     def _day_put(self, day: DayRecord) -> dict[str, Any]:
         """Return the parameters of a PutItem that writes the day with the next version."""
         written = day.model_copy(update={"version": day.version + 1})
@@ -226,8 +192,7 @@ class DynamoRunTable(LateDayItems, CostItems):
         return {
             "TableName": self._table,
             "Item": {
-                "pipeline": {"S": day.pipeline},
-                "item": {"S": _day_item(day.date)},
+                **item_key(day.pipeline, _day_item(day.date)),
                 **indexed,
                 "version": {"N": str(written.version)},
                 "record": {"S": written.model_dump_json()},
