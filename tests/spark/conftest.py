@@ -18,7 +18,9 @@ JARS = ROOT / ".slackwater" / "jars"
 WORKERS = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     "PYSPARK_PYTHON": sys.executable,
-    "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    "PYTHONPATH": os.pathsep.join(
+        [str(ROOT / "src"), str(ROOT), str(ROOT / "tests" / "spark" / "worker_path"), os.environ.get("PYTHONPATH", "")]
+    ),
 }
 """The environment of Python workers and jobs. On EMR the job's archive provides it."""
 
