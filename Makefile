@@ -16,12 +16,12 @@ VERSITYGW := .slackwater/peers/versitygw
 AIRFLOW := .venv-airflow/.ready
 BENCH := .venv-bench/.ready
 PYTEST := $(BIN)/python -m pytest
-SOURCES := src infra lambdas glue_jobs mwaa_dags examples tests benchmarks
+SOURCES := src infra lambdas glue_jobs mwaa_dags examples tests benchmarks scripts
 
 # In a clone, everything is below .slackwater/.
 unexport SLACKWATER_CACHE
 
-.PHONY: help setup demo scenario down test unit infra spark cloud airflow peers bench soak check format lint types imports machines lock clean
+.PHONY: help setup demo scenario down test unit infra spark cloud airflow peers bench soak check format lint types imports machines licences audit lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -106,7 +106,7 @@ soak: $(PACKAGES) ## Pull a generated year with crashes, outages and new definit
 $(BENCH): scripts/setup-bench requirements/bench.txt | $(UV)
 	@scripts/setup-bench
 
-check: types format lint imports machines ## Check format, lint, types, imports, templates and state machines
+check: types format lint imports machines licences audit ## Check format, lint, types, imports, templates, licences, vulnerabilities
 
 format: $(PACKAGES)
 	@$(BIN)/ruff format --check --quiet $(SOURCES)
@@ -122,6 +122,12 @@ imports: $(PACKAGES)
 
 machines: $(PACKAGES) $(CDK)
 	@$(BIN)/python -m infra.lint
+
+licences: $(PACKAGES)
+	@$(BIN)/python scripts/check_licences.py
+
+audit: $(PACKAGES)
+	@scripts/audit
 
 lock: $(READY) ## Write the lock files again, with hashes, after a change of dependencies
 	@$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt

@@ -9,7 +9,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 # `slackwater.installation` finds them.
 DEPLOYED = (
     *("infra", "lambdas", "glue_jobs", "step_functions", "mwaa_dags", "cdk.json"),
-    *("requirements/layer.txt", "requirements/archive.txt", "requirements/tools"),
+    *("requirements/layer.txt", "requirements/archive.txt", "requirements/airflow.txt"),
+    "requirements/tools",
 )
 
 

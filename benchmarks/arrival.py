@@ -7,8 +7,8 @@ of that day, a re-run, a comparison and a notification. A round is divided by th
 - `check` is from there to the start of the day's run, `run` to the start of the comparison, `compare` to its end, and
   `notify` to the end of the monitoring's work on the day, which is when the notification was sent.
 
-The batching window of the queue is `WINDOW_SECONDS` here, where a deployment has `collect_minutes`. Each job starts
-cold. The first round is not counted.
+The batching window of the queue is `WINDOW_SECONDS` here, where a deployment has `collect_minutes`. Each job
+runs in the driver of the job before. The first round is not counted. With eight rounds, p95 is interpolated.
 """
 
 from __future__ import annotations

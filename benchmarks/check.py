@@ -26,8 +26,9 @@ from rich.table import Table
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.decision import DecisionRule
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
-from slackwater.pipeline.prices import reference_prices
+from slackwater.pipeline.prices import REFERENCE_ARCHITECTURE, reference_prices
 from slackwater.project import Project
+from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.day import HOUR, day_of, partition_of
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
@@ -41,6 +42,8 @@ from slackwater.storage import StoredObject
 SOURCES, DAYS, HOURS = 1_000, 7, 24
 TIMEZONES = ("UTC", "America/New_York", "Asia/Kathmandu")
 _SECONDS, _MEGABYTES, _USD = 60.0, 512, 0.05
+# Of the deployed function (`CHECK_MB`), which has a whole vCPU, as the check has here.
+_FUNCTION_MEGABYTES = 1769
 _LATENCY = 0.015
 """Seconds of one request: S3 and DynamoDB usually answer a function of the same region within 5 to 30 ms."""
 _TODAY = date(2013, 3, 20)
@@ -141,13 +144,20 @@ class _Table:
     def record_late_day(self, *_: object, **__: object) -> None:
         self._requests.send("write")
 
-    def late_days(self, _: str, *, last: str) -> list[object]:
+    def late_days(self, _: str, *, first: str = "", last: str) -> list[object]:
         self._requests.send("read")
         return []
 
     def held(self, _: str) -> Iterator[str]:
         self._requests.send("read")
         return iter(())
+
+    def arrival_history(self, pipeline: str) -> ArrivalHistory:
+        self._requests.send("read")
+        return ArrivalHistory(pipeline=pipeline)
+
+    def save_arrival_history(self, _: object) -> None:
+        self._requests.send("write")
 
 
 class _NoFiles:
@@ -333,7 +343,10 @@ def check_once(timezone: str) -> dict[str, Any]:
             + count["write"] * prices.usd_per_million_dynamodb_writes
         )
         / 10**6,
-        "Lambda": seconds * _MEGABYTES / 1024 * prices.architectures["x86_64"].usd_per_lambda_gb_second,
+        "Lambda": seconds
+        * _FUNCTION_MEGABYTES
+        / 1024
+        * prices.architectures[REFERENCE_ARCHITECTURE].usd_per_lambda_gb_second,
     }
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": seconds, "megabytes": megabytes, "requests": dict(count), "usd": usd}

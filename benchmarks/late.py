@@ -29,7 +29,7 @@ from slackwater.late.check.decision import DayDecision, LateDecision
 from slackwater.late.check.evaluate_day import SourceThresholds, evaluate_day
 from slackwater.late.check.limits import limit_reruns, usage_date
 from slackwater.pipeline.definition import Late, Pipeline, Publish, StepUse
-from slackwater.pipeline.prices import REFERENCE_ARCHITECTURE, REFERENCE_REGION, Workers, read_prices
+from slackwater.pipeline.prices import REFERENCE_ARCHITECTURE, Workers, reference_prices
 from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
 from slackwater.runs.record import DayRecord, Publication, PublishedRun, Run
@@ -66,8 +66,13 @@ def _evaluated(day: DayState) -> DayDecision:
             _record(day.number, day.reruns),
             (source_difference(day),),
             thresholds=_THRESHOLDS,
+            tables={},
+            inputs="",
             frozen_at=run_at,
+            failed=(),
             last_rerun_at=run_at if day.reruns else None,
+            oldest_wait_hours=None,
+            max_age_hours=None,
         )
     return known[day.key]
 
@@ -198,10 +203,7 @@ def rerun_usd() -> float:
     """Return the price of one re-run of a small day with the default workers: a driver and an executor."""
     sizes = {"driver": {"vcpu": 1, "memory_gb": 4}, "executor": {"vcpu": 2, "memory_gb": 7}, "max_executors": 1}
     workers = Workers.of(SparkSizes(), SparkSizes.model_validate(sizes))
-    prices = read_prices(REFERENCE_REGION)
-    if prices is None:
-        raise LookupError(f"there are no prices of {REFERENCE_REGION}")
-    return prices.architectures[REFERENCE_ARCHITECTURE].job_usd(workers, JOB_SECONDS, executors=1)
+    return reference_prices().architectures[REFERENCE_ARCHITECTURE].job_usd(workers, JOB_SECONDS, executors=1)
 
 
 def run(_rounds: int, histories: int = HISTORIES) -> dict[str, Any]:

@@ -15,11 +15,13 @@ from typing import Any
 from aws_cdk import App, DefaultStackSynthesizer, Environment, Stack, Tags
 
 from infra.artefacts import Artefacts, build_artefacts, write_project
-from infra.constructs.alarm_rules import AlarmGroup
+from infra.constructs.alarm_rules import AlarmGroup, Severity
 from infra.constructs.alarms import SubjectAlarms
+from infra.constructs.composite_alarms import COMPOSITE_STACK, CompositeAlarms
 from infra.settings import Scheduler, Settings, load_settings
+from infra.stacks.dashboards import PipelineDashboardsStack, SourceDashboardsStack
 from infra.stacks.eventbridge_schedule import START_FUNCTION, EventBridgeScheduleStack
-from infra.stacks.late import BACKFILL_MACHINE, COMPARE_MACHINE, LateStack
+from infra.stacks.late import LateStack
 from infra.stacks.monitoring import MonitoringStack
 from infra.stacks.processing import ProcessingStack
 from infra.stacks.receiver import ReceiverStack
@@ -30,7 +32,13 @@ from slackwater.errors import DefinitionError, SlackwaterError
 from slackwater.pipeline.compile import compile_machine
 from slackwater.pipeline.retries import with_retries
 from slackwater.project import Project, load_project
-from slackwater.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX, PULL_MACHINE
+from slackwater.schedule import (
+    BACKFILL_MACHINE,
+    COMPARE_MACHINE,
+    MONITOR_MACHINE,
+    PIPELINE_MACHINE_PREFIX,
+    PULL_MACHINE,
+)
 
 ROOT = Path(__file__).parent.parent
 
@@ -50,14 +58,13 @@ def create_app(settings: Settings, *, context: Mapping[str, Any] | None = None, 
 
 def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT) -> None:
     """Add all stacks to the app. Raises `DefinitionError` when the project or a state machine is malformed."""
+    # First: nothing else is built for the wrong account.
+    env = target(account=settings.account, region=settings.region, credentials=os.environ)
     project = load_project(root / settings.project, code=artefacts.code)
     check_steps(project, artefacts)
     project_file = write_project(root=root, project=project)
     frame = read_machine(root / "step_functions" / "pipeline.asl.json")
     lambdas = root / "lambdas"
-    # The CDK's command line sets both variables if it has credentials. Without them the templates fit every account.
-    account, region = os.environ.get("CDK_DEFAULT_ACCOUNT"), os.environ.get("CDK_DEFAULT_REGION")
-    env = Environment(account=account, region=region) if account and region else None
     storage = StorageStack(app, settings.named("storage"), settings=settings, project=project, env=env)
     receiver = ReceiverStack(
         app,
@@ -126,9 +133,17 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
         arrivals=late.arrivals.name,
         env=env,
     )
+    composite_stack = Stack(app, settings.named(COMPOSITE_STACK), env=env, description=f"Slackwater: {COMPOSITE_STACK}")
+    pages = monitoring.topics[Severity.PAGE]
+    CompositeAlarms(composite_stack, "Alarms", settings=settings, project=project, topic=pages)
     for group in AlarmGroup:
         stack = Stack(app, settings.named(group.value), env=env, description=f"Slackwater: {group.value}")
-        SubjectAlarms(stack, "Alarms", settings=settings, project=project, topic=monitoring.topic, group=group)
+        SubjectAlarms(stack, "Alarms", settings=settings, project=project, topics=monitoring.topics, group=group)
+        composite_stack.add_stack_dependency(stack)
+    if settings.subject_dashboards:
+        name = settings.named("pipeline-dashboards")
+        PipelineDashboardsStack(app, name, settings=settings, project=project, env=env)
+        SourceDashboardsStack(app, settings.named("source-dashboards"), settings=settings, project=project, env=env)
     # One stack for both schedulers: a deployment with the other one deletes the first, but creates the new one before.
     # docs/schedule.md says how to change the scheduler without a time in which both start work.
     match settings.schedule:
@@ -156,6 +171,28 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
                 env=env,
             )
     Tags.of(app).add("application", settings.prefix)
+
+
+def target(*, account: str | None, region: str | None, credentials: Mapping[str, str]) -> Environment | None:
+    """Return account and region of the stacks; None if they fit every one.
+
+    `account` and `region` are the settings. `credentials` are the environment variables in which the CDK's command line
+    gives the account and region of the credentials, if there are any. Raises `DefinitionError` if they are others.
+    """
+    problems = [
+        f"{name}: this deployment belongs to {wanted}, and the credentials are for {actual}: choose other credentials "
+        f"({variable}) or another environment, or correct slackwater:{name}, or {name} in slackwater:environments, in "
+        "cdk.json"
+        for name, wanted, actual, variable in (
+            ("account", account, credentials.get("CDK_DEFAULT_ACCOUNT"), "AWS_PROFILE"),
+            ("region", region, credentials.get("CDK_DEFAULT_REGION"), "AWS_REGION"),
+        )
+        if wanted and actual and wanted != actual
+    ]
+    if problems:
+        raise DefinitionError("\n".join(problems))
+    account, region = account or credentials.get("CDK_DEFAULT_ACCOUNT"), region or credentials.get("CDK_DEFAULT_REGION")
+    return Environment(account=account, region=region) if account and region else None
 
 
 def check_steps(project: Project, artefacts: Artefacts) -> None:

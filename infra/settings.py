@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from infra.environments import with_environment
 from infra.workers import DISK_GB, Worker, worker_for
 from slackwater.errors import DefinitionError
 from slackwater.pipeline.spark_workers import SparkSizes, WorkerSize
@@ -25,6 +26,8 @@ from slackwater.project import describe_validation_error
 from slackwater.receiver.partners.outbound import Outbound
 
 _CONTEXT = "slackwater:"
+# The permissions of a deployment `acme` include `acme-pipeline-*`, and its queues `acme-arrivals-dead-letters`.
+_NAME_BEGINNINGS = ("pipeline", "schedule", "arrivals")
 PositiveInt = Annotated[int, Field(gt=0)]
 LARGE_FILE_DISK_GB = 200
 """Disk of the driver that fetches a large file (`step_functions/pull_source.asl.json`): the most that EMR allows."""
@@ -51,6 +54,9 @@ def _check_outbound(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+KmsKeyArn = Annotated[str, StringConstraints(pattern=r"^arn:[\w-]+:kms:[\w-]+:\d{12}:key/[\w-]+$")]
+CREATE_KEY: Final = "create"
+"""The value of `kms_key` for a new key."""
 EmailAddresses = Annotated[
     tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s,]+@[^@\s,]+$")], ...], BeforeValidator(_split_list)
 ]
@@ -80,6 +86,10 @@ class Settings(BaseModel):
     # 24 characters leave 40 of the 64 that Lambda allows in the name of a function.
     prefix: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,23}$")] = "slackwater"
     """Prefix of the names of stacks, functions, state machines and databases."""
+    account: Annotated[str, StringConstraints(pattern=r"^\d{12}$")] | None = None
+    """The account, if the stacks may be deployed to no other."""
+    region: Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")] | None = None
+    """The region, if the stacks may be deployed to no other."""
     project: Path = Path("examples/nyc_flights")
     """The project folder, relative to the root of the repository."""
     step_packages: Annotated[tuple[Path, ...], BeforeValidator(_split_list)] = ()
@@ -88,9 +98,7 @@ class Settings(BaseModel):
     bootstrap_bucket: str | None = None
     """The bucket of the CDK bootstrap, if it was bootstrapped with `--bootstrap-bucket-name`. The context value
     `@aws-cdk/core:bootstrapQualifier` names a bootstrap with `--qualifier`."""
-    bootstrap_kms_key: (
-        Annotated[str, StringConstraints(pattern=r"^arn:[\w-]+:kms:[\w-]+:\d{12}:key/[\w-]+$")] | None
-    ) = None
+    bootstrap_kms_key: KmsKeyArn | None = None
     """ARN of the key of that bucket, if it was bootstrapped with `--bootstrap-kms-key-id`: roles that read deployed
     files may then decrypt with it. The key that `--bootstrap-customer-key` creates allows this itself."""
     # The next three do not depend on the machine that deploys; the local cloud sets them to what it runs.
@@ -104,6 +112,11 @@ class Settings(BaseModel):
     removal_policy: Literal["retain", "destroy"] = "retain"
     """Whether buckets, tables and the queues of events are deleted with their stack. CloudFormation deletes no bucket
     that contains objects."""
+    termination_protection: bool = False
+    """Whether CloudFormation refuses to delete the stacks that have buckets or tables."""
+    kms_key: Literal["create"] | KmsKeyArn | None = None
+    """The key that encrypts the buckets, the tables and the queue of events: the ARN of a KMS key of the same region,
+    whose policy must allow IAM policies of the account, or `create`. Without it, AWS's own keys do it."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_retention_days: Annotated[Literal[1, 3, 5, 7, 14, 30, 90, 180, 365, 731, 1827], BeforeValidator(_read_int)] = 30
     """One of the retentions that CloudWatch Logs offers."""
@@ -123,9 +136,18 @@ class Settings(BaseModel):
     idle."""
 
     alarm_emails: EmailAddresses = ()
-    """Who gets an e-mail when an alarm fires."""
+    """Who gets an e-mail when an alarm fires that somebody has to look at now."""
+    warning_emails: EmailAddresses = ()
+    """Who gets an e-mail when any other alarm fires."""
     change_emails: EmailAddresses = ()
     """Who gets an e-mail when late data has changed a published day."""
+    subject_dashboards: bool = False
+    """Whether each pipeline and each source has a dashboard of its own. CloudWatch bills 3 USD a month for each
+    dashboard of an account above three."""
+    alarm_queue_minutes: PositiveInt = 60
+    """An alarm fires for a run whose Spark job has waited in the queue for this time."""
+    alarm_usd_per_day: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """An alarm fires for a pipeline whose runs and comparisons cost this in 24 hours. Without it, there is none."""
 
     api_requests_per_second: PositiveInt = 50
     api_burst: PositiveInt = 100
@@ -219,6 +241,15 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _check_prefix(self) -> Self:
+        if word := next((word for word in _NAME_BEGINNINGS if f"-{word}-" in f"{self.prefix}-"), None):
+            raise ValueError(
+                f"prefix: {self.prefix!r} contains -{word}, with which names of another deployment may begin: choose "
+                "another prefix"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_network(self) -> Self:
         # CloudFormation's schema refuses an application whose list of security groups is empty.
         if bool(self.job_subnets) != bool(self.job_security_groups):
@@ -290,8 +321,12 @@ class Settings(BaseModel):
 
 
 def load_settings(context: Mapping[str, Any]) -> Settings:
-    """Read the settings from an app's context values. Raises `DefinitionError` that names every invalid one."""
-    values = {key.removeprefix(_CONTEXT): value for key, value in context.items() if key.startswith(_CONTEXT)}
+    """Read the settings from an app's context values, with those of the environment `slackwater:environment`.
+
+    Raises `DefinitionError` that names every invalid one.
+    """
+    explicit = {key.removeprefix(_CONTEXT): value for key, value in context.items() if key.startswith(_CONTEXT)}
+    values = with_environment(explicit, known=Settings.model_fields)
     try:
         return Settings.model_validate(values)
     except ValidationError as error:

@@ -2,7 +2,8 @@
 
 A DAG starts one state machine and waits for its end. The state machine does all work and retries transient failures
 itself. The Airflow task starts the machine, waits in the triggerer, and fails with the cause of the execution. The DAG
-of a monitoring then shows each late day as a task (decision 17).
+of a monitoring then shows each late day as a task (decision 17). A published day adds an event to the asset of its
+table, `slackwater://slackwater/TABLE`, whose host is the prefix of the deployment.
 
 The deployment writes `schedule.json` from the checked project (`slackwater.schedule`, which documents its fields). The
 slackwater library is not installed where Airflow runs.
@@ -13,26 +14,26 @@ AIRFLOW__SLACKWATER__SCHEDULE               path of schedule.json; default: besi
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from airflow.configuration import conf
 from airflow.providers.amazon.aws.links.step_function import StateMachineExecutionsDetailsLink
-from airflow.providers.amazon.aws.operators.step_function import StepFunctionStartExecutionOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, get_parsing_context
 from airflow.timetables.trigger import CronTriggerTimetable
-from slackwater_operators import LateDayOperator, LateDaysOperator
+from slackwater_operators import LateDayOperator, LateDaysOperator, RunStateMachineOperator
 
 # A run that was triggered without a logical date counts from the instant at which it was triggered.
 INSTANT = "(dag_run.logical_date or dag_run.run_after)"
 # The buffer is subtracted in UTC, so it is a number of elapsed hours even when the clocks change.
 DATE = f"{{{{ ({INSTANT} - buffer).astimezone(timezone).date() - days_before }}}}"
-# Name and correlation id. `ti.id` differs for each try of a task: a start that is repeated within one try finds the
-# same execution, and another try, after a failure or by hand, starts a new execution.
-EXECUTION_NAME = f"{{{{ task.task_id }}}}-{{{{ {INSTANT}.strftime('%Y%m%dT%H%M%SZ') }}}}-{{{{ ti.id }}}}"
+# The end of the execution's name. The operator adds the number of the execution.
+SCHEDULED_TIME = f"{{{{ {INSTANT}.strftime('%Y%m%dT%H%M%SZ') }}}}"
 # The operator stores the ARN for its link before it waits, so it is there after a failure too.
 MONITORING = (
     f"{{{{ ti.xcom_pull(task_ids='monitor', key='{StateMachineExecutionsDetailsLink.key}')['execution_arn'] }}}}"
@@ -57,11 +58,27 @@ if not state_machine_prefix:
         "give the beginning of the state machines' ARNs, such as arn:aws:states:...:stateMachine:slackwater-"
     )
 
+deployment = state_machine_prefix.rpartition(":")[2].rstrip("-")
+
+
+def task_name(work: str, subject: str) -> str:
+    """Return the beginning of the names of a task's executions, as `slackwater.scheduled_starts` does."""
+    name = f"{work}-{subject}"
+    return name if len(name) <= 60 else f"{name[:51]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"  # noqa: PLR2004
+
+
+# Airflow reads a file of translations for each timetable, so DAGs with the same times share one.
+timetable = cache(CronTriggerTimetable)
+running_dag = get_parsing_context().dag_id  # a worker, which runs a task of one DAG, needs no other
+
 try:
     for entry in json.loads(schedule_path.read_text(encoding="utf-8"))["tasks"]:
+        dag_id = f"{entry['work']}_{entry['subject']}"
+        if running_dag not in {None, dag_id}:
+            continue
         with DAG(
-            f"{entry['work']}_{entry['subject']}",
-            schedule=CronTriggerTimetable(entry["cron"], timezone=entry["timezone"]),
+            dag_id,
+            schedule=timetable(entry["cron"], timezone=entry["timezone"]),
             start_date=datetime(2000, 1, 1, tzinfo=UTC),  # before any day to run; without catchup it starts nothing
             catchup=False,
             max_active_runs=entry["max_active_runs"],
@@ -74,11 +91,13 @@ try:
                 "days_before": timedelta(days=entry["days_before"]),
             },
         ):
-            started = StepFunctionStartExecutionOperator(
+            table = f"slackwater://{deployment}/{entry['subject']}"
+            started = RunStateMachineOperator(
                 task_id=entry["work"],
+                table=table if entry["work"] == "process" else None,
                 state_machine_arn=state_machine_prefix + entry["state_machine"],
-                name=EXECUTION_NAME,
-                state_machine_input={**entry["input"], entry["date_key"]: DATE, "correlation_id": EXECUTION_NAME},
+                name=f"{task_name(entry['work'], entry['subject'])}-{SCHEDULED_TIME}",
+                state_machine_input={**entry["input"], entry["date_key"]: DATE},
                 deferrable=True,
                 waiter_delay=POLL_SECONDS,
                 waiter_max_attempts=int(MAX_WAIT.total_seconds()) // POLL_SECONDS,
@@ -90,6 +109,7 @@ try:
                 late_days = LateDaysOperator(
                     task_id="late_days",
                     execution_arn=MONITORING,
+                    table=table,
                     trigger_rule="all_done",
                     aws_conn_id=None,
                     retries=START_RETRIES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import io
 import json
 import os
@@ -11,9 +12,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import boto3
 import pyarrow
 import pytest
+from botocore.loaders import JSONFileLoader
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
@@ -35,7 +37,13 @@ pyarrow.set_cpu_count(1)
 
 # No test depends on a duration: a busy machine would exceed the default of 200 ms for each example.
 settings.register_profile("slackwater", deadline=None)
+# `--hypothesis-profile long` tries other examples each time, until one fails.
+settings.register_profile("long", deadline=None, max_examples=100_000, database=None)
 settings.load_profile("slackwater")
+
+# Each session of boto3 would parse the same descriptions of services and endpoints again: 0.1 s for each command.
+_load_json = cache(partial(JSONFileLoader.load_file, JSONFileLoader()))
+JSONFileLoader.load_file = lambda self, file_path: _load_json(file_path)
 
 # Without it, the CDK records a stack trace for each construct, which takes a third of a synthesis.
 os.environ.setdefault("CDK_DISABLE_STACK_TRACE", "1")
@@ -115,6 +123,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
 
     items.sort(key=order)
+    # What the modules hold lives until the end: without it, each full collection looks at all of it again.
+    gc.collect()
+    gc.freeze()
 
 
 class ByGroup(LoadScopeScheduling):
@@ -155,6 +166,8 @@ class Cloud:
     project: Path
     endpoint: str
     environment: dict[str, str]
+    previous: dict[str, str] = field(default_factory=dict)
+    """The physical ids of the resources with data that the version before has created, by logical id."""
 
     def slackwater(self, *arguments: str, code: int | None = 0) -> CommandResult:
         """Run a command in this process, which saves its start, and assert its exit code, unless `code` is None."""
@@ -279,6 +292,28 @@ def project(tmp_path_factory, partner, sftp) -> Path:
     return folder
 
 
+def deploy_previous_storage(cloud: Cloud) -> dict[str, str]:
+    """Create the stack with data as the version before has it, and put data into it. Return the names by logical id.
+
+    `tests/cloud/test_upgrade.py` looks at what this version's deployment has made of it.
+    """
+    cloudformation, stack = cloud.client("cloudformation"), "slackwater-storage"
+    template = (ROOT / "tests" / "infra" / "previous" / "storage.template.json").read_text()
+    cloudformation.create_stack(StackName=stack, TemplateBody=template, Capabilities=["CAPABILITY_IAM"])
+    cloudformation.get_waiter("stack_create_complete").wait(StackName=stack, WaiterConfig={"Delay": 1})
+    resources = cloudformation.describe_stack_resources(StackName=stack)["StackResources"]
+    names = {resource["LogicalResourceId"]: resource["PhysicalResourceId"] for resource in resources}
+    for name, physical in names.items():
+        match next(item["ResourceType"] for item in resources if item["LogicalResourceId"] == name):
+            case "AWS::S3::Bucket":
+                cloud.client("s3").put_object(Bucket=physical, Key=f"before/{name}", Body=name.encode())
+            case "AWS::DynamoDB::Table":
+                table = cloud.client("dynamodb").describe_table(TableName=physical)["Table"]
+                item = {key["AttributeName"]: {"S": "before"} for key in table["KeySchema"]}
+                cloud.client("dynamodb").put_item(TableName=physical, Item={**item, "note": {"S": name}})
+    return names
+
+
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
     """The local cloud, started and deployed. It shares the checkout's jars and nothing else."""
@@ -296,6 +331,7 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
     try:
         with (ROOT / ".slackwater" / "deploy.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two concurrent deployments would share `cdk.out` and build twice
+            deployed.previous.update(deploy_previous_storage(deployed))
             deployed.slackwater("deploy")
         token = deployed.json("token", "create", "tests", "--source", "weather")["token"]
         environment["SLACKWATER_TOKEN"] = token

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from slackwater.client.holds import HoldDecisions
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.decision import CheckReport, DecisionRule
 from slackwater.pipeline.definition import Late
-from slackwater.project import load_project
+from slackwater.project import Project, load_project
 from slackwater.runs.freeze import Freezer, KeptStages
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
@@ -17,6 +19,7 @@ from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, Run
 from slackwater.runs.table import RunTable
 from slackwater.sources.late_thresholds import LateThresholds
+from slackwater.storage import ObjectStore
 from tests.fakes_receiver import MemoryFileCache
 from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
 
@@ -27,11 +30,16 @@ KEPT = KeptStages(age=timedelta(days=29), published=True)
 """The stages that a run keeps in a deployment with the default settings."""
 
 
+@cache
+def _example() -> Project:
+    return load_project(Path("examples/nyc_flights"))
+
+
 class World:
     """A pipeline in New York, whose days can be run; its time changes only when a test sets it."""
 
     def __init__(self, table: RunTable | None = None) -> None:
-        project = load_project(Path("examples/nyc_flights"))
+        project = _example()
         sources = {
             "flights": project.sources["flights"].model_copy(update={"late": LateThresholds(percent=1, rows=10)}),
             "weather": project.sources["weather"].model_copy(update={"late": LateThresholds(rows=0)}),
@@ -72,6 +80,17 @@ class World:
             now=self.now,
         )
 
+    @property
+    def recorder(self) -> RunRecorder:
+        return RunRecorder(store=self.store, table=self.table, now=self.now)
+
+    def hold_decisions(self, table: RunTable | None = None, store: ObjectStore | None = None) -> HoldDecisions:
+        return HoldDecisions(
+            project=self.project, table=table or self.table, store=store or self.store, inputs=self.inputs,
+            executions=self.executions, checker=self.checker, principal=lambda: "arn:aws:iam::1:user/ana",
+            now=self.now,
+        )  # fmt: skip
+
     def add(self, source: str, date: str, hour: str, *, name: str = "a", rows: int = 10) -> str:
         uri = f"s3://raw/raw/source={source}/date={date}/hour={hour}/{name}.parquet"
         self.store.put(uri, b"x" * rows, metadata={"rows": str(rows)})
@@ -83,8 +102,11 @@ class World:
     def publish(self, date: str, **options: Any) -> Run:
         run = self.freeze(date, **options)
         self.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
-        RunRecorder(store=self.store, table=self.table, now=self.now).record_published(run)
+        self.recorder.record_published(run)
         return run
+
+    def fail(self, run: Run) -> None:
+        self.recorder.record_failure(run, error="E", cause="")
 
     def check(self, as_of: str | None = None) -> CheckReport:
         return self.checker.check(pipeline=PIPELINE, as_of=as_of)

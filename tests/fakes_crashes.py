@@ -19,9 +19,11 @@ _WRITES = frozenset(
         "delete",
         "register",
         "save",
+        "save_day",
         "save_rerun_usage",
         "record_late_day",
         "remove_late_day",
+        "remove_unchanged_late_day",
         "send",
     }
 )

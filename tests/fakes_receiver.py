@@ -121,9 +121,9 @@ class MemoryStore:
             raise ObjectMissing(uri)
         return self.objects[uri][1]
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[StoredObject]:
         for uri, (body, _) in sorted(self.objects.items()):
-            if uri.startswith(prefix):
+            if uri.startswith(prefix) and uri > start_after:
                 yield StoredObject(uri, len(body), hashlib.sha256(body).hexdigest(), RECEIVED)
 
     def delete(self, uris: Iterable[str]) -> None:

@@ -17,10 +17,11 @@ from slackwater.arrow.reference import (
     reference_uri,
 )
 from slackwater.errors import DayChanged, ObjectMissing
+from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.cost_recorder import DueCost, is_final
 from slackwater.runs.inputs.foreign_tables import ForeignTables
-from slackwater.runs.late_day import MOST_OBJECTS, LateDay
+from slackwater.runs.late_day import MOST_DAYS, MOST_OBJECTS, LateDay
 from slackwater.runs.record import DayRecord, Run, RunRecord
 from slackwater.runs.rerun_usage import RerunUsage
 from slackwater.storage import StoredObject
@@ -157,6 +158,7 @@ class DictRunTable:
         self.late: dict[tuple[str, str], tuple[LateDay, frozenset[str]]] = {}
         self.compared: dict[tuple[str, str, int, str], ComparisonRun] = {}
         self.checks: list[tuple[str, str, float | None]] = []
+        self.histories: dict[str, ArrivalHistory] = {}
 
     def day(self, pipeline: str, date: str) -> DayRecord:
         return self.by_day.get((pipeline, date), DayRecord(pipeline=pipeline, date=date))
@@ -222,12 +224,29 @@ class DictRunTable:
         late = LateDay(date=date, since=day.since if day else at, last=at, objects=len(known))
         self.late[pipeline, date] = late, known
 
-    def late_days(self, pipeline: str, *, last: str) -> list[LateDay]:
-        return [day for (name, date), (day, _) in sorted(self.late.items()) if name == pipeline and date <= last]
+    def late_day(self, pipeline: str, date: str) -> LateDay | None:
+        day, _ = self.late.get((pipeline, date), (None, None))
+        return day
+
+    def late_days(self, pipeline: str, *, first: str = "", last: str) -> list[LateDay]:
+        days = [
+            day for (name, date), (day, _) in sorted(self.late.items()) if name == pipeline and first <= date <= last
+        ]
+        return days[:MOST_DAYS]
 
     def remove_late_day(self, pipeline: str, date: str, *, read_at: datetime) -> None:
         if (pipeline, date) in self.late and self.late[pipeline, date][0].last <= read_at:
             del self.late[pipeline, date]
+
+    def remove_unchanged_late_day(self, pipeline: str, day: LateDay) -> None:
+        if (pipeline, day.date) in self.late and self.late[pipeline, day.date][0].last == day.last:
+            del self.late[pipeline, day.date]
+
+    def arrival_history(self, pipeline: str) -> ArrivalHistory:
+        return self.histories.get(pipeline, ArrivalHistory(pipeline=pipeline))
+
+    def save_arrival_history(self, history: ArrivalHistory) -> None:
+        self.histories[history.pipeline] = history
 
     def save_comparison(self, comparison: ComparisonRun) -> None:
         key = comparison.pipeline, comparison.date, comparison.after, comparison.execution_name
@@ -251,11 +270,21 @@ class DictRunTable:
         ]
         return iter(sorted(runs + comparisons))
 
-    def save_cost(self, record: RunRecord | ComparisonRun) -> None:
-        if isinstance(record, ComparisonRun):
-            self.save_comparison(record)
+    def save_cost(self, record: RunRecord | ComparisonRun) -> bool:
+        stored: RunRecord | ComparisonRun | None
+        written = record.model_copy(update={"cost_version": record.cost_version + 1})
+        if isinstance(written, ComparisonRun):
+            due = DueCost(written.date, written.after, written.execution_name)
+            stored = self.comparison(written.pipeline, due)
         else:
-            self.save(run=record)
+            stored = self.run(written.run.pipeline, written.run.date, written.run.attempt)
+        if stored is None or stored.cost_version != record.cost_version:
+            return False
+        if isinstance(written, ComparisonRun):
+            self.save_comparison(written)
+        else:
+            self.save(run=written)
+        return True
 
 
 class DictCatalog:

@@ -16,7 +16,7 @@ from tests.fakes_notification import Crashed
 FAULTS = ("ends before", "ends after", "fails", "loses the answer")
 _WRITES = frozenset(
     {"put", "put_new", "delete", "save", "save_day", "save_rerun_usage", "record_late_day", "remove_late_day"}
-    | {"publish", "write", "commit"}
+    | {"remove_unchanged_late_day", "publish", "write", "commit"}
 )
 
 

@@ -6,6 +6,7 @@ publishes the objects of the run's manifest as the content of its day, another c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
@@ -16,11 +17,15 @@ from typing import Any, TypeVar
 
 import pytest
 
+from lambdas.check_days.handler import notify_of_tables
 from slackwater.client.holds import HoldDecisions
 from slackwater.errors import CloudError, SlackwaterError
 from slackwater.late.changes.comparison import Comparison, MetricChange, RowCounts, Totals, comparison_uri
 from slackwater.late.changes.notify import Notifier
+from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.changes.versions import CompareAction, CompareSince, VersionPair, Versions, pair_uri
+from slackwater.late.check.arrival_checks import ArrivalChecks
+from slackwater.late.check.arrival_messages import ObjectWritten
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.decision import CheckReport, DecisionRule, LateDecision
 from slackwater.late.check.limits import usage_date
@@ -37,11 +42,11 @@ from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Publication, Run, failure_uri, publication_uri
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import KEPT, PIPELINE, World
+from tests.fakes_ledger import ArrivalQueueFake, ListTable
 from tests.fakes_notification import Outbox
 from tests.fakes_receiver import MemoryFileCache, store_file
 from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
 from tests.late_processes import Process
-from tests.unit.late.test_ledger import ListTable
 
 T = TypeVar("T")
 Content = dict[tuple[str, str], int]
@@ -92,8 +97,12 @@ class LateWorld(World):
         """Calendar day, date and attempt of each re-run that a check has decided on; not of repairs without limits."""
         self.fetched: dict[str, str] = {}
         """The object of each file that a pull has fetched, by path."""
+        self.messages: dict[str, str] = {}
+        """The queue of arrivals: bodies, by id."""
         self.alarms: list[tuple[str, int]] = []
         """Date and attempt of each message that may or may not have been sent."""
+        self.table_alarms: list[str] = []
+        """Date of each such message about changed tables."""
 
     def now(self) -> datetime:
         self.time += timedelta(seconds=1)
@@ -119,7 +128,7 @@ class LateWorld(World):
         reader = copy(self)
         reader.pipeline, reader.now = name, self.now
         reader.warehouse, reader.ledger, reader.topic = Warehouse(), ListTable(), Outbox()
-        reader.alarms, reader.late_reruns = [], set()
+        reader.alarms, reader.table_alarms, reader.late_reruns = [], [], set()
         return reader
 
     def fetch(self, source: str, date: str, path: str, rows: int) -> str:
@@ -130,6 +139,23 @@ class LateWorld(World):
         self.store.put(uri, b"x" * rows, metadata={"rows": str(rows), "file": path})
         self.fetched[path] = uri
         return uri
+
+    def arrive(self, uri: str) -> None:
+        """Send the queue of arrivals the message about a written object."""
+        name, key = f"m{len(self.messages)}-{uri}", uri.removeprefix("s3://raw/")
+        self.messages[name] = ObjectWritten(id=name, key=key, time=self.now()).model_dump_json()
+
+    def receive_messages(self, process: Process | None = None) -> None:
+        """Handle the messages of the queue. Raises `Crashed` if the process ends: then they are delivered again."""
+        checks, later = list[tuple[str, ...]](), ArrivalQueueFake()
+        result = ArrivalChecks(
+            project=self.project, table=(process or Process()).using(self.table), executions=self.executions,
+            start=lambda *, name, pipeline, days: checks.append(days), send_later=later, now=self.now,
+        ).start_checks(self.messages)  # fmt: skip
+        sent_again = {f"again {number}": body for number, body in enumerate(later.bodies)}
+        self.messages = {name: self.messages[name] for name in result.failed} | sent_again
+        for days in checks:
+            self.monitor(dates=days)
 
     def withdraw(self, source: str, path: str, *, is_removed: bool) -> None:
         """Record that the partner does not list a fetched file any more, or lists it again."""
@@ -235,6 +261,7 @@ class LateWorld(World):
                 return report, checker.save(report, execution=name)
 
             report, uri = _repeated(check)
+            self._notify_of_tables(report, name, process)
             self.late_reruns |= {
                 (usage_date(self.project.pipelines[self.pipeline], report.checked_at), day.date, day.figures.attempt)
                 for day in report.days
@@ -251,6 +278,18 @@ class LateWorld(World):
                     continue
             _repeated(lambda: ledger.write(pipeline=self.pipeline, report=uri, execution=name))
         return report
+
+    def _notify_of_tables(self, report: CheckReport, execution: str, process: Process) -> None:
+        notifier = TableNotifier(
+            table=process.using(self.table), executions=self.executions, topic=process.using(self.topic), now=self.now,
+            on_outcome_unknown=lambda day: self.table_alarms.append(day.date),
+        )  # fmt: skip
+        notify_of_tables(notifier, report, self.project, execution=execution)
+
+    def documents(self, field: str) -> list[dict[str, Any]]:
+        """The JSON documents with that field of the messages that were sent, in order."""
+        documents = [json.loads(message["document"]) for message in self.topic.sent]
+        return [document for document in documents if field in document]
 
     def notify(self, date: str, execution: str, process: Process) -> None:
         """Compare the published version with the one that people know, and notify them."""
@@ -274,16 +313,9 @@ class LateWorld(World):
             store.put(uri, self._compare(pair).model_dump_json().encode())
         notifier.notify(pipeline=self.pipeline, date=date, comparison=uri, execution=execution)
 
-    @property
-    def holds(self) -> HoldDecisions:
-        return self.hold_decisions(Process())
-
-    def hold_decisions(self, process: Process) -> HoldDecisions:
-        return HoldDecisions(
-            project=self.project, table=process.using(self.table), store=process.using(self.store),
-            inputs=self.inputs, executions=self.executions, checker=self.checker,
-            principal=lambda: "arn:aws:iam::1:user/ana", now=self.now,
-        )  # fmt: skip
+    def hold_decisions_of(self, process: Process) -> HoldDecisions:
+        """The decisions of a person whose process may end."""
+        return self.hold_decisions(process.using(self.table), process.using(self.store))
 
     def _compare(self, pair: VersionPair) -> Comparison:
         before, after = (self.warehouse.versions[pair.date, version.attempt] for version in (pair.before, pair.after))

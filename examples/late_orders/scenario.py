@@ -27,6 +27,7 @@ from slackwater.cli.commands.monitor import monitor_document, monitor_pipeline, 
 from slackwater.cli.commands.pull import print_pull_totals, pull_source
 from slackwater.cli.main import run as run_command
 from slackwater.cli.output import print_note, print_table, print_text, to_json_value
+from slackwater.client.costs import DayCost
 from slackwater.client.workspace import Workspace
 from slackwater.errors import InputError, RunFailed, SlackwaterError
 from slackwater.local import cloud
@@ -124,10 +125,7 @@ class Scenario:
         self._command("history", DAILY, "--date", TUESDAY.isoformat())
         self._command("cost")
         history = self.client.history(DAILY, TUESDAY)
-        costs = [
-            {"pipeline": day.pipeline, "date": day.date, "runs": day.runs, "reruns": day.reruns, "failed": day.failed}
-            for day in self.client.cost()
-        ]
+        costs = [cost_document(day) for day in self.client.cost()]
         return {"history": [version.model_dump(mode="json") for version in history], "cost": costs}
 
     def _published(self) -> dict[str, Any]:
@@ -161,6 +159,19 @@ class Scenario:
         ended = run_command([*arguments, "--project", str(self.workspace.project)])
         if ended != code:
             raise RunFailed(f"slackwater {shown}: its exit code is {ended}, not {code}")
+
+
+def cost_document(day: DayCost) -> dict[str, Any]:
+    """Return the sums of a day as `slackwater cost` prints them, and the costs that they add up."""
+    sums = {name: value for name, value in vars(day).items() if name not in {"records", "compared"}}
+    runs = [
+        {"attempt": item.run.attempt, "cost": item.cost and item.cost.model_dump(mode="json")} for item in day.records
+    ]
+    comparisons = [
+        {"before": item.before, "after": item.after, "cost": item.cost and item.cost.model_dump(mode="json")}
+        for item in day.compared
+    ]
+    return {**sums, "of_runs": runs, "of_comparisons": comparisons}
 
 
 def empty(folder: Path) -> None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 
+from infra.settings import Settings
 from slackwater.cron import cron_matches
 from slackwater.metrics import Metric, Subject
 from slackwater.model import Cron
@@ -22,6 +23,15 @@ _GAUGE_PERIOD = Duration.minutes(1)
 _PULLS_IN_A_ROW = 3
 
 
+class Severity(StrEnum):
+    """How soon somebody has to look at an alarm."""
+
+    PAGE = "page"
+    """Now: a published table is missing, or events may be lost."""
+    WARNING = "warning"
+    """On the next working day."""
+
+
 class AlarmGroup(StrEnum):
     """The rules whose alarms one stack creates, by the stack's name.
 
@@ -33,6 +43,12 @@ class AlarmGroup(StrEnum):
     LATE_DATA = "late-alarms"
     OLDER_DATA = "older-alarms"
     SOURCES = "source-alarms"
+    UNUSUAL = "unusual-alarms"
+    """What differs from the past of a source."""
+    SPENDING = "spending-alarms"
+    """Budgets, cost, and capacity of Spark jobs."""
+    EXECUTIONS = "execution-alarms"
+    """Those of `execution_alarms`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +58,13 @@ class AlarmRule:
     name: str
     group: AlarmGroup
     metric: Metric
+    severity: Severity
     description: str
-    """What has happened, where to look and what to do. `{subject}` is the pipeline or source."""
+    """What has happened, where to look and what to do. `{subject}` is the pipeline or source. The page
+    `docs/runbooks/NAME.md` has the details."""
     statistic: str = cloudwatch.Stats.SUM
-    threshold: int = 1
-    """The alarm fires at this value and above, unless the source has a limit of its own (`silent_hours`)."""
+    threshold: float = 1
+    """The alarm fires at this value and above, unless the source or the settings have a limit of their own."""
     several_pulls: bool = False
     """Whether one pull is not enough, for a source that is pulled daily or more often."""
 
@@ -62,21 +80,37 @@ class AlarmRule:
 
     def evaluation(self, project: Project, subject: str) -> tuple[Duration, int]:
         """Return the period of a data point, and the number of periods in a row that have to reach the threshold."""
+        if self.metric is Metric.RUN_COST:
+            return Duration.days(1), 1
         if self.several_pulls and (period := _pull_period(project.source(subject).require_pull().schedule)):
             return period, _PULLS_IN_A_ROW
         return _GAUGE_PERIOD if self.metric.gauge else COUNTER_PERIOD, 1
 
-    def thresholds(self, project: Project) -> list[tuple[str, int]]:
+    def thresholds(self, settings: Settings, project: Project) -> list[tuple[str, float]]:
         """Return each pipeline or source that has this alarm, with its threshold: the alarm fires at it and above."""
         if self.metric.subject is Subject.PIPELINE:
-            return [(name, self.threshold) for name in sorted(project.pipelines)]
+            return self._pipeline_thresholds(settings, project)
         if self.metric is Metric.FILES_DOUBTFUL:
             return [(name, self.threshold) for name in sorted(project.sources) if project.records_removed(name)]
-        if self.metric is not Metric.HOURS_SINCE_ARRIVAL:
+        if self.metric not in {Metric.HOURS_SINCE_ARRIVAL, Metric.SILENCE_PERCENT}:
             return [(name, self.threshold) for name, source in sorted(project.sources.items()) if source.pull]
         # A source's age is known only from the check of a pipeline that reads it.
-        read = {name for pipeline in project.pipelines.values() for name in pipeline.sources}
-        return [(name, project.source(name).silent_hours) for name in sorted(read)]
+        read = sorted({name for pipeline in project.pipelines.values() for name in pipeline.sources})
+        if self.metric is Metric.SILENCE_PERCENT:
+            return [(name, self.threshold) for name in read]
+        return [(name, project.source(name).silent_hours) for name in read]
+
+    def _pipeline_thresholds(self, settings: Settings, project: Project) -> list[tuple[str, float]]:
+        pipelines = sorted(project.pipelines)
+        match self.metric:
+            case Metric.RUN_COST:
+                usd = settings.alarm_usd_per_day
+                return [] if usd is None else [(name, usd) for name in pipelines]
+            case Metric.JOB_QUEUE_MINUTES:
+                return [(name, settings.alarm_queue_minutes) for name in pipelines]
+            case Metric.BUDGET_PERCENT:
+                pipelines = [name for name in pipelines if project.pipelines[name].late.budget_per_day is not None]
+        return [(name, self.threshold) for name in pipelines]
 
 
 def _pull_period(schedule: Cron) -> Duration | None:
@@ -98,6 +132,7 @@ RULES = (
         name="run-failed",
         group=AlarmGroup.RUNS,
         metric=Metric.RUNS_FAILED,
+        severity=Severity.PAGE,
         description="A run of {subject} has failed. The day that was published before is unchanged. Look: "
         "`slackwater runs {subject}` shows which day and why, `slackwater logs {subject} --date DATE` shows Spark's "
         "log. Fix the cause, then `slackwater run {subject} --date DATE`.",
@@ -106,6 +141,7 @@ RULES = (
         name="day-overdue",
         group=AlarmGroup.RUNS,
         metric=Metric.DAYS_OVERDUE,
+        severity=Severity.PAGE,
         description="Days of {subject} are past their deadline and not published. Look: the latest report under "
         "checks/{subject}/ in the exchange bucket lists them (`overdue`), `slackwater runs {subject}` shows their "
         "runs. Then `slackwater run {subject} --date DATE`. The next check clears the alarm.",
@@ -115,6 +151,7 @@ RULES = (
         name="day-on-hold",
         group=AlarmGroup.LATE_DATA,
         metric=Metric.DAYS_ON_HOLD,
+        severity=Severity.WARNING,
         description="Days of {subject} are on hold: inputs are missing or smaller than before, a day cannot be "
         "checked, its audit failed, or its runs keep failing. Look: `slackwater late {subject}` lists days and "
         "reasons. Ask the partner. If the current data is right: `slackwater late release {subject} --date DATE "
@@ -126,6 +163,7 @@ RULES = (
         name="late-bytes-unprocessed",
         group=AlarmGroup.LATE_DATA,
         metric=Metric.LATE_BYTES_UNPROCESSED,
+        severity=Severity.WARNING,
         description="Late data of {subject} belongs to days on hold, or to days that the number or the budget of "
         "re-runs defers. Look: `slackwater late {subject}` lists days on hold with reasons, `slackwater monitor "
         "{subject}` deferred ones. On hold: ask the partner; if the current data is right, `slackwater late release "
@@ -137,6 +175,7 @@ RULES = (
         name="late-days-older",
         group=AlarmGroup.OLDER_DATA,
         metric=Metric.LATE_DAYS_OLDER,
+        severity=Severity.WARNING,
         description="Days of {subject} before the window have late data that nothing processes by itself. Look: "
         "`slackwater late --older {subject}` lists them and what has changed, and removes days without late data from "
         "the list. Then `slackwater run {subject} --date DATE`, or raise late.window_days. The next check clears the "
@@ -147,6 +186,7 @@ RULES = (
         name="notification-outcome-unknown",
         group=AlarmGroup.LATE_DATA,
         metric=Metric.NOTIFICATION_OUTCOME_UNKNOWN,
+        severity=Severity.WARNING,
         description="A notification about a changed day of {subject} is not sent because its comparison keeps failing, "
         "or may or may not have been sent: its sender was interrupted. Look: `slackwater late {subject}` names a day "
         "whose comparison keeps failing, and the remedy. If it names none, the log of notify-change names the day, and "
@@ -157,6 +197,7 @@ RULES = (
         name="partner-silent",
         group=AlarmGroup.SOURCES,
         metric=Metric.HOURS_SINCE_ARRIVAL,
+        severity=Severity.PAGE,
         description="{subject} has delivered nothing new for {threshold} hours or more. Look: the dashboard, and for "
         "files the executions of pull-source. Ask the partner. The next check after new data clears the alarm.",
         # Each pipeline that reads the source puts this metric; the check that saw the newest object is right.
@@ -166,6 +207,7 @@ RULES = (
         name="file-not-taken",
         group=AlarmGroup.SOURCES,
         metric=Metric.HOURS_NOT_TAKEN,
+        severity=Severity.WARNING,
         description="A file of {subject} could not be fetched for {threshold} hours or more. It is tried again, at the "
         "latest after a day. Look: `slackwater files {subject} --state failed` lists such files with the reasons. Fix "
         "the cause, or ask the partner. If a file will never be readable, `slackwater files give-up {subject} PATH`. "
@@ -177,6 +219,7 @@ RULES = (
         name="files-doubtful",
         group=AlarmGroup.SOURCES,
         metric=Metric.FILES_DOUBTFUL,
+        severity=Severity.WARNING,
         description="The partner of {subject} does not list stored files, and lists fewer others, so no removal is "
         "recorded and all rows still count. Look: `slackwater late` names some of the files. Ask the partner whether "
         "its folder is complete. If it has removed the files on purpose: `slackwater pull {subject} --accept-removed "
@@ -187,10 +230,54 @@ RULES = (
         name="files-left",
         group=AlarmGroup.SOURCES,
         metric=Metric.FILES_LEFT,
+        severity=Severity.WARNING,
         description="The pulls of {subject} do not keep up: they leave files to the next pull. Look: the dashboard "
         "shows how many. Run `slackwater pull {subject}` until none is left, and let `schedule` pull more often.",
         # The pull of the period that has left the fewest counts.
         statistic=cloudwatch.Stats.MINIMUM,
         several_pulls=True,
+    ),
+    AlarmRule(
+        name="partner-unusually-silent",
+        group=AlarmGroup.UNUSUAL,
+        metric=Metric.SILENCE_PERCENT,
+        severity=Severity.WARNING,
+        description="{subject} has delivered nothing new for {threshold} % of its usual silence at this hour of the "
+        "week, or longer. Look: the dashboard, and for files `slackwater files {subject} --state failed` and the "
+        "executions of pull-source. Ask the partner. The next check after new data clears the alarm.",
+        statistic=cloudwatch.Stats.MINIMUM,
+        # At an hour of the week there are 12 silences in 4 weeks, so the usual one is the longest of them. One in 13
+        # would be longer by chance.
+        threshold=150,
+    ),
+    AlarmRule(
+        name="budget-spent",
+        group=AlarmGroup.SPENDING,
+        metric=Metric.BUDGET_PERCENT,
+        severity=Severity.WARNING,
+        description="The late days of {subject} cost more to run again today than late.budget_per_day. Look: "
+        "`slackwater monitor {subject}` names the days that are deferred. They run on a later day. To run one now, "
+        "`slackwater run {subject} --date DATE`; if this happens often, raise late.budget_per_day.",
+        statistic=cloudwatch.Stats.MAXIMUM,
+        threshold=100,
+    ),
+    AlarmRule(
+        name="cost-per-day",
+        group=AlarmGroup.SPENDING,
+        metric=Metric.RUN_COST,
+        severity=Severity.WARNING,
+        description="Runs and comparisons of {subject} whose cost became known in the last 24 hours have cost "
+        "{threshold} USD or more. Look: `slackwater cost {subject}` shows which days, `slackwater runs {subject}` why "
+        "they ran. Limit re-runs with late.budget_per_day, or raise the setting alarm_usd_per_day.",
+    ),
+    AlarmRule(
+        name="spark-queued",
+        group=AlarmGroup.SPENDING,
+        metric=Metric.JOB_QUEUE_MINUTES,
+        severity=Severity.WARNING,
+        description="A Spark job of {subject} has waited in the queue for {threshold} minutes or more. Look: "
+        "`slackwater runs {subject} --date DATE --timeline` shows for how long each stage has waited. Raise "
+        "concurrent_runs and maximum_vcpu, or let pipelines start at other times.",
+        statistic=cloudwatch.Stats.MAXIMUM,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aws_cdk import Duration
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
@@ -35,8 +36,10 @@ class EventBuffer(Construct):
     queues: events may still wait in them when their stack is deleted, and then they are retained.
     """
 
-    def __init__(self, scope: Construct, id_: str, *, settings: Settings) -> None:
+    def __init__(self, scope: Construct, id_: str, *, settings: Settings, key: kms.IKey | None) -> None:
+        """Encrypt the queues with `key`, or without one with a key of SQS."""
         super().__init__(scope, id_)
+        self._key = key
         self.dead_letters = self._queue("DeadLetters", settings)
         accept(self.dead_letters, {"AwsSolutions-SQS3": "This queue is itself a dead-letter queue."})
         redrive = sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=_MAX_ATTEMPTS)
@@ -49,7 +52,8 @@ class EventBuffer(Construct):
             visibility_timeout=_VISIBILITY_TIMEOUT if dead_letters else None,
             dead_letter_queue=dead_letters,
             retention_period=_RETENTION,
-            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            encryption=sqs.QueueEncryption.KMS if self._key else sqs.QueueEncryption.SQS_MANAGED,
+            encryption_master_key=self._key,
             enforce_ssl=True,
             removal_policy=removal(settings),
         )

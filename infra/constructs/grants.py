@@ -8,6 +8,7 @@ from typing import Any
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_sqs as sqs
@@ -20,15 +21,27 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.receiver.partners.partner import bucket_folder
 
+# What S3 and SQS require of a writer: a multipart upload reads its parts.
+_WRITE = ("Decrypt", "GenerateDataKey")
+# What the guide of DynamoDB lists for the users of a table with a customer managed key.
+_ITEM_READS = {"GetItem", "BatchGetItem", "Query"}
+_READ_ITEMS = ("Decrypt", "DescribeKey")
+_WRITE_ITEMS = (
+    *("Decrypt", "DescribeKey", "Encrypt", "ReEncryptFrom", "ReEncryptTo"),
+    *("GenerateDataKey", "GenerateDataKeyWithoutPlaintext"),
+)
+
 
 def read_objects(role: Grantee, bucket: s3.IBucket, *prefixes: str) -> None:
     """Let `role` read the objects under the prefixes."""
     _allow_keys(role, _arn(role, bucket), prefixes, ["s3:GetObject"])
+    _use_key(role, bucket.encryption_key, "Decrypt")
 
 
 def write_objects(role: Grantee, bucket: s3.IBucket, *prefixes: str) -> None:
     """Let `role` write objects under the prefixes."""
     _allow_keys(role, _arn(role, bucket), prefixes, ["s3:PutObject"])
+    _use_key(role, bucket.encryption_key, *_WRITE)
 
 
 def delete_objects(role: Grantee, bucket: s3.IBucket, *prefixes: str) -> None:
@@ -40,6 +53,7 @@ def replace_objects(role: Grantee, bucket: s3.IBucket, *prefixes: str) -> None:
     """Let `role` read, write and delete the objects under the prefixes."""
     actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
     _allow_keys(role, _arn(role, bucket), prefixes, actions)
+    _use_key(role, bucket.encryption_key, *_WRITE)
 
 
 def list_objects(role: Grantee, bucket: s3.IBucket, *prefixes: str) -> None:
@@ -60,16 +74,19 @@ def use_items(role: Grantee, table: dynamodb.ITable, *actions: str) -> None:
     `PutItem` also allows the puts of a transaction.
     """
     allow(role, [f"dynamodb:{action}" for action in actions], [table.table_arn])
+    _use_key(role, table.encryption_key, *(_READ_ITEMS if _ITEM_READS.issuperset(actions) else _WRITE_ITEMS))
 
 
 def query_indexes(role: Grantee, table: dynamodb.ITable, *indexes: str) -> None:
     """Let `role` query these indexes of a table."""
     allow(role, ["dynamodb:Query"], [f"{table.table_arn}/index/{index}" for index in indexes])
+    _use_key(role, table.encryption_key, *_READ_ITEMS)
 
 
 def use_queue(role: Grantee, queue: sqs.IQueue, *actions: str) -> None:
     """Let `role` call these SQS actions on a queue: `SendMessage`, `ReceiveMessage`, ..."""
     allow(role, [f"sqs:{action}" for action in actions], [queue.queue_arn])
+    _use_key(role, queue.encryption_master_key, *(_WRITE if "SendMessage" in actions else ("Decrypt",)))
 
 
 def use_tables(role: Grantee, database: str, *actions: str) -> None:
@@ -171,6 +188,12 @@ def step_values(pipelines: Iterable[Pipeline], key: str) -> Iterator[tuple[str, 
             for step, use in uses.items():
                 for place, value in values(f"{section}.{step}.with", use.parameters):
                     yield pipeline.pipeline, place, value
+
+
+def _use_key(role: Grantee, key: kms.IKey | None, *actions: str) -> None:
+    """Let `role` call these KMS actions with the key of a bucket, table or queue, if it has one."""
+    if key:
+        allow(role, [f"kms:{action}" for action in actions], [key.key_arn])
 
 
 def _allow_folders(role: Grantee, urls: Sequence[str]) -> None:

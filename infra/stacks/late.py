@@ -21,10 +21,7 @@ from slackwater.late.ledger.pending import PENDING
 from slackwater.pipeline.definition import LEDGER_TABLE
 from slackwater.pipeline.retries import Machine
 from slackwater.project import Project
-from slackwater.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX
-
-COMPARE_MACHINE = "compare-day"
-BACKFILL_MACHINE = "backfill"
+from slackwater.schedule import BACKFILL_MACHINE, COMPARE_MACHINE, MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX
 
 
 class LateStack(Stack):

@@ -1,4 +1,4 @@
-"""Monitoring: the dashboard, the alarms with their topic, and the queue of undelivered notifications.
+"""Monitoring: the dashboard, alarms, the topics of all alarms, and the queue of undelivered notifications.
 
 The alarms of pipelines and sources have stacks of their own: CloudFormation allows 500 resources in a stack.
 """
@@ -11,11 +11,13 @@ from aws_cdk import Environment, Stack
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.constructs.alarms import AlarmTopic, DeploymentAlarms, alarm_names
+from infra.constructs.alarm_rules import Severity
+from infra.constructs.alarm_topics import AlarmTopic
+from infra.constructs.alarms import DeploymentAlarms, Topics, alarm_names
 from infra.constructs.arrivals import dead_arrivals
 from infra.constructs.cloudwatch_metrics import QueueNames
 from infra.constructs.common import outputs
-from infra.constructs.dashboard import Dashboard
+from infra.constructs.dashboards.operators import Dashboard
 from infra.constructs.dead_letters import DeadLetters
 from infra.constructs.event_buffer import EventBuffer
 from infra.settings import Settings
@@ -23,7 +25,7 @@ from slackwater.project import Project
 
 
 class MonitoringStack(Stack):
-    """The dashboard, the topic of all alarms, and the alarms of the monitor and of the queues."""
+    """The dashboard, the topics of all alarms, and the alarms of the monitor and of the queues."""
 
     def __init__(
         self,
@@ -46,9 +48,12 @@ class MonitoringStack(Stack):
         They are names without the deployment's prefix, not constructs, so that their stacks can change independently.
         """
         super().__init__(scope, id_, env=env, description="Slackwater: dashboard, alarms and dead letters")
-        self.topic = topic = AlarmTopic(self, "Alarming", settings=settings).topic
-        self.dead_letters = DeadLetters(self, "DeadLetters", settings=settings, topics=[topic, changes])
-        self.dead_letters.subscribe("Alarms", topic, settings.alarm_emails)
+        pages = AlarmTopic(self, "Alarming", settings=settings, project=project, severity=Severity.PAGE).topic
+        warnings = AlarmTopic(self, "Warning", settings=settings, project=project, severity=Severity.WARNING).topic
+        self.topics: Topics = {Severity.PAGE: pages, Severity.WARNING: warnings}
+        self.dead_letters = DeadLetters(self, "DeadLetters", settings=settings, topics=[pages, warnings, changes])
+        self.dead_letters.subscribe("Alarms", pages, settings.alarm_emails)
+        self.dead_letters.subscribe("Warnings", warnings, settings.warning_emails)
         self.dead_letters.subscribe("Changes", changes, settings.change_emails)
         queues = QueueNames(
             dead_letters=self.dead_letters.name,
@@ -57,7 +62,7 @@ class MonitoringStack(Stack):
             arrivals=arrivals,
             arrival_dead_letters=dead_arrivals(arrivals),
         )
-        DeploymentAlarms(self, "Alarms", settings=settings, topic=topic, monitor=monitor, queues=queues)
+        DeploymentAlarms(self, "Alarms", settings=settings, topics=self.topics, monitor=monitor, queues=queues)
         self.dashboard = Dashboard(
             self,
             "Overview",
@@ -72,7 +77,8 @@ class MonitoringStack(Stack):
         outputs(
             self,
             {
-                "AlarmTopicArn": topic.topic_arn,
+                "AlarmTopicArn": pages.topic_arn,
+                "WarningTopicArn": warnings.topic_arn,
                 "DashboardName": self.dashboard.name,
                 "DeadLetterQueueUrl": self.dead_letters.queue.queue_url,
             },

@@ -32,7 +32,8 @@ from slackwater.schedule import PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 
 # Memory of the functions of a run, in MB: part of what a run costs.
 _FREEZE_MB, _RECORD_MB = 1024, 512
-COMPARE_MB, CHECK_MB = 512, 1024
+# Lambda gives a function with 1,769 MB a whole vCPU. A check is the work of one processor (docs/benchmarks.md).
+COMPARE_MB, CHECK_MB = 512, 1769
 """Memory of the functions of a comparison and of a check, in MB: part of what these cost."""
 
 

@@ -53,7 +53,13 @@ class ScheduleStack(Stack):
         env: Environment | None = None,
     ) -> None:
         """Deploy the DAG files in the folder `dags` and the schedule of `project` beside them."""
-        super().__init__(scope, id_, env=env, description="Slackwater: the schedule, on Amazon MWAA")
+        super().__init__(
+            scope,
+            id_,
+            env=env,
+            description="Slackwater: the schedule, on Amazon MWAA",
+            termination_protection=settings.termination_protection,
+        )
         self._settings, self._name = settings, settings.named("schedule")
         # Created before MWAA creates them, because log groups that MWAA creates never expire.
         self._logs = Construct(self, "Logs")
@@ -90,7 +96,7 @@ class ScheduleStack(Stack):
         """Copy the DAG files and `schedule.json` to the bucket on every deployment."""
         scope = Construct(self, "Files")
         with tempfile.TemporaryDirectory() as folder:
-            for path in dags.glob("*.py"):
+            for path in (*dags.glob("*.py"), dags / ".airflowignore"):
                 shutil.copyfile(path, Path(folder, path.name))
             Path(folder, SCHEDULE_FILE).write_text(schedule_json(project), encoding="utf-8")
             asset = assets.Asset(scope, "Asset", path=folder)

@@ -12,6 +12,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.constructs.common import accept, outputs, removal
+from infra.constructs.encryption import data_key
 from infra.constructs.event_buffer import EventBuffer
 from infra.constructs.raw_tables import RawTables
 from infra.settings import Settings
@@ -33,8 +34,14 @@ class StorageStack(Stack):
     def __init__(
         self, scope: Construct, id_: str, *, settings: Settings, project: Project, env: Environment | None = None
     ) -> None:
-        super().__init__(scope, id_, env=env, description="Slackwater: buckets, tables, Glue databases and queues")
-        self._settings = settings
+        super().__init__(
+            scope,
+            id_,
+            env=env,
+            description="Slackwater: buckets, tables, Glue databases and queues",
+            termination_protection=settings.termination_protection,
+        )
+        self._settings, self._key = settings, data_key(self, settings)
         longest = longest_run_days(project, settings)
         # A run reads the files of its own attempt, and of stages that it keeps from earlier ones: those that exist for
         # as long as the run may take. So a failed run can be resumed for the other days, at least as many.
@@ -72,7 +79,7 @@ class StorageStack(Stack):
         self.file_table = self._file_table()
         self.run_table = self._run_table()
         self.token_table = self._table("TokenTable", partition_key="token_hash")
-        self.buffer = EventBuffer(self, "EventBuffer", settings=settings)
+        self.buffer = EventBuffer(self, "EventBuffer", settings=settings, key=self._key)
         self.raw_database = f"{settings.database_prefix}_raw"
         self.warehouse_database = f"{settings.database_prefix}_warehouse"
         RawTables(self, "RawTables", name=self.raw_database, project=project, bucket=self.raw)
@@ -108,7 +115,9 @@ class StorageStack(Stack):
             self,
             id_,
             versioned=versioned,
-            encryption=s3.BucketEncryption.S3_MANAGED,
+            encryption=s3.BucketEncryption.KMS if self._key else s3.BucketEncryption.S3_MANAGED,
+            encryption_key=self._key,
+            bucket_key_enabled=True if self._key else None,  # one request to KMS for many objects
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             enforce_ssl=True,
@@ -165,6 +174,8 @@ class StorageStack(Stack):
             partition_key=_string(partition_key),
             sort_key=_string(sort_key) if sort_key else None,
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED if self._key else None,
+            encryption_key=self._key,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),

@@ -26,10 +26,12 @@ from slackwater.aws.topic import SnsTopic
 from slackwater.errors import SlackwaterError
 from slackwater.late.changes.table_notices import TableNotifier
 from slackwater.late.check.arrival_messages import seconds_to_wait
+from slackwater.late.check.budget import budget_percent
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.late.check.deferred import later_checks
 from slackwater.late.check.holds import days_on_hold
+from slackwater.late.check.limits import usage_date
 from slackwater.late.check.tasks import day_tasks
 from slackwater.late.check.window import today, window_start
 from slackwater.late.ledger.pending import save_pending
@@ -174,6 +176,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     answer = {"report": checker.save(report, execution=request.execution), "days": days}
     save_pending(report, store=checker.store, exchange_bucket=checker.exchange_bucket, execution=request.execution)
     put_metrics(report, checker.project)
+    put_budget(report, checker)
     put_metric(Metric.DAYS_ON_HOLD, days_on_hold(report, checker.table.held(report.pipeline)), pipeline=report.pipeline)
     rules = {day.date: day.rule for day in report.days}
     request_checks(build_arrivals(), report)
@@ -243,8 +246,22 @@ def record_costs(recorder: CostRecorder, pipeline: str, *, elapsed: timedelta) -
     for record in recorded.completed:
         if record.cost and record.cost.usd is not None:
             put_metric(Metric.RUN_COST, record.cost.usd, pipeline=pipeline)
+        if record.cost and record.cost.jobs:
+            put_metric(Metric.JOB_QUEUE_MINUTES, record.cost.queued_seconds / 60, pipeline=pipeline)
     if recorded.problems:
         logger.warning("costs of runs were not recorded", extra={"reasons": recorded.problems})
+
+
+def put_budget(report: CheckReport, checker: Checker) -> None:
+    """Put how much of its budget a pipeline needs today. Checks of new objects put it too: they start re-runs."""
+    definition = checker.project.pipeline(report.pipeline)
+    now = report.checked_at
+    if definition.late.budget_per_day is None or report.as_of != today(definition, now).isoformat():
+        return
+    usage = checker.table.rerun_usage(report.pipeline, usage_date(definition, now))
+    percent = budget_percent(definition.late, usage, report.days)
+    if percent is not None:
+        put_metric(Metric.BUDGET_PERCENT, percent, pipeline=report.pipeline)
 
 
 def put_metrics(report: CheckReport, project: Project) -> None:
@@ -273,4 +290,7 @@ def put_metrics(report: CheckReport, project: Project) -> None:
         silent_since = arrived or min(
             window_start(definition, report.as_of), report.checked_at - project.source(name).silent_hours * HOUR
         )
-        put_metric(Metric.HOURS_SINCE_ARRIVAL, (report.checked_at - silent_since) / HOUR, source=name)
+        silent_hours = (report.checked_at - silent_since) / HOUR
+        put_metric(Metric.HOURS_SINCE_ARRIVAL, silent_hours, source=name)
+        usual_hours = report.usual_silences.get(name, project.source(name).silent_hours)
+        put_metric(Metric.SILENCE_PERCENT, 100 * silent_hours / usual_hours, source=name)

@@ -97,11 +97,11 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     put_metrics(plan, source, as_of=request.as_of, now=now)
     if records_removed and is_of_today(source, request.as_of, now):
         bucket = resources.environment.exchange_bucket
-        save_doubtful(plan.doubtful_paths, store=resources.store, exchange_bucket=bucket, source=source.source, at=now)
-        put_metric(Metric.FILES_DOUBTFUL, plan.doubtful, source=source.source)
+        save_doubtful(plan.doubtful, store=resources.store, exchange_bucket=bucket, source=source.source, at=now)
+        put_metric(Metric.FILES_DOUBTFUL, len(plan.doubtful), source=source.source)
     logger.info("files listed", extra={"source": source.source, **summary})
     if plan.doubtful:
-        logger.warning("removed files were not recorded", extra={"source": source.source, "files": plan.doubtful})
+        logger.warning("removed files were not recorded", extra={"source": source.source, "files": len(plan.doubtful)})
     return summary
 
 

@@ -21,7 +21,7 @@ from slackwater.errors import SlackwaterError
 from slackwater.late.check.arrival_messages import day_published
 from slackwater.metrics import Metric
 from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import Run, RunState
+from slackwater.runs.record import Run
 
 logger = Logger()
 
@@ -101,16 +101,18 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
     """
     request = _REQUEST.validate_python(event)
     recorder = build_recorder()
-    # Decided before the end is recorded: Step Functions may invoke this function again, and a run must count once.
-    metric = metric_of(request, recorder)
     response: dict[str, Any]
     match request:
         case RunPublishedRequest():
-            response = recorder.record_published(request.run).model_dump(mode="json")
+            published = recorder.record_published(request.run)
+            metric, is_new = Metric.RUNS_PUBLISHED, published.is_new
+            response = published.publication.model_dump(mode="json")
         case RunFailedRequest():
             failure = recorder.record_failure(request.run, error=request.error, cause=request.cause)
+            metric, is_new = Metric.RUNS_FAILED, failure.is_new
             response = {"reason": failure.reason, "retry": failure.is_transient and not request.retried}
-    if metric and not response.get("retry"):
+    # Step Functions may invoke this function again, and a run must count once.
+    if is_new and not response.get("retry"):
         put_metric(metric, 1, pipeline=request.run.pipeline)
     logger.info(f"run: {request.event}", extra={"run": request.run.model_dump(), "response": response})
     record_cost(recorder, request.run)
@@ -135,12 +137,3 @@ def remove_arrow_files(recorder: RunRecorder, run: Run) -> None:
         logger.warning("the Arrow files of the run were not removed", extra={"reason": str(error)})
     else:
         logger.info("the Arrow files of the run were removed", extra={"files": removed})
-
-
-def metric_of(request: RecordRunRequest, recorder: RunRecorder) -> Metric | None:
-    """Return the metric that counts the end of a run; None if its end is already recorded."""
-    run = request.run
-    record = recorder.table.run(run.pipeline, run.date, run.attempt)
-    if record is None or record.state is not RunState.RUNNING:
-        return None
-    return Metric.RUNS_PUBLISHED if request.event == "published" else Metric.RUNS_FAILED

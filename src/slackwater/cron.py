@@ -6,18 +6,15 @@ needs `?` for the day of the month or the day of the week.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from typing import NamedTuple
 
 from slackwater.clock_changes import skipped_minutes
-from slackwater.model import Cron
+from slackwater.model import CRON_ITEM, CRON_NAMES, Cron
 
-_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
-_WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-_ITEM = re.compile(r"(?P<first>\*|\w+)(-(?P<last>\w+))?(/(?P<step>\d+))?")
+_WEEKDAYS = CRON_NAMES["day-of-week"]
 # From this length on, consecutive values are a range.
 _SHORTEST_RANGE = 3
 
@@ -34,15 +31,15 @@ class _Field(NamedTuple):
         return sorted({value for item in field.split(",") for value in self._item(item)})
 
     def _item(self, item: str) -> Iterable[int]:
-        match = _ITEM.fullmatch(item)
+        match = CRON_ITEM.fullmatch(item)
         if match is None:
             raise ValueError(f"{item!r} is no part of a cron expression")
-        if match["first"] == "*":
+        if match["first"] is None:
             first, last = self.low, self.high
         else:
             first = self._number(match["first"])
-            # `5/15` means from 5 on, as in Airflow.
-            last = self._number(match["last"]) if match["last"] else self.high if match["step"] else first
+            # `5/15` means from 5 on, as in Airflow. From 7 on, which is Sunday too, there is only Sunday.
+            last = self._number(match["last"]) if match["last"] else max(self.high, first) if match["step"] else first
         return range(first, last + 1, int(match["step"] or 1))
 
     def _number(self, value: str) -> int:
@@ -50,7 +47,7 @@ class _Field(NamedTuple):
 
 
 _MINUTE, _HOUR, _DAY = _Field(0, 59), _Field(0, 23), _Field(1, 31)
-_MONTH, _WEEKDAY = _Field(1, 12, _MONTHS), _Field(0, 6, _WEEKDAYS)
+_MONTH, _WEEKDAY = _Field(1, 12, CRON_NAMES["month"]), _Field(0, 6, _WEEKDAYS)
 _FIELDS = (_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)
 
 
@@ -61,7 +58,7 @@ def eventbridge_expressions(cron: Cron) -> tuple[str, ...]:
     expressions. At a time that matches both of them, both fire.
     """
     minute, hour, day, month, weekday = (
-        _written(values, field) for values, field in zip(_values(cron), _FIELDS, strict=True)
+        _format_field(values, field) for values, field in zip(_values(cron), _FIELDS, strict=True)
     )
     if weekday == "*":
         return (f"cron({minute} {hour} {day} {month} ? *)",)
@@ -73,7 +70,7 @@ def skipped_expression(cron: Cron, timezone: str) -> str | None:
     """Return the expression that has the times that come instead of those of `cron` that `timezone` skips.
 
     It has other times too: in the same months and on the same days of the week, without a clock change. None if the
-    time zone skips no time of the cron expression, or if that has the time that comes instead.
+    timezone skips no time of the cron expression, or if that has the time that comes instead.
     """
     times = [
         instead
@@ -89,7 +86,7 @@ def skipped_expression(cron: Cron, timezone: str) -> str | None:
         {_weekday(time) for time in times},
     )
     minute, hour, month, weekday = (
-        _written(sorted(values), field)
+        _format_field(sorted(values), field)
         for values, field in zip(fields, (_MINUTE, _HOUR, _MONTH, _WEEKDAY), strict=True)
     )
     return f"cron({minute} {hour} ? {month} {weekday} *)"
@@ -112,11 +109,11 @@ def _weekday(local: datetime) -> int:
 @cache
 def _values(cron: Cron) -> tuple[list[int], ...]:
     """Return the values of the five fields. Sunday is 0."""
-    *fields, weekdays = (field.values(text) for field, text in zip(_FIELDS, cron.split(), strict=True))
+    *fields, weekdays = (field.values(expression) for field, expression in zip(_FIELDS, cron.split(), strict=True))
     return (*fields, sorted({day % len(_WEEKDAYS) for day in weekdays}))  # 7 is Sunday too
 
 
-def _written(values: Sequence[int], field: _Field) -> str:
+def _format_field(values: Sequence[int], field: _Field) -> str:
     """Return a field with these values: `*`, or single values and ranges.
 
     An expression may have 256 characters. Ranges keep every expression below that.

@@ -15,8 +15,9 @@ class Unit(StrEnum):
 
     COUNT = "Count"
     BYTES = "Bytes"
+    PERCENT = "Percent"
     NONE = "None"
-    """For hours and USD, which CloudWatch has no unit for."""
+    """For hours, minutes and USD, which CloudWatch has no unit for."""
 
 
 class Subject(StrEnum):
@@ -33,6 +34,8 @@ class Metric(StrEnum):
     RUNS_FAILED = "RunsFailed"
     RUN_COST = "RunCost"
     """Price of a run or a comparison in USD, put by the check that learns it. Two concurrent checks count it twice."""
+    JOB_QUEUE_MINUTES = "JobQueueMinutes"
+    """For how long the Spark job of a run or a comparison that waited longest was in the queue, put with its price."""
     DAYS_RERUN = "DaysRerun"
     """Late days that a check decides to run again. Two concurrent checks count a day twice."""
     DAYS_OVERDUE = "DaysOverdue"
@@ -54,11 +57,15 @@ class Metric(StrEnum):
     twice."""
     LATE_DAYS_OLDER = "LateDaysOlder"
     """Gauge: days before the window with late data that waits for a run, at most 1,000."""
+    BUDGET_PERCENT = "BudgetPercent"
+    """Gauge: the estimated price of today's re-runs, with those that the budget defers, in percent of the budget."""
     NOTIFICATIONS_SENT = "NotificationsSent"
     NOTIFICATION_OUTCOME_UNKNOWN = "NotificationOutcomeUnknown"
     """Notifications that may or may not have been sent, or that are not sent because the comparison keeps failing."""
     HOURS_SINCE_ARRIVAL = "HoursSinceArrival"
     """Gauge: hours since the newest object of the source was written."""
+    SILENCE_PERCENT = "SilencePercent"
+    """Gauge: hours since the newest object of the source, in percent of its usual silence at that hour of the week."""
     EVENTS_ACCEPTED = "EventsAccepted"
     EVENTS_DUPLICATE = "EventsDuplicate"
     EVENTS_REJECTED = "EventsRejected"
@@ -77,7 +84,9 @@ class Metric(StrEnum):
         """The unit of its values."""
         if self in _BYTES:
             return Unit.BYTES
-        return Unit.NONE if self in _HOURS or self is Metric.RUN_COST else Unit.COUNT
+        if self in _PERCENT:
+            return Unit.PERCENT
+        return Unit.NONE if self in _WITHOUT_UNIT else Unit.COUNT
 
     @property
     def subject(self) -> Subject:
@@ -100,7 +109,13 @@ class Metric(StrEnum):
 
 
 _BYTES = {Metric.LATE_BYTES, Metric.LATE_BYTES_UNPROCESSED, Metric.LATE_BYTES_IGNORED}
-_HOURS = {Metric.HOURS_SINCE_ARRIVAL, Metric.HOURS_NOT_TAKEN}
+_PERCENT = {Metric.SILENCE_PERCENT, Metric.BUDGET_PERCENT}
+_WITHOUT_UNIT = {
+    Metric.HOURS_SINCE_ARRIVAL,
+    Metric.HOURS_NOT_TAKEN,
+    Metric.JOB_QUEUE_MINUTES,
+    Metric.RUN_COST,
+}
 _GAUGES = {
     Metric.DAYS_OVERDUE,
     Metric.DAYS_ON_HOLD,
@@ -108,6 +123,8 @@ _GAUGES = {
     Metric.LATE_BYTES_UNPROCESSED,
     Metric.LATE_BYTES_IGNORED,
     Metric.HOURS_SINCE_ARRIVAL,
+    Metric.SILENCE_PERCENT,
+    Metric.BUDGET_PERCENT,
     Metric.FILES_LEFT,
     Metric.FILES_DOUBTFUL,
     Metric.HOURS_NOT_TAKEN,
@@ -115,6 +132,7 @@ _GAUGES = {
 _TOTALS = {Metric.EVENTS_ACCEPTED, Metric.EVENTS_DUPLICATE, Metric.EVENTS_REJECTED, Metric.FILES_STORED}
 _SOURCE_METRICS = _TOTALS | {
     Metric.HOURS_SINCE_ARRIVAL,
+    Metric.SILENCE_PERCENT,
     Metric.FILES_LEFT,
     Metric.FILES_DOUBTFUL,
     Metric.HOURS_NOT_TAKEN,

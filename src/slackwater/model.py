@@ -47,12 +47,12 @@ class Model(BaseModel):
 # Airflow and EventBridge run cron expressions, so only what both understand is accepted. Libraries accept more
 # (`L`, `#`, `?`, `@daily`, six fields), and their errors do not say which values a field may have.
 _CRON_RANGES = {"minute": (0, 59), "hour": (0, 23), "day-of-month": (1, 31), "month": (1, 12), "day-of-week": (0, 7)}
-_CRON_NAMES = {
+CRON_NAMES = {
     "month": ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"),
     "day-of-week": ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"),
 }
 # `*`, a value or a range such as `MON-FRI`, each with or without a step such as `/15`.
-_CRON_ITEM = re.compile(r"(\*|(?P<first>[0-9A-Za-z]+)(-(?P<last>[0-9A-Za-z]+))?)(/(?P<step>[0-9]+))?")
+CRON_ITEM = re.compile(r"(\*|(?P<first>[0-9A-Za-z]+)(-(?P<last>[0-9A-Za-z]+))?)(/(?P<step>[0-9]+))?")
 
 
 def _check_cron(value: str) -> str:
@@ -68,11 +68,11 @@ def _check_cron(value: str) -> str:
 
 def _is_cron_item(item: str, field: str) -> bool:
     """Whether `item` is `*`, a value or a range within the field's limits, with or without a step."""
-    match = _CRON_ITEM.fullmatch(item)
+    match = CRON_ITEM.fullmatch(item)
     if not match or match["step"] == "0":
         return False
     low, high = _CRON_RANGES[field]
-    numbers = {name: number for number, name in enumerate(_CRON_NAMES.get(field, ()), start=low)}
+    numbers = {name: number for number, name in enumerate(CRON_NAMES.get(field, ()), start=low)}
     values = []
     for value in (match["first"], match["last"]):
         if value:

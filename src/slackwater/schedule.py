@@ -21,6 +21,9 @@ from slackwater.project import Project, load_project
 PULL_MACHINE = "pull-source"
 PIPELINE_MACHINE_PREFIX = "pipeline-"
 MONITOR_MACHINE = "monitor-days"
+# And of those that are started otherwise.
+COMPARE_MACHINE = "compare-day"
+BACKFILL_MACHINE = "backfill"
 
 
 class ScheduledWork(StrEnum):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from slackwater.project import load_project
 from slackwater.schedule import schedule_json
-from tests.airflow.home import BIN, Home, make_home
+from tests.airflow.home import BIN, ROOT, Home, make_home
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,8 +25,11 @@ def parser(tmp_path_factory) -> Home:
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory, cloud) -> Home:
-    """An Airflow whose DAGs start the state machines of the local cloud."""
+    """An Airflow whose DAGs start the state machines of the local cloud; with the DAG of a user in docs/airflow.md."""
     prefix = cloud.outputs()["PipelineMachinePrefix"].removesuffix("pipeline-")
     aws = {name: value for name, value in cloud.environment.items() if name.startswith("AWS_")}
     schedule = schedule_json(load_project(cloud.project))
-    return make_home(tmp_path_factory.mktemp("airflow"), prefix=prefix, schedule=schedule, **aws)
+    home = make_home(tmp_path_factory.mktemp("airflow"), prefix=prefix, schedule=schedule, **aws)
+    [dag] = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "airflow.md").read_text(), re.DOTALL | re.MULTILINE)
+    (home.dags / "daily_report.py").write_text(dag)
+    return home

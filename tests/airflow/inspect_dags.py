@@ -30,6 +30,18 @@ def no_network(event: str, arguments: tuple[Any, ...]) -> None:
         raise PermissionError(f"no network here: {event} {arguments[1:]}")
 
 
+def record_reads() -> list[str]:
+    """Return a list that gets the path of each file that is opened from now on."""
+    paths: list[str] = []
+
+    def opened(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            paths.append(str(arguments[0]))
+
+    sys.addaudithook(opened)
+    return paths
+
+
 def rendered(dag: DAG, instant: str | None, templates: Environment) -> dict[str, Any]:
     """Return what a worker would send to Step Functions for a run at that instant."""
     task = copy.copy(dag.roots[0])
@@ -72,6 +84,7 @@ def described(dag: DAG, instants: list[str | None]) -> dict[str, Any]:
         "doc": dag.doc_md,
         "operator": type(task).__name__,
         "task": task.task_id,
+        "outlets": {other.task_id: alias.name for other in dag.tasks for alias in other.outlets},
         "after": {other.task_id: sorted(other.upstream_task_ids) for other in dag.tasks if other is not task},
         "deferrable": task.deferrable,
         "longest": task.waiter_delay * task.waiter_max_attempts,
@@ -84,15 +97,19 @@ def main() -> None:
     request = json.load(sys.stdin)
     sys.path.append(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])  # as Airflow's own processes do
     sys.addaudithook(no_network)
+    reads = record_reads()
     results, inherited = [], dict(os.environ)
     for environment in request["environments"]:
+        os.environ.clear()
         os.environ.update(inherited | environment)
+        reads.clear()
         bag = DagBag(Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]), include_examples=False)
         results.append(
             {
                 "errors": list(bag.import_errors.values()),
                 "warnings": [str(warning) for warnings in bag.captured_warnings.values() for warning in warnings],
                 "files": len(bag.dagbag_stats),
+                "reads": len(reads),
                 "dags": {dag_id: described(dag, request["instants"]) for dag_id, dag in bag.dags.items()},
             }
         )

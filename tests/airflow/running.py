@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx
 
+from slackwater.cli.airflow import AirflowHome, free_url, responds, started, wait_until_ready
 from tests.airflow.home import BIN, Home
 
 PATIENCE = 240
 """Seconds to wait for any condition; each takes less than a quarter of it."""
+
+
+# Airflow calls this function for each DAG.
+WITHOUT_TIMES = """
+from airflow.timetables.simple import NullTimetable
+from airflow.timetables.trigger import CronTriggerTimetable
+
+def dag_policy(dag):
+    if isinstance(dag.timetable, CronTriggerTimetable):
+        dag.timetable = NullTimetable()
+"""
 
 
 class Running:
@@ -33,7 +42,11 @@ class Running:
             return False
         if token.is_success:
             self._http.headers["Authorization"] = f"Bearer {token.json()['access_token']}"
-        return token.is_success and bool(self.request("GET", "/dags")["dags"])
+        # One DAG of each of the two files.
+        return token.is_success and {"process_daily_delays", "daily_report"} <= self._dag_ids()
+
+    def _dag_ids(self) -> set[str]:
+        return {dag["dag_id"] for dag in self.request("GET", "/dags")["dags"]}
 
     def request(self, method: str, path: str, **body: Any) -> dict[str, Any]:
         response = self._http.request(method, f"/api/v2{path}", json=body or None)
@@ -61,13 +74,27 @@ class Running:
         """Run the failed tasks of a run again."""
         self.request("POST", f"/dags/{dag_id}/clearTaskInstances", dag_run_id=run, dry_run=False, only_failed=True)
 
+    def clear_waiting(self, dag_id: str, run: str, task: str) -> None:
+        """Run a task again as soon as it waits for its execution."""
+        path = f"/dags/{dag_id}/dagRuns/{run}/taskInstances/{task}"
+        wait_until(lambda: self.request("GET", path)["state"] == "deferred")
+        self.request(
+            "POST",
+            f"/dags/{dag_id}/clearTaskInstances",
+            dag_run_id=run,
+            task_ids=[task],
+            dry_run=False,
+            only_failed=False,
+        )
+
 
 @contextmanager
 def running(home: Home) -> Iterator[Running]:
-    """Run Airflow until the block ends. It starts triggered runs only, none by schedule."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    """Run Airflow until the block ends. It starts runs that are triggered or follow an asset, none at a time."""
+    (home.folder / "config").mkdir()
+    (home.folder / "config" / "airflow_local_settings.py").write_text(WITHOUT_TIMES)
+    url = free_url(None)
+    airflow = AirflowHome(folder=home.folder, program=BIN / "airflow", dags=home.dags)
     settings = {
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": url.rpartition(":")[2],
@@ -79,26 +106,13 @@ def running(home: Home) -> Iterator[Running]:
         "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
         "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # the files do not change
-        "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
     }
-    log = home.folder / "running.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [str(BIN / "airflow"), "standalone"],
-            cwd=home.folder,
-            env={**home.environment, **settings},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
+    with started(airflow, {**home.environment, **settings}) as process:
+        wait_until_ready(process, airflow, partial(responds, url))
         with httpx.Client(base_url=url, headers={"Accept": "application/json"}, timeout=60, trust_env=False) as http:
             api = Running(http)
             wait_until(api.sign_in)
             yield api
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

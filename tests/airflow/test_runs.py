@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, date, datetime, timedelta
+from operator import itemgetter
+from typing import Any
 
 import pytest
 
@@ -22,18 +24,21 @@ BROKEN = f"{DAY}T03:00:00+00:00"
 LATE_HOUR = datetime(2013, 11, 3, 20, tzinfo=UTC)
 
 
+TABLE = "slackwater://slackwater/daily_delays"
+
+
 def executions(cloud, pipeline, instant) -> list[str]:
     """Return the status of each execution that Airflow started for the pipeline and instant."""
     machine = cloud.outputs()["PipelineMachinePrefix"] + pipeline
     listed = cloud.client("stepfunctions").list_executions(stateMachineArn=machine)["executions"]
-    start = f"process-{datetime.fromisoformat(instant):%Y%m%dT%H%M%SZ}-"
+    start = f"process-{pipeline}-{datetime.fromisoformat(instant):%Y%m%dT%H%M%SZ}-"
     return [execution["status"] for execution in listed if execution["name"].startswith(start)]
 
 
 def monitored_days(cloud, instant) -> list[str]:
     """Return the days that the monitoring of that instant has worked on, as its execution reports them."""
     states, machine = cloud.client("stepfunctions"), cloud.outputs()["MonitorMachineArn"]
-    start = f"monitor-{datetime.fromisoformat(instant):%Y%m%dT%H%M%SZ}-"
+    start = f"monitor-daily_delays-{datetime.fromisoformat(instant):%Y%m%dT%H%M%SZ}-"
     listed = states.list_executions(stateMachineArn=machine)["executions"]
     [arn] = [execution["executionArn"] for execution in listed if execution["name"].startswith(start)]
     return [day["date"] for day in json.loads(states.describe_execution(executionArn=arn)["output"])["days"]]
@@ -74,11 +79,15 @@ def pulled(airflow, broken, partner) -> str:
 
 @pytest.fixture(scope="module")
 def processed(cloud, airflow, pulled, weather_of_the_day, tmp_path_factory) -> str:
-    """The day, processed by its DAG without the weather of the hour that arrives late: the final state of its run."""
+    """The day, processed without the weather of the hour that arrives late, its task cleared while it waits: the state
+    of the DAG's run.
+    """
     file = tmp_path_factory.mktemp("weather") / "weather.ndjson"
     file.write_text(to_ndjson(weather_of_the_day[0]))
     cloud.json("push", "weather", str(file))
-    return airflow.end("process_daily_delays", airflow.start("process_daily_delays", PROCESS))
+    run = airflow.start("process_daily_delays", PROCESS)
+    airflow.clear_waiting("process_daily_delays", run, "process")
+    return airflow.end("process_daily_delays", run)
 
 
 def test_the_pull_dag_fetches_the_days_files(cloud, pulled):
@@ -87,14 +96,19 @@ def test_the_pull_dag_fetches_the_days_files(cloud, pulled):
     assert cloud.query("SELECT count(*) FROM raw.flights WHERE month = 11 AND day = 3") == [[lines]]
 
 
-def test_the_process_dag_publishes_the_day_before(cloud, processed):
+def test_the_process_dag_publishes_the_day_before_in_one_execution_although_its_task_was_cleared(
+    cloud, airflow, processed
+):
     assert processed == "success"
     run, *_ = runs_of_the_day(cloud)
     flights = cloud.query(f"SELECT sum(flights) FROM daily_delays WHERE date = '{DAY}'")
     assert run["state"] == "published"
-    assert run["correlation_id"].startswith("process-20131104T080000Z-")
+    assert run["correlation_id"] == "process-daily_delays-20131104T080000Z-1"
     assert flights == cloud.query("SELECT count(*) FROM raw.flights WHERE month = 11 AND day = 3")
     assert executions(cloud, "daily_delays", PROCESS) == ["SUCCEEDED"]
+    [run] = airflow.request("GET", "/dags/process_daily_delays/dagRuns")["dag_runs"]
+    path = f"/dags/process_daily_delays/dagRuns/{run['dag_run_id']}/taskInstances/process"
+    assert airflow.request("GET", path)["try_number"] == 2
 
 
 def test_a_failed_execution_fails_its_task_with_the_error_and_starts_again_when_the_task_is_cleared(
@@ -134,3 +148,18 @@ def test_the_monitor_dag_runs_a_late_day_again(cloud, airflow, processed, weathe
         f"SELECT {', '.join(COLUMNS)} FROM daily_delays WHERE date = '{DAY}' ORDER BY origin, carrier"
     )
     assert_same_table(published, daily_delays(tmp_path, DAY.isoformat()))
+    # Each publication, of the run and of the monitoring, has started the DAG of a user, or was taken by its next run.
+    versions = [{"date": DAY.isoformat(), "version": run["attempt"], "run_id": run["run_id"]} for run in attempts]
+    wait_until(lambda: reported(airflow) == sorted(versions, key=itemgetter("version")))
+    events = airflow.request("GET", "/assets/events")["asset_events"]
+    assert {event["uri"] for event in events} == {TABLE}
+
+
+def reported(airflow) -> list[dict[str, Any]]:
+    """Return what the DAG in docs/airflow.md has returned for the day, by version."""
+    runs = airflow.request("GET", "/dags/daily_report/dagRuns")["dag_runs"]
+    path = "/dags/daily_report/dagRuns/{}/taskInstances/report/xcomEntries/return_value"
+    done = [run["dag_run_id"] for run in runs if run["state"] == "success"]
+    values = [airflow.request("GET", path.format(run))["value"] for run in done]
+    days = [day for value in values for day in value]
+    return sorted((day for day in days if day["date"] == DAY.isoformat()), key=itemgetter("version"))

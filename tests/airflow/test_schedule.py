@@ -13,7 +13,8 @@ import pytest
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project, load_project
 from slackwater.runs.day import day_of
-from slackwater.schedule import schedule_json
+from slackwater.schedule import ProjectSchedule, ScheduledWork, schedule_json, schedule_of
+from slackwater.scheduled_starts import ScheduledStart
 from tests.airflow.home import BIN, ROOT, STATE_MACHINE_PREFIX
 
 pytestmark = pytest.mark.airflow
@@ -30,6 +31,7 @@ steps:
   highest: {step: sql, depends_on: [tides], with: {query: "SELECT port, max(metres) AS m FROM tides GROUP BY port"}}
 publish: {step: highest, key: [date, port]}
 """
+LONG_NAMED = PIPELINE.replace("pipeline: heights", f"pipeline: {'heights_' * 7}")
 PULL = "pull: {url: 'http://tides.example', files: 'tides-{date}.csv'}\n"
 CHATHAM_PULL = f"{PULL.rstrip()[:-1]}, timezone: Pacific/Chatham, schedule: '*/20 6-22/2 * * MON-FRI'}}\n"
 CHATHAM = "timezone: Pacific/Chatham\nschedule: {process: '30 1 1,15 * *', monitor: '0 2 * 1-6 *', buffer_hours: %s}\n"
@@ -72,7 +74,8 @@ INSTANTS = hours_around("2013-03-09", "2013-11-02", "2013-04-06", "2013-09-28")
 
 def write_project(folder: Path, *, source: str = SOURCE + PULL, pipeline: str = PIPELINE) -> Path:
     """Write a project of one source and one pipeline; return its folder."""
-    for folder_name, name, content in (("sources", "tides", source), ("pipelines", "heights", pipeline)):
+    for folder_name, content in (("sources", source), ("pipelines", pipeline)):
+        name = content.split()[1]
         (folder / folder_name).mkdir(parents=True)
         (folder / folder_name / f"{name}.yaml").write_text(content)
     return folder
@@ -84,6 +87,14 @@ def schedule_file(path: Path, project: Path) -> Path:
     return path
 
 
+def schedule_of_copies(project: Path, count: int) -> str:
+    """Return the schedule of a project that has each pipeline of this one so many times."""
+    tasks = [task for task in schedule_of(load_project(project)).tasks if task.work != ScheduledWork.PULL]
+    subjects = [(task, f"{task.subject}_{index}") for index in range(count) for task in tasks]
+    copies = tuple(task.model_copy(update={"subject": subject}) for task, subject in subjects)
+    return ProjectSchedule(tasks=copies).model_dump_json()
+
+
 @pytest.fixture(scope="module")
 def projects(tmp_path_factory) -> dict[str, Path]:
     """The example, a project that uses all defaults, and two that override every one."""
@@ -92,7 +103,7 @@ def projects(tmp_path_factory) -> dict[str, Path]:
         "example": ROOT / "examples" / "nyc_flights",
         "defaults": write_project(folder / "defaults"),
         "all settings": write_project(folder / "all", source=SOURCE + CHATHAM_PULL, pipeline=PIPELINE + CHATHAM % 30),
-        "push only": write_project(folder / "push", source=f"{SOURCE}push: {{}}\n", pipeline=PIPELINE + CHATHAM % 0),
+        "push only": write_project(folder / "push", source=f"{SOURCE}push: {{}}\n", pipeline=LONG_NAMED + CHATHAM % 0),
     }
 
 
@@ -195,24 +206,51 @@ def test_each_state_machine_gets_its_input(inspected):
         "process_weekly_delays": "pipeline-weekly_delays",
         "monitor_weekly_delays": "monitor-days",
     }
-    inputs = {dag_id: dict(run["input"]) for dag_id, run in runs.items()}
-    names = {dag_id: values.pop("correlation_id") for dag_id, values in inputs.items()}
-    assert inputs == {
+    assert {dag_id: run["input"] for dag_id, run in runs.items()} == {
         "pull_flights": {"source": "flights", "as_of": "2013-03-09"},
         "process_daily_delays": {"date": "2013-03-08"},
         "monitor_daily_delays": {"pipeline": "daily_delays", "as_of": "2013-03-09"},
         "process_weekly_delays": {"date": "2013-03-08"},
         "monitor_weekly_delays": {"pipeline": "weekly_delays", "as_of": "2013-03-09"},
     }
-    assert names == {dag_id: run["name"] for dag_id, run in runs.items()}
-    assert names["process_daily_delays"] == "process-20130309T080000Z-00000000-0000-0000-0000-000000000007"
-    assert all(len(name) <= 80 for name in names.values()), "Step Functions accepts no longer names"
+
+
+def test_executions_are_named_as_by_the_other_scheduler(dags, project):
+    at = INSTANTS[0]
+    expected = {
+        f"{task.work}_{task.subject}": ScheduledStart(task=task, scheduled_at=at).name
+        for task in schedule_of(project).tasks
+    }
+    assert {dag_id: dag["rendered"][-len(INSTANTS)]["name"] for dag_id, dag in dags.items()} == expected
+    assert all(len(f"{name}-99") <= 80 for name in expected.values()), "Step Functions accepts no longer names"
+
+
+def test_only_a_run_and_the_list_of_late_days_can_publish_a_table(inspected):
+    outlets = {dag_id: dag["outlets"] for dag_id, dag in inspected["example"]["dags"].items()}
+    assert outlets == {
+        "pull_flights": {},
+        "process_daily_delays": {"process": "slackwater://slackwater/daily_delays"},
+        "monitor_daily_delays": {"late_days": "slackwater://slackwater/daily_delays"},
+        "process_weekly_delays": {"process": "slackwater://slackwater/weekly_delays"},
+        "monitor_weekly_delays": {"late_days": "slackwater://slackwater/weekly_delays"},
+    }
+
+
+def test_500_pipelines_read_no_more_files_than_one_and_a_worker_creates_only_the_dag_of_its_task(parser, tmp_path):
+    for count in (1, 500):
+        (tmp_path / f"{count}.json").write_text(schedule_of_copies(write_project(tmp_path / str(count)), count))
+    one, many = ({"AIRFLOW__SLACKWATER__SCHEDULE": str(tmp_path / f"{count}.json")} for count in (1, 500))
+    worker = many | {"_AIRFLOW_PARSING_CONTEXT_DAG_ID": "monitor_heights_7"}
+    small, large, of_task = parser.inspect([one, many, worker])
+    assert [small["errors"], large["errors"], of_task["errors"]] == [[], [], []]
+    assert (len(small["dags"]), len(large["dags"]), list(of_task["dags"])) == (2, 1000, ["monitor_heights_7"])
+    assert large["reads"] <= small["reads"]
 
 
 def test_dags_wait_for_hours_without_a_worker_and_are_never_caught_up(dags):
     for dag_id, dag in dags.items():
         task, _, of = dag_id.partition("_")
-        assert (dag["operator"], dag["task"], dag["deferrable"]) == ("StepFunctionStartExecutionOperator", task, True)
+        assert (dag["operator"], dag["task"], dag["deferrable"]) == ("RunStateMachineOperator", task, True)
         assert (dag["catchup"], dag["paused"], dag["retries"]) == (False, False, 2)
         assert dag["longest"] == 24 * 3600
         assert dag["max_active_runs"] == (2 if task == "process" else 1)

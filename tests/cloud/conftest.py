@@ -52,6 +52,8 @@ class Monitored:
 
     outputs: list[dict[str, Any]]
     messages: list[dict[str, Any]]
+    filtered: dict[str, list[dict[str, Any]]]
+    """The messages of subscriptions with a filter policy, by team."""
     jobs: list[str]
     """Names of the Spark jobs that they ran."""
 
@@ -86,7 +88,20 @@ def inbox(cloud) -> Inbox:
 
 
 @pytest.fixture(scope="session")
-def monitored(cloud, published, week, feed, inbox) -> Monitored:
+def team_inboxes(cloud) -> dict[str, Inbox]:
+    """The notifications from now on that a team subscribes to: those of the pipeline's team, and of another one."""
+    sqs, topic = cloud.client("sqs"), cloud.outputs()["ChangeTopicArn"]
+    inboxes = {}
+    for team in ("operations", "finance"):
+        url, arn = create_queue(sqs, f"notifications-{team}")
+        policy = {"FilterPolicy": json.dumps({"team": [team], "severity": ["warning"]})}
+        cloud.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn, Attributes=policy)
+        inboxes[team] = Inbox(sqs, url)
+    return inboxes
+
+
+@pytest.fixture(scope="session")
+def monitored(cloud, week, feed, inbox, team_inboxes) -> Monitored:
     """The late data arrives, and two monitorings run at the same time."""
     feed.release()
     cloud.json("pull", "flights", "--as-of", AS_OF)
@@ -95,7 +110,8 @@ def monitored(cloud, published, week, feed, inbox) -> Monitored:
     executions = [start_monitor(cloud, AS_OF) for _ in range(2)]
     outputs = [ended(cloud, execution) for execution in executions]
     jobs = [job["name"] for job in cloud.jobs() if job["id"] not in before]
-    return Monitored(outputs, inbox.take(LATE), jobs)
+    filtered = {team: own.take(LATE) for team, own in team_inboxes.items()}
+    return Monitored(outputs, inbox.take(LATE), filtered, jobs)
 
 
 @pytest.fixture(scope="session")

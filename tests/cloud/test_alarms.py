@@ -3,126 +3,62 @@
 from __future__ import annotations
 
 import json
-import time
+import re
+import shlex
+from collections import Counter
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
-import httpx
 import pytest
 
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.runs.record import NotificationClaim
+from tests.cloud.alarm_fixtures import (
+    DAY,
+    DRILL,
+    METRIC_ONLY,
+    PAGE,
+    PIPELINE,
+    WARNING,
+    causes,
+    check,
+    deployed_alarms,
+    invoke,
+    metric_of,
+    observed,
+    push_to,
+    reset_alarm,
+    state_of,
+    subscribe,
+    until,
+)
 from tests.cloud.conftest import ended, start
 from tests.cloud.roles import create_queue
+from tests.conftest import ROOT
 from tests.fakes_comparison import comparison, version
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(300)]
 
-PIPELINE = "daily_delays"
-# In the window of today's check, and past its deadline, like the day after it.
-DAY = (datetime.now(ZoneInfo("America/New_York")) - timedelta(days=3)).date().isoformat()
-
-
-def until(read, seconds=60):
-    """Call `read` until its result is true. Return the last result. The local cloud evaluates alarms once a second."""
-    deadline = time.monotonic() + seconds
-    while not (result := read()) and time.monotonic() < deadline:
-        time.sleep(0.25)
-    return result
-
 
 @pytest.fixture(scope="module")
 def metric(cloud):
-    """Return a function that reads one statistic of all values of a metric from CloudWatch."""
-    cloudwatch = cloud.client("cloudwatch")
-
-    def metric(name, statistic="Sum", namespace="Slackwater", **dimensions):
-        now = datetime.now(UTC)
-        datapoints = cloudwatch.get_metric_statistics(
-            Namespace=namespace,
-            MetricName=name,
-            Dimensions=[{"Name": key, "Value": value} for key, value in dimensions.items()],
-            StartTime=now - timedelta(days=1),
-            EndTime=now + timedelta(minutes=1),
-            Period=86400,
-            Statistics=[statistic],
-        )["Datapoints"]
-        values = [point[statistic] for point in datapoints]
-        return {"Sum": sum, "Maximum": max, "Minimum": min}[statistic](values) if values else 0
-
-    return metric
+    return metric_of(cloud)
 
 
 @pytest.fixture(scope="module")
 def state(cloud):
-    cloudwatch = cloud.client("cloudwatch")
-
-    def state(alarm):
-        [description] = cloudwatch.describe_alarms(AlarmNames=[f"slackwater-{alarm}"])["MetricAlarms"]
-        return description["StateValue"]
-
-    return state
+    return state_of(cloud)
 
 
 @pytest.fixture(scope="module")
-def fired(cloud):
-    """Return a function that returns the descriptions of the alarms that have fired, by the messages of their topic."""
-    sqs, url, arn = queue(cloud, "fired")
-    cloud.client("sns").subscribe(TopicArn=cloud.outputs()["AlarmTopicArn"], Protocol="sqs", Endpoint=arn)
-    messages: list[dict[str, Any]] = []
-
-    def fired():
-        for message in sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
-            messages.append(json.loads(json.loads(message["Body"])["Message"]))
-            sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        return {item["AlarmName"]: item["AlarmDescription"] for item in messages if item["NewStateValue"] == "ALARM"}
-
-    return fired
-
-
-def queue(cloud, name):
-    sqs = cloud.client("sqs")
-    return sqs, *create_queue(sqs, name)
-
-
-def reset_alarm(cloud, alarm):
-    """Set an alarm to OK, so that it can fire again."""
-    cloud.client("cloudwatch").set_alarm_state(AlarmName=f"slackwater-{alarm}", StateValue="OK", StateReason="a test")
-
-
-def invoke(cloud, function, **event):
-    response = cloud.client("lambda").invoke(FunctionName=f"slackwater-{function}", Payload=json.dumps(event))
-    body = json.loads(response["Payload"].read())
-    assert "FunctionError" not in response, body
-    return body
-
-
-def check(cloud):
-    """Check the days as of today, as the monitor does daily."""
-    execution = "arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:by-a-test"
-    return invoke(cloud, "check-days", pipeline=PIPELINE, execution=execution, correlation_id="by-a-test")
+def messages(cloud):
+    return subscribe(cloud)
 
 
 @pytest.fixture(scope="module")
 def push(cloud):
-    url = cloud.outputs()["ApiUrl"].rstrip("/")
-    headers = {
-        "authorization": f"Bearer {cloud.environment['SLACKWATER_TOKEN']}",
-        "content-type": "application/x-ndjson",
-    }
-
-    def push(*events):
-        body = "\n".join(json.dumps(event) for event in events)
-        response = httpx.post(f"{url}/v1/sources/weather/events", content=body, headers=headers, timeout=60)
-        assert response.status_code == 202, response.text
-
-    return push
-
-
-def observed(origin, hour=15):
-    return {"origin": origin, "time_hour": f"{DAY}T{hour}:00:00Z", "temp": 50.0}
+    return push_to(cloud)
 
 
 @pytest.fixture(scope="module")
@@ -142,10 +78,13 @@ def pushed(metric, push):
 
 
 @pytest.fixture(scope="module")
-def failed(cloud, metric, fired, pushed):
+def failed(cloud, metric, messages, pushed):
     """Run the day and cancel its Spark job. Return the change of the metric."""
     before = metric("RunsFailed", pipeline=PIPELINE)
-    reset_alarm(cloud, f"run-failed-{PIPELINE}")
+    # The composite alarm last: other tests may have caused its alarms, which fire again at once.
+    for alarm in ("day-overdue", "execution-failed", "run-failed", "pipeline"):
+        reset_alarm(cloud, f"{alarm}-{PIPELINE}")
+    messages.all().clear()
     execution = start(cloud, cloud.outputs()["PipelineMachinePrefix"] + PIPELINE, {"date": DAY})
     [job] = until(lambda: [job for job in cloud.jobs() if job["name"].startswith(f"{PIPELINE} {DAY}")])
     cloud.client("emr-serverless").cancel_job_run(applicationId=job["applicationId"], jobRunId=job["id"])
@@ -166,32 +105,42 @@ def test_events_are_counted_by_outcome(pushed):
     assert pushed == {"EventsAccepted": 4, "EventsDuplicate": 3, "EventsRejected": 1}
 
 
-def test_the_alarm_of_a_failed_run_fires_and_its_message_names_the_remedy(failed, state, fired):
+@causes("run-failed", "execution-failed")
+def test_a_failed_run_pages_for_its_pipeline_and_the_message_names_the_runbook(failed, state, messages):
     assert failed == 1
-    assert until(lambda: state(f"run-failed-{PIPELINE}") == "ALARM")
-    assert until(lambda: f"slackwater-run-failed-{PIPELINE}" in fired())
-    assert f"slackwater runs {PIPELINE}" in fired()[f"slackwater-run-failed-{PIPELINE}"]
+    for alarm in ("run-failed", "execution-failed"):
+        assert until(lambda of=alarm: state(f"{of}-{PIPELINE}") == "ALARM")
+    [message] = until(lambda: messages.of(PAGE, f"pipeline-{PIPELINE}"))
+    assert re.search(rf":slackwater-(run|execution)-failed-{PIPELINE} transitioned to ALARM", message["NewStateReason"])
+    assert "docs/runbooks/run-failed.md" in message["AlarmDescription"]
 
 
 def test_a_published_run_is_counted(published):
     assert published == 1
 
 
-def test_an_alarm_fires_for_a_day_that_is_not_published_by_its_deadline(cloud, published, metric, state):
+@causes("day-overdue")
+def test_a_day_that_is_not_published_by_its_deadline_pages_no_second_time(cloud, published, metric, state, messages):
     check(cloud)
     assert until(lambda: metric("DaysOverdue", "Maximum", pipeline=PIPELINE)) >= 1
     assert until(lambda: state(f"day-overdue-{PIPELINE}") == "ALARM")
+    assert len(messages.of(PAGE, f"pipeline-{PIPELINE}")) == 1
 
 
-def test_an_alarm_fires_for_a_silent_partner_only(cloud, published, metric, state):
+@causes("partner-silent", "partner-unusually-silent")
+def test_an_alarm_fires_for_a_silent_partner_only(cloud, published, metric, state, messages):
     check(cloud)
     assert until(lambda: metric("HoursSinceArrival", "Minimum", source="flights")) >= 48
     assert until(lambda: state("partner-silent-flights") == "ALARM")
     assert until(lambda: state("partner-silent-weather") == "OK")
+    assert until(lambda: state("partner-unusually-silent-flights") == "ALARM")
+    assert len(messages.of(PAGE, "partner-silent-flights")) == 1
+    assert messages.of(WARNING, "partner-unusually-silent-flights")
     assert metric("HoursSinceArrival", "Minimum", source="weather") < 24
 
 
-def test_alarms_fire_for_unprocessed_late_bytes(cloud, published, push, metric, state):
+@causes("day-on-hold", "late-bytes-unprocessed")
+def test_alarms_fire_for_unprocessed_late_bytes(cloud, published, push, metric, *, state, messages):
     s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
     prefix = f"raw/source=weather/date={DAY}/hour=15/"
     [stored] = s3.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
@@ -206,8 +155,11 @@ def test_alarms_fire_for_unprocessed_late_bytes(cloud, published, push, metric, 
     assert until(lambda: metric("LateBytesUnprocessed", "Maximum", pipeline=PIPELINE)) > 0
     assert until(lambda: state(f"day-on-hold-{PIPELINE}") == "ALARM")
     assert until(lambda: state(f"late-bytes-unprocessed-{PIPELINE}") == "ALARM")
+    assert messages.of(WARNING, f"day-on-hold-{PIPELINE}")
+    assert messages.of(PAGE, f"day-on-hold-{PIPELINE}") == []
 
 
+@causes("late-days-older")
 def test_an_alarm_fires_while_a_day_before_the_window_has_late_data(cloud, metric, state):
     table = DynamoRunTable(cloud.client("dynamodb"), cloud.outputs()["RunTable"])
     day, now = "2013-01-05", datetime.now(UTC)
@@ -233,6 +185,7 @@ def broken(cloud, partner):
     (partner.folder / path).unlink()
 
 
+@causes("file-not-taken")
 def test_an_alarm_fires_for_a_file_that_is_not_taken_for_a_day_until_a_person_gives_it_up(cloud, broken, metric, state):
     invoke(cloud, "list-files", source="flights", correlation_id="by-a-test")
     assert until(lambda: metric("HoursNotTaken", "Maximum", source="flights")) >= 30
@@ -245,6 +198,21 @@ def test_an_alarm_fires_for_a_file_that_is_not_taken_for_a_day_until_a_person_gi
     assert (given_up["path"], given_up["reason"]) == (broken, "by a test")
 
 
+@causes("files-doubtful")
+def test_an_alarm_fires_when_the_partner_no_longer_lists_its_only_file(cloud, partner, state, messages):
+    header = next(partner.folder.glob("*.csv")).read_bytes().partition(b"\n")[0]
+    path = f"flights-{datetime.now(ZoneInfo('America/New_York')).date()}-moved.csv"
+    partner.put(path, header + b"\n")
+    cloud.json("pull", "flights")
+    (partner.folder / path).unlink()
+    assert cloud.json("pull", "flights")["doubtful"] == 1
+    assert until(lambda: state("files-doubtful-flights") == "ALARM")
+    assert until(lambda: messages.of(WARNING, "files-doubtful-flights"))
+    accepted = cloud.json("pull", "flights", "--accept-removed", "1")
+    assert (accepted["removed"], accepted["doubtful"]) == (1, 0)
+
+
+@causes("files-left", metric_only=True)
 @pytest.mark.parametrize(("third", "expected"), [(20, "ALARM"), (0, "OK")])
 def test_an_alarm_fires_when_the_pulls_of_three_hours_leave_files(cloud, state, third, expected):
     # Other tests pull `flights` and leave nothing, so this source is an invented one, with a copy of the alarm.
@@ -272,18 +240,63 @@ def test_an_alarm_fires_when_the_pulls_of_three_hours_leave_files(cloud, state, 
     cloudwatch.delete_alarms(AlarmNames=[f"slackwater-{source}"])
 
 
-def test_an_alarm_fires_when_the_monitor_fails(cloud, metric, state, fired):
+@causes("monitor-missing")
+@pytest.mark.parametrize(("pipeline", "expected"), [(PIPELINE, "OK"), ("never_checked", "ALARM")])
+def test_an_alarm_fires_for_a_pipeline_without_checks(cloud, state, pipeline, expected):
+    """This deployment starts no monitor and lacks the alarm, so the test creates it."""
+    cloudwatch, name = cloud.client("cloudwatch"), f"missing-{pipeline}"
+    check(cloud)
+    cloudwatch.put_metric_alarm(
+        AlarmName=f"slackwater-{name}",
+        Namespace="Slackwater",
+        MetricName="DaysOverdue",
+        Dimensions=[{"Name": "pipeline", "Value": pipeline}],
+        Statistic="SampleCount",
+        Period=3600,
+        EvaluationPeriods=26,
+        Threshold=1,
+        ComparisonOperator="LessThanThreshold",
+        TreatMissingData="breaching",
+    )
+    assert until(lambda: state(name) == expected)
+    cloudwatch.delete_alarms(AlarmNames=[f"slackwater-{name}"])
+
+
+@causes("monitor-failed")
+def test_a_failed_monitor_pages_and_the_message_names_the_runbook(cloud, metric, state, messages):
     machine = cloud.outputs()["MonitorMachineArn"]
     executions = {"namespace": "AWS/States", "StateMachineArn": machine}
     before = metric("ExecutionsFailed", **executions)
     reset_alarm(cloud, "monitor-failed")
+    assert until(lambda: state("monitor") == "OK")
     start(cloud, machine, {"pipeline": "no_such_pipeline"})
     assert until(lambda: metric("ExecutionsFailed", **executions) - before) == 1
     assert until(lambda: state("monitor-failed") == "ALARM")
-    assert until(lambda: "slackwater-monitor-failed" in fired())
-    assert "slackwater monitor PIPELINE" in fired()["slackwater-monitor-failed"]
+    message = until(lambda: messages.of(PAGE, "monitor"))[-1]
+    assert "alarm:slackwater-monitor-failed transitioned to ALARM" in message["NewStateReason"]
+    assert "docs/runbooks/monitor-failed.md" in message["AlarmDescription"]
 
 
+@causes("machine-failed")
+def test_an_alarm_fires_when_another_state_machine_fails(cloud, state, messages):
+    reset_alarm(cloud, "machine-failed-backfill")
+    start(cloud, cloud.outputs()["MonitorMachineArn"].replace("monitor-days", "backfill"), {})
+    assert until(lambda: state("machine-failed-backfill") == "ALARM")
+    assert until(lambda: messages.of(WARNING, "machine-failed-backfill"))
+
+
+@causes("spark-queued", metric_only=True)
+def test_an_alarm_fires_when_a_job_waits_for_an_hour(cloud, state):
+    point = {
+        "MetricName": "JobQueueMinutes",
+        "Dimensions": [{"Name": "pipeline", "Value": PIPELINE}],
+        "Value": 60,
+    }
+    cloud.client("cloudwatch").put_metric_data(Namespace="Slackwater", MetricData=[point])
+    assert until(lambda: state(f"spark-queued-{PIPELINE}") == "ALARM")
+
+
+@causes("notification-outcome-unknown")
 def test_an_alarm_fires_when_the_outcome_of_a_notification_is_unknown(cloud, published, metric, state):
     outputs, before = cloud.outputs(), metric("NotificationOutcomeUnknown", pipeline=PIPELINE)
     table = DynamoRunTable(cloud.client("dynamodb"), outputs["RunTable"])
@@ -313,9 +326,10 @@ def test_an_alarm_fires_when_the_outcome_of_a_notification_is_unknown(cloud, pub
     assert until(lambda: state(f"notification-outcome-unknown-{PIPELINE}") == "ALARM")
 
 
-def test_an_alarm_fires_for_a_message_that_cannot_be_delivered(cloud, metric, state, fired):
-    outputs, sns = cloud.outputs(), cloud.client("sns")
-    sqs, gone, arn = queue(cloud, "soon-gone")
+@causes("dead-letters")
+def test_an_alarm_fires_for_a_message_that_cannot_be_delivered(cloud, metric, state, messages):
+    outputs, sns, sqs = cloud.outputs(), cloud.client("sns"), cloud.client("sqs")
+    gone, arn = create_queue(sqs, "soon-gone")
     dead = outputs["DeadLetterQueueUrl"]
     dead_arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     subscription = sns.subscribe(
@@ -330,10 +344,87 @@ def test_an_alarm_fires_for_a_message_that_cannot_be_delivered(cloud, metric, st
         sns.publish(TopicArn=outputs["ChangeTopicArn"], Subject="to nobody", Message="undeliverable")
         assert until(lambda: metric("ApproximateNumberOfMessagesVisible", "Maximum", **depth)) >= 1
         assert until(lambda: state("dead-letters") == "ALARM")
-        assert until(lambda: "slackwater-dead-letters" in fired())
+        assert until(lambda: messages.of(WARNING, "dead-letters"))
     finally:
         sns.unsubscribe(SubscriptionArn=subscription)
         sqs.purge_queue(QueueUrl=dead)
+
+
+@causes("event-dead-letters", "arrival-dead-letters")
+def test_alarms_fire_for_events_and_arrivals_that_could_not_be_handled(cloud, state, messages):
+    sqs, outputs = cloud.client("sqs"), cloud.outputs()
+    events = outputs["EventDeadLetterQueueUrl"]
+    arrivals = sqs.get_queue_url(QueueName="slackwater-arrivals-dead-letters")["QueueUrl"]
+    for alarm, url in (("event-dead-letters", events), ("arrival-dead-letters", arrivals)):
+        reset_alarm(cloud, alarm)
+        sqs.send_message(QueueUrl=url, MessageBody="a test")
+        assert until(lambda of=alarm: state(of) == "ALARM")
+        sqs.purge_queue(QueueUrl=url)
+    assert until(lambda: messages.of(PAGE, "events"))
+    assert until(lambda: messages.of(WARNING, "arrival-dead-letters"))
+
+
+@causes("events-waiting", "arrivals-waiting", metric_only=True)
+def test_alarms_fire_for_events_and_arrivals_that_wait(cloud, state, messages):
+    """SQS writes the metric. A message would have to wait for 10 or 40 minutes."""
+    events = cloud.outputs()["EventQueueUrl"].rpartition("/")[2]
+    pages = len(messages.of(PAGE, "events"))
+    for alarm, queue, minutes in (("events-waiting", events, 10), ("arrivals-waiting", "slackwater-arrivals", 40)):
+        point = {
+            "MetricName": "ApproximateAgeOfOldestMessage",
+            "Dimensions": [{"Name": "QueueName", "Value": queue}],
+            "Value": minutes * 60,
+        }
+        cloud.client("cloudwatch").put_metric_data(Namespace="AWS/SQS", MetricData=[point])
+        assert until(lambda of=alarm: state(of) == "ALARM")
+    assert until(lambda: messages.of(WARNING, "arrivals-waiting"))
+    # The dead letters of the test before have the same cause.
+    assert len(messages.of(PAGE, "events")) == pages
+
+
+def runbook_commands():
+    """Return the commands of all runbooks that the project's command line runs, in the order of the pages.
+
+    `doctor` is left out: its exit code depends on this machine, and test_doctor.py runs it.
+    """
+    pages = sorted((ROOT / "docs" / "runbooks").glob("*.md"))
+    blocks = re.findall(r"```\n(.*?)```", "\n".join(page.read_text(encoding="utf-8") for page in pages), re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    commands = dict.fromkeys(line for line in lines if line.startswith("slackwater "))
+    return [command for command in commands if command != "slackwater doctor"]
+
+
+def test_the_commands_of_the_runbooks_work_and_clear_the_alarm(cloud, received, published, broken, state):
+    values = {"PIPELINE": PIPELINE, "SOURCE": "flights", "DATE": DAY, "PATH": broken, "NUMBER": "1"}
+    # Other commands fail while the day is on hold, and while the broken file is tried.
+    first = ("slackwater late release", "slackwater files give-up")
+    commands = sorted(runbook_commands(), key=lambda command: not command.startswith(first))
+    codes = {}
+    for command in commands:
+        words = shlex.split(re.sub("|".join(values), lambda match: values[match[0]], command))
+        codes[command] = cloud.slackwater(*words[1:], code=None).code
+    [reject] = [command for command in commands if command.startswith("slackwater late reject")]
+    # The day is released by then.
+    assert codes == {**dict.fromkeys(commands, 0), reject: 2}
+    assert until(lambda: state("file-not-taken-flights") == "OK", seconds=90)
+
+
+def test_every_alarm_of_the_deployment_has_a_test_that_causes_it(cloud):
+    subjects = {f"-{path.stem}" for folder in ("pipelines", "sources") for path in (cloud.project / folder).iterdir()}
+    subjects |= {"-pull-source", "-compare-day", "-backfill"}
+    alarms = deployed_alarms(cloud)
+    kinds = {next((name.removesuffix(of) for of in subjects if name.endswith(of)), name) for name in alarms}
+    assert kinds | {"monitor-missing"} == set(DRILL)
+    # The causes of all others are real.
+    assert sorted(METRIC_ONLY) == ["arrivals-waiting", "events-waiting", "files-left", "spark-queued"]
+
+
+def test_an_alarm_of_a_composite_alarm_sends_no_message_itself(cloud, messages):
+    composites = cloud.client("cloudwatch").describe_alarms(AlarmTypes=["CompositeAlarm"])["CompositeAlarms"]
+    rules = " ".join(alarm["AlarmRule"] for alarm in composites)
+    sent = Counter(message["AlarmName"] for _, message in messages.all())
+    assert sent[f"slackwater-pipeline-{PIPELINE}"] == 1
+    assert not [alarm for alarm in sent if f'ALARM("{alarm}")' in rules]
 
 
 def test_the_dashboard_exists(cloud):

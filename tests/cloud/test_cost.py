@@ -63,7 +63,12 @@ def test_the_recorded_hours_of_each_run_are_those_that_emr_has_billed(cloud, bil
         by_hand += cost["lambda_requests"] * Decimal("0.0000002") + cost["transitions"] * Decimal("0.000025")
         counts = cost["requests"]
         assert min(counts[key] for key in REQUEST_PRICES) > 0
-        by_hand += sum(Decimal(str(counts[key])) * Decimal(price) for key, price in REQUEST_PRICES.items())
+        least = cost["least_job_requests"]
+        if record["state"] == "published":
+            assert 0 < least["s3_gets"] <= record["input"]["files"]
+            assert least["s3_puts"] > 0
+        for part in (counts, least or {}):
+            by_hand += sum(Decimal(str(part.get(key, 0))) * Decimal(price) for key, price in REQUEST_PRICES.items())
         assert cost["usd"] == pytest.approx(float(by_hand), abs=2e-8)
         # Freeze the inputs, decide, run the stages, record: each run has one function at its start, one at its end.
         assert cost["lambda_requests"] >= 2

@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from importlib.metadata import requires, version
@@ -81,16 +82,22 @@ def expected_sales(orders: Path, day: date) -> list[list[Any]]:
     return [[str(day), shop, len(paid), round(sum(paid), 2)] for shop, paid in sorted(amounts.items())]
 
 
-def start_by_schedule(endpoint: str, name: str) -> tuple[datetime, dict[str, Any]]:
-    """Make a deployed schedule due once, in two seconds. Return when, and the input of the execution that it starts."""
-    client = partial(
+def clients(endpoint: str) -> Callable[[str], Any]:
+    return partial(
         boto3.client,
         endpoint_url=endpoint,
         region_name="us-east-1",
         aws_access_key_id="test",
         aws_secret_access_key="test",
     )
-    scheduler, states = client("scheduler"), client("stepfunctions")
+
+
+def start_by_schedule(endpoint: str, name: str) -> tuple[datetime, dict[str, Any]]:
+    """Make a deployed schedule due once, in two seconds.
+
+    Return when, and the input of the execution that it starts, which has ended.
+    """
+    scheduler, states = clients(endpoint)("scheduler"), clients(endpoint)("stepfunctions")
     schedule = scheduler.get_schedule(GroupName="slackwater", Name=name)
     members = ("GroupName", "Name", "FlexibleTimeWindow", "ScheduleExpressionTimezone", "Target")
     due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
@@ -103,13 +110,31 @@ def start_by_schedule(endpoint: str, name: str) -> tuple[datetime, dict[str, Any
         for machine in states.list_state_machines()["stateMachines"]:
             for execution in states.list_executions(stateMachineArn=machine["stateMachineArn"])["executions"]:
                 if execution["name"].startswith(name):
-                    arn = execution["executionArn"]
-                    return due, json.loads(states.describe_execution(executionArn=arn)["input"])
+                    described = states.describe_execution(executionArn=execution["executionArn"])
+                    if described["status"] != "RUNNING":
+                        return due, json.loads(described["input"])
         time.sleep(0.5)
-    raise AssertionError(f"the schedule {name} has started nothing")
+    raise AssertionError(f"no execution that the schedule {name} has started has ended")
 
 
-def test_the_commands_of_a_new_projects_readme_publish_its_day(folder: Path, environment: dict[str, str]) -> None:
+def check_destroyed(result: dict[str, Any], endpoint: str) -> None:
+    """Check that no stack is left, and that what partners have sent and what was published is still there."""
+    client = clients(endpoint)
+    stacks = [stack["StackName"] for stack in client("cloudformation").describe_stacks()["Stacks"]]
+    assert [name for name in stacks if name.startswith("slackwater-")] == []
+    kept = Counter(resource["type"].rpartition("::")[2] for resource in result["kept"])
+    assert kept == {"Bucket": 3, "Table": 3, "Queue": 2}
+    objects = {
+        resource["name"].split("-")[1]: client("s3").list_objects_v2(Bucket=resource["name"])["KeyCount"]
+        for resource in result["kept"]
+        if resource["type"] == "AWS::S3::Bucket"
+    }
+    assert all(objects.values()), objects
+
+
+def test_the_commands_of_a_new_projects_readme_publish_its_day_and_destroy_keeps_it(
+    folder: Path, environment: dict[str, str]
+) -> None:
     def run(command: str, cwd: Path) -> Any:
         done = subprocess.run(
             [*shlex.split(command), "--json"], cwd=cwd, env=environment, capture_output=True, text=True, check=False
@@ -124,6 +149,8 @@ def test_the_commands_of_a_new_projects_readme_publish_its_day(folder: Path, env
     try:
         results = [run(command, project) for command in commands]
         due, started = start_by_schedule(results[0]["endpoint"], "process-daily_sales")
+        destroyed = run("slackwater destroy --yes", project)
+        check_destroyed(destroyed, results[0]["endpoint"])
     finally:
         run("slackwater local down", project)
     _, deployed, pushed, _, sales = results

@@ -49,6 +49,12 @@ def test_two_concurrent_monitor_runs_rerun_the_late_day_once_and_send_one_notifi
     assert message["Subject"].startswith(f"daily_delays {LATE} changed: ")
 
 
+def test_a_subscription_with_a_filter_policy_gets_the_messages_of_its_team_only(monitored):
+    (message,) = monitored.messages
+    ids = {team: [item["MessageId"] for item in messages] for team, messages in monitored.filtered.items()}
+    assert ids == {"operations": [message["MessageId"]], "finance": []}
+
+
 def test_the_message_names_the_late_data_and_its_effect(cloud, monitored, versions):
     before, after = versions
     (message,) = monitored.messages
@@ -56,7 +62,7 @@ def test_the_message_names_the_late_data_and_its_effect(cloud, monitored, versio
     contract = json.loads((ROOT / "docs" / "contracts" / "change.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator(contract).validate(document)
     assert {name: item["Value"] for name, item in message["MessageAttributes"].items()} == {
-        "pipeline": "daily_delays", "date": LATE, "severity": "warning",
+        "pipeline": "daily_delays", "date": LATE, "severity": "warning", "team": "operations",
     }  # fmt: skip
     assert document["causes"] == ["late_data"]
     bucket, _, key = document["report"].removeprefix("s3://").partition("/")

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import defaultdict
 from dataclasses import dataclass
+from math import fsum, sqrt
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
+from humanize import naturalsize
 
 from slackwater.local import cloud as local_cloud
 from tests.conftest import ROOT
@@ -32,6 +36,8 @@ class Played:
     out: str
     err: str
     parts: dict[str, dict[str, Any]]
+    cloud: Path
+    """The files of its cloud, which has been stopped."""
 
     def daily(self, part: str, day: str, where: str = "true") -> Rows:
         """Compute the rows of a day from the files that the shop had in a part."""
@@ -67,7 +73,7 @@ def played(tmp_path_factory) -> Played:
     finally:
         local_cloud.down(root)
     assert done.returncode == 0, done.stdout + done.stderr
-    return Played(done.stdout, done.stderr, json.loads(documents.read_text()))
+    return Played(done.stdout, done.stderr, json.loads(documents.read_text()), root / ".slackwater")
 
 
 @pytest.fixture(scope="module")
@@ -132,11 +138,67 @@ def check_message(played: Played, outcome: dict[str, Any], before: Rows, after: 
     subject, pipeline = outcome["message"]["subject"], outcome["comparison"]["pipeline"]
     assert subject.startswith(f"{pipeline} {outcome['date']} changed")
     assert f"Notification: {subject}" in played.out
-    effects = []
-    for column, metric in enumerate(METRICS, start=2):
-        old, new = (sum(row[column] for row in rows) for rows in (before, after))
-        effects.append(f": {metric} {old:,} -> {new:,} ({100 * (new - old) / old:+.1f} %)")
-    assert any(effect in subject for effect in effects), (subject, effects)
+    totals = [[sum(row[column] for row in rows) for rows in (before, after)] for column in (2, 3, 4)]
+    # Sums are ranked by their change, divided by the square root of the larger one.
+    largest = max(range(3), key=lambda index: abs(totals[index][1] - totals[index][0]) / sqrt(max(totals[index])))
+    old, new = totals[largest]
+    assert f": {METRICS[largest]} {old:,} -> {new:,} ({100 * (new - old) / old:+.1f} %)" in subject
+
+
+def late_objects(played: Played, file: str, rows: int) -> str:
+    """Return number and size of the stored objects of a file, as it was when it had so many rows."""
+    stored: dict[str, list[Path]] = defaultdict(list)
+    for document in played.cloud.joinpath("s3").rglob("*.parquet.meta.json"):
+        if json.loads(document.read_text()).get("metadata", {}).get("x-amz-meta-file") == file:
+            # Names of objects begin with the digest of the file.
+            stored[document.name.partition("-")[0]].append(document.with_name(document.name.removesuffix(".meta.json")))
+    [paths] = [paths for paths in stored.values() if rows == sum(pq.read_metadata(path).num_rows for path in paths)]
+    return f"{len(paths)} objects, {naturalsize(sum(path.stat().st_size for path in paths))}"
+
+
+def check_reason(played: Played, part: str, day: str, reason: str, *, late: int, before: int) -> None:
+    """Check that the decision about a day has this reason with a percentage of the rows before, and is printed."""
+    percent = 100 * late / before
+    expected = reason.replace("PERCENT", f"{percent:.1f} %" if percent >= 10 else f"{percent:.3g} %")
+    [decided] = [item for item in played.parts[part]["monitor"]["check"]["days"] if item["date"] == day]
+    assert decided["reasons"][0].startswith(expected), (decided["reasons"], expected)
+    assert expected in " ".join(played.out.split())
+
+
+def billed_hours(played: Played) -> dict[tuple[str, str, str], list[float]]:
+    """Return what EMR Serverless has billed for the jobs of each attempt (`2`) and comparison (`1-2`) of each day."""
+    hours: dict[tuple[str, str, str], list[float]] = {}
+    stored = json.loads((played.cloud / "state" / "emr_serverless.json").read_text())["payload"]["job_runs"]
+    for job in stored:
+        arguments = job["request"]["jobDriver"]["sparkSubmit"]["entryPointArguments"]
+        option = "--run" if "--run" in arguments else "--comparison"
+        of_job = json.loads(arguments[arguments.index(option) + 1])
+        part = str(of_job["attempt"]) if option == "--run" else of_job["prefix"].split("/")[-2]
+        known = hours.setdefault((of_job["pipeline"], of_job["date"], part), [0.0, 0.0, 0.0])
+        for index, name in enumerate(("vCPUHour", "memoryGBHour", "storageGBHour")):
+            known[index] += job["billed"][name]
+    return hours
+
+
+def check_cost(cost: dict[str, Any], hours: list[float]) -> None:
+    """Compare the hours and the price of a run or a comparison with what was billed, and the prices of the region."""
+    prices = json.loads((ROOT / "src/slackwater/pipeline/region_prices/us-east-1.json").read_text())
+    compute = prices["architectures"]["x86_64"]
+    assert [cost["vcpu_hours"], cost["memory_gb_hours"], cost["storage_gb_hours"]] == pytest.approx(hours)
+    usd = hours[0] * compute["usd_per_vcpu_hour"] + hours[1] * compute["usd_per_gb_hour"]
+    usd += hours[2] * compute["usd_per_storage_gb_hour"]
+    usd += cost["lambda_gb_seconds"] * compute["usd_per_lambda_gb_second"]
+    usd += (
+        cost["lambda_requests"] * prices["usd_per_lambda_request"] + cost["transitions"] * prices["usd_per_transition"]
+    )
+    for counts in filter(None, (cost["requests"], cost["least_job_requests"])):
+        usd += (
+            sum(counts[f"s3_{name}"] * prices[f"usd_per_1000_s3_{name}"] for name in ("puts", "lists", "gets")) / 1000
+        )
+        usd += (
+            sum(counts[f"dynamodb_{of}"] * prices[f"usd_per_million_dynamodb_{of}"] for of in ("reads", "writes")) / 1e6
+        )
+    assert cost["usd"] == pytest.approx(usd, abs=2e-8)
 
 
 def test_each_part_publishes_what_the_files_of_its_time_give(played, versions):
@@ -208,6 +270,10 @@ def test_a_changed_file_runs_its_day_and_the_week_again(played, versions):
     check_message(played, monday, before, after)
     file = f"orders-{MONDAY}-12.csv"
     rows = (played.orders("published", file), played.orders("changed", file))
+    # All rows of a changed file are late.
+    reason = f"orders has 1 changed file, {rows[0]} -> {rows[1]} rows (PERCENT), {late_objects(played, file, rows[1])}"
+    read = played.orders("published", f"orders-{MONDAY}-*.csv")
+    check_reason(played, "changed", MONDAY, reason, late=rows[1], before=read)
     assert file_changes(monday["comparison"]) == {file: ("changed", *rows)}
 
     # People are notified of the release as well.
@@ -251,7 +317,11 @@ def test_a_new_definition_and_late_data_are_both_named(played, versions):
     assert both in f"{tuesday['message']['subject']} {tuesday['message']['body']}".lower()
     assert f"{both.capitalize()} have changed" in played.out
     late = f"orders-{TUESDAY}-late.csv"
-    assert file_changes(tuesday["comparison"]) == {late: ("added", 0, played.orders("defined", late))}
+    rows = played.orders("defined", late)
+    assert file_changes(tuesday["comparison"]) == {late: ("added", 0, rows)}
+    reason = f"orders grew by {rows} rows (PERCENT), {late_objects(played, late, rows)}"
+    read = played.orders("lost", f"orders-{TUESDAY}-*.csv")
+    check_reason(played, "defined", TUESDAY, reason, late=rows, before=read)
     # Of the late data alone, the totals would be others.
     assert after != played.daily("defined", TUESDAY)
     monday = played.outcome("defined", MONDAY)["message"]
@@ -273,6 +343,35 @@ def test_history_and_cost_count_each_run(played, versions):
         (DAILY, WEDNESDAY): (1, 0),
         ("weekly_orders", WEDNESDAY): (2, 1),
     }
+
+
+def test_costs_are_the_billed_hours_times_the_prices_of_the_region(played):
+    billed, printed = billed_hours(played), {}
+    for line in played.out.partition("$ slackwater cost")[2].splitlines():
+        name, *cells = line.split() or [""]
+        if name in {DAILY, "weekly_orders"}:
+            printed[name, cells[0]] = [None if cell == "-" else float(cell) for cell in cells[4:]]
+    for day in played.parts["looked_back"]["cost"]:
+        name = day["pipeline"], day["date"]
+        runs = [(item["attempt"], item["cost"], str(item["attempt"])) for item in day["of_runs"]]
+        pairs = [(item["after"], item["cost"], f"{item['before']}-{item['after']}") for item in day["of_comparisons"]]
+        # No check has followed the last monitoring, so the costs of its comparisons are not recorded yet.
+        known = [(attempt, cost, part) for attempt, cost, part in (*runs, *pairs) if cost]
+        assert day["unknown"] == len(runs) + len(pairs) - len(known)
+        assert {attempt for attempt, cost, _ in runs if cost is None} == set()
+        for _, cost, part in known:
+            check_cost(cost, billed[*name, part])
+        hours = [fsum(cost[key] for _, cost, _ in known) for key in ("vcpu_hours", "memory_gb_hours")]
+        comparisons = [cost["usd"] for _, cost, part in known if "-" in part]
+        usd = [
+            fsum(cost["usd"] for _, cost, _ in known),
+            fsum(comparisons) if comparisons or not pairs else None,
+            # Each attempt after the first was started for late data.
+            fsum(cost["usd"] for attempt, cost, _ in known if attempt > 1),
+        ]
+        assert [day["vcpu_hours"], day["memory_gb_hours"]] == pytest.approx(hours)
+        assert printed[name] == pytest.approx([*hours, *usd], abs=1e-6)
+    assert len(printed) == len(played.parts["looked_back"]["cost"])
 
 
 def test_the_new_definition_is_only_in_the_copy_of_the_project(played):

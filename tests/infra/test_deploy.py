@@ -223,15 +223,16 @@ def test_the_spark_application_is_stopped_only_if_the_deployment_changes_it_and_
     resource = {"Type": "AWS::EMRServerless::Application", "Properties": {"Name": name}}
     (tmp_path / "the-processing.template.json").write_text(json.dumps({"Resources": {"Spark": resource}}))
     if state is None:
-        with pytest.raises(CloudError, match=r"(?s)nothing was deployed: .* jobs:\n  00job \(RUNNING\)"):
+        with pytest.raises(CloudError, match=r"(?s)nothing was changed: .* jobs:\n  00job \(RUNNING\)"):
             stop_changed_application(tmp_path, stack="the-processing")
     else:
         stop_changed_application(tmp_path, stack="the-processing")
         assert account.state == state
 
 
+@pytest.mark.parametrize(("environment", "prefix"), [({}, "mine"), ({"environment": "dev"}, "slackwater-dev")])
 def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    environment: dict[str, str], prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class FakeCdk:
         def __init__(self, **_: object) -> None:
@@ -239,29 +240,36 @@ def test_a_deployment_has_the_prefix_that_every_other_command_looks_for(
 
         def bootstrap(self, qualifier: str) -> None:
             assert qualifier == "hnb659fds"
+            prefixes.append("bootstrap")
 
         def synthesise(self, _: Path, settings: dict[str, str]) -> Path:
-            assert settings == {"log_level": "DEBUG", "prefix": "mine"}
+            assert settings == {"log_level": "DEBUG", **environment, "prefix": prefix}
+            prefixes.append("synthesis")
             return tmp_path
 
         def deploy(self, _: Path) -> FakeCdk:
             return self
 
     prefixes: list[str] = []
-    (tmp_path / "cdk.json").write_text('{"context": {"slackwater:prefix": "mine"}}')
-    monkeypatch.delenv("SLACKWATER_PREFIX", raising=False)
+    setting = '"slackwater:environment": "dev"' if environment else '"slackwater:prefix": "mine"'
+    (tmp_path / "cdk.json").write_text(f'{{"context": {{{setting}}}}}')
+    for name in ("SLACKWATER_PREFIX", "SLACKWATER_ENVIRONMENT"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SLACKWATER_SET", "log_level=INFO")
     for name, replacement in {
         "Cdk": FakeCdk,
         "client": lambda _: None,
         "check_definitions": lambda _, *, prefix: prefixes.append(prefix),
         "stop_changed_application": lambda _, *, stack: prefixes.append(stack),
+        "release_removed_alarms": lambda _, *, stack: prefixes.append(stack),
         "read_deployment": lambda _, *, prefix: prefixes.append(prefix),
     }.items():
         monkeypatch.setattr(cdk_module, name, replacement)
     monkeypatch.setattr(Workspace, "load_project", lambda _: things())
     cdk_module.deploy(Workspace(root=tmp_path, project=tmp_path), {"log_level": "DEBUG"})
-    assert prefixes == ["mine", "mine-processing", "mine", "mine"]
+    # Settings for another account fail the synthesis: nothing was written to this one before.
+    stacks = [f"{prefix}-processing", f"{prefix}-composite-alarms"]
+    assert prefixes == ["synthesis", prefix, "bootstrap", *stacks, prefix, prefix]
 
 
 def things(**fields: str) -> Project:

@@ -60,7 +60,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     """The app of the large project, with Airflow."""
     folder = tmp_path_factory.mktemp("large")
     project = write_project(folder / "project")
-    settings = load_settings({**context(), "slackwater:schedule": "airflow", "slackwater:project": str(project)})
+    more = {"schedule": "airflow", "project": str(project), "subject_dashboards": True}
+    settings = load_settings({**context(), **{f"slackwater:{name}": value for name, value in more.items()}})
     out = folder / "cdk.out"
     return Assembly(out, synthesise(out, settings=settings, artefacts=placeholder_artefacts(folder)))
 
@@ -85,13 +86,13 @@ def test_nothing_is_reported_about_the_large_project(large: Assembly) -> None:
 
 def test_the_dashboard_fits_cloudwatch(large: Assembly) -> None:
     """The quotas of CloudWatch's user guide, and "Dashboard body structure and syntax" in its API reference."""
-    body = json.loads(resource_name(large.one("AWS::CloudWatch::Dashboard", "")["DashboardBody"]))
+    body = json.loads(resource_name(large.one("AWS::CloudWatch::Dashboard", "Overview")["DashboardBody"]))
     metrics = [len(widget["properties"].get("metrics", ())) for widget in body["widgets"]]
     shown = [len(widget["properties"].get("alarms", ())) for widget in body["widgets"]]
     assert len(body["widgets"]) <= 500
     assert (max(metrics) <= 500, sum(metrics) <= 2500) == (True, True)
     assert max(shown) <= 100
-    assert sum(shown) == len(large.resources("AWS::CloudWatch::Alarm")) == 10 * _COUNT + 6
+    assert sum(shown) == len(large.resources("AWS::CloudWatch::Alarm")) == 13 * _COUNT + 9
 
 
 def test_every_alarm_fits_cloudwatch(large: Assembly) -> None:

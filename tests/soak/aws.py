@@ -379,8 +379,8 @@ class MemoryS3:
         assert operation == "list_objects_v2"
         return self
 
-    def paginate(self, *, Bucket: str, Prefix: str) -> Iterator[dict[str, Any]]:
-        keys = list(self.keys(Prefix))
+    def paginate(self, *, Bucket: str, Prefix: str, StartAfter: str = "") -> Iterator[dict[str, Any]]:
+        keys = [key for key in self.keys(Prefix) if key > StartAfter]
         for start in range(0, max(1, len(keys)), MAX_LISTED):
             with self._lock:
                 self._request("ListObjectsV2")

@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -18,9 +18,10 @@ import pyarrow as pa
 import pytest
 
 from glue_jobs import compare_day
-from slackwater.arrow.dataset import load_manifest
+from slackwater.arrow.dataset import find_reference, load_manifest
 from slackwater.arrow.exchange import read_frame
-from slackwater.errors import CloudError, DataError, InputError, VersionRemoved
+from slackwater.arrow.session import temporary_settings
+from slackwater.errors import CloudError, DataError, InputError, ObjectMissing, VersionRemoved
 from slackwater.late.changes.comparison import (
     MAX_MOVERS,
     MAX_ROWS,
@@ -37,8 +38,10 @@ from slackwater.runs.inputs.difference import Change
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import version_tag
 from slackwater.steps.spark.comparison import ComparisonJob, compare_versions, read_pair, read_version
+from slackwater.steps.spark.job import settings_for
 from slackwater.steps.spark.publish import with_date
 from slackwater.steps.spark.table import create_tag, current_snapshot, find_commit, overwrite_day, prepare_table
+from tests.fakes_receiver import Crash
 from tests.fakes_spark import FolderStore
 from tests.spark.nyc import PROJECT_URI
 from tests.two_stages import PROJECT
@@ -71,13 +74,14 @@ class Day:
     def publish(self, rows: Any, schema: str = SCHEMA) -> PublishedVersion:
         attempt = len(self.versions) + 1
         frame = with_date(self.spark.createDataFrame(rows, schema), DAY)
-        prepare_table(self.spark, self.table, frame)
         identity = {
             "slackwater.pipeline": "daily_delays", "slackwater.date": str(DAY), "slackwater.run-id": "r" * 32,
             "slackwater.attempt": str(attempt),
         }  # fmt: skip
-        inspected = current_snapshot(self.spark, self.table)
-        overwrite_day(frame, self.table, DAY, identity, inspected=inspected)
+        with temporary_settings(self.spark, settings_for(input_bytes=0, rows=len(rows))):
+            prepare_table(self.spark, self.table, frame)
+            inspected = current_snapshot(self.spark, self.table)
+            overwrite_day(frame, self.table, DAY, identity, inspected=inspected)
         commit = find_commit(self.spark, self.table, identity)
         name = version_tag(date=str(DAY), run_id="r" * 32, attempt=attempt)
         create_tag(self.spark, self.table, name, commit.snapshot_id)
@@ -191,16 +195,15 @@ def test_other_days_of_the_table_are_not_compared(spark, day):
 
 
 def test_a_version_may_be_empty_or_one_row(day):
-    one, other = ROWS[:1], [("EWR", "UA", 4, 1.5)]
-    day.publish([])
-    for rows, expected, flights in (
-        (one, (0, 1, 1, 0, 0), (None, 3)),
-        (other, (1, 1, 0, 0, 1), (3, 4)),
-        ([], (1, 0, 0, 1, 0), (4, None)),
-        ([], (0, 0, 0, 0, 0), (None, None)),
+    empty, one, other = (day.publish(rows) for rows in ([], ROWS[:1], [("EWR", "UA", 4, 1.5)]))
+    for before, after, expected, flights in (
+        (empty, one, (0, 1, 1, 0, 0), (None, 3)),
+        (one, other, (1, 1, 0, 0, 1), (3, 4)),
+        (other, empty, (1, 0, 0, 1, 0), (4, None)),
+        (empty, empty, (0, 0, 0, 0, 0), (None, None)),
     ):
-        day.publish(rows)
-        comparison = day.compare()
+        day.name_versions(before, after)
+        comparison = day.run(JOB)
         assert counts(comparison) == expected
         assert (metric(comparison, "flights").before, metric(comparison, "flights").after) == flights
 
@@ -334,8 +337,8 @@ def test_the_day_may_be_the_only_key_and_the_only_column(day):
     comparison = day.of([(1,)], [(2,)], "flights int")
     assert (comparison.key, comparison.examples[0].key, comparison.rows.changed) == ((), {}, 1)
     day.key = ("date", "flights")
-    assert counts(day.compare()) == (1, 1, 1, 1, 0)
-    assert day.compare().metrics == ()
+    comparison = day.compare()
+    assert (counts(comparison), comparison.metrics) == ((1, 1, 1, 1, 0), ())
 
 
 def test_columns_named_like_those_of_the_comparison_are_kept_apart(day):
@@ -556,12 +559,30 @@ def test_a_large_comparison_agrees_with_duckdb(day):
         assert [tuple(mover.key.values()) for mover in one.movers] == largest
 
 
-def test_comparing_twice_gives_the_same(compared):
+class KilledStore(FolderStore):
+    """The store of a job that is killed before it writes the comparison."""
+
+    def put(self, uri, body, **more):
+        if uri == comparison_uri(PREFIX):
+            raise Crash(f"before {uri}")
+        super().put(uri, body, **more)
+
+
+def test_a_job_that_is_killed_after_it_has_stored_its_rows_is_repaired_by_the_next_one(compared, store):
     day, first = compared
-    again = day.compare()
+    rows = day.stored_rows(first)
+    killed = replace(day, store=store, stores=partial(KilledStore, store.root))
+    killed.name_versions(*day.versions)
+    with pytest.raises(Crash):
+        killed.run(JOB.model_copy(update={"job": "killed"}))
+    assert find_reference(f"{PREFIX}rows/", store=store).rows == 1
+    with pytest.raises(ObjectMissing):
+        store.get(comparison_uri(PREFIX))
+    again = replace(killed, stores=partial(FolderStore, store.root)).run(JOB)
+    assert Comparison.model_validate_json(store.get(comparison_uri(PREFIX))) == again
     same = {"seconds": 0.0, "all_rows": None, "inputs": ()}
     assert first.model_copy(update=same) == again.model_copy(update=same)
-    assert day.stored_rows(again)[0]["origin"] == "LGA"
+    assert killed.stored_rows(again) == rows
 
 
 def test_a_version_without_its_tag_or_table_is_reported(spark, day):

@@ -14,13 +14,16 @@ import pytest
 from slackwater.arrow.dataset import store_dataset
 from slackwater.arrow.exchange import write_frame
 from slackwater.arrow.reference import reference_uri
+from slackwater.arrow.session import temporary_settings
 from slackwater.errors import AuditFailed, ObjectMissing, PublishOvertaken
 from slackwater.runs.record import Publication, Run, publication_uri
 from slackwater.steps.spark import publish as publishing
 from slackwater.steps.spark import table as warehouse
+from slackwater.steps.spark.job import settings_for
 from slackwater.steps.spark.stage import run_stage_job
 from slackwater.steps.spark.table import files_of_day, tags_of
 from tests.fakes_spark import PRODUCER
+from tests.spark.failed_job import hold_of_failed_job
 from tests.spark.nyc import MANIFEST_URI, Day
 from tests.two_stages import two_stage_project
 
@@ -64,8 +67,22 @@ def publish(spark, store, stores, table):
             "catalog_table": table, "min_rows_percent": min_rows_percent,
         }  # fmt: skip
 
-    run.job, run.store = job, store
+    def commit(rows: Any, day: str = "2013-03-08", *, run_id: str = "r" * 32, attempt: int = 1) -> None:
+        commit_version(spark, table, a_run(day, run_id=run_id, attempt=attempt), rows)
+
+    run.job, run.commit, run.store = job, commit, store
     return run
+
+
+def commit_version(spark, table, run: Run, rows: Any) -> None:
+    """Commit and tag the rows, as another job leaves them: without the staging and the audit of a publication."""
+    day, identity = date.fromisoformat(run.date), publishing.snapshot_identity(run)
+    frame = publishing.with_date(spark.createDataFrame(rows, SCHEMA), day)
+    with temporary_settings(spark, settings_for(input_bytes=0, rows=len(rows))):
+        warehouse.prepare_table(spark, table, frame)
+        inspected = warehouse.current_snapshot(spark, table)
+        warehouse.overwrite_day(frame, table, day, identity, inspected=inspected)
+    warehouse.create_tag(spark, table, run.tag, warehouse.find_commit(spark, table, identity).snapshot_id)
 
 
 def a_run(day: str, *, run_id: str = "r" * 32, attempt: int = 1) -> Run:
@@ -112,7 +129,7 @@ def test_the_snapshot_holds_the_identity_of_the_run_and_a_tag_names_it(spark, pu
 
 def test_a_day_published_again_is_replaced_and_the_old_version_stays(spark, publish, table):
     publish(ROWS)
-    publish(ROWS, "2013-03-09")
+    publish.commit(ROWS, "2013-03-09")
     again = publish([("LGA", "DL", 9, 0.0)], attempt=2, min_rows_percent=None)
     assert (again.rows, again.replaced) == (1, 2)
     assert rows_of(spark, table) == [
@@ -124,8 +141,8 @@ def test_a_day_published_again_is_replaced_and_the_old_version_stays(spark, publ
 
 
 def test_an_empty_result_leaves_no_stale_row(spark, publish, table):
-    publish(ROWS)
-    publish(ROWS, "2013-03-09")
+    publish.commit(ROWS)
+    publish.commit(ROWS, "2013-03-09")
     emptied = publish([], attempt=2, min_rows_percent=None)
     assert (emptied.rows, emptied.replaced) == (0, 2)
     assert {row[0] for row in rows_of(spark, table)} == {date(2013, 3, 9)}
@@ -133,17 +150,19 @@ def test_an_empty_result_leaves_no_stale_row(spark, publish, table):
 
 
 def test_fewer_rows_than_published_are_refused_unless_allowed(spark, publish, table):
-    publish(ROWS)
-    publish(ROWS, "2013-03-09")
-    with pytest.raises(AuditFailed, match=r"1 rows would replace the 2 .* publish.audit.min_rows_percent 100"):
+    publish.commit(ROWS)
+    publish.commit(ROWS, "2013-03-09")
+    with pytest.raises(AuditFailed, match=r"1 rows would replace the 2 .* publish.audit.min_rows_percent 100") as error:
         publish(ROWS[:1], attempt=2)
+    hold = hold_of_failed_job(error.value)
+    assert (hold.rule, hold.reason) == ("audit", f"AuditFailed: {error.value}")
     assert len(rows_of(spark, table)) == 4
     assert publish(ROWS[:1], attempt=3, min_rows_percent=None).rows == 1
     assert publish(ROWS, attempt=4).replaced == 1
 
 
 def test_rows_that_another_writer_has_deleted_do_not_count_as_published(spark, publish, table):
-    publish([*ROWS, ("LGA", "DL", 9, 0.0)])
+    publish.commit([*ROWS, ("LGA", "DL", 9, 0.0)])
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     spark.sql(f"DELETE FROM {table} WHERE carrier = 'DL'")
     files = files_of_day(spark, table, DAY)
@@ -156,7 +175,7 @@ def test_rows_that_another_writer_has_deleted_do_not_count_as_published(spark, p
 def test_the_files_of_a_day_are_those_of_a_version(spark, publish, table):
     first = publish(ROWS)
     empty = files_of_day(spark, table, date(1999, 1, 1))
-    publish([*ROWS, ("LGA", "DL", 9, 0.0)], attempt=2)
+    publish.commit([*ROWS, ("LGA", "DL", 9, 0.0)], attempt=2)
     assert (empty.rows, empty.bytes) == (0, 0)
     assert files_of_day(spark, table, DAY).rows == len(ROWS) + 1
     files = spark.sql(f"SELECT file_size_in_bytes AS size FROM {table}.files").collect()
@@ -182,30 +201,30 @@ def test_an_attempt_that_died_after_its_commit_does_not_commit_again(spark, stor
 
 def test_days_published_concurrently_lose_no_rows(spark, stores, publish, table):
     """The table does not exist yet either: both create it."""
-    days = [f"2013-03-{day:02}" for day in range(1, 7)]
+    days = [f"2013-03-{day:02}" for day in range(1, 4)]
     jobs = [publish.job(ROWS, day) for day in days]
     with ThreadPoolExecutor(3) as pool:
         done = list(pool.map(lambda job: publishing.publish_day(spark, **job, stores=stores), jobs))
-    assert [publication.rows for publication in done] == [2] * 6
+    assert [publication.rows for publication in done] == [2] * 3
     assert sorted({str(row[0]) for row in rows_of(spark, table)}) == days
-    assert len(rows_of(spark, table)) == 12
+    assert len(rows_of(spark, table)) == 6
 
 
 def test_days_published_concurrently_may_add_the_same_column(spark, stores, publish, table):
-    publish(ROWS)
-    days = [f"2013-04-{day:02}" for day in range(1, 5)]
+    publish.commit(ROWS)
+    days = [f"2013-04-{day:02}" for day in range(1, 3)]
     wider = [(*row, 1) for row in ROWS]
     jobs = [publish.job(wider, day, schema=f"{SCHEMA}, more int") for day in days]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda job: publishing.publish_day(spark, **job, stores=stores), jobs))
     assert spark.table(table).columns == ["date", "origin", "carrier", "flights", "delay", "more"]
-    assert sorted(row[-1] or 0 for row in rows_of(spark, table)) == [0] * 2 + [1] * 8
+    assert sorted(row[-1] or 0 for row in rows_of(spark, table)) == [0] * 2 + [1] * 4
 
 
 def test_one_of_two_concurrent_publications_of_a_day_remains(spark, stores, publish, table):
-    publish(ROWS, "2013-03-01")
-    jobs = [publish.job([("EWR", "UA", number, 0.0)], run_id=f"{number}" * 32) for number in range(3)]
-    with ThreadPoolExecutor(3) as pool:
+    publish.commit(ROWS, "2013-03-01")
+    jobs = [publish.job([("EWR", "UA", number, 0.0)], run_id=f"{number}" * 32) for number in range(2)]
+    with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda job: publishing.publish_day(spark, **job, stores=stores), jobs))
     assert len([row for row in rows_of(spark, table) if row[0] == date(2013, 3, 8)]) == 1
 
@@ -233,11 +252,11 @@ def test_only_a_tag_that_loses_a_race_is_retried(monkeypatch):
 
 def test_a_stale_table_in_the_session_loses_no_rows(spark, publish, table):
     """The frame that overwrites is planned before another day's commit, and committed after it."""
-    publish(ROWS)
+    publish.commit(ROWS)
     planned = publishing.with_date(spark.createDataFrame(ROWS, SCHEMA), date(2013, 3, 8))
     inspected = warehouse.current_snapshot(spark, table)
     assert spark.table(table).count() == 2
-    publish(ROWS, "2013-03-09")
+    publish.commit(ROWS, "2013-03-09")
     warehouse.overwrite_day(planned, table, date(2013, 3, 8), {}, inspected=inspected)
     assert len(rows_of(spark, table)) == 4
 
@@ -257,11 +276,12 @@ def test_a_stale_table_in_the_session_loses_no_rows(spark, publish, table):
             r"publish.key names origin, .*they have: date, carrier, flights",
         ),
         ([("x", "y", "z")], "origin string, carrier string, Date string", r"have a column 'Date'"),
+        ([(*ROWS[0], 1)], f"{SCHEMA}, more int", "1 rows would replace the 2 rows that are published"),
     ],
 )
 def test_invalid_rows_are_refused_and_the_table_is_unchanged(spark, publish, table, case):
     rows, schema, message = case
-    publish(ROWS)
+    publish.commit(ROWS)
     with pytest.raises(AuditFailed, match=message):
         publish(rows, schema=schema, attempt=2)
     assert rows_of(spark, table) == [(date(2013, 3, 8), *row) for row in ROWS]
@@ -269,7 +289,7 @@ def test_invalid_rows_are_refused_and_the_table_is_unchanged(spark, publish, tab
 
 
 def test_a_new_column_is_added_and_is_null_before(spark, publish, table):
-    publish(ROWS)
+    publish.commit(ROWS)
     publish([("EWR", "UA", 1, 0.0, ["x"])], "2013-03-09", schema=f"{SCHEMA}, notes array<string>")
     assert spark.table(table).columns == ["date", "origin", "carrier", "flights", "delay", "notes"]
     assert [row[-1] for row in rows_of(spark, table)] == [None, None, ["x"]]
@@ -283,10 +303,12 @@ def test_a_new_column_is_added_and_is_null_before(spark, publish, table):
     ],
 )
 def test_a_change_that_is_not_an_addition_is_refused(spark, publish, table, schema, message):
-    publish(ROWS)
-    with pytest.raises(AuditFailed, match=message):
+    publish.commit(ROWS)
+    with pytest.raises(AuditFailed, match=message) as error:
         publish([row[: schema.count(",") + 1] for row in ROWS], schema=schema, attempt=2)
     assert snapshots(spark, table) == 1
+    hold = hold_of_failed_job(error.value)
+    assert (hold.rule, hold.reason) == ("audit", f"AuditFailed: {error.value}")
 
 
 def test_columns_are_matched_by_name_and_small_numbers_widen(spark, publish, table):
@@ -298,7 +320,7 @@ def test_columns_are_matched_by_name_and_small_numbers_widen(spark, publish, tab
 
 
 def test_an_attempt_that_was_overtaken_does_not_publish_its_older_inputs(spark, publish, table):
-    publish(ROWS, run_id="n" * 32, attempt=2)
+    publish.commit(ROWS, run_id="n" * 32, attempt=2)
     before = spark.table(table).collect()
     with pytest.raises(AuditFailed, match="attempt 2 has published 2013-03-08 already; this is attempt 1"):
         publish(ROWS[:1], run_id="o" * 32, attempt=1)
@@ -347,8 +369,8 @@ def test_a_later_attempt_that_commits_between_the_checks_and_the_commit_is_not_r
 ):
     before, newer = case
     if before is not None:
-        publish(before, attempt=1)
-    before_commit(lambda: publish(newer, run_id="n" * 32, attempt=3, min_rows_percent=None))
+        publish.commit(before, attempt=1)
+    before_commit(lambda: publish.commit(newer, run_id="n" * 32, attempt=3))
     with pytest.raises(PublishOvertaken, match="attempt 3 has published 2013-03-08 already; this is attempt 2, with"):
         publish(ROWS, run_id="o" * 32, attempt=2, min_rows_percent=None)
     assert [row[1:] for row in rows_of(spark, table)] == newer
@@ -363,7 +385,7 @@ def test_a_later_attempt_that_commits_right_after_is_not_withdrawn(spark, publis
 
     def publish_first(*arguments: Any) -> None:
         monkeypatch.setattr(publishing, "withdraw_if_overtaken", withdraw)
-        publish(NEWER, run_id="n" * 32, attempt=3)
+        publish.commit(NEWER, run_id="n" * 32, attempt=3)
         withdraw(*arguments)
 
     monkeypatch.setattr(publishing, "withdraw_if_overtaken", publish_first)
@@ -375,16 +397,16 @@ def test_a_later_attempt_that_commits_right_after_is_not_withdrawn(spark, publis
 def test_an_earlier_attempt_that_commits_between_the_checks_and_the_commit_is_replaced(
     spark, publish, table, before_commit
 ):
-    tried = before_commit(lambda: publish(ROWS, run_id="o" * 32, attempt=1))
+    tried = before_commit(lambda: publish.commit(ROWS, run_id="o" * 32, attempt=1))
     assert publish(NEWER, run_id="n" * 32, attempt=2).replaced == 2
     assert [row[1:] for row in rows_of(spark, table)] == NEWER
-    assert (len(tried), published_by(spark, table)) == (3, ["1", "2"])
+    assert (len(tried), published_by(spark, table)) == (2, ["1", "2"])
 
 
 def test_more_rows_that_appear_between_the_checks_and_the_commit_are_not_replaced_by_fewer(
     spark, publish, table, before_commit
 ):
-    before_commit(lambda: publish(NEWER, run_id="o" * 32, attempt=1))
+    before_commit(lambda: publish.commit(NEWER, run_id="o" * 32, attempt=1))
     with pytest.raises(AuditFailed, match="1 rows would replace the 2 rows that are published for 2013-03-08"):
         publish(ROWS[:1], run_id="n" * 32, attempt=2)
     assert [row[1:] for row in rows_of(spark, table)] == NEWER
@@ -403,11 +425,11 @@ def test_another_day_that_commits_between_the_checks_and_the_commit_is_no_confli
     spark, publish, table, before_commit, before
 ):
     if before:
-        publish(before)
-    tried = before_commit(lambda: publish(NEWER, "2013-03-09", attempt=7))
+        publish.commit(before)
+    tried = before_commit(lambda: publish.commit(NEWER, "2013-03-09", attempt=7))
     publish(NEWER, attempt=2)
     assert [row[0] for row in rows_of(spark, table)] == [date(2013, 3, 8)] * 2 + [date(2013, 3, 9)] * 2
-    assert len(tried) == 2
+    assert len(tried) == 1
 
 
 HOUR = datetime(2013, 3, 8, 15, tzinfo=UTC)
@@ -432,11 +454,19 @@ def a_day(store, *flights: dict[str, Any], attempt: int = 1) -> Day:
     return day.with_events("flights", list(flights), name=str(attempt)).freeze()
 
 
-def test_the_job_of_the_last_stage_publishes_the_day_and_no_other_does(spark, store, stores, table, run_jobs):
-    day = a_day(store, FLIGHT, {**FLIGHT, "origin": "JFK"})
-    run_stage_job(spark, replace(day.job("flights_with_weather"), catalog_table=table), stores=stores)
-    assert not spark.catalog.tableExists(table)
-    run_jobs(day)
+def test_the_job_of_the_last_stage_publishes_the_day_and_no_other_does(spark, store, stores, table):
+    day, published = a_day(store, FLIGHT, {**FLIGHT, "origin": "JFK"}), []
+
+    def on_published():
+        published.append(len(rows_of(spark, table)))
+
+    first, last = (
+        replace(day.job(name), catalog_table=table) for name in ("flights_with_weather", "delays_by_carrier")
+    )
+    run_stage_job(spark, first, stores=stores, on_published=on_published)
+    assert (published, spark.catalog.tableExists(table)) == ([], False)
+    run_stage_job(spark, last, stores=stores, on_published=on_published)
+    assert published == [2]
     assert [row[:4] for row in rows_of(spark, table)] == [
         (date(2013, 3, 8), "EWR", "UA", 1),
         (date(2013, 3, 8), "JFK", "UA", 1),
@@ -479,14 +509,14 @@ def test_the_job_of_the_last_stage_refuses_fewer_rows_unless_they_are_allowed(sp
 
 
 def test_fewer_rows_are_published_down_to_the_percentage_of_the_audit(spark, publish, table):
-    publish(ROWS)
+    publish.commit(ROWS)
     with pytest.raises(AuditFailed, match=r"1 rows would replace the 2 .*\.min_rows_percent 50\.1"):
         publish(ROWS[:1], attempt=2, min_rows_percent=50.1)
     assert publish(ROWS[:1], attempt=3, min_rows_percent=50).rows == 1
 
 
 def test_a_released_day_has_nulls_in_the_columns_that_its_rows_lack(spark, publish, table):
-    publish(ROWS)
+    publish.commit(ROWS)
     schema, rows = SCHEMA.rpartition(",")[0], [row[:-1] for row in ROWS]
     with pytest.raises(AuditFailed, match="has columns that the rows to publish lack"):
         publish(rows, attempt=2, schema=schema)

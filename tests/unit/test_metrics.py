@@ -21,8 +21,8 @@ from slackwater.project import load_project
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.plan import PullPlan
 from slackwater.receiver.push.request import ApiResponse, error_response
-from slackwater.runs.outcome import Failure
-from slackwater.runs.record import Publication, Run, RunRecord, RunState
+from slackwater.runs.outcome import Failure, RecordedPublication
+from slackwater.runs.record import Publication, Run
 
 pytestmark = pytest.mark.unit
 
@@ -60,17 +60,17 @@ def test_a_metric_of_a_pipeline_needs_exactly_the_pipeline(capsys, subjects):
     assert read_put_metrics(capsys) == []
 
 
-def test_bytes_are_bytes_and_hours_and_usd_have_no_unit():
+def test_bytes_are_bytes_and_hours_minutes_and_usd_have_no_unit():
     assert {metric for metric in Metric if metric.unit is Unit.BYTES} == {m for m in Metric if "Bytes" in m.value}
     assert {metric for metric in Metric if metric.unit is Unit.NONE} == {
         Metric.RUN_COST,
-        *(m for m in Metric if "Hours" in m.value),
+        *(m for m in Metric if "Hours" in m.value or "Minutes" in m.value),
     }
 
 
 def test_metrics_of_inputs_belong_to_a_source_and_all_others_to_a_pipeline():
     of_sources = {metric for metric in Metric if metric.subject is Subject.SOURCE}
-    assert of_sources == {m for m in Metric if m.value.startswith(("Events", "Files", "Hours"))}
+    assert of_sources == {m for m in Metric if m.value.startswith(("Events", "Files", "Hours", "Silence"))}
 
 
 @pytest.mark.parametrize("metric", list(Metric))
@@ -139,22 +139,20 @@ def test_a_pull_of_a_past_date_does_not_fire_the_alarm_of_files_that_are_left(ca
 class Ended:
     """A recorder of one run, which ends when its end is recorded."""
 
-    def __init__(self, state, *, is_transient=False):
-        self.record, self.table, self.is_transient = state, self, is_transient
-
-    def run(self, pipeline, date, attempt):
-        return RunRecord(run=RUN, state=self.record, execution="e", started_at=datetime(2013, 3, 9, tzinfo=UTC))
+    def __init__(self, *, is_transient=False):
+        self.calls, self.is_transient = 0, is_transient
 
     def record_published(self, run):
-        self.record = RunState.PUBLISHED
-        return Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1)
+        self.calls += 1
+        publication = Publication(table="t", snapshot_id="1", rows=1, replaced=0, seconds=1)
+        return RecordedPublication(publication, is_new=self.calls == 1)
 
     def record_cost(self, run):
-        assert self.record is not RunState.RUNNING
+        assert self.calls
 
     def record_failure(self, run, *, error, cause):
-        self.record = RunState.FAILED
-        return Failure("why", self.is_transient)
+        self.calls += 1
+        return Failure("why", self.is_transient, is_new=self.calls == 1)
 
 
 RUN = Run(
@@ -179,7 +177,7 @@ RUN = Run(
     ],
 )
 def test_an_ended_run_is_counted_once_even_if_its_end_is_recorded_repeatedly(capsys, monkeypatch, event, counted):
-    recorder = Ended(RunState.RUNNING)
+    recorder = Ended()
     monkeypatch.setattr(record_run, "build_recorder", lambda: recorder)
     for name, value in (("RUN_TABLE", "runs"), ("INTERMEDIATE_DAYS", "30"), ("ARRIVAL_QUEUE_URL", "")):
         monkeypatch.setenv(name, value)
@@ -190,7 +188,7 @@ def test_an_ended_run_is_counted_once_even_if_its_end_is_recorded_repeatedly(cap
 
 @pytest.mark.parametrize(("retried", "counted"), [(False, []), (True, ["RunsFailed"])])
 def test_a_failure_after_which_the_day_runs_once_more_is_not_counted(capsys, monkeypatch, retried, counted):
-    recorder = Ended(RunState.RUNNING, is_transient=True)
+    recorder = Ended(is_transient=True)
     monkeypatch.setattr(record_run, "build_recorder", lambda: recorder)
     monkeypatch.setenv("RUN_TABLE", "runs")
     monkeypatch.setenv("INTERMEDIATE_DAYS", "30")

@@ -58,6 +58,7 @@ def a_task(**fields):
         ("0 4 * * mon-fri", ["cron(0 4 ? * MON-FRI *)"]),
         ("0 4 * * 5-7", ["cron(0 4 ? * SUN,FRI,SAT *)"]),
         ("0 4 * * */2", ["cron(0 4 ? * SUN,TUE,THU,SAT *)"]),
+        ("0 4 * * 7/2", ["cron(0 4 ? * SUN *)"]),
         ("0 4 * * 0-7", ["cron(0 4 * * ? *)"]),
         ("0 4 1 JAN-MAR,12 *", ["cron(0 4 1 1-3,12 ? *)"]),
         # One or the other, as in cron.

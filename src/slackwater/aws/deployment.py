@@ -14,7 +14,10 @@ from slackwater.errors import NotDeployed
 STACKS = ("storage", "receiver", "processing", "late", "monitoring")
 """The stacks in order of deployment. A stack's full name is `<prefix>-<name>`."""
 
-OPTIONAL_STACKS = ("run-alarms", "late-alarms", "older-alarms", "source-alarms", "schedule")
+OPTIONAL_STACKS = (
+    *("run-alarms", "late-alarms", "older-alarms", "source-alarms", "unusual-alarms", "spending-alarms"),
+    *("execution-alarms", "composite-alarms", "pipeline-dashboards", "source-dashboards", "schedule"),
+)
 """The stacks that exist only if the project or the settings need them. They have no outputs that we read."""
 REQUIRED_BOOTSTRAP = 6
 """The oldest version of the CDK bootstrap that the stacks can be deployed with, as the synthesised app states it."""
@@ -91,7 +94,7 @@ def read_deployment(cloudformation: Any, *, prefix: str) -> Deployment:
             raise NotDeployed(
                 f"there is no stack {name} in this account and region: run slackwater deploy. If the deployment has "
                 f"another prefix than {prefix!r}, set SLACKWATER_PREFIX, or slackwater:prefix in the context of "
-                f"cdk.json; if it is elsewhere, set AWS_PROFILE or AWS_REGION"
+                f"cdk.json, or SLACKWATER_ENVIRONMENT; if it is elsewhere, set AWS_PROFILE or AWS_REGION"
             )
         values |= outputs
     try:

@@ -18,6 +18,7 @@ from slackwater.errors import CloudError
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.cost import BilledHours, RunUsage
 from slackwater.runs.cost_recorder import CostRecorder, CostTable, UsageGone
+from slackwater.runs.job_requests import least_job_requests
 from slackwater.runs.record import RunRecord
 
 # The first state of an attempt, in `step_functions/pipeline.asl.json`. An execution may have two attempts.
@@ -71,14 +72,16 @@ class RunUsageReader:
             raise CloudError(f"Step Functions does not know the history of {record.execution} yet: try again")
         run = record if isinstance(record, RunRecord) else None
         part = _attempt_events(events, run.run.attempt) if run else events
-        jobs = []
+        jobs, queued_seconds = list[BilledHours | None](), 0.0
         for application, job in _jobs(part):
             if application != self.application:
                 return UsageGone("its Spark application was deleted")
             try:
-                jobs.append(self._billed(job))
+                job_run = self._job_run(job)
             except _Gone:
                 return UsageGone(f"EMR Serverless does not know its job {job} any more")
+            jobs.append(_billed(job_run))
+            queued_seconds = max(queued_seconds, job_run.get("queuedDurationMilliseconds", 0) / 1000)
         seconds = _function_seconds(part)
         has_ended = any(event["type"] in FINAL_EVENTS for event in events) or part[-1] is not events[-1]
         return RunUsage(
@@ -89,6 +92,8 @@ class RunUsageReader:
             lambda_gb_seconds=sum(self.function_mb.get(state, 0) / 1024 * duration for state, duration in seconds),
             ended=has_ended and (run is None or run.ended_at is not None),
             requests=run.requests if run else None,
+            least_job_requests=least_job_requests(run) if run else None,
+            queued_seconds=queued_seconds,
         )
 
     def _history(self, execution: str) -> Iterator[Event]:
@@ -105,23 +110,28 @@ class RunUsageReader:
                     raise _Gone from error
                 raise
 
-    def _billed(self, job: str) -> BilledHours | None:
-        """Return what EMR Serverless has billed for a job, or None if that is not known yet."""
+    def _job_run(self, job: str) -> dict[str, Any]:
+        """Return a job as `GetJobRun` describes it."""
         with translated(f"read the Spark job {job}"):
             try:
-                run = self.emr.get_job_run(applicationId=self.application, jobRunId=job)["jobRun"]
+                run: dict[str, Any] = self.emr.get_job_run(applicationId=self.application, jobRunId=job)["jobRun"]
             except ClientError as error:
                 if code_of(error) == "ResourceNotFoundException":
                     raise _Gone from error
                 raise
-        billed = run.get("billedResourceUtilization")
-        if not billed:
-            return None
-        return BilledHours(*(billed.get(key, 0.0) for key in ("vCPUHour", "memoryGBHour", "storageGBHour")))
+        return run
 
 
 class _Gone(Exception):
     """AWS does not know an execution or a job."""
+
+
+def _billed(job_run: Mapping[str, Any]) -> BilledHours | None:
+    """Return what EMR Serverless has billed for a job, or None if that is not known yet."""
+    billed = job_run.get("billedResourceUtilization")
+    if not billed:
+        return None
+    return BilledHours(*(billed.get(key, 0.0) for key in ("vCPUHour", "memoryGBHour", "storageGBHour")))
 
 
 def _attempt_events(events: list[Event], attempt: int) -> list[Event]:

@@ -66,9 +66,9 @@ class SparkApplications:
         if jobs:
             more = [f"  and {len(jobs) - _LISTED} more"] if len(jobs) > _LISTED else []
             raise CloudError(
-                f"nothing was deployed: this deployment changes the Spark application {application}, which AWS allows "
-                "only while it is stopped, and it has unfinished jobs:\n" + "\n".join([*jobs[:_LISTED], *more]) + "\n"
-                "Deploy again when they have ended, or stop their executions in Step Functions first"
+                f"nothing was changed: AWS changes and deletes the Spark application {application} only while it is "
+                "stopped, and it has unfinished jobs:\n" + "\n".join([*jobs[:_LISTED], *more]) + "\n"
+                "Repeat the command when they have ended, or stop their executions in Step Functions first"
             )
         with translated(f"stop the Spark application {application}"):
             self.emr.stop_application(applicationId=application)
@@ -76,8 +76,8 @@ class SparkApplications:
         while self._state(application) not in _STOPPED:
             if time.monotonic() > deadline:
                 raise CloudError(
-                    f"nothing was deployed: the Spark application {application} has not stopped within "
-                    f"{_STOP_SECONDS} s: deploy again"
+                    f"nothing was changed: the Spark application {application} has not stopped within "
+                    f"{_STOP_SECONDS} s: repeat the command"
                 )
             sleep(_PAUSE)
         return True

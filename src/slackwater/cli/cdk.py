@@ -17,6 +17,7 @@ from typing import TextIO
 from pydantic import ValidationError
 
 from slackwater.aws.clients import client
+from slackwater.aws.composite_alarms import CompositeAlarmRules
 from slackwater.aws.definition_history import HistoryStore
 from slackwater.aws.deployment import (
     DEFAULT_QUALIFIER,
@@ -35,6 +36,7 @@ from slackwater.cli.output import print_note
 from slackwater.cli.progress import ProgressBoard, TaskState
 from slackwater.cli.tools import cdk_program, install_tools, is_installed, node_environment
 from slackwater.client.workspace import Workspace
+from slackwater.environments import ENVIRONMENT_VARIABLE
 from slackwater.errors import CloudError, InputError
 from slackwater.installation import deployed_files
 from slackwater.project import Project
@@ -67,7 +69,7 @@ class DeployResult:
 
 
 def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> DeployResult:
-    """Run `cdk bootstrap`, unless the account is bootstrapped, then `cdk deploy`, in the root of the workspace.
+    """Run `cdk synth`, `cdk bootstrap` unless the account is bootstrapped, and `cdk deploy`, in the workspace's root.
 
     The CDK's command line is installed first if it is not there.
 
@@ -80,9 +82,9 @@ def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> D
     """
     prefix = workspace.prefix
     merged = {**parse_settings(os.environ.get("SLACKWATER_SET", "").split()), **(settings or {}), "prefix": prefix}
-    # Before anything is deployed: after the deployment, new objects would have other columns than the stored ones.
+    if workspace.environment:
+        merged["environment"] = workspace.environment
     definitions = workspace.load_project()
-    check_definitions(definitions, prefix=prefix)
     log_file = workspace.state / "deploy.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with log_file.open("w", encoding="utf-8") as log, ProgressBoard() as progress:
@@ -92,14 +94,19 @@ def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> D
             progress.update(_INSTALLATION, TaskState.DONE)
         cdk = Cdk(root=workspace.root, program=cdk_program(), log=log, progress=progress)
         started = time.monotonic()
-        cdk.bootstrap(workspace.bootstrap_qualifier)
-        bootstrapped = time.monotonic()
+        # First: it reports wrong settings, and credentials for another account than the environment's.
         assembly = cdk.synthesise(workspace.project, merged)
+        # Before anything is deployed: after the deployment, new objects would have other columns than the stored ones.
+        check_definitions(definitions, prefix=prefix)
+        synthesised = time.monotonic()
+        cdk.bootstrap(workspace.bootstrap_qualifier)
+        bootstrap_seconds = time.monotonic() - synthesised
         stop_changed_application(assembly, stack=f"{prefix}-processing")
+        release_removed_alarms(assembly, stack=f"{prefix}-composite-alarms")
         output = cdk.deploy(assembly)
     # Again, because the first deployment has only now created the bucket of the history.
     check_definitions(definitions, prefix=prefix)
-    seconds = {_BOOTSTRAP: bootstrapped - started, "deploy": time.monotonic() - bootstrapped}
+    seconds = {_BOOTSTRAP: bootstrap_seconds, "deploy": time.monotonic() - started - bootstrap_seconds}
     deployment = read_deployment(client("cloudformation"), prefix=prefix)
     return DeployResult(deployment=deployment, seconds=seconds, changed=tuple(output.changed))
 
@@ -107,7 +114,7 @@ def deploy(workspace: Workspace, settings: Mapping[str, str] | None = None) -> D
 def parse_settings(words: Sequence[str]) -> dict[str, str]:
     """Parse `NAME=VALUE` settings. The last value of a name counts.
 
-    Raises `InputError` for any other form, and for the prefix: every command needs it, not only `deploy`.
+    Raises `InputError` for any other form, and for what every command needs, not only `deploy`: prefix and environment.
     """
     settings = {}
     for word in words:
@@ -118,6 +125,11 @@ def parse_settings(words: Sequence[str]) -> dict[str, str]:
             raise InputError(
                 f"--set {word}: the other commands would not find this deployment: set the environment variable "
                 f"SLACKWATER_PREFIX={value}, or slackwater:prefix in the context of cdk.json"
+            )
+        if name == "environment":
+            raise InputError(
+                f"--set {word}: the other commands would not find this deployment: use --environment {value}, and set "
+                f"the environment variable {ENVIRONMENT_VARIABLE}={value} for the other commands"
             )
         settings[name] = value
     return settings
@@ -152,6 +164,18 @@ def stop_changed_application(assembly: Path, *, stack: str) -> None:
     for application in applications.changed(stack, template):
         if applications.stop(application):
             print_note("the Spark application was stopped, because it is changed: the next job starts it again")
+
+
+def release_removed_alarms(assembly: Path, *, stack: str) -> None:
+    """Take alarms that the synthesised stacks no longer have out of the rules of the deployed composite alarms.
+
+    Raises `SlackwaterError`.
+    """
+    templates = [json.loads(file.read_text(encoding="utf-8")) for file in assembly.glob("*.template.json")]
+    resources = [resource for template in templates for resource in template.get("Resources", {}).values()]
+    alarms = {item["Properties"]["AlarmName"] for item in resources if item["Type"] == "AWS::CloudWatch::Alarm"}
+    rules = CompositeAlarmRules(cloudformation=client("cloudformation"), cloudwatch=client("cloudwatch"))
+    rules.release(stack, alarms=alarms)
 
 
 @dataclass(kw_only=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 import typer
 
@@ -33,6 +34,12 @@ def _root() -> None:
     pass
 
 
+@cache
+def _command() -> Callable[..., object]:
+    # typer would build all commands again in each call: tests run hundreds of them in one process.
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run the command line with the process's arguments, and exit with its exit code."""
     sys.exit(run(sys.argv[1:]))
@@ -48,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     debug, as_json = len(words) < len(arguments), "--json" in words
     try:
         # In standalone mode, typer would print errors and exit itself.
-        code = app(words, prog_name="slackwater", standalone_mode=False)
+        code = _command()(words, prog_name="slackwater", standalone_mode=False)
         sys.stdout.flush()
     except SlackwaterError as error:
         return _fail(error, type(error).__name__, str(error), error.exit_code, debug=debug, as_json=as_json)

@@ -59,3 +59,8 @@ def pushed_source(project: Project, name: str) -> Source:
             f"source {name!r} is not pushed: its definition has no `push` (to push, replace `pull` by `push: {{}}`)"
         )
     return source
+
+
+def optional_date(value: Date | None) -> str | None:
+    """Return a date as YYYY-MM-DD, or None for None. Raises `InputError`."""
+    return None if value is None else iso_date(value)

@@ -29,7 +29,7 @@ from slackwater.pipeline.spark_workers import SparkSizes
 from slackwater.project import Project
 from slackwater.runs.freeze import is_stale
 from slackwater.runs.record import ActiveRun, DayRecord, Run
-from slackwater.runs.table import RunTable, is_alive
+from slackwater.runs.table import RunTable, is_running
 from slackwater.storage import ObjectStore
 
 # Step Functions allows no longer names (`StartExecution` in its API reference).
@@ -100,7 +100,7 @@ class Backfiller:
         executions = StepFunctionsExecutions(self.executions.machines.states)
 
         def is_claimed(active: ActiveRun) -> bool:
-            return is_alive(executions, active.execution, since=active.since, now=now)
+            return is_running(executions, active, now=now)
 
         def is_old(run: Run) -> bool:
             return stale and is_stale(run, deployed)

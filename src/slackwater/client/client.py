@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict, cast
 from uuid import uuid4
 
 from slackwater.aws.machines import ExecutionView
-from slackwater.client.arguments import Date, checked_correlation_id, iso_date, pulled_source
+from slackwater.client.arguments import Date, checked_correlation_id, iso_date, optional_date, pulled_source
 from slackwater.client.connection import Connection, connect
 from slackwater.client.executions import OnProgress, ignore, require_success
 from slackwater.client.resources import Resources
@@ -150,6 +150,10 @@ class Client(Resources):
         with runs.start(pipeline, day, payload) as execution:
             yield self._handle(pipeline.pipeline, day, execution)
 
+    def _names(self, pipeline: str | None) -> list[str]:
+        """Return the name of a pipeline, or those of all. Raises `UnknownName`."""
+        return sorted(self.project.pipelines) if pipeline is None else [self.project.pipeline(pipeline).pipeline]
+
     def _handle(self, pipeline: str, day: str, execution: str) -> RunHandle:
         return RunHandle(
             pipeline=pipeline,
@@ -168,9 +172,8 @@ class Client(Resources):
 
     def runs(self, pipeline: str | None = None, date: Date | None = None) -> list[RunRecord]:
         """Return the runs of a pipeline, or of all, by pipeline, date and attempt; with `date` of one day only."""
-        names = sorted(self.project.pipelines) if pipeline is None else [self.project.pipeline(pipeline).pipeline]
-        day = None if date is None else iso_date(date)
-        return [record for name in names for record in self.run_table.runs(name, day)]
+        day = optional_date(date)
+        return [record for name in self._names(pipeline) for record in self.run_table.runs(name, day)]
 
     def day(self, pipeline: str, date: Date) -> DayRecord:
         """Return the state of a day: the run that is active, and the run that is published."""
@@ -187,9 +190,8 @@ class Client(Resources):
         """
         from slackwater.client.costs import costs_of_days
 
-        names = [self.project.pipeline(pipeline).pipeline] if pipeline else sorted(self.project.pipelines)
         return costs_of_days(
-            self.run_table, names, first=iso_date(first) if first else None, last=iso_date(last) if last else None
+            self.run_table, self._names(pipeline), first=optional_date(first), last=optional_date(last)
         )
 
     def check_costs(
@@ -198,9 +200,8 @@ class Client(Resources):
         """Return what checks have cost on each calendar day, UTC, from `first` to `last`. Raises as `cost` does."""
         from slackwater.client.costs import costs_of_checks
 
-        names = [self.project.pipeline(pipeline).pipeline] if pipeline else sorted(self.project.pipelines)
         return costs_of_checks(
-            self.run_table, names, first=iso_date(first) if first else None, last=iso_date(last) if last else None
+            self.run_table, self._names(pipeline), first=optional_date(first), last=optional_date(last)
         )
 
     def steps(self, record: RunRecord) -> RunSteps:
@@ -216,8 +217,7 @@ class Client(Resources):
         """
         from slackwater.client.attempts import find_attempt
 
-        day = None if date is None else iso_date(date)
-        return find_attempt(self.run_table, self.project.pipelines, run, date=day, attempt=attempt)
+        return find_attempt(self.run_table, self.project.pipelines, run, date=optional_date(date), attempt=attempt)
 
     def run_log(self, attempt: Attempt, *, stage: str | None = None) -> RunLog:
         """Return the transitions, and the lines of functions and Spark jobs, of an attempt in time order.
@@ -265,8 +265,7 @@ class Client(Resources):
         """Return the days on hold of a pipeline, or of all, by pipeline and date. Raises `UnknownName`."""
         from slackwater.client.holds import days_on_hold
 
-        names = sorted(self.project.pipelines) if pipeline is None else [self.project.pipeline(pipeline).pipeline]
-        return days_on_hold(self.run_table, names)
+        return days_on_hold(self.run_table, self._names(pipeline))
 
     def changed_tables(self, pipeline: str | None = None) -> list[DayRecord]:
         """Return the days of the window that have read days of other pipelines before these changed.
@@ -276,15 +275,15 @@ class Client(Resources):
         """
         from slackwater.client.holds import days_with_changed_tables
 
-        names = sorted(self.project.pipelines) if pipeline is None else [pipeline]
-        return days_with_changed_tables(self.run_table, map(self.project.pipeline, names), now=_now())
+        pipelines = map(self.project.pipeline, self._names(pipeline))
+        return days_with_changed_tables(self.run_table, pipelines, now=_now())
 
     def comparisons_given_up(self, pipeline: str | None = None) -> list[ComparisonGivenUp]:
         """Return the comparisons that no monitoring tries again, of a pipeline or of all. Raises `UnknownName`."""
         from slackwater.late.changes.job_claims import given_up_comparisons
 
-        names = sorted(self.project.pipelines) if pipeline is None else [self.project.pipeline(pipeline).pipeline]
         # Only a version that people do not know may have such a comparison.
+        names = self._names(pipeline)
         due = ((name, date) for name in names for date in self.run_table.notifications_due(name, before="9999-12-31"))
         days = (self.run_table.day(name, date) for name, date in due)
         bucket = self.connection.deployment.exchange_bucket
@@ -313,14 +312,12 @@ class Client(Resources):
         """
         from slackwater.client.late_older import older_days
 
-        names = [self.project.pipeline(pipeline).pipeline] if pipeline else sorted(self.project.pipelines)
-        start, end = iso_date(first) if first else None, iso_date(last) if last else None
-        return older_days(self.checker, names, first=start, last=end)
+        return older_days(self.checker, self._names(pipeline), first=optional_date(first), last=optional_date(last))
 
     def suggest_thresholds(self, pipeline: str, *, max_effect: float = 1.0) -> Suggestion:
         """Return thresholds for late data, with what each would have done with the re-runs of the last 90 days.
 
-        The proposed one misses no change of a metric above `max_effect` percent. Raises `UnknownName`, and `InputError`
+        The proposed ones miss no change of a metric above `max_effect` percent. Raises `UnknownName`, and `InputError`
         when there are too few re-runs.
         """
         from slackwater.client.late_suggest import suggest_thresholds
@@ -330,7 +327,7 @@ class Client(Resources):
             table=self.run_table,
             store=self.store,
             exchange_bucket=self.connection.deployment.exchange_bucket,
-            now=datetime.now(UTC),
+            now=_now(),
             max_effect=max_effect,
         )
 
@@ -369,10 +366,14 @@ class Client(Resources):
         `version` of the day `date`, the statement reads the table of one pipeline as it was when that version was
         published: all of its days. Raises `InputError` for wrong SQL, or a version that does not exist any more.
         """
-        from slackwater.client.history import tag_of_version
+        from slackwater.client.history import named_version, readable_version
         from slackwater.client.sql import CloudTables, run_query
 
-        of_pipeline = tag_of_version(self, sql, date=date, version=version)
+        of_pipeline = {}
+        if named := named_version(sql, self.project.pipelines, date=date, version=version):
+            name, day = named.pipeline, self.day(named.pipeline, named.date)
+            tags = self.warehouse.tags(name)
+            of_pipeline[name] = readable_version(day, self.runs(name, day.date), tags, named.version).tag
         tables = CloudTables(project=self.project, warehouse=self.warehouse, files=self.file_cache, tags=of_pipeline)
         return run_query(sql, tables=tables, pipelines=self.project.pipelines, sources=self.project.sources)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from slackwater.client.arguments import Date, iso_date
 from slackwater.errors import InputError
@@ -13,9 +13,6 @@ from slackwater.runs.cost import RunCost
 from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import DayRecord, Rollback, RunReason, RunRecord, RunState
 from slackwater.runs.rollback import RollbackRequest, version_to_restore
-
-if TYPE_CHECKING:
-    from slackwater.client.client import Client
 
 
 class VersionStatus(StrEnum):
@@ -87,52 +84,55 @@ def day_versions(day: DayRecord, runs: Iterable[RunRecord], tags: Collection[str
     return versions
 
 
-def readable_version(
-    pipeline: str, date: str, versions: Iterable[DayVersion], number: int, *, tags: Collection[str]
-) -> DayVersion:
-    """Return the version of that number. `tags` are the tags of the table.
+def readable_version(day: DayRecord, runs: Iterable[RunRecord], tags: Collection[str], number: int) -> DayVersion:
+    """Return the version of a day with that number. `runs` are the day's runs, and `tags` the tags of its table.
 
     Raises `InputError` if there is none, or if its tag is gone; it names the versions that can be read.
     """
-    by_number = {version.version: version for version in versions}
+    by_number = {version.version: version for version in day_versions(day, runs, tags)}
     readable = ", ".join(str(number) for number, version in by_number.items() if version.tag in tags) or "none"
     if number not in by_number:
-        raise InputError(f"version: {pipeline} has no published version {number} of {date} (readable: {readable})")
+        raise InputError(
+            f"version: {day.pipeline} has no published version {number} of {day.date} (readable: {readable})"
+        )
     version = by_number[number]
     if version.tag not in tags:
         raise InputError(
-            f"version: version {number} of {pipeline} {date} was removed from the table, with its tag {version.tag} "
-            f"(readable: {readable})"
+            f"version: version {number} of {day.pipeline} {day.date} was removed from the table, with its tag "
+            f"{version.tag} (readable: {readable})"
         )
     return version
 
 
-def check_rollback(
-    day: DayRecord, runs: Sequence[RunRecord], tags: Collection[str], *, to: int, reason: str
-) -> DayVersion:
-    """Return the version `to`, which a rollback of the day can publish again.
+def check_rollback(day: DayRecord, runs: Sequence[RunRecord], tags: Collection[str], *, to: int, reason: str) -> None:
+    """Raise `InputError` if a rollback of the day cannot publish the version `to` again.
 
-    `runs` are the day's runs, and `tags` the tags of its table. Raises `InputError`.
+    `runs` are the day's runs, and `tags` the tags of its table.
     """
-    version = readable_version(day.pipeline, day.date, day_versions(day, runs, tags), to, tags=tags)
+    readable_version(day, runs, tags, to)
     earlier = next(record for record in runs if record.run.attempt == to)
     version_to_restore(day, earlier, RollbackRequest(to, reason))
-    return version
 
 
-def tag_of_version(client: Client, sql: str, *, date: Date | None, version: int | None) -> dict[str, str]:
-    """Return by pipeline the tag as of which the statement reads its table; empty without a version.
+class NamedVersion(NamedTuple):
+    """The version as of which a statement reads the table of one pipeline."""
 
-    Raises `InputError` for a version without a date or the reverse, one that cannot be read, or a statement that does
-    not name the table of exactly one pipeline.
+    pipeline: str
+    date: str
+    version: int
+
+
+def named_version(sql: str, pipelines: Iterable[str], *, date: Date | None, version: int | None) -> NamedVersion | None:
+    """Return the version that a statement reads; None if it reads all tables as they are now.
+
+    Raises `InputError` for a version without a date or the reverse, or a statement that does not name the table of
+    exactly one pipeline.
     """
     from slackwater.client.sql import named_pipeline
 
     if version is None or date is None:
         if version is None and date is None:
-            return {}
+            return None
         missing = "--date" if date is None else "--version"
         raise InputError(f"{missing} is missing: a version is that of a day, so --version and --date go together")
-    pipeline, day = named_pipeline(sql, client.project.pipelines), iso_date(date)
-    versions, tags = client.history(pipeline, day), client.warehouse.tags(pipeline)
-    return {pipeline: readable_version(pipeline, day, versions, version, tags=tags).tag}
+    return NamedVersion(named_pipeline(sql, pipelines), iso_date(date), version)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from slackwater.errors import DayChanged, InputError
+from slackwater.errors import InputError
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.decision import LateDecision
 from slackwater.late.check.window import check_window
@@ -15,12 +15,9 @@ from slackwater.project import Project
 from slackwater.runs.day import day_of, parse_date
 from slackwater.runs.holds import decision_about, needs_force, rejected_day, released_day, with_released_hold
 from slackwater.runs.inputs.listing import InputListing, published_manifest
-from slackwater.runs.record import DayRecord, ResolutionAction
-from slackwater.runs.table import Executions, RunTable, is_alive
+from slackwater.runs.record import DayRecord, Resolution, ResolutionAction
+from slackwater.runs.table import Executions, RunTable, is_running, update_day
 from slackwater.storage import ObjectStore
-
-# A check or a run may change the day at the same time.
-_ATTEMPTS = 5
 
 
 def days_on_hold(table: RunTable, pipelines: Iterable[str]) -> list[DayRecord]:
@@ -95,11 +92,11 @@ class HoldDecisions:
             return rejected_day(day, reason=reason, principal=self.principal(), inputs=inputs, now=self.now())
 
         # Read before the inputs are listed: data that is seen meanwhile keeps the day on the list.
-        listed = next((item for item in self.table.late_days(pipeline, last=date) if item.date == date), None)
+        listed = self.table.late_day(pipeline, date)
         self._record(pipeline, date, reason, decide)
         day = self.table.day(pipeline, date)
         if listed and decision_about(day, self._present_inputs(day)) is ResolutionAction.REJECTED:
-            self.table.remove_late_day(pipeline, date, read_at=listed.last)
+            self.table.remove_unchanged_late_day(pipeline, listed)
         return day
 
     def _record(self, pipeline: str, date: str, reason: str, decide: Callable[[DayRecord], DayRecord]) -> DayRecord:
@@ -107,21 +104,16 @@ class HoldDecisions:
         self.project.pipeline(pipeline)
         if not reason.strip():
             raise InputError("--reason: it is empty: say why, because the decision is kept with the day")
-        for attempt in range(1, _ATTEMPTS + 1):
-            day = self.table.day(pipeline, date)
+
+        def change(day: DayRecord) -> DayRecord:
             self._refuse_if_running(day)
-            try:
-                self.table.save_day(decide(day))
-            except DayChanged:
-                if attempt == _ATTEMPTS:
-                    raise
-            else:
-                break
-        return day
+            return decide(day)
+
+        return update_day(self.table, pipeline, date, change, what="the decision about it was recorded")
 
     def _refuse_if_running(self, day: DayRecord) -> None:
         active = day.active
-        if active and is_alive(self.executions, active.execution, since=active.since, now=self.now()):
+        if active and is_running(self.executions, active, now=self.now()):
             raise InputError(
                 f"--date: attempt {active.run.attempt} of {day.pipeline} {day.date} is running: wait until it has ended"
             )
@@ -145,10 +137,7 @@ class HoldDecisions:
         return self.inputs.manifest(day.pipeline, local, known=before.objects if before else ()).digest
 
 
-def describe_decision(day: DayRecord) -> str:
-    """Return what was last decided about a day, in one line; empty without a decision."""
-    made = day.resolution
-    if made is None:
-        return ""
+def describe_decision(made: Resolution) -> str:
+    """Return a decision about a day, in one line."""
     by = f" by {made.principal}" if made.action is not ResolutionAction.ENDED else ""
     return f"{made.action}{by} on {made.at:%Y-%m-%d %H:%M} UTC: {made.reason}"

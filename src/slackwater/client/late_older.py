@@ -76,8 +76,7 @@ def older_days(
             if decision.rule not in {DecisionRule.UNCHANGED, DecisionRule.ROLLED_BACK}:
                 found.append(OlderDay(decision, item.since if item else None, item.objects if item else 0))
             if item and is_settled(decision, definition):
-                # The time of the list itself: this computer's clock may differ from that of Lambda.
-                checker.table.remove_late_day(pipeline, decision.date, read_at=item.last)
+                checker.table.remove_unchanged_late_day(pipeline, item)
     return OlderDays(found, unchecked)
 
 

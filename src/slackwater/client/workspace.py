@@ -6,8 +6,9 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from slackwater.environments import DEFAULT_PREFIX, ENVIRONMENT_VARIABLE, environment_values
 from slackwater.errors import InputError
 from slackwater.installation import deployed_files, is_clone
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from slackwater.project import Project
 
 EXAMPLE = Path("examples") / "nyc_flights"
-_DEFAULT_PREFIX = "slackwater"
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Workspace:
     root: Path
     """The folder of `.slackwater/`, and of `cdk.json` if there is one: a clone, or without one the project."""
     project: Path
+    chosen_environment: str | None = None
+    """The environment of the option `--environment`."""
 
     @property
     def state(self) -> Path:
@@ -32,13 +34,34 @@ class Workspace:
         return self.root / ".slackwater"
 
     @property
+    def environment(self) -> str | None:
+        """The environment that every command works with; None if none is chosen.
+
+        It is `chosen_environment` if it is set, else the environment variable SLACKWATER_ENVIRONMENT, else
+        `slackwater:environment` in the context of cdk.json. Raises `InputError` if cdk.json is not valid.
+        """
+        variable = os.environ.get(ENVIRONMENT_VARIABLE)
+        return self.chosen_environment or variable or self._cdk_context("slackwater:environment") or None
+
+    @property
     def prefix(self) -> str:
         """Prefix of the names of the deployed stacks; every command reads it in the same way.
 
-        It is the environment variable SLACKWATER_PREFIX if it is set, else `slackwater:prefix` in the context of
-        cdk.json, else `slackwater`. Raises `InputError` if cdk.json is not valid.
+        It is the environment variable SLACKWATER_PREFIX if it is set, else that of the environment, else
+        `slackwater:prefix` in the context of cdk.json, else `slackwater`. Raises `InputError` if cdk.json is not valid,
+        if the environment is unknown, and if cdk.json gives all environments the same prefix.
         """
-        return os.environ.get("SLACKWATER_PREFIX") or self._cdk_context("slackwater:prefix", _DEFAULT_PREFIX)
+        if prefix := os.environ.get("SLACKWATER_PREFIX"):
+            return prefix
+        environment, prefix = self.environment, self._cdk_context("slackwater:prefix")
+        if environment is None:
+            return prefix or DEFAULT_PREFIX
+        if prefix:
+            raise InputError(
+                f"cdk.json: slackwater:prefix: with an environment ({environment}) the prefix {prefix!r} would be that "
+                "of every environment: remove it, or move it to slackwater:environments, to one environment each"
+            )
+        return str(environment_values(environment, self._context().get("slackwater:environments", {}))["prefix"])
 
     @property
     def bootstrap_qualifier(self) -> str:
@@ -50,13 +73,16 @@ class Workspace:
 
         return self._cdk_context("@aws-cdk/core:bootstrapQualifier", DEFAULT_QUALIFIER)
 
-    def _cdk_context(self, name: str, default: str) -> str:
+    def _cdk_context(self, name: str, default: str = "") -> str:
+        return str(self._context().get(name, default))
+
+    def _context(self) -> dict[str, Any]:
         file = self.root / "cdk.json"
         if not file.exists():
-            return default
+            return {}
         try:
-            return str(json.loads(file.read_text(encoding="utf-8")).get("context", {}).get(name, default))
-        except (ValueError, AttributeError) as error:
+            return dict(json.loads(file.read_text(encoding="utf-8")).get("context", {}))
+        except (ValueError, AttributeError, TypeError) as error:
             raise InputError(f"{file} is not a JSON object with a context: {error}") from error
 
     def load_project(self) -> Project:

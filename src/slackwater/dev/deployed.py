@@ -21,8 +21,8 @@ from slackwater.receiver.partners.credentials import Secrets
 from slackwater.receiver.partners.outbound import Outbound
 from slackwater.runs.day import Day
 from slackwater.runs.inputs.consistent_listing import consistent_listing
-from slackwater.runs.inputs.listing import objects_of_day
 from slackwater.runs.inputs.table_inputs import published_days
+from slackwater.runs.inputs.window_listing import objects_of_days
 from slackwater.sources.definition import Source
 from slackwater.sources.event_schema import ARROW_TYPES, BATCH_ID, EXTRA
 from slackwater.sources.partitions import partition_value
@@ -81,7 +81,7 @@ class Deployed:
         bucket = resources.connection.deployment.raw_bucket
         listing = consistent_listing(
             source,
-            partial(objects_of_day, source.source, day, store=resources.store, raw_bucket=bucket),
+            partial(objects_of_days, source.source, [day], store=resources.store, raw_bucket=bucket),
             files=resources.file_cache,
         )
 

@@ -9,11 +9,15 @@ from slackwater.aws.deployment import DEFAULT_QUALIFIER, REQUIRED_BOOTSTRAP, boo
 from slackwater.aws.failures import translated
 from slackwater.doctor.finding import Clients, Finding, Findings, failed, not_checked, ok, run_checks, warning
 from slackwater.errors import SlackwaterError, Unavailable
+from slackwater.installation import deployed_files
+from slackwater.schedule import MONITOR_MACHINE, PIPELINE_MACHINE_PREFIX, PULL_MACHINE
 
 NEW_ACCOUNT_VCPU = 16
 """vCPU that the default settings need, and that a new account may use ("Endpoints and quotas for EMR Serverless")."""
 # 10 files of a pull, 10 batches of the queue, and pushes at the same time.
 _LAMBDA_CONCURRENCY = 40
+# The API, the state machines besides those of pipelines, and the CDK's function that copies the DAG files.
+_NAMES = {"receiver", PULL_MACHINE, MONITOR_MACHINE, "compare-day", "backfill", "schedule-files"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,14 +181,25 @@ def check_leftovers(clients: Clients, prefix: str) -> Finding:
     )
 
 
+def is_ours(name: str, prefix: str) -> bool:
+    """Return whether a function, state machine or API of the deployment with this prefix has this name.
+
+    `slackwater-dev-receiver` belongs to the deployment `slackwater-dev`, not to `slackwater`.
+    """
+    begin, _, rest = name.partition(f"{prefix}-")
+    functions = {path.name.replace("_", "-") for path in (deployed_files() / "lambdas").iterdir()}
+    return not begin and (rest in functions | _NAMES or rest.startswith(PIPELINE_MACHINE_PREFIX))
+
+
 def _named_resources(clients: Clients, prefix: str) -> Iterator[str]:
     # Lambda creates the log group of a function again if it still runs when its stack is deleted.
     for group in ("/aws/lambda/", "/aws/vendedlogs/states/", "/aws/vendedlogs/apis/"):
         pages = clients("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=f"{group}{prefix}-")
-        yield from (item["logGroupName"] for page in pages for item in page["logGroups"])
+        groups = (item["logGroupName"] for page in pages for item in page["logGroups"])
+        yield from (name for name in groups if is_ours(name.removeprefix(group), prefix))
     pages = clients("stepfunctions").get_paginator("list_state_machines").paginate()
     machines = (item["name"] for page in pages for item in page["stateMachines"])
-    yield from (name for name in machines if name.startswith(f"{prefix}-"))
+    yield from (name for name in machines if is_ours(name, prefix))
     pages = clients("glue").get_paginator("get_databases").paginate()
     databases = {f"{prefix.replace('-', '_')}_{name}" for name in ("raw", "warehouse")}
     yield from (item["Name"] for page in pages for item in page["DatabaseList"] if item["Name"] in databases)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from slackwater import __version__
 from slackwater.aws.deployment import STACKS, Deployment, read_deployment
 from slackwater.aws.failures import translated
-from slackwater.doctor.account import Caller, check_permissions
+from slackwater.doctor.account import Caller, check_permissions, is_ours
 from slackwater.doctor.finding import Clients, Finding, Findings, failed, ok, run_checks, supported_until, warning
 
 # "Lambda runtimes": the dates from which AWS deprecates a runtime. A month later, Lambda creates no function on it.
@@ -107,7 +107,7 @@ def _runtimes(clients: Clients, prefix: str, today: date) -> Finding:
     runtimes = {
         function["Runtime"]
         for function in functions
-        if function["FunctionName"].startswith(f"{prefix}-") and "Runtime" in function
+        if is_ours(function["FunctionName"], prefix) and "Runtime" in function
     }
     if not runtimes:
         return failed(f"no function is named {prefix}-*", "run slackwater deploy")

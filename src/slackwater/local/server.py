@@ -17,7 +17,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from slackwater.local import emulator, layout, nested_executions, permissions, queues, state_machines, tables
+from slackwater.local import (
+    composite_alarms,
+    emulator,
+    layout,
+    nested_executions,
+    permissions,
+    queues,
+    state_machines,
+    tables,
+)
 from slackwater.local.checkpoint import Checkpointer
 from slackwater.local.emr.api import EmrServerlessApi
 from slackwater.local.emr.cloudformation import ApplicationResource
@@ -73,6 +82,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     emulator.register_service("emr-serverless", api)
     StartJobRunIntegration(api, store, job_runs).register()
     ApplicationResource(api).register()
+    composite_alarms.register()
     checkpointer = Checkpointer(files.state, busy=lambda: job_runs.running() or state_machines.executions_running())
     monitoring = Monitoring(checkpointer.touch)
     monitoring.register()

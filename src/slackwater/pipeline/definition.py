@@ -208,7 +208,7 @@ class Pipeline(Model):
     @property
     def deciding_inputs(self) -> tuple[str, ...]:
         """The inputs whose changes decide about a published day: not tables with `on_change: ignore` or `notify`."""
-        others = {name for name, item in self.published_tables.items() if item.on_change in {"ignore", "notify"}}
+        others = {name for name, item in self.published_tables.items() if not item.decides}
         return tuple(name for name in self.inputs if name not in others)
 
     @property

@@ -105,9 +105,3 @@ def reference_prices() -> RegionPrices:
     if prices is None:
         raise FileNotFoundError(f"slackwater/pipeline/region_prices/{REFERENCE_REGION}.json: missing in this package")
     return prices
-
-
-def priced_regions() -> tuple[str, ...]:
-    """Return the regions whose prices this package contains, in order."""
-    names = (file.name for file in files(__package__).joinpath("region_prices").iterdir())
-    return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))

@@ -47,6 +47,11 @@ class TableInput(Model):
     person releases it, notify people and run nothing, or nothing. A run that starts for another reason reads the new
     version in any case."""
 
+    @property
+    def decides(self) -> bool:
+        """Whether another version of a day decides about the published days that have read it."""
+        return self.on_change not in {"notify", "ignore"}
+
     @model_validator(mode="after")
     def _check_days(self) -> TableInput:
         first, last = self.days

@@ -27,6 +27,8 @@ class ComparisonRun(Record):
     started_at: datetime
     cost: RunCost | None = None
     """None until AWS was first asked."""
+    cost_version: int = 0
+    """Counts the writes of the cost, as in `RunRecord`."""
 
     @property
     def execution_name(self) -> str:

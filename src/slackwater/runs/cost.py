@@ -65,6 +65,10 @@ class RunUsage(NamedTuple):
     """Whether no more can be added: the attempt has ended, and so has its part of the execution."""
     requests: RequestCounts | None = None
     """None if they were not counted."""
+    least_job_requests: RequestCounts | None = None
+    """Those of the Spark jobs, as in `RunCost`."""
+    queued_seconds: float = 0.0
+    """For how long the job that waited longest was in the queue of EMR Serverless."""
 
 
 class RunCost(Record):
@@ -82,6 +86,11 @@ class RunCost(Record):
     lambda_gb_seconds: Amount | None = None
     requests: RequestCounts | None = None
     """Of the functions, not of the Spark jobs. None for comparisons, and for runs of older versions."""
+    least_job_requests: RequestCounts | None = None
+    """Estimated: what the Spark jobs have requested from S3 at least. None for comparisons, for runs that did not
+    publish, and for runs of older versions."""
+    queued_seconds: Amount = 0
+    """For how long the job that waited longest was in the queue of EMR Serverless; 0 for runs of older versions."""
     usd: Amount | None = None
     """None while hours of a job are missing, and for a region or an architecture without prices."""
     region: str = ""
@@ -121,7 +130,7 @@ def price_run(usage: RunUsage, *, region: str, architecture: str) -> RunCost:
             + usage.lambda_gb_seconds * compute.usd_per_lambda_gb_second
             + usage.lambda_requests * of_region.usd_per_lambda_request
             + usage.transitions * of_region.usd_per_transition
-            + (usage.requests.usd(of_region) if usage.requests else 0.0),
+            + sum(counts.usd(of_region) for counts in (usage.requests, usage.least_job_requests) if counts),
             8,
         )
     return RunCost(
@@ -134,6 +143,8 @@ def price_run(usage: RunUsage, *, region: str, architecture: str) -> RunCost:
         lambda_seconds=round(usage.lambda_seconds, 3),
         lambda_gb_seconds=round(usage.lambda_gb_seconds, 3),
         requests=usage.requests,
+        least_job_requests=usage.least_job_requests,
+        queued_seconds=usage.queued_seconds,
         usd=usd,
         region=region,
         prices_as_of=prices[0].as_of if prices else "",

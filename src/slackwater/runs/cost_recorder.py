@@ -61,8 +61,12 @@ class CostTable(Protocol):
     def comparisons(self, pipeline: str, date: str) -> list[ComparisonRun]:
         """Return the comparisons of a day, in order of the later version."""
 
-    def save_cost(self, record: RunRecord | ComparisonRun) -> None:
-        """Write a run that has ended, or a comparison, with its new cost, which is no longer due if it is complete."""
+    def save_cost(self, record: RunRecord | ComparisonRun) -> bool:
+        """Write a run that has ended, or a comparison, with its new cost, which is no longer due if it is complete.
+
+        The stored record gets the next `cost_version`. Return False, without a change, if another process has written
+        the cost since the record was read.
+        """
 
 
 class RecordedCosts(NamedTuple):
@@ -110,12 +114,13 @@ class CostRecorder:
                 cost = give_up(cost, f"AWS has not reported all of its usage within {GIVE_UP_AFTER.days} days")
         return record.model_copy(update={"cost": cost})
 
-    def record(self, record: Priced) -> Priced:
-        """Record what `price` returns, and return it. Raises as `price` does."""
+    def record(self, record: Priced) -> Priced | None:
+        """Record what `price` returns, and return it; None if another process has recorded a cost meanwhile.
+
+        Raises as `price` does.
+        """
         priced = self.price(record)
-        if priced != record:
-            self.table.save_cost(priced)
-        return priced
+        return priced if priced == record or self.table.save_cost(priced) else None
 
     def attempt_costs(self, pipeline: str, date: str, *, before: int, after: int) -> AttemptCosts:
         """Return what is known now about the cost of the attempt `after`, and of comparing it with `before`.
@@ -154,7 +159,10 @@ class CostRecorder:
         return RecordedCosts(tuple(completed), tuple(problems))
 
     def _record_due(self, pipeline: str, due: DueCost) -> RunRecord | ComparisonRun | None:
-        """Record one due cost. Return None if it is not due any more: the list may miss writes of the last seconds."""
+        """Record one due cost. Return None if it is not due any more, or if another process has recorded one meanwhile.
+
+        The list may miss writes of the last seconds.
+        """
         if due.comparison:
             comparison = self.table.comparison(pipeline, due)
             return None if comparison is None or is_final(comparison) else self.record(comparison)

@@ -40,7 +40,7 @@ from slackwater.runs.rollback import (
     rollback_record,
     version_to_restore,
 )
-from slackwater.runs.table import Executions, RunTable, is_alive
+from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.storage import ObjectStore
 
 # How many earlier attempts of a day are searched for finished stages.
@@ -128,7 +128,7 @@ class Freezer:
         active = record.active
         if active and active.execution == execution:
             return self._claimed(active.run, record, force=force, is_rollback=rollback is not None)
-        if active and is_alive(self.executions, active.execution, since=active.since, now=self.now()):
+        if is_running(self.executions, active, now=self.now()):
             return Frozen(action=FreezeAction.WAIT)
         if rollback is not None:
             return self._roll_back(record, RollbackRequest(rollback, reason), execution, correlation_id)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import NamedTuple
 
 from slackwater.errors import InputError
 from slackwater.formatting import counted
-from slackwater.runs.inputs.difference import Amount, Change, SourceDifference
+from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.record import DayRecord, Hold, Resolution, ResolutionAction, Run
 
 AUDIT = "audit"
@@ -21,46 +20,13 @@ AUDIT = "audit"
 ROLLED_BACK = "rolled_back"
 """The rule of a hold that a rollback causes: no check ends it."""
 
+MAX_EARLIER = 20
+"""Earlier decisions about a day that its record keeps: the record is read often, and has a largest size."""
+
 # Rules that compare nothing, so there are no inputs that a person could reject.
-_WITHOUT_INPUTS = frozenset({"manifest_gone", "unreadable", "changing"})
+_NOT_REJECTABLE = frozenset({"manifest_gone", "unreadable", "changing"})
 # Rules of days whose inputs may be those of the published run. Without `force`, such a day would not run.
 _FORCED = frozenset({"manifest_gone", ROLLED_BACK})
-
-
-class LostRows(NamedTuple):
-    """Rows that a published run has read and that its inputs do not have any more."""
-
-    source: str
-    file: str | None
-    """The partner's file; None for pushed events."""
-    date: str
-    """Of the first partition, UTC."""
-    hour: str
-    """Of the first partition, UTC."""
-    change: Change
-    """`removed` without a replacement, or `changed` with fewer rows."""
-    before: Amount
-    now: Amount
-
-
-def lost_rows(differences: Sequence[SourceDifference]) -> list[LostRows]:
-    """Return what the sources have lost: removed inputs, and changed files with fewer rows than before.
-
-    The rows of a changed file count over all of its hours, because a partner may correct an event's time.
-    """
-    totals: dict[tuple[str, ...], LostRows] = {}
-    for source in differences:
-        for item in source.changes:
-            # The pipeline says that rows of files that the partner has removed are dropped.
-            if item.change is Change.ADDED or item.on_removed == "drop":
-                continue
-            # Pushed events have no file, so those of each hour count alone.
-            group = (source.source, item.change, *((item.file,) if item.file else ("", item.date, item.hour)))
-            total = totals.get(
-                group, LostRows(source.source, item.file, item.date, item.hour, item.change, Amount(), Amount())
-            )
-            totals[group] = total._replace(before=total.before + item.before, now=total.now + item.now)
-    return [item for item in totals.values() if item.change is Change.REMOVED or item.now.rows < item.before.rows]
 
 
 def inputs_of(run: Run) -> str:
@@ -94,8 +60,7 @@ def hold_ended(day: DayRecord, *, reason: str, inputs: str, now: datetime) -> Da
     # What a person has decided about these inputs still applies.
     if decision_about(day, inputs):
         return day.model_copy(update={"hold": None})
-    ended = _resolution(day, ResolutionAction.ENDED, reason=reason, principal="", inputs=inputs, now=now)
-    return day.model_copy(update={"hold": None, "resolution": ended})
+    return _resolved(day, ResolutionAction.ENDED, reason=reason, principal="", inputs=inputs, now=now)
 
 
 def released_day(day: DayRecord, *, reason: str, principal: str, inputs: str, now: datetime) -> DayRecord:
@@ -108,8 +73,7 @@ def released_day(day: DayRecord, *, reason: str, principal: str, inputs: str, no
             f"--date: {day.pipeline} has published nothing for {day.date}, and the day is not on hold: run it "
             f"(slackwater run {day.pipeline} --date {day.date})"
         )
-    made = _resolution(day, ResolutionAction.RELEASED, reason=reason, principal=principal, inputs=inputs, now=now)
-    return day.model_copy(update={"hold": None, "resolution": made})
+    return _resolved(day, ResolutionAction.RELEASED, reason=reason, principal=principal, inputs=inputs, now=now)
 
 
 def with_released_hold(day: DayRecord) -> DayRecord:
@@ -132,7 +96,7 @@ def rejected_day(day: DayRecord, *, reason: str, principal: str, inputs: str, no
     name = f"--date: {day.pipeline} {day.date}"
     if day.hold is None:
         raise InputError(f"{name} is not on hold: slackwater late lists the days on hold")
-    if day.hold.rule in _WITHOUT_INPUTS:
+    if day.hold.rule in _NOT_REJECTABLE:
         raise InputError(
             f"{name} is on hold by the rule {day.hold.rule}, so its inputs are not known and cannot be rejected: "
             f"remove the cause, or release the day (slackwater late release)"
@@ -142,8 +106,7 @@ def rejected_day(day: DayRecord, *, reason: str, principal: str, inputs: str, no
             f"{name}: an attempt after the published one has no outcome and may have published, so the published "
             f"version is not known: release the day (slackwater late release)"
         )
-    made = _resolution(day, ResolutionAction.REJECTED, reason=reason, principal=principal, inputs=inputs, now=now)
-    return day.model_copy(update={"hold": None, "resolution": made})
+    return _resolved(day, ResolutionAction.REJECTED, reason=reason, principal=principal, inputs=inputs, now=now)
 
 
 def needs_force(hold: Hold | None) -> bool:
@@ -158,10 +121,10 @@ def audit_hold(run: Run, *, reason: str, execution: str, now: datetime) -> Hold:
 
 def refuse_lost_rows(day: DayRecord, differences: Sequence[SourceDifference], *, inputs: str) -> None:
     """Raise `InputError` if inputs have lost rows of the published run, and nobody has released the day with them."""
-    lost = lost_rows(differences)
+    lost = [item for source in differences for item in source.lost_rows]
     if not lost or decision_about(day, inputs) is ResolutionAction.RELEASED:
         return
-    first = lost[0]
+    first, (date, hour) = lost[0], lost[0].hours[0]
     rows = sum(item.before.rows - (item.now.rows if item.change is Change.CHANGED else 0) for item in lost)
     removed, shrunk = (sum(1 for item in lost if item.change is change) for change in (Change.REMOVED, Change.CHANGED))
     files = " and ".join(
@@ -169,16 +132,17 @@ def refuse_lost_rows(day: DayRecord, differences: Sequence[SourceDifference], *,
     )
     raise InputError(
         f"the inputs have lost {counted(rows, 'row')} that the published run of {day.date} has read ({files}), such as "
-        f"those of {first.file or 'pushed events'} of {first.source} in {first.date} {first.hour or '00'}:00 UTC: find "
-        f"out why; to publish the day without these rows: slackwater late release {day.pipeline} --date {day.date} "
+        f"those of {first.file or 'pushed events'} of {first.source} in {date} {hour or '00'}:00 UTC: find out why; "
+        f"to publish the day without these rows: slackwater late release {day.pipeline} --date {day.date} "
         f"--reason TEXT"
     )
 
 
-def _resolution(
+def _resolved(
     day: DayRecord, action: ResolutionAction, *, reason: str, principal: str, inputs: str, now: datetime
-) -> Resolution:
-    return Resolution(
+) -> DayRecord:
+    """Return the day without its hold, and with how it ended."""
+    made = Resolution(
         action=action,
         reason=reason,
         principal=principal,
@@ -187,3 +151,5 @@ def _resolution(
         attempt=day.published.run.attempt if day.published else 0,
         hold=day.hold,
     )
+    earlier = (*day.earlier_resolutions, *([day.resolution] if day.resolution else []))[-MAX_EARLIER:]
+    return day.model_copy(update={"hold": None, "resolution": made, "earlier_resolutions": earlier})

@@ -8,6 +8,8 @@ from slackwater.runs.inputs.manifest import Record
 
 MOST_OBJECTS = 100
 """From so many objects of a day on, further ones are not counted: the item stays small."""
+MOST_DAYS = 1_000
+"""Days that one read of the list returns at most."""
 
 
 class LateDay(Record):

@@ -9,9 +9,9 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
-from slackwater.errors import AuditFailed, CloudError, DataError, ObjectMissing
+from slackwater.errors import AuditFailed, CloudError, DataError, DayChanged, ObjectMissing
 from slackwater.runs.cost import RequestCounts
-from slackwater.runs.cost_recorder import CostRecorder
+from slackwater.runs.cost_recorder import CostRecorder, is_final
 from slackwater.runs.finished_stages import finished_stages, stage_names
 from slackwater.runs.holds import audit_hold, held, hold_ended, inputs_of
 from slackwater.runs.record import (
@@ -28,6 +28,8 @@ from slackwater.runs.rollback import rollback_hold
 from slackwater.runs.table import RunTable
 from slackwater.storage import ObjectStore
 
+# Only a check of the pipeline writes the cost of a run at the same time.
+_MAX_COST_WRITES = 3
 REMOVED_AT_ONCE = 5000
 """Arrow files that one call of `remove_arrow_files` removes: five pages of a listing."""
 
@@ -41,6 +43,16 @@ class Failure(NamedTuple):
     """Whether the same run may succeed when it is started again, because its job has lost its workers."""
     error_type: str = ""
     """Name of the error's class, if a job has written the reason."""
+    is_new: bool = False
+    """Whether this call has recorded it: a repeated call has not."""
+
+
+class RecordedPublication(NamedTuple):
+    """What a run has published."""
+
+    publication: Publication
+    is_new: bool
+    """Whether this call has recorded it: a repeated call has not, nor one for a run that was closed as lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +73,7 @@ class RunRecorder:
     """Called after a run has published other rows than the day had: pipelines may have read the earlier ones. It must
     not raise. A repeated call of `record_published` calls it again."""
 
-    def record_published(self, run: Run) -> Publication:
+    def record_published(self, run: Run) -> RecordedPublication:
         """Record and return the run's publication, make it the day's published run, and release the day.
 
         Raises `ObjectMissing` when the last stage's job has written no publication.
@@ -70,7 +82,8 @@ class RunRecorder:
         record, day, now = self._record(run), self.table.day(run.pipeline, run.date), self.now()
         is_changed = record.state is RunState.PUBLISHED or not _has_same_rows(day, publication)
         # A run that another execution has closed as lost stays failed: the day may belong to a later run already.
-        if record.state is RunState.RUNNING:
+        is_new = record.state is RunState.RUNNING
+        if is_new:
             stages = finished_stages(run, store=self.store)
             changes = {"state": RunState.PUBLISHED, "ended_at": now, "publication": publication, "stages": stages}
             ended = record.model_copy(update=changes)
@@ -90,7 +103,7 @@ class RunRecorder:
             self.table.remove_late_day(run.pipeline, run.date, read_at=record.frozen_at)
             if is_changed and self.on_changed:
                 self.on_changed(run)
-        return publication
+        return RecordedPublication(publication, is_new)
 
     def record_failure(self, run: Run, *, error: str, cause: str) -> Failure:
         """Record why the run failed, release the day, and return the failure.
@@ -108,7 +121,7 @@ class RunRecorder:
             changes = {"state": RunState.FAILED, "ended_at": self.now(), "error": failure.reason, "stages": stages}
             ended = record.model_copy(update=changes)
             self.table.save(run=ended, day=self._failed_day(released(day, run), ended, failure))
-        return failure
+        return failure._replace(is_new=record.state is RunState.RUNNING)
 
     def _failed_day(self, day: DayRecord, record: RunRecord, failure: Failure) -> DayRecord:
         """Return the day after a failed run: on hold if another run with the same inputs would fail as well."""
@@ -152,14 +165,19 @@ class RunRecorder:
         return True
 
     def record_cost(self, run: Run) -> None:
-        """Record what is known about the cost of a run whose end is recorded. Raises `CloudError`, `AccessDenied`.
+        """Record what is known about the cost of a run whose end is recorded.
 
-        The requests of each call are added to those of the run.
+        The requests of each call are added to those of the run. Raises `CloudError`, `AccessDenied`, and `DayChanged`
+        when other processes keep recording the cost.
         """
-        record = self._record(run)
-        if self.costs and not (record.cost and record.cost.complete):
+        for _ in range(_MAX_COST_WRITES):
+            record = self._record(run)
+            if self.costs is None or is_final(record):
+                return
             counted = record.requests and record.requests.plus(self.requests())
-            self.costs.record(record.model_copy(update={"requests": counted}))
+            if self.costs.record(record.model_copy(update={"requests": counted})):
+                return
+        raise DayChanged(f"{run.pipeline}: the cost of {run.date} kept changing while it was recorded")
 
     def remove_arrow_files(self, run: Run) -> int:
         """Remove the Arrow files of the run's stages if the run has published its day; return how many were removed.

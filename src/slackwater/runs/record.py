@@ -202,6 +202,8 @@ class RunRecord(Record):
     """None until AWS was first asked, and for runs of older versions."""
     requests: RequestCounts | None = None
     """Of the functions that have recorded the run, until they did; None for runs of older versions."""
+    cost_version: int = 0
+    """Counts the writes of the cost: one succeeds only while the stored number is the one that was read."""
 
     @property
     def frozen_at(self) -> datetime:
@@ -335,7 +337,11 @@ class DayRecord(Record):
     """Why the day waits for a person; None if it does not."""
     resolution: Resolution | None = None
     """The latest decision about the day that a person has made, or how its latest hold ended by itself."""
+    earlier_resolutions: tuple[Resolution, ...] = ()
+    """Those before `resolution`, the oldest first; at most `slackwater.runs.holds.MAX_EARLIER`."""
     table_notice: TableNotice | None = None
+    unreadable_since: datetime | None = None
+    """Since when checks could not read the day because of an error that may pass, UTC; None if the latest one could."""
 
     @property
     def seen_attempt(self) -> int:

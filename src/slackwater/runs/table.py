@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from slackwater.errors import DayChanged
+from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.late_day import LateDay
-from slackwater.runs.record import DayRecord, RunRecord
+from slackwater.runs.record import ActiveRun, DayRecord, RunRecord
 from slackwater.runs.rerun_usage import RerunUsage
 
 # DescribeExecution is eventually consistent: it may not know an execution that has just started. AWS documents no limit
@@ -39,7 +41,7 @@ class RunTable(Protocol):
     def notifications_due(self, pipeline: str, *, before: str) -> Iterator[str]:
         """Yield the days before the date `before` whose published version needs a notification, in order.
 
-        Pages are read as the caller needs them. The result may miss writes of the last seconds.
+        The result may miss writes of the last seconds.
         """
 
     def held(self, pipeline: str) -> Iterator[str]:
@@ -88,8 +90,11 @@ class RunTable(Protocol):
         The same object counts once.
         """
 
-    def late_days(self, pipeline: str, *, last: str) -> list[LateDay]:
-        """Return the listed days up to the date `last`, in order, at most 1,000.
+    def late_day(self, pipeline: str, date: str) -> LateDay | None:
+        """Return the day as it is listed, or None."""
+
+    def late_days(self, pipeline: str, *, first: str = "", last: str) -> list[LateDay]:
+        """Return the listed days from the date `first` to `last`, in order, at most 1,000.
 
         The result may miss writes of the last seconds.
         """
@@ -99,6 +104,40 @@ class RunTable(Protocol):
 
         `read_at` is when its inputs were listed.
         """
+
+    def remove_unchanged_late_day(self, pipeline: str, day: LateDay) -> None:
+        """Remove a day from the list, unless data was seen since the list was read, by a clock that may be slower."""
+
+    def arrival_history(self, pipeline: str) -> ArrivalHistory:
+        """Return the hours in which the sources of the pipeline have delivered; an empty history without one."""
+
+    def save_arrival_history(self, history: ArrivalHistory) -> None:
+        """Write the history. Of two concurrent writes, the last one counts; later checks see the same arrivals."""
+
+
+MAX_WRITES = 20
+"""A write of a day fails only if another execution has changed it since it was read. Few work on one day, so that so
+many failures in a row mean that something is wrong."""
+
+
+def update_day(
+    table: RunTable, pipeline: str, date: str, change: Callable[[DayRecord], DayRecord], *, what: str
+) -> DayRecord:
+    """Write a day as `change` returns it, and return its record before; a day that is returned as it is stays.
+
+    When somebody else has changed the day meanwhile, it is read again and `change` called again. Raises `DayChanged`
+    when that happens 20 times; `what` completes its message: "the day kept changing while ...".
+    """
+    for _ in range(MAX_WRITES):
+        day = table.day(pipeline, date)
+        changed = change(day)
+        try:
+            if changed != day:
+                table.save_day(changed)
+        except DayChanged:
+            continue
+        return day
+    raise DayChanged(f"{pipeline}: {date} kept changing while {what}")
 
 
 class Executions(Protocol):
@@ -115,3 +154,11 @@ def is_alive(executions: Executions, execution: str, *, since: datetime, now: da
     """
     running = executions.is_running(execution)
     return now - since < _START_GRACE_PERIOD if running is None else running
+
+
+def is_running(executions: Executions, active: ActiveRun | None, *, now: datetime) -> bool:
+    """Return whether a day with this active run is running.
+
+    A crash leaves the active run in the record of its day, so the state of its execution decides (`is_alive`).
+    """
+    return active is not None and is_alive(executions, active.execution, since=active.since, now=now)

@@ -15,6 +15,7 @@ import pytest
 from slackwater.errors import DataError, DefinitionError
 from slackwater.runs.day import day_of
 from slackwater.steps.transform.data_quality import verify
+from tests.spark.failed_job import hold_of_failed_job
 from tests.spark.steps.applied import applied, described
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -187,6 +188,8 @@ def test_a_failed_rule_names_counts_and_examples(flights):
     assert message.startswith('allowed of carrier failed in 4 of 6 checked rows, such as {"carrier": ""}, ')
     assert 'unique of id failed in 2 of 5 checked rows, such as {"id": 4}. Correct' in message
     assert "not_null" not in message
+    hold = hold_of_failed_job(caught.value)
+    assert (hold.rule, hold.reason) == ("audit", f"DataError: {message}")
 
 
 @pytest.mark.parametrize(

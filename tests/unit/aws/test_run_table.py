@@ -8,6 +8,7 @@ from botocore.stub import Stubber
 
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.errors import AccessDenied, CloudError, DayChanged, Throttled
+from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.cost import CheckCosts, RunCost
 from slackwater.runs.record import DayRecord, Hold, Publication, PublishedRun, Run, RunRecord, RunState
@@ -87,6 +88,17 @@ def test_due_notifications_are_those_of_earlier_days_until_people_are_notified(t
     assert list(table.notifications_due("p", before="2013-03-03")) == ["2013-03-02"]
 
 
+def test_the_history_of_arrivals_is_that_of_the_pipeline_and_no_day(table):
+    at = datetime(2013, 3, 9, 12, tzinfo=UTC)
+    assert table.arrival_history("p") == ArrivalHistory(pipeline="p")
+    history = ArrivalHistory(pipeline="p").with_arrivals({"flights": [at]}, now=at)
+    table.save_arrival_history(history)
+    table.save_arrival_history(history.with_arrivals({"flights": [at], "weather": []}, now=at))
+    assert set(table.arrival_history("p").sources) == {"flights", "weather"}
+    assert table.arrival_history("q").sources == {}
+    assert table.days("p", "0001-01-01", "9999-12-31") == []
+
+
 def test_runs_are_returned_in_order_of_date_and_attempt(table):
     for date, attempt in (("2013-03-10", 1), ("2013-03-08", 10), ("2013-03-08", 9)):
         table.save(run=run(date, attempt))
@@ -147,7 +159,6 @@ def test_due_notifications_are_read_page_by_page_as_the_caller_needs_them(dynamo
         "KeyConditionExpression": "notification_due_pipeline = :pipeline AND #item < :before",
         "ExpressionAttributeNames": {"#item": "item"},
         "ExpressionAttributeValues": {":pipeline": {"S": "p"}, ":before": {"S": "day#2014-01-01"}},
-        "Limit": 30,
     }
     with Stubber(dynamodb) as stub:
         stub.add_response("query", {"Items": keys[:2], "LastEvaluatedKey": keys[1]}, query)
@@ -282,14 +293,28 @@ def test_the_cost_of_an_ended_run_is_due_until_it_is_complete(table):
     table.save(run=ended)
     due = (RUN.run.date, RUN.run.attempt)
     assert list(table.costs_due("p")) == [(*due, "")]
-    table.save_cost(ended.model_copy(update={"cost": RunCost(transitions=4)}))
+    assert table.save_cost(ended.model_copy(update={"cost": RunCost(transitions=4)}))
     assert list(table.costs_due("p")) == [(*due, "")]
-    complete = ended.model_copy(update={"cost": RunCost(transitions=4, usd=0.5, complete=True)})
-    table.save_cost(complete)
+    final = {"cost": RunCost(transitions=4, usd=0.5, complete=True)}
+    # The cost was written since this record was read.
+    assert not table.save_cost(ended.model_copy(update=final))
+    assert list(table.costs_due("p")) == [(*due, "")]
+    complete = table.run("p", *due).model_copy(update=final)
+    assert table.save_cost(complete)
     assert list(table.costs_due("p")) == []
+    complete = complete.model_copy(update={"cost_version": 2})
     assert table.run("p", *due) == complete
     table.save(run=complete)
     assert list(table.costs_due("p")) == []
+
+
+def test_the_cost_of_a_run_of_an_older_version_which_has_no_number_is_written(each_dynamodb, table):
+    ended = RUN.model_copy(update={"state": RunState.FAILED, "ended_at": RUN.started_at})
+    item = {"pipeline": {"S": "p"}, "item": {"S": f"run#{RUN.run.date}#00001"}}
+    record = {"S": ended.model_dump_json(exclude={"cost_version", "requests"})}
+    each_dynamodb.client.put_item(TableName="runs", Item={**item, "record": record})
+    assert table.save_cost(table.run("p", RUN.run.date, 1).model_copy(update={"cost": RunCost(usd=0.5)}))
+    assert table.run("p", RUN.run.date, 1).cost_version == 1
 
 
 def test_comparisons_are_stored_by_day_and_due_until_their_cost_is_complete(table):
@@ -308,9 +333,9 @@ def test_comparisons_are_stored_by_day_and_due_until_their_cost_is_complete(tabl
     assert list(table.costs_due("p")) == due
     assert table.comparison("p", next(table.costs_due("p"))) == first
     priced = compared("c1", cost=RunCost(usd=0.5, complete=True))
-    table.save_cost(priced)
+    assert (table.save_cost(priced), table.save_cost(priced)) == (True, False)
     assert list(table.costs_due("p")) == due[1:]
-    assert table.comparisons("p", "2013-03-10") == [priced, second]
+    assert table.comparisons("p", "2013-03-10") == [priced.model_copy(update={"cost_version": 1}), second]
     # They are neither runs nor days.
     assert (table.runs("p"), table.days("p", "0001-01-01", "9999-12-31")) == ([], [])
 

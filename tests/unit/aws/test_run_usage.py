@@ -12,8 +12,10 @@ from slackwater.aws.run_usage import RunUsageReader
 from slackwater.errors import CloudError, Throttled
 from slackwater.runs.cost import BilledHours, RequestCounts
 from slackwater.runs.cost_recorder import UsageGone
+from slackwater.runs.job_requests import least_job_requests
 from slackwater.runs.record import RunState
 from tests.unit.runs.test_cost import a_comparison, a_record
+from tests.unit.runs.test_job_requests import published
 
 pytestmark = pytest.mark.unit
 
@@ -89,8 +91,8 @@ class States:
 class Emr:
     """EMR Serverless with what it has billed for each job, or an error's code."""
 
-    def __init__(self, **billed):
-        self.billed, self.asked = billed, []
+    def __init__(self, queued=None, **billed):
+        self.queued, self.billed, self.asked = queued or {}, billed, []
 
     def get_job_run(self, *, applicationId, jobRunId):  # noqa: N803 - the API's names
         assert applicationId == "app"
@@ -99,6 +101,8 @@ class Emr:
         if isinstance(billed, str):
             raise ClientError({"Error": {"Code": billed}}, "GetJobRun")
         more = {"billedResourceUtilization": dict(zip(_HOURS, billed, strict=False))}
+        if jobRunId in self.queued:
+            more["queuedDurationMilliseconds"] = self.queued[jobRunId]
         return {"jobRun": {"jobRunId": jobRunId} | (more if billed else {})}
 
 
@@ -123,6 +127,12 @@ def test_a_published_run():
     assert (usage.transitions, usage.lambda_requests, usage.ended) == (4, 2, True)
     assert usage.lambda_seconds == pytest.approx(2.5)
     assert usage.lambda_gb_seconds == pytest.approx(2 * 1 + 0.5 * 0.5)
+
+
+@pytest.mark.parametrize(("queued", "seconds"), [({}, 0), ({"j1": 1500, "j2": 90_000}, 90), ({"j2": 400}, 0.4)])
+def test_the_job_that_has_waited_longest_in_the_queue_counts(queued, seconds):
+    emr = Emr(queued, j1=(0.1, 0.4, 0.0), j2=(0.1, 0.4, 0.0))
+    assert read(a_run("j1").job("j2").end(), emr=emr).queued_seconds == seconds
 
 
 def test_a_run_is_not_over_while_its_execution_runs():
@@ -175,6 +185,8 @@ def test_the_requests_are_those_that_the_functions_have_recorded():
     record = a_record().model_copy(update={"requests": counts})
     assert read(a_run().end(), record=record).requests == counts
     assert read(a_run().end()).requests is None
+    assert read(a_run().end(), record=published()).least_job_requests == least_job_requests(published())
+    assert read(a_run().end(), record=a_comparison()).least_job_requests is None
 
 
 def test_a_comparison_pays_its_whole_execution():

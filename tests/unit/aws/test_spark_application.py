@@ -118,8 +118,9 @@ def test_an_application_with_jobs_is_not_stopped_and_the_error_lists_them(emr, a
         with pytest.raises(CloudError) as refused:
             applications.stop(emr.application.id)
         assert emr.state == "STARTED"
-    assert str(refused.value).startswith("nothing was deployed: this deployment changes the Spark application")
-    assert "it has unfinished jobs:\n  daily_delays 2013-03-08 flights (RUNNING)\nDeploy again" in str(refused.value)
+    message = str(refused.value)
+    assert message.startswith("nothing was changed: AWS changes and deletes the Spark application")
+    assert "it has unfinished jobs:\n  daily_delays 2013-03-08 flights (RUNNING)\nRepeat the command" in message
 
 
 def test_stopping_waits_until_the_application_has_stopped(monkeypatch, emr, applications):

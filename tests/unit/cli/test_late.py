@@ -12,11 +12,15 @@ import pytest
 from slackwater.cli.main import run
 from slackwater.client.client import Client
 from slackwater.errors import Throttled
-from slackwater.late.changes.job_claims import ComparisonGivenUp, comparisons_prefix, given_up_uri
+from slackwater.late.changes.comparison import RowCounts
+from slackwater.late.changes.job_claims import ComparisonGivenUp, given_up_uri
+from slackwater.late.changes.pairs import comparisons_prefix, pair_prefix
 from slackwater.late.check.suggest import PastRerun, suggest
+from slackwater.late.check.thresholds import LateAmount
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.project import Project, load_definitions
 from slackwater.receiver.pull.removed_files import save_doubtful
+from slackwater.runs.inputs.difference import Amount
 from slackwater.runs.record import TableNotice
 from tests.fakes_check import PIPELINE, five_days
 from tests.fakes_cli import a_client, use_client
@@ -70,7 +74,7 @@ def test_without_days_on_hold_nothing_is_listed(world, capsys):
 def test_days_whose_comparison_was_given_up_are_named_with_the_remedy(world, capsys):
     world.publish(DAY, force=True)
     given_up = ComparisonGivenUp(pipeline=PIPELINE, date=DAY, before=1, after=2, reason="it failed: fix the cause")
-    prefix = f"{comparisons_prefix('exchange', PIPELINE, DAY)}1-2/"
+    prefix = pair_prefix(comparisons_prefix("exchange", PIPELINE, DAY), before=1, after=2)
     world.store.put(given_up_uri(prefix), given_up.model_dump_json().encode())
     assert run(["late", *PROJECT]) == 0
     shown = capsys.readouterr().out.splitlines()
@@ -208,7 +212,9 @@ def test_an_interrupted_release_names_the_way_to_start_its_run(world, capsys, mo
 
 @pytest.mark.parametrize("skipped", [0, 2])
 def test_re_runs_that_a_suggestion_does_not_count_are_named(world, capsys, monkeypatch, skipped):
-    past = [PastRerun(date=DAY, attempt=2, late_percent=1, late_rows=1, usd=0.1, effect=0, differing=1)] * 5
+    late = LateAmount(rows_before=100, late=Amount(objects=1, rows=1, bytes=1), changed_files=0)
+    rows = RowCounts(before=9, after=9, added=0, removed=0, changed=1)
+    past = [PastRerun(date=DAY, before=1, attempt=2, late={"a": late}, usd=0.1, metrics=(), rows=rows)] * 5
     suggestion = suggest(PIPELINE, past, first=DAY, max_effect=1, skipped=skipped)
     monkeypatch.setattr(Client, "suggest_thresholds", lambda *_, **__: suggestion)
     assert run(["late", "suggest", PIPELINE, *PROJECT]) == 0

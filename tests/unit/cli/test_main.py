@@ -17,14 +17,14 @@ pytestmark = pytest.mark.unit
 
 PROJECT = str(Path(__file__).resolve().parents[3] / "examples" / "nyc_flights")
 COMMANDS = [
-    "local up", "local down", "local status", "deploy", "doctor", "source validate", "pipeline validate",
+    "local up", "local down", "local status", "deploy", "destroy", "doctor", "source validate", "pipeline validate",
     "dev", "token create", "token list", "token revoke", "push", "pull", "files list", "files give-up", "sideline list",
     "sideline show", "buffer status", "buffer redrive", "run", "runs", "refs",
     "history", "rollback", "late list", "late release", "late reject", "late suggest", "monitor", "diff", "cost",
     "logs", "query",
 ]  # fmt: skip
 RANGE = ["run", "daily_delays", "--from", "2013-03-08", "--to", "2013-03-10"]
-WITHOUT_PROJECT = ["init", "step list", "step show", "step run"]
+WITHOUT_PROJECT = ["init", "airflow up", "step list", "step show", "step run"]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def raising(monkeypatch):
         def fail(as_json: bool = typer.Option(False, "--json")) -> None:
             raise error
 
-        monkeypatch.setattr(main_module, "app", other)
+        monkeypatch.setattr(main_module, "_command", lambda: typer.main.get_command(other))
 
     return raising
 
@@ -119,6 +119,8 @@ def test_every_example_in_the_help_can_be_parsed(capsys, command):
         (["pull", "flights", "--as-of", "today"], "--as-of: 'today' is not a date"),
         (["deploy", "--set", "log_level"], "--set: 'log_level' is not of the form NAME=VALUE"),
         (["deploy", "--set", "prefix=mine"], "--set prefix=mine: the other commands would not find this deployment"),
+        (["deploy", "--set", "environment=dev"], "use --environment dev, and set the environment variable"),
+        (["deploy", "--environment", "production"], "environment: 'production' is none of dev, staging, prod"),
         (["run", "nothing", "--date", "2013-03-08"], "no pipeline 'nothing'"),
         (["runs", "nothing"], "no pipeline 'nothing'"),
         (["logs", "nothing", "--date", "2013-03-08"], "no pipeline 'nothing'"),

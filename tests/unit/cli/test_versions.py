@@ -10,7 +10,6 @@ import pytest
 from slackwater.arrow.reference import REFERENCE_LIMIT, StepRecord
 from slackwater.cli.main import run
 from slackwater.pipeline.definition import Pipeline
-from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Loads, loads_uri
 from tests.fakes_check import World
 from tests.fakes_cli import Terminal, a_client, use_client
@@ -259,7 +258,7 @@ class TestRunsOfADay:
 
     def test_a_failed_run_has_the_steps_of_its_finished_stages(self, world, capsys):
         failed = world.freeze(DATE)
-        recorder = RunRecorder(store=world.store, table=world.table, now=world.now)
+        recorder = world.recorder
         recorder.record_failure(failed, error="DataError", cause="a rule failed")
         (only,) = document(capsys, "runs")["runs"]
         assert (only["state"], only["steps"], only["missing"]) == ("failed", [], [])

@@ -11,8 +11,8 @@ import pytest
 from slackwater.cli.main import run
 from slackwater.client.history import VersionStatus
 from slackwater.errors import InputError, UnknownName
-from slackwater.runs.outcome import RunRecorder
-from slackwater.runs.record import RunReason
+from slackwater.runs.holds import MAX_EARLIER, held, hold_ended, released_day
+from slackwater.runs.record import Hold, RunReason
 from tests.fakes_check import PIPELINE, World
 from tests.fakes_cli import a_client, use_client
 
@@ -44,7 +44,7 @@ def world():
     world.add("flights", DATE, "13", rows=20)
     runs.append(world.publish(DATE))
     failed = world.freeze(DATE, force=True)
-    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(failed, error="E", cause="c")
+    world.recorder.record_failure(failed, error="E", cause="c")
     runs.append(world.publish(DATE, rollback=1, reason="wrong file"))
     world.runs = runs
     world.warehouse = FakeWarehouse()
@@ -159,6 +159,31 @@ class TestCommands:
         assert (document["pipeline"], document["date"]) == (PIPELINE, DATE)
         assert [version["reasons"] for version in document["versions"]] == [["first"], ["late_data"], ["rollback"]]
 
+    def test_history_prints_each_decision_about_a_hold_and_how_holds_ended(self, client, world, capsys):
+        def change(change, **more):
+            day = world.table.day(PIPELINE, DATE)
+            world.table.save_day(change(day, now=world.time, **more))
+
+        def hold(rule):
+            day = world.table.day(PIPELINE, DATE)
+            world.table.save_day(held(day, Hold(rule=rule, reason="why", since=world.time)))
+
+        change(released_day, reason="the partner withdrew the file", principal="arn:me", inputs="without the file")
+        hold("vanished")
+        change(hold_ended, reason="the file is back", inputs="with the file")
+        capsys.readouterr()
+        assert call("history", PIPELINE) == 0
+        printed = capsys.readouterr().out.replace("\n", " ")
+        first = printed.index("released by arn:me on")
+        assert first < printed.index("the partner withdrew the file") < printed.index("ended on")
+        assert call("history", PIPELINE, "--json") == 0
+        document = json.loads(capsys.readouterr().out)
+        # The rollback's hold ended with the release.
+        assert [item["reason"] for item in document["earlier_resolutions"]] == ["the partner withdrew the file"]
+        assert (document["resolution"]["reason"], document["resolution"]["hold"]["rule"]) == (
+            "the file is back", "vanished",
+        )  # fmt: skip
+
     def test_history_of_a_day_without_a_version_names_the_command_that_makes_one(self, client, capsys):
         assert run(["history", PIPELINE, "--date", "2013-03-09"]) == 0
         assert "slackwater run daily_delays --date 2013-03-09" in capsys.readouterr().out
@@ -170,3 +195,11 @@ class TestCommands:
     def test_a_query_reads_a_version(self, client, world, capsys):
         assert call("query", f"FROM {PIPELINE}", "--version", "1", "--json") == 0
         assert json.loads(capsys.readouterr().out)["rows"] == [[PIPELINE, world.runs[0].tag]]
+
+
+def test_the_latest_decisions_about_a_day_are_kept(world):
+    day = world.table.day(PIPELINE, DATE)
+    for number in range(MAX_EARLIER + 2):
+        day = released_day(day, reason=str(number), principal="arn:me", inputs="digest", now=world.time)
+    assert day.resolution.reason == str(MAX_EARLIER + 1)
+    assert [item.reason for item in day.earlier_resolutions] == [str(number) for number in range(1, MAX_EARLIER + 1)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,3 +153,39 @@ def test_of_an_installed_wheel_only_the_project_is_used(monkeypatch, tmp_path):
     monkeypatch.setattr(slackwater, "__file__", str(package / "__init__.py"))
     monkeypatch.chdir(project)
     assert find_workspace(None) == Workspace(root=project, project=project)
+
+
+def test_every_command_finds_the_prefix_of_its_environment(environment, workspace):
+    environment["SLACKWATER_ENVIRONMENT"] = "staging"
+    assert workspace.prefix == "slackwater-staging"
+    assert replace(workspace, chosen_environment="prod").prefix == "slackwater-prod"
+    cdk = {"slackwater:environment": "dev", "slackwater:environments": {"staging": {"prefix": "acme-test"}}}
+    (workspace.root / "cdk.json").write_text(json.dumps({"context": cdk}))
+    assert workspace.prefix == "acme-test"
+    environment["SLACKWATER_ENVIRONMENT"] = ""
+    assert (workspace.environment, workspace.prefix) == ("dev", "slackwater-dev")
+    environment["SLACKWATER_PREFIX"] = "mine"
+    assert workspace.prefix == "mine"
+
+
+def test_a_prefix_that_every_environment_would_have_is_refused_with_the_remedy(environment, workspace):
+    (workspace.root / "cdk.json").write_text('{"context": {"slackwater:prefix": "acme"}}')
+    environment["SLACKWATER_ENVIRONMENT"] = "dev"
+    with pytest.raises(InputError, match=r"cdk.json: slackwater:prefix: .* move it to slackwater:environments"):
+        _ = workspace.prefix
+
+
+@pytest.mark.parametrize(
+    ("name", "environments", "message"),
+    [
+        ("production", {}, "environment: 'production' is none of dev, staging, prod: correct --environment"),
+        ("dev", [], "cdk.json: slackwater:environments: write an object"),
+        ("dev", {"dev": "123456789012"}, "cdk.json: slackwater:environments: write an object"),
+        ("dev", {"test": {}}, "cdk.json: slackwater:environments.test: no such environment, only dev, staging, prod"),
+    ],
+)
+def test_a_wrong_environment_is_named(environment, workspace, name, environments, message):
+    environment["SLACKWATER_ENVIRONMENT"] = name
+    (workspace.root / "cdk.json").write_text(json.dumps({"context": {"slackwater:environments": environments}}))
+    with pytest.raises(InputError, match=re.escape(message)):
+        _ = workspace.prefix

@@ -46,9 +46,9 @@ class CountingStore(MemoryStore):
         self.listed: list[str] = []
         self.read: list[str] = []
 
-    def list(self, prefix):
-        self.listed.append(prefix)
-        return super().list(prefix)
+    def list(self, prefix, *, start_after=""):
+        self.listed.append(start_after)
+        return super().list(prefix, start_after=start_after)
 
     def get(self, uri):
         self.read.append(uri)
@@ -127,8 +127,8 @@ def test_the_latest_hours_are_read_until_there_are_enough_rows():
     )
     assert taken.origin == "2 objects in AWS"
     assert len(world.store.read) == 2
-    dates = [prefix.rpartition("date=")[2] for prefix in world.store.listed]
-    assert set(dates) == {"2013-03-10/", "2013-03-11/"}
+    # From midnight in New York on.
+    assert {uri.rpartition("date=")[2] for uri in world.store.listed} == {"2013-03-10/hour=05"}
     assert sorted(world.sample().table["count"].to_pylist()) == [0] * 4 + [1] * 4 + [2] * 4
 
 

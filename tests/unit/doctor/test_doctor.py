@@ -89,8 +89,16 @@ def application(**changes):
     }
 
 
+# Of another deployment, whose prefix begins like ours.
+_OTHERS = (("slackwater-dev-fetch-file", "python3.9"), ("other", "python3.9"))
+
+
 def functions(runtime):
-    return {"Functions": [{"FunctionName": "slackwater-x", "Runtime": runtime}, {"FunctionName": "other"}]}
+    return {
+        "Functions": [
+            {"FunctionName": name, "Runtime": used} for name, used in (("slackwater-fetch-file", runtime), *_OTHERS)
+        ]
+    }
 
 
 HEALTHY = {
@@ -116,8 +124,12 @@ HEALTHY = {
 }
 NOT_DEPLOYED = {
     "cloudformation:DescribeStacks": "ValidationError",
-    "logs:DescribeLogGroups": {"logGroups": []},
-    "stepfunctions:ListStateMachines": {"stateMachines": []},
+    "logs:DescribeLogGroups": {"logGroups": [{"logGroupName": "/aws/lambda/slackwater-dev-fetch-file"}]},
+    "stepfunctions:ListStateMachines": {
+        "stateMachines": [
+            {"stateMachineArn": "arn", "name": "slackwater-dev-pipeline-x", "type": "STANDARD", "creationDate": 0}
+        ]
+    },
     "glue:GetDatabases": {"DatabaseList": [{"Name": "default"}]},
 }
 

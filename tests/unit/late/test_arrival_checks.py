@@ -18,7 +18,8 @@ from slackwater.metrics import Metric
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.runs.record import DayRecord
 from slackwater.sources.partitions import Partition
-from tests.fakes_check import NOW, PIPELINE, five_days
+from tests.fakes_check import NOW, PIPELINE
+from tests.fakes_ledger import ArrivalQueueFake
 
 pytestmark = pytest.mark.unit
 
@@ -37,33 +38,13 @@ class Machine:
 
 
 @pytest.fixture
-def world():
-    return five_days()
-
-
-@pytest.fixture
 def machine():
     return Machine()
 
 
-class Queue:
-    """The messages that are sent to be received later, and their delays."""
-
-    def __init__(self):
-        self.later = []
-        self.delays = []
-        self.error = None
-
-    def __call__(self, messages):
-        if self.error and messages:
-            raise self.error
-        self.later += [body for body, _ in messages]
-        self.delays += [seconds for _, seconds in messages]
-
-
 @pytest.fixture
 def queue():
-    return Queue()
+    return ArrivalQueueFake()
 
 
 def checks_of(world, machine, queue):
@@ -153,20 +134,20 @@ def test_an_object_of_a_running_day_is_looked_at_again_later(world, checks, mach
     world.freeze("2013-03-10")
     messages = {"m1": body(world, "e1", "2013-03-10"), "m2": body(world, "e2", "2013-03-09")}
     result = checks.start_checks(messages)
-    assert (queue.later, queue.delays, result.postponed, result.failed) == ([messages["m1"]], [300], 1, {})
+    assert (queue.bodies, queue.delays, result.postponed, result.failed) == ([messages["m1"]], [300], 1, {})
     assert [days for _, days in machine.started.values()] == [("2013-03-09",)]
     # The execution has died, or ended: the record of a day may still name it.
     world.executions.running.clear()
-    result = checks.start_checks({"m3": queue.later.pop()})
+    result = checks.start_checks({"m3": queue.bodies.pop()})
     assert [check.days for check in result.started] == [("2013-03-10",)]
-    assert queue.later == []
+    assert queue.bodies == []
 
 
 def test_an_object_that_arrives_during_the_first_run_of_its_day_is_looked_at_again_later(world, checks, queue):
     world.freeze("2013-03-07")
     assert world.table.day(PIPELINE, "2013-03-07").published is None
     message = body(world, "e1", "2013-03-07")
-    assert (checks.start_checks({"m1": message}).postponed, queue.later) == (1, [message])
+    assert (checks.start_checks({"m1": message}).postponed, queue.bodies) == (1, [message])
     # The first run has ended without publishing: the next one reads the object.
     world.executions.running.clear()
     result = checks.start_checks({"m2": message})
@@ -177,7 +158,8 @@ def test_messages_that_cannot_be_sent_again_are_delivered_again(world, checks, q
     world.add("flights", "2013-03-10", "20", name="late", rows=500)
     world.freeze("2013-03-10")
     queue.error = CloudError("no queue")
-    assert checks.start_checks({"m1": body(world, "e1", "2013-03-10")}).failed == {"m1": "no queue"}
+    result = checks.start_checks({"m1": body(world, "e1", "2013-03-10")})
+    assert (result.failed, result.postponed) == ({"m1": "no queue"}, 0)
 
 
 class Sqs:
@@ -247,9 +229,9 @@ def test_a_deferred_day_is_checked_when_it_may_run_again(world, checks, machine,
     waited = []
     while not machine.started:
         # Several checks have deferred the day: their messages are one from here on.
-        sent, queue.later, queue.delays = queue.later or [message, message], [], []
+        sent, queue.bodies, queue.delays = queue.bodies or [message, message], [], []
         result = checks.start_checks(dict(enumerate(sent)))
-        assert (len(queue.later), result.postponed, result.failed) == ((0, 0, {}) if machine.started else (1, 1, {}))
+        assert (len(queue.bodies), result.postponed, result.failed) == ((0, 0, {}) if machine.started else (1, 1, {}))
         waited += queue.delays
         world.time += timedelta(seconds=sum(queue.delays))
     assert (waited, world.now()) == ([900, 900, 600], until)
@@ -271,7 +253,7 @@ def test_a_deferred_day_that_runs_is_looked_at_again_later(world, checks, machin
     world.freeze("2013-03-10")
     message = day_deferred(PIPELINE, "2013-03-10", not_before=world.now()).model_dump_json()
     checks.start_checks({"m1": message})
-    assert (machine.started, queue.later, queue.delays) == ({}, [message], [300])
+    assert (machine.started, queue.bodies, queue.delays) == ({}, [message], [300])
 
 
 def upstream_published(world, on_change="auto"):

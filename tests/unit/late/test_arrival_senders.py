@@ -11,7 +11,7 @@ from lambdas.fetch_file import handler as fetch_file
 from lambdas.record_run import handler as record_run
 from slackwater.errors import CloudError
 from slackwater.late.check.arrival_checks import ArrivalChecks
-from slackwater.late.check.arrival_messages import DayDeferred, DayPublished, FileCommitted, read_message
+from slackwater.late.check.arrival_messages import DayDeferred, DayPublished, FileCommitted
 from slackwater.late.check.decision import CheckReport, DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.late.check.deferred import later_checks
 from slackwater.receiver.pull.fetch import FetchResult
@@ -21,6 +21,7 @@ from slackwater.runs.record import RunState, publication_uri
 from slackwater.sources.definition import Source
 from slackwater.sources.partitions import Partition
 from tests.fakes_check import PIPELINE, PUBLICATION, World, five_days
+from tests.fakes_ledger import ArrivalQueueFake
 from tests.fakes_receiver import a_source
 from tests.fakes_runs import LONGEST_RUN
 from tests.pulling import FIRST, SECOND, Setup, csv_of, row
@@ -29,19 +30,6 @@ pytestmark = pytest.mark.unit
 
 NOON, ONE = Partition("2013-03-11", "12"), Partition("2013-03-11", "13")
 NOW = datetime(2013, 3, 13, 18, 0, 30, tzinfo=UTC)  # 14:00:30 in New York
-
-
-class Arrivals:
-    """The queue of arrivals: the messages that were sent, and their delays."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.messages, self.delays, self.error = [], [], error
-
-    def __call__(self, messages):
-        if self.error:
-            raise self.error
-        self.messages += [read_message(body) for body, _ in messages]
-        self.delays += [seconds for _, seconds in messages]
 
 
 class Warnings:
@@ -124,7 +112,7 @@ class TestPull:
         assert busy[0].failures == 0
 
     def test_the_function_sends_a_message_for_each_date_and_the_state_machine_gets_no_partitions(self):
-        arrivals, other_day = Arrivals(), Partition("2013-03-12", "00")
+        arrivals, other_day = ArrivalQueueFake(), Partition("2013-03-12", "00")
         fetched = FetchResult(path=FIRST, state="stored", rows=3, partitions=(NOON, ONE, other_day))
         fetch_file.request_checks(arrivals, "things", fetched)
         assert [(item.source, item.date, item.hours) for item in arrivals.messages] == [
@@ -141,7 +129,7 @@ class TestPull:
         log = Warnings()
         monkeypatch.setattr(fetch_file, "logger", log)
         fetched = FetchResult(path=FIRST, state="stored", partitions=(NOON,))
-        fetch_file.request_checks(Arrivals(CloudError("no queue")), "things", fetched)
+        fetch_file.request_checks(ArrivalQueueFake(CloudError("no queue")), "things", fetched)
         assert log.reasons == ["no queue"]
 
 
@@ -174,7 +162,7 @@ class TestRun:
         assert self.publish(world, content="rows", times=2) == 2
 
     def test_the_function_sends_one_message(self):
-        arrivals = Arrivals()
+        arrivals = ArrivalQueueFake()
         record_run.request_checks(arrivals, LONGEST_RUN, now=NOW)
         (message,) = arrivals.messages
         assert isinstance(message, DayPublished)
@@ -183,7 +171,7 @@ class TestRun:
     def test_a_message_that_cannot_be_sent_does_not_fail_the_run(self, monkeypatch):
         log = Warnings()
         monkeypatch.setattr(record_run, "logger", log)
-        record_run.request_checks(Arrivals(CloudError("no queue")), LONGEST_RUN, now=NOW)
+        record_run.request_checks(ArrivalQueueFake(CloudError("no queue")), LONGEST_RUN, now=NOW)
         assert log.reasons == ["no queue"]
 
 
@@ -218,13 +206,13 @@ class TestCheck:
             pipeline=PIPELINE, date="2013-03-10", decision=LateDecision.HOLD, rule=rule, reasons=("r",),
             error_may_pass=error_may_pass,
         )  # fmt: skip
-        arrivals = Arrivals()
+        arrivals = ArrivalQueueFake()
         check_days.request_checks(arrivals, self.report(day, complete=complete))
         assert [item.not_before for item in arrivals.messages] == [NOW + timedelta(minutes=5)] * is_sent
         assert arrivals.delays == [300] * is_sent
 
     def test_data_that_arrives_just_before_a_run_starts_is_checked_after_it(self):
-        world, arrivals, started = five_days(), Arrivals(), []
+        world, arrivals, started = five_days(), ArrivalQueueFake(), []
         world.add("flights", "2013-03-10", "20", name="late", rows=500)
         # The message about this object has started a check, and before the check begins a run has listed its inputs.
         world.freeze("2013-03-10")
@@ -246,7 +234,7 @@ class TestCheck:
         )
 
     def test_the_function_delays_a_message_until_the_day_may_run_at_most_15_minutes(self):
-        arrivals = Arrivals()
+        arrivals = ArrivalQueueFake()
         # Also beyond the next scheduled check: a deployment may have no schedule.
         waits = {"2013-03-10": timedelta(minutes=3), "2013-03-11": timedelta(hours=1), "2013-03-12": timedelta(days=2)}
         report = self.report(*(deferred(date, after=wait) for date, wait in waits.items()))
@@ -259,7 +247,7 @@ class TestCheck:
         log = Warnings()
         monkeypatch.setattr(check_days, "logger", log)
         report = self.report(deferred("2013-03-10", after=timedelta(hours=1)))
-        check_days.request_checks(Arrivals(CloudError("no queue")), report)
+        check_days.request_checks(ArrivalQueueFake(CloudError("no queue")), report)
         assert log.reasons == ["no queue"]
 
     def test_a_day_in_its_cool_down_gets_a_message(self):
@@ -271,9 +259,9 @@ class TestCheck:
             if name == "first":
                 run = world.freeze("2013-03-10")
                 world.store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
-                RunRecorder(store=world.store, table=world.table, now=world.now).record_published(run)
+                world.recorder.record_published(run)
                 ran_at = world.now()
-        arrivals = Arrivals()
+        arrivals = ArrivalQueueFake()
         check_days.request_checks(arrivals, world.check())
         (message,) = arrivals.messages
         assert (message.date, message.not_before) == ("2013-03-10", ran_at + timedelta(hours=1))

@@ -19,11 +19,6 @@ from tests.fakes_runs import RUN_TABLE
 pytestmark = pytest.mark.unit
 
 
-@pytest.fixture
-def world():
-    return five_days()
-
-
 def test_all_days_of_the_window_and_the_current_day_are_decided_in_order(world):
     report = world.check("2013-03-13")
     assert [day.date for day in report.days] == [f"2013-03-{number:02}" for number in range(6, 14)]

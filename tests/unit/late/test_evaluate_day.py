@@ -20,9 +20,22 @@ def source_thresholds(origin="its source", **thresholds):
     return {source: SourceThresholds(LateThresholds(**(thresholds or {"rows": 0})), origin) for source in SOURCES}
 
 
-def decide(before, now, origin="its source", **thresholds):
+def evaluate(record, before, now, thresholds, **changes):
+    """Return the decision about a day that no person has decided about and no attempt has failed."""
+    arguments = {
+        "tables": {}, "inputs": "i", "frozen_at": FROZEN, "failed": (), "last_rerun_at": None,
+        "oldest_wait_hours": None, "max_age_hours": None,
+    }  # fmt: skip
     differences = difference(a_manifest(*before), a_manifest(*now), sources=SOURCES)
-    return evaluate_day(a_day(), differences, thresholds=source_thresholds(origin, **thresholds), frozen_at=FROZEN)
+    return evaluate_day(record, differences, thresholds=thresholds, **{**arguments, **changes})
+
+
+def decide(before, now, origin="its source", **thresholds):
+    return evaluate(a_day(), before, now, source_thresholds(origin, **thresholds))
+
+
+def same_thresholds(thresholds):
+    return {source: SourceThresholds(thresholds, "its source") for source in SOURCES}
 
 
 def late(rows, **more):
@@ -173,13 +186,8 @@ def test_one_source_past_its_threshold_is_enough_and_the_reason_names_only_that_
 @pytest.mark.parametrize(("rows", "hours", "clauses"), [(50, 0, 2), (9, 24, 3), (9, 0, 1)])
 def test_a_run_that_may_have_published_is_repaired_before_late_data(record, rows, hours, clauses):
     before = [an_object(rows=1000)]
-    evaluated = evaluate_day(
-        record,
-        difference(a_manifest(*before), a_manifest(*before, late(rows)), sources=SOURCES),
-        thresholds=source_thresholds(rows=10),
-        oldest_wait_hours=hours,
-        max_age_hours=24,
-    )
+    thresholds = source_thresholds(rows=10)
+    evaluated = evaluate(record, before, [*before, late(rows)], thresholds, oldest_wait_hours=hours, max_age_hours=24)
     assert (evaluated.decision, evaluated.rule) == (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN)
     # What the late data alone would run the day again for stays among the reasons.
     assert len(evaluated.reasons) == clauses
@@ -292,9 +300,7 @@ def test_a_manifest_does_not_differ_from_itself_in_another_order(now):
 @given(before=objects, now=objects, thresholds=levels)
 def test_every_pair_of_listings_leads_to_a_consistent_decision(before, now, thresholds):
     differences = difference(a_manifest(*before), a_manifest(*now), sources=SOURCES)
-    decision = evaluate_day(
-        a_day(), differences, thresholds={source: SourceThresholds(thresholds, "its source") for source in SOURCES}
-    )
+    decision = evaluate(a_day(), before, now, same_thresholds(thresholds))
     assert decision.reason
     gone = any(item.change is Change.REMOVED for source in differences for item in source.changes)
     assert (decision.rule is DecisionRule.VANISHED) is gone
@@ -304,10 +310,7 @@ def test_every_pair_of_listings_leads_to_a_consistent_decision(before, now, thre
 @given(before=objects, rows=st.integers(0, 200), more=st.integers(0, 200), thresholds=levels)
 def test_more_late_rows_never_make_a_day_less_late(before, rows, more, thresholds):
     def decided(count):
-        differences = difference(a_manifest(*before), a_manifest(*before, late(count)), sources=SOURCES)
-        return evaluate_day(
-            a_day(), differences, thresholds={source: SourceThresholds(thresholds, "") for source in SOURCES}
-        ).decision
+        return evaluate(a_day(), before, [*before, late(count)], same_thresholds(thresholds)).decision
 
     assert (decided(rows), decided(rows + more)) != (LateDecision.RERUN, LateDecision.IGNORE)
 
@@ -315,10 +318,7 @@ def test_more_late_rows_never_make_a_day_less_late(before, rows, more, threshold
 @given(before=objects, rows=st.integers(0, 200), one=levels, other=levels)
 def test_either_of_two_thresholds_is_enough(before, rows, one, other):
     def rule(thresholds):
-        differences = difference(a_manifest(*before), a_manifest(*before, late(rows)), sources=SOURCES)
-        return evaluate_day(
-            a_day(), differences, thresholds={source: SourceThresholds(thresholds, "") for source in SOURCES}
-        ).rule
+        return evaluate(a_day(), before, [*before, late(rows)], same_thresholds(thresholds)).rule
 
     given_both = one.model_copy(update={name: value for name, value in other if value is not None})
     alone = {rule(LateThresholds(**{name: value})) for name, value in given_both if value is not None}

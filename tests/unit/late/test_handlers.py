@@ -14,12 +14,13 @@ from slackwater.late.changes.notify import NotificationResult
 from slackwater.late.check.decision import CheckReport, report_uri
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Late
+from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.cost import RequestCounts, RunCost
 from slackwater.runs.cost_recorder import RecordedCosts
-from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import publication_uri
-from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World, five_days
+from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
+from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World
 from tests.fakes_notification import a_comparison
 
 pytestmark = pytest.mark.unit
@@ -51,11 +52,6 @@ class NoCosts:
 
 
 NO_COSTS = NoCosts()
-
-
-@pytest.fixture
-def world():
-    return five_days()
 
 
 @pytest.fixture
@@ -98,6 +94,7 @@ def test_a_check_of_the_current_day_puts_counts_and_levels(world, check, metrics
     del world.table.by_day[PIPELINE, "2013-03-11"]
     check()
     newest = max(item[2] for uri, item in world.store.objects.items() if "source=weather" in uri)
+    silent_hours = world.project.source("weather").silent_hours
     assert metrics.put == {
         (Metric.DAYS_RERUN, PIPELINE): 1,
         (Metric.LATE_BYTES, PIPELINE): 530,
@@ -108,7 +105,50 @@ def test_a_check_of_the_current_day_puts_counts_and_levels(world, check, metrics
         (Metric.LATE_DAYS_OLDER, PIPELINE): 0,
         (Metric.HOURS_SINCE_ARRIVAL, "flights"): metrics.put[Metric.HOURS_SINCE_ARRIVAL, "flights"],
         (Metric.HOURS_SINCE_ARRIVAL, "weather"): (NOW - newest) / timedelta(hours=1),
+        # Known for less than two weeks: `silent_hours` is usual.
+        (Metric.SILENCE_PERCENT, "flights"): metrics.put[Metric.SILENCE_PERCENT, "flights"],
+        (Metric.SILENCE_PERCENT, "weather"): pytest.approx(100 * (NOW - newest) / timedelta(hours=silent_hours)),
     }
+
+
+def test_a_check_compares_the_silence_of_a_source_with_its_history(world, check, metrics):
+    mornings = [NOW - timedelta(days=back, hours=4) for back in range(2, 28)]
+    history = ArrivalHistory(pipeline=PIPELINE).with_arrivals({"flights": mornings, "gone": mornings}, now=NOW)
+    world.table.save_arrival_history(history)
+    check()
+    hours = metrics.put[Metric.HOURS_SINCE_ARRIVAL, "flights"]
+    # Usually, it has been silent for up to 6 hours: since 9:00 in New York, at 13:00, 14:00 and 15:00. Since the clocks
+    # have changed, that is an hour earlier in UTC.
+    assert metrics.put[Metric.SILENCE_PERCENT, "flights"] == pytest.approx(100 * hours / 6)
+    stored = world.table.arrival_history(PIPELINE)
+    assert set(stored.sources) == {"flights", "weather"}
+    assert set(history.hours("flights")) <= set(stored.hours("flights"))
+
+
+def test_a_check_goes_on_if_the_history_of_arrivals_cannot_be_written(world, check, metrics, monkeypatch):
+    def refuse(history):
+        raise Throttled("could not record the arrivals")
+
+    monkeypatch.setattr(world.table, "save_arrival_history", refuse)
+    check()
+    assert (Metric.SILENCE_PERCENT, "weather") in metrics.put
+
+
+@pytest.mark.parametrize("days", [None, ["2013-03-10", "2013-03-11"]])
+def test_a_check_of_today_puts_how_much_of_its_budget_a_pipeline_needs(world, check, metrics, days):
+    definition = world.project.pipelines[PIPELINE]
+    check(days=days)
+    assert (Metric.BUDGET_PERCENT, PIPELINE) not in metrics.put
+    late = Late(budget_per_day=4)
+    changed = {PIPELINE: definition.model_copy(update={"late": late})}
+    world.project = world.project.model_copy(update={"pipelines": changed})
+    reserved = ReservedRerun(date="2013-03-09", attempt=2, at=NOW, usd=3)
+    world.table.save_rerun_usage(RerunUsage(pipeline=PIPELINE, date="2013-03-13", reruns=(reserved,)))
+    check(days=days)
+    assert metrics.put[Metric.BUDGET_PERCENT, PIPELINE] == 75
+    metrics.put.clear()
+    check(as_of="2013-03-12")
+    assert (Metric.BUDGET_PERCENT, PIPELINE) not in metrics.put
 
 
 @pytest.mark.parametrize(
@@ -132,7 +172,7 @@ def test_late_data_that_a_limit_defers_is_unprocessed_and_a_cool_down_is_no_reas
             run = world.freeze("2013-03-10")
             publication = PUBLICATION.model_copy(update={"replaced": 1})
             world.store.put(publication_uri(run.prefix), publication.model_dump_json().encode())
-            RunRecorder(store=world.store, table=world.table, now=world.now).record_published(run)
+            world.recorder.record_published(run)
             world.add("flights", "2013-03-10", "20", name="second", rows=300)
             world.add("flights", "2013-03-11", "20", name="late", rows=40)
         check()
@@ -236,13 +276,18 @@ def test_a_check_completes_costs_last_and_puts_the_price_of_each_run(world, chec
         def record_due(self, pipeline, *, within):
             assert within == timedelta(seconds=30)
             assert (Metric.DAYS_RERUN, PIPELINE) in metrics.put
-            priced = [RunCost(usd=0.25, complete=True), RunCost(complete=True, unknown="gone")]
+            priced = [
+                RunCost(usd=0.25, jobs=2, queued_seconds=90, complete=True),
+                RunCost(complete=True, unknown="gone"),
+            ]
             records = [SimpleNamespace(cost=cost) for cost in priced]
             return RecordedCosts(tuple(records), ("one run was throttled",))
 
     monkeypatch.setattr(check_days, "build_costs", Costs)
     check()
     assert metrics.put[Metric.RUN_COST, PIPELINE] == 0.25
+    # The run without jobs, which put its metric last, has none.
+    assert metrics.put[Metric.JOB_QUEUE_MINUTES, PIPELINE] == 1.5
 
 
 def test_each_check_adds_its_cost_to_its_calendar_day(world, check, monkeypatch):

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater.client.holds import HoldDecisions, days_on_hold, describe_decision
+from slackwater.client.holds import days_on_hold, describe_decision
 from slackwater.errors import CloudError, DayChanged, InputError, ObjectInvalid, Throttled, UnknownName
 from slackwater.late.check.decision import DayDecision, DecisionRule, LateDecision
 from slackwater.late.check.holds import MAX_OLDER_DAYS, day_with_decision, older_days
 from slackwater.late.check.holds import days_on_hold as count_days_on_hold
-from slackwater.runs.outcome import RunRecorder
+from slackwater.late.ledger.pending import pending_check
 from slackwater.runs.record import DayRecord, Hold, ResolutionAction, RunState, failure_uri, publication_uri
-from tests.fakes_check import NOW, PIPELINE, PUBLICATION, five_days
+from tests.fakes_check import NOW, PIPELINE, PUBLICATION
 from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_interleaving import take_turns
 from tests.fakes_receiver import Crash
@@ -25,16 +25,8 @@ DAY, NOON = "2013-03-10", "s3://raw/raw/source=flights/date=2013-03-10/hour=17/a
 METADATA = {"rows": "1000"}
 
 
-@pytest.fixture
-def world():
-    return five_days()
-
-
 def decisions(world, *, table=None):
-    return HoldDecisions(
-        project=world.project, table=table or world.table, store=world.store, inputs=world.inputs,
-        executions=world.executions, checker=world.checker, principal=lambda: "arn:aws:iam::1:user/ana", now=world.now,
-    )  # fmt: skip
+    return world.hold_decisions(table)
 
 
 def release(world):
@@ -47,7 +39,7 @@ def release(world):
 def fail_audit(world, message="AuditFailed: 1 rows would replace the 3 rows that are published", **options):
     run = world.freeze(DAY, **options)
     world.store.put(failure_uri(run.prefix), message.encode())
-    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    world.fail(run)
     return run
 
 
@@ -92,8 +84,12 @@ def test_a_hold_of_many_files_names_some_and_counts_the_others(world):
     world.publish(DAY)
     for uri in [uri for uri in world.store.objects if "hour=18/" in uri]:
         world.store.put(uri, b"x" * 9, metadata={"rows": "9", "file": uri[-12:-8] + ".csv"})
-    world.check()
-    named = world.table.day(PIPELINE, DAY).hold.reason.split("; ")
+    report = world.check()
+    hold = world.table.day(PIPELINE, DAY).hold
+    # Each row of the ledger has the reason.
+    (pending,) = pending_check(report, execution="e").days
+    assert (pending.reason, len(pending.inputs)) == (hold.reason, 1000)
+    named = hold.reason.split("; ")
     assert (len(named), named[17][:22], named[18]) == (21, "flights: 0017.csv was ", "982 more like these")
     assert named[-1].startswith("`slackwater late release")
     with pytest.raises(InputError, match=r"have lost 1,000 rows .* \(1000 changed with fewer rows\)"):
@@ -108,7 +104,7 @@ def test_a_hold_ends_when_its_cause_is_gone_and_that_is_recorded(world):
     assert world.rules()[DAY] is DecisionRule.UNCHANGED
     day = world.table.day(PIPELINE, DAY)
     assert (day.hold, day.resolution.action, day.resolution.hold.rule) == (None, ResolutionAction.ENDED, "vanished")
-    assert describe_decision(day) == "ended on 2013-03-13 18:00 UTC: no new data since the published run"
+    assert describe_decision(day.resolution) == "ended on 2013-03-13 18:00 UTC: no new data since the published run"
 
 
 def test_a_released_day_is_published_from_what_is_left(world):
@@ -197,7 +193,7 @@ def test_a_repeated_release_of_a_day_that_was_never_published_starts_it(world):
     world.add("flights", day, "17", rows=1000)
     run = world.freeze(day)
     world.store.put(failure_uri(run.prefix), b"AuditFailed: 1 row breaks a rule")
-    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    world.fail(run)
     assert world.table.day(PIPELINE, day).published is None
     for _ in range(2):
         decisions(world).release(PIPELINE, day, reason="r")
@@ -407,7 +403,7 @@ def test_a_rule_that_fails_in_the_first_run_puts_nothing_on_hold(world):
     world.add("flights", "2013-03-07", "17")
     run = world.freeze("2013-03-07")
     world.store.put(failure_uri(run.prefix), RULE.encode())
-    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    world.fail(run)
     assert listed(world) == []
 
 
@@ -416,7 +412,7 @@ def test_rows_that_a_load_step_refuses_put_nothing_on_hold(world):
     run = world.freeze(DAY)
     world.store.put(publication_uri(run.prefix), PUBLICATION.model_dump_json().encode())
     world.store.put(failure_uri(run.prefix), b"DataError: load.erp: too long")
-    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    world.fail(run)
     day = world.table.day(PIPELINE, DAY)
     assert (day.hold, day.outcome_unknown) == (None, True)
 
@@ -472,7 +468,7 @@ def test_a_day_that_was_never_published_stays_on_hold_until_it_is_published(worl
     world.add("flights", "2013-03-07", "17")
     run = world.freeze("2013-03-07")
     world.store.put(failure_uri(run.prefix), b"AuditFailed: 1 of 1 rows to publish have a null in their key")
-    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    world.fail(run)
     world.check()
     assert listed(world) == [("2013-03-07", "audit")]
     world.publish("2013-03-07")
@@ -532,6 +528,30 @@ def test_a_day_whose_record_is_damaged_counts_although_no_hold_can_be_recorded(w
     assert count_days_on_hold(world.check(), world.table.held(PIPELINE)) == 1
 
 
+def test_a_day_that_keeps_changing_for_hours_is_on_hold_until_a_check_can_read_it(world):
+    metadata = world.store.metadata
+
+    def change(uri):
+        raise DayChanged(uri)
+
+    world.add("weather", DAY, "20", name="late", rows=500)
+    for hours, is_held in ((0, False), (11, False), (12, True), (13, True)):
+        world.time = NOW + timedelta(hours=hours)
+        world.store.metadata = change
+        report = world.check("2013-03-13")
+        assert [day.rule for day in report.days if day.date == DAY] == [DecisionRule.CHANGING]
+        assert listed(world) == ([(DAY, "changing")] if is_held else [])
+        assert count_days_on_hold(report, world.table.held(PIPELINE)) == int(is_held)
+    assert world.table.day(PIPELINE, DAY).hold.since == NOW + timedelta(hours=12)
+    world.store.metadata = metadata
+    assert world.rules("2013-03-13")[DAY] is DecisionRule.GROWN
+    assert (listed(world), world.table.day(PIPELINE, DAY).unreadable_since) == ([], None)
+    # The time begins again.
+    world.time, world.store.metadata = NOW + timedelta(hours=25), change
+    world.check("2013-03-13")
+    assert listed(world) == []
+
+
 def test_an_error_that_may_pass_replaces_no_hold(world):
     world.store.delete([NOON])
     world.check()
@@ -545,20 +565,11 @@ def test_a_release_that_breaks_off_is_recorded_or_can_be_repeated(world, fault):
     world.store.delete([NOON])
     world.check()
     process = Process(WriteFault(1, fault), meanwhile=world.check)
-
-    class Table:
-        """A run table whose writes of days are writes of the process."""
-
-        def day(self, *arguments):
-            return world.table.day(*arguments)
-
-        def save_day(self, day):
-            process.write(lambda: world.table.save_day(day))
-
     try:
-        decisions(world, table=Table()).release(PIPELINE, DAY, reason="r")
+        decisions(world, table=process.using(world.table)).release(PIPELINE, DAY, reason="r")
     except Crash:
         decisions(world).release(PIPELINE, DAY, reason="r")
+    assert process.is_fault_reached
     assert world.rules()[DAY] is DecisionRule.RELEASED
     assert world.publish(DAY).accepts_audit
 

@@ -14,7 +14,7 @@ from slackwater.late.changes.message import Message
 from slackwater.late.check.decision import CheckReport
 from slackwater.late.ledger.effects import Effect, effects_of_day, largest_change
 from slackwater.late.ledger.entry import LedgerEntry, late_inputs
-from slackwater.late.ledger.ledger import Ledger, LedgerState
+from slackwater.late.ledger.ledger import Ledger
 from slackwater.late.ledger.new_entries import cost_shares
 from slackwater.late.ledger.pending import save_pending
 from slackwater.runs.comparison_run import ComparisonRun
@@ -25,45 +25,14 @@ from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.record import Resolution, ResolutionAction, Run, RunState
 from tests.fakes_check import PIPELINE, World, five_days
 from tests.fakes_comparison import comparison
+from tests.fakes_ledger import ListTable
+from tests.fakes_notification import Crashed
 from tests.fakes_runs import DictStore
 
 pytestmark = pytest.mark.unit
 
 DAY = "2013-03-10"
 ARN = "arn:aws:states:eu-central-1:0:execution:monitor-days:"
-
-
-class Crash(Exception):
-    """The process is gone."""
-
-
-class ListTable:
-    """A `LedgerTable` in a list; it can lose a commit to another writer, and crash before or after one."""
-
-    def __init__(self) -> None:
-        self.rows: list[LedgerEntry] = []
-        self.version = 0
-        self.conflicts = 0
-        self.crash = ""
-
-    def read(self, pipeline, dates):
-        rows = [row for row in self.rows if row.pipeline == pipeline and row.date.isoformat() in dates]
-        return LedgerState(rows, self.version)
-
-    def write(self, entries, *, replaced, version):
-        if self.crash == "before":
-            raise Crash
-        if self.conflicts:
-            self.conflicts -= 1
-            self.version += 1
-        if version != self.version:
-            return False
-        keys = {(row.date, row.attempt) for row in replaced}
-        self.rows = [row for row in self.rows if (row.date, row.attempt) not in keys] + [*entries, *replaced]
-        self.version += 1
-        if self.crash == "after":
-            raise Crash
-        return True
 
 
 class Monitored(World):
@@ -115,6 +84,16 @@ class Monitored(World):
     @property
     def pending(self) -> list[str]:
         return [uri for uri in self.store.objects if uri.startswith("s3://exchange/ledger/")]
+
+
+def count_reads(world, monkeypatch):
+    """Return what is read from now on: URIs of objects, prefixes of listings, and days whose comparisons are read."""
+    reads = []
+    get, listed, comparisons = world.store.get, world.store.list, world.table.comparisons
+    monkeypatch.setattr(world.store, "get", lambda uri: reads.append(uri) or get(uri))
+    monkeypatch.setattr(world.store, "list", lambda prefix, **more: reads.append(prefix) or listed(prefix, **more))
+    monkeypatch.setattr(world.table, "comparisons", lambda *day: reads.append(day) or comparisons(*day))
+    return reads
 
 
 @pytest.fixture
@@ -207,7 +186,7 @@ def test_a_run_by_hand_is_in_the_ledger_without_a_check(world):
 def test_a_crash_around_the_commit_neither_loses_nor_doubles_a_row(world, crash):
     world.add("flights", DAY, "20", name="late", rows=50)
     world.ledger_table.crash = crash
-    with pytest.raises(Crash):
+    with pytest.raises(Crashed):
         world.monitor(rerun=True)
     world.ledger_table.crash = ""
     assert len(world.pending) == 1
@@ -233,6 +212,31 @@ def test_a_repeated_call_and_a_commit_of_another_writer_change_nothing(world):
     _, request = world.start()
     world.ledger_table.conflicts = 3
     assert [world.ledger.write(**request), world.ledger.write(**request)] == [1, 0]
+
+
+def test_manifests_are_read_once_per_call_and_comparisons_once_per_commit(world, monkeypatch):
+    world.add("flights", DAY, "20", name="late", rows=30)
+    world.monitor(rerun=True)
+    world.add("flights", DAY, "21", name="more", rows=30)
+    report, request = world.start()
+    assert [day.date for day in report.days if day.decision == "rerun"] == [DAY]
+    world.publish(DAY)
+    world.ledger_table.conflicts = 3
+    reads = count_reads(world, monkeypatch)
+    # The row of attempt 2 lacks its effect, and that of attempt 3 is missing.
+    assert world.ledger.write(**request) == 1
+    manifests = [run.run.manifest for run in world.table.runs(PIPELINE, DAY)]
+    assert [reads.count(uri) for uri in manifests] == [0, 1, 1]
+    assert reads.count((PIPELINE, DAY)) == 4
+    assert reads.count(f"s3://exchange/comparisons/{PIPELINE}/{DAY}/") == 4
+
+
+def test_a_run_with_the_inputs_of_the_version_before_reads_no_manifest(world, monkeypatch):
+    run = world.publish(DAY, force=True)
+    _, request = world.start()
+    reads = count_reads(world, monkeypatch)
+    assert world.ledger.write(**request) == 0
+    assert run.manifest not in reads
 
 
 def test_a_table_that_keeps_changing_is_an_error_and_keeps_what_is_pending(world):
@@ -482,6 +486,7 @@ def test_the_largest_change_is_relative_to_the_earlier_total():
     def metric(name, before, after):
         return MetricChange(metric=name, total="sum", before=before, after=after)
 
-    metrics = [metric("a", 100, 110), metric("b", -10, -15), metric("c", 0, 9), metric("d", None, 1)]
+    metrics = [metric("a", 100, 110), metric("b", -10, -15)]
     assert largest_change(metrics) == ("b", pytest.approx(-50))
+    assert largest_change([*metrics, metric("c", 0, 9), metric("d", None, 1)]) == ("c", None)
     assert largest_change([metric("a", 1, 1)]) == (None, None)

@@ -15,9 +15,8 @@ from slackwater.late.check.checker import Checker
 from slackwater.late.check.decision import DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.late.check.older import is_waiting
 from slackwater.pipeline.definition import Late
-from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Hold, RunState
-from tests.fakes_check import PIPELINE, PUBLICATION, five_days
+from tests.fakes_check import PIPELINE, PUBLICATION
 from tests.fakes_runs import RUN_TABLE, DictRunTable
 from tests.unit.late.test_holds import decisions
 
@@ -26,11 +25,6 @@ pytestmark = pytest.mark.unit
 DAY = "2013-03-10"
 # The window of seven days begins on 2013-03-13.
 AFTER = datetime(2013, 3, 20, 18, tzinfo=UTC)
-
-
-@pytest.fixture
-def world():
-    return five_days()
 
 
 @pytest.fixture
@@ -164,7 +158,7 @@ def test_a_day_whose_re_run_fails_is_not_forgotten(world):
     world.time = datetime(2013, 3, 15, 18, tzinfo=UTC)
     assert world.rules()["2013-03-08"] is DecisionRule.GROWN
     run = world.freeze("2013-03-08")
-    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    world.fail(run)
     world.time = AFTER
     assert world.check().older == ("2013-03-08",)
 
@@ -288,7 +282,7 @@ def test_data_that_arrives_while_a_day_runs_keeps_it_listed(world):
     run = world.freeze(DAY)
     world.table.record_late_day(PIPELINE, DAY, at=AFTER + timedelta(seconds=1), keys=["k"])
     world.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
-    recorder = RunRecorder(store=world.store, table=world.table, now=world.now)
+    recorder = world.recorder
     recorder.record_published(run)
     assert listed(world) == [(DAY, 1)]
 
@@ -299,7 +293,7 @@ def test_a_repeated_call_completes_the_removal(world, monkeypatch):
     world.table.record_late_day(PIPELINE, DAY, at=AFTER)
     run = world.freeze(DAY)
     world.store.put(f"{run.prefix}publication.json", PUBLICATION.model_dump_json().encode())
-    recorder, remove = RunRecorder(store=world.store, table=world.table, now=world.now), world.table.remove_late_day
+    recorder, remove = world.recorder, world.table.remove_late_day
 
     def fail(*_, **__):
         raise Throttled("too many requests")
@@ -409,6 +403,13 @@ def test_a_slow_clock_of_the_client_does_not_keep_a_day_listed(world):
     assert (older(world).days, listed(world)) == ([], [])
 
 
+def test_a_day_whose_manifest_is_gone_is_on_hold_and_on_no_second_list(world):
+    world.store.delete([world.table.day(PIPELINE, DAY).published.run.manifest])
+    world.table.record_late_day(PIPELINE, DAY, at=world.time)
+    world.check()
+    assert (world.table.day(PIPELINE, DAY).hold.rule, listed(world)) == (DecisionRule.MANIFEST_GONE, [])
+
+
 @pytest.mark.parametrize("arrives", [False, True])
 def test_a_rejected_day_leaves_the_list_unless_it_has_newer_data(world, arrives):
     world.store.delete(["s3://raw/raw/source=flights/date=2013-03-10/hour=17/a.parquet"])
@@ -419,6 +420,25 @@ def test_a_rejected_day_leaves_the_list_unless_it_has_newer_data(world, arrives)
         world.add("flights", DAY, "20", name="late", rows=5)
     decisions(world).reject(PIPELINE, DAY, reason="wrong file")
     assert listed(world) == ([(DAY, 0)] if arrives else [])
+
+
+def list_other_days(world, number):
+    for back in range(number):
+        world.table.record_late_day(PIPELINE, (date(2012, 12, 31) - timedelta(days=back)).isoformat(), at=AFTER)
+
+
+def test_more_older_days_than_one_read_returns_keep_no_decided_day_listed(world):
+    list_other_days(world, 1_000)
+    # In the window, one day has nothing new, and the other one is rejected by a person.
+    for day in ("2013-03-11", DAY):
+        world.table.record_late_day(PIPELINE, day, at=world.time)
+    world.store.delete([f"s3://raw/raw/source=flights/date={DAY}/hour=17/a.parquet"])
+    report = world.check()
+    assert len(report.older) == 1_000
+    assert world.table.late_day(PIPELINE, "2013-03-11") is None
+    world.table.record_late_day(PIPELINE, DAY, at=world.time)
+    decisions(world).reject(PIPELINE, DAY, reason="wrong file")
+    assert world.table.late_day(PIPELINE, DAY) is None
 
 
 def test_a_day_that_cannot_be_read_has_the_rule_for_its_error(world):
@@ -461,10 +481,18 @@ def test_a_check_does_not_move_the_last_data_of_a_day_backwards(table):
     assert table.late_days("p", last=DAY)[0].last == AFTER + timedelta(minutes=1)
 
 
-def test_the_table_lists_days_of_one_pipeline_up_to_a_date(table):
+def test_the_table_lists_days_of_one_pipeline_in_a_range_and_one_by_itself(table):
     for pipeline, day in (("p", "2013-03-02"), ("p", "2013-02-28"), ("q", "2013-03-01"), ("p", "2013-03-03")):
         table.record_late_day(pipeline, day, at=AFTER)
     assert [day.date for day in table.late_days("p", last="2013-03-02")] == ["2013-02-28", "2013-03-02"]
+    assert [day.date for day in table.late_days("p", first="2013-03-02", last="2013-03-03")] == [
+        "2013-03-02",
+        "2013-03-03",
+    ]
+    assert (table.late_day("p", "2013-03-02"), table.late_day("p", "2013-03-01")) == (
+        table.late_days("p", last="2013-03-02")[1],
+        None,
+    )
     assert table.days("p", "2013-01-01", "2013-12-31") == []
 
 
@@ -477,12 +505,24 @@ def test_the_table_keeps_a_day_with_data_after_the_reading(table):
     table.remove_late_day("p", DAY, read_at=AFTER)
 
 
+def test_the_table_keeps_a_day_whose_data_was_seen_since_it_was_read_by_a_slower_clock(table):
+    table.record_late_day("p", DAY, at=AFTER, keys=["a"])
+    read = table.late_day("p", DAY)
+    table.record_late_day("p", DAY, at=AFTER - timedelta(seconds=1), keys=["b"])
+    table.remove_unchanged_late_day("p", read)
+    assert table.late_day("p", DAY).objects == 2
+    table.remove_unchanged_late_day("p", table.late_day("p", DAY))
+    assert table.late_day("p", DAY) is None
+    table.remove_unchanged_late_day("p", read)
+
+
 @pytest.mark.parametrize(
     "contract",
     [
+        test_the_table_keeps_a_day_whose_data_was_seen_since_it_was_read_by_a_slower_clock,
         test_the_table_counts_each_object_once_and_a_bounded_number_of_them,
         test_a_check_does_not_move_the_last_data_of_a_day_backwards,
-        test_the_table_lists_days_of_one_pipeline_up_to_a_date,
+        test_the_table_lists_days_of_one_pipeline_in_a_range_and_one_by_itself,
         test_the_table_keeps_a_day_with_data_after_the_reading,
     ],
 )

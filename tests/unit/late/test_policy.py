@@ -6,9 +6,8 @@ import pytest
 
 from slackwater.errors import DayChanged
 from slackwater.late.check.decision import DecisionRule, LateDecision
-from slackwater.late.check.tasks import day_tasks
+from slackwater.late.check.tasks import DayAction, day_tasks
 from slackwater.pipeline.definition import Late
-from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import RunState, failure_uri
 from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World, five_days, freezer_of
@@ -39,13 +38,13 @@ def rerun(world, date=DAY):
     run = world.freeze(date)
     publication = PUBLICATION.model_copy(update={"replaced": 3})
     world.store.put(f"{run.prefix}publication.json", publication.model_dump_json().encode())
-    RunRecorder(store=world.store, table=world.table, now=world.now).record_published(run)
+    world.recorder.record_published(run)
 
 
 def fail(world, date=DAY, error="SparkException: out of memory"):
     run = world.freeze(date)
     world.store.put(failure_uri(run.prefix), error.encode())
-    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    world.fail(run)
 
 
 def test_only_the_day_that_reaches_the_threshold_runs_again():
@@ -161,7 +160,7 @@ def test_a_re_run_for_late_data_that_may_have_published_is_repaired_within_the_c
     world.add("flights", DAY, "18", name="later", rows=500)
     assert decision_of(world).rule is DecisionRule.COOL_DOWN
     run = world.freeze(DAY)
-    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    world.fail(run)
     day = decision_of(world)
     assert (day.decision, day.rule) == (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN)
 
@@ -174,7 +173,7 @@ def test_a_released_day_that_may_have_published_is_repaired_within_the_cool_down
     decisions(world).release(PIPELINE, DAY, reason="withdrawn")
     assert decision_of(world).rule is DecisionRule.COOL_DOWN
     run = world.freeze(DAY)
-    RunRecorder(store=world.store, table=world.table, now=world.now).record_failure(run, error="E", cause="")
+    world.fail(run)
     day = decision_of(world)
     assert (day.decision, day.rule) == (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN)
     assert any(reason.startswith("released by ") for reason in day.reasons)
@@ -197,6 +196,27 @@ def test_the_checks_of_one_day_share_the_largest_number_of_re_runs():
     assert reruns() == []
     world.time += timedelta(days=1)
     assert reruns() == ["2013-03-09", "2013-03-10"]
+
+
+def test_a_year_of_late_days_runs_again_from_the_newest_day_on_as_many_each_day_as_the_limit_allows():
+    world, first = with_policy(World(), window_days=366, order="newest"), NOW.date() - timedelta(days=365)
+    dates = [(first + timedelta(days=number)).isoformat() for number in range(365)]
+    for date in dates:
+        world.add("weather", date, "17", rows=1000)
+        world.publish(date)
+        world.add("weather", date, "18", name="late", rows=5)
+    newest_first = dates[::-1]
+    for number in range(2):
+        report = world.check()
+        expected = newest_first[50 * number : 50 * (number + 1)]
+        # `parallel_days` of them run at the same time, and start in this order.
+        assert [task.date for task in day_tasks(report) if task.action is DayAction.RERUN] == expected
+        rules = {day.date: (day.decision, day.rule) for day in report.days}
+        waiting = newest_first[50 * (number + 1) :]
+        assert {rules[date] for date in waiting} == {(LateDecision.DEFER, DecisionRule.TOO_MANY)}
+        for date in expected:
+            rerun(world, date)
+        world.time += timedelta(days=1)
 
 
 def test_of_two_parallel_checks_only_one_reserves_the_last_re_run():

@@ -10,7 +10,7 @@ from slackwater.client.holds import HoldDecisions
 from slackwater.errors import DayChanged, DefinitionError, InputError
 from slackwater.faults import Faults
 from slackwater.late.check.decision import DecisionRule
-from slackwater.late.check.evaluate_day import reached_thresholds
+from slackwater.late.check.thresholds import late_amount, reached_thresholds
 from slackwater.late.check.wait import oldest_wait_hours
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry
@@ -54,12 +54,8 @@ class PulledDay:
         return next(day for day in self.world.check().days if day.date == DAY)
 
     def decisions(self) -> HoldDecisions:
-        world = self.world
-        world.executions.running.clear()
-        return HoldDecisions(
-            project=world.project, table=world.table, store=world.store, inputs=world.inputs,
-            executions=world.executions, checker=world.checker, principal=lambda: "arn:ana", now=world.now,
-        )  # fmt: skip
+        self.world.executions.running.clear()
+        return self.world.hold_decisions()
 
 
 def test_kept_rows_stay_and_the_day_does_not_change():
@@ -217,7 +213,7 @@ def test_a_dropped_file_is_a_changed_file(thresholds, reached):
         before=Amount(objects=1, rows=10, bytes=10), on_removed="drop",
     )  # fmt: skip
     source = SourceDifference(source="flights", before=Amount(rows=100), now=Amount(rows=90), changes=(change,))
-    assert reached_thresholds(source, LateThresholds(**thresholds)) == reached
+    assert reached_thresholds(late_amount(source), LateThresholds(**thresholds)) == reached
 
 
 def test_a_removal_during_a_listing_makes_it_list_again():

@@ -17,6 +17,8 @@ from slackwater.runs.cost import RunCost
 from slackwater.runs.record import DayRecord, Rollback, Run, RunRecord, RunState, StageRecord
 from tests.fakes_check import PIPELINE, five_days
 
+pytestmark = pytest.mark.unit
+
 _START = datetime(2013, 3, 11, tzinfo=UTC)
 
 
@@ -113,7 +115,7 @@ def test_only_the_latest_fifty_runs_count() -> None:
     assert estimate_rerun_cost(new + old, 100) == 0.5
 
 
-def test_runs_that_a_later_version_has_replaced_count_and_those_of_earlier_days_do_not():
+def test_runs_that_a_later_version_has_replaced_count_and_those_of_earlier_days_only_if_no_other_has_a_price():
     world = five_days()
 
     def price(date, usd):
@@ -129,12 +131,20 @@ def test_runs_that_a_later_version_has_replaced_count_and_those_of_earlier_days_
     world.add("flights", "2013-03-12", "20", name="late", rows=500)
     world.time += timedelta(hours=2)
     assert estimate() == 0.5
-    # 14 later days push the priced run out of the estimate.
+    # Then 14 later days have runs.
     definition = world.project.pipelines[PIPELINE]
     waiting = [item for item in world.check().days if item.decision is LateDecision.RERUN]
     for number in range(14):
         date = f"2013-03-{number + 13}"
         world.table.by_day[PIPELINE, date] = DayRecord(pipeline=PIPELINE, date=date, attempts=1)
     later = [item.model_copy(update={"date": "2013-03-26"}) for item in waiting]
-    (decided,) = reserve_reruns(definition, later, table=world.table, now=world.now())
-    assert decided.figures.estimated_usd is None
+
+    def estimate_later():
+        (decided,) = reserve_reruns(definition, later, table=world.table, now=world.now())
+        return decided.figures.estimated_usd
+
+    # They have no price yet: the last known one counts.
+    assert estimate_later() == 0.5
+    priced = _record(100, 0.7).run.model_copy(update={"date": "2013-03-26"})
+    world.table.records[PIPELINE, "2013-03-26", 1] = _record(100, 0.7).model_copy(update={"run": priced})
+    assert estimate_later() == 0.7

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ from slackwater.client.late_suggest import suggest_thresholds
 from slackwater.errors import InputError
 from slackwater.late.changes.comparison import MetricChange, RowCounts, Totals, comparison_uri
 from slackwater.late.check.suggest import PastRerun, past_rerun, suggest
+from slackwater.late.check.thresholds import LateAmount
 from slackwater.pipeline.definition import Late
 from slackwater.runs.cost import RunCost
 from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
@@ -40,92 +42,151 @@ def comparison_of(date="2013-05-10", *, inputs, metrics=None, **changes):
     )
 
 
-def rerun(percent, effect, *, date="2013-05-10", rows=10, usd=0.01, differing=1):
+def rerun(late_rows, before, effect=0.0, *, date="2013-05-10", attempt=2, usd=0.01, differing=1, files=0):
+    """A re-run for late rows of a source that had `before` rows; `effect` is the change of a metric in percent."""
+    amount = Amount(objects=1, rows=late_rows, bytes=100 * late_rows)
     return PastRerun(
-        date=date, attempt=2, late_percent=percent, late_rows=rows, usd=usd, effect=effect, differing=differing
+        date=date,
+        before=attempt - 1,
+        attempt=attempt,
+        late={"flights": LateAmount(rows_before=before, late=amount, changed_files=files)},
+        usd=usd,
+        metrics=(metric(100.0, 100.0 + effect),),
+        rows=RowCounts(before=50, after=50, added=0, removed=0, changed=differing),
     )
 
 
+def of_days(*reruns):
+    """The re-runs, each of a day of its own."""
+    return [item.model_copy(update={"date": f"2013-05-{number:02}"}) for number, item in enumerate(reruns, 1)]
+
+
+def by_threshold(reruns, **options):
+    suggestion = suggest("p", reruns, first="2013-03-03", max_effect=1, **options)
+    return suggestion, {(item.threshold, item.value): item for item in suggestion.candidates}
+
+
 def test_rows_that_move_between_keys_are_a_missed_change_without_effect():
-    past = [rerun(0.3, 0.0, differing=40)] * 4 + [rerun(0.3, 0.0, differing=0)]
-    one = by_threshold(suggest("p", past, first="2013-03-03", max_effect=1))["percent", 1]
+    past = of_days(*[rerun(3, 1000, differing=40)] * 4, rerun(3, 1000, differing=0))
+    one = by_threshold(past)[1]["percent", 1]
     assert (one.reruns, one.missed, one.largest_missed) == (0, 4, 0.0)
 
 
-def by_threshold(suggestion):
-    return {(item.threshold, item.value): item for item in suggestion.candidates}
-
-
 def test_each_threshold_has_its_re_runs_their_cost_and_what_it_would_have_missed():
-    past = [rerun(0.3, 0.1), rerun(0.7, 0.4), rerun(1.5, 2.0, date="2013-05-11"), rerun(8, 6), rerun(None, 50)]
-    result = suggest("p", past, first="2013-03-03", max_effect=1)
-    found = by_threshold(result)
+    past = of_days(
+        rerun(3, 1000, 0.1), rerun(7, 1000, 0.4), rerun(15, 1000, 2), rerun(80, 1000, 6, files=2), rerun(9, 0, 50)
+    )
+    result, found = by_threshold(past)
     assert (found["percent", 0.2].reruns, found["percent", 0.2].missed) == (5, 0)
     one = found["percent", 1]
     assert (one.reruns, one.usd, one.missed) == (3, pytest.approx(0.03), 2)
-    assert (one.largest_missed, found["percent", 2].largest_missed_date) == (0.4, "2013-05-11")
     # 2 % would have missed a change of 2 %; without rows before, any percentage is reached.
-    assert result.proposed == one
+    assert (one.largest_missed, found["percent", 2].largest_missed_date) == (pytest.approx(0.4), "2013-05-03")
     assert found["percent", 20].reruns == 1
-    assert found["rows", 100].reruns == 0
+    assert (found["rows", 10].reruns, found["rows", 100].reruns, found["bytes", 1_000].reruns) == (2, 0, 2)
+    assert [found["changed_files", number].reruns for number in (1, 2, 5)] == [1, 1, 0]
+    assert result.proposed == (one, found["rows", 1])
 
 
-def test_no_percentage_is_proposed_if_each_would_have_missed_too_much():
-    past = [rerun(0.01, 30)] * 5
-    assert suggest("p", past, first="2013-03-03", max_effect=1).proposed is None
+def test_no_threshold_is_proposed_if_each_would_have_missed_too_much():
+    past = of_days(*[rerun(0, 10**9, 30)] * 5)
+    assert by_threshold(past)[0].proposed == ()
+
+
+def test_a_total_that_appears_or_disappears_is_an_infinite_change_that_no_proposal_misses():
+    past = of_days(*[rerun(3, 1000)] * 4, rerun(3, 1000).model_copy(update={"metrics": (metric(0.0, 5.0),)}))
+    result, found = by_threshold(past)
+    one = found["percent", 1]
+    assert (one.missed, one.largest_missed, one.largest_missed_date) == (5, None, "2013-05-05")
+    assert [item.value for item in result.proposed if item.threshold == "percent"] == [0.2]
 
 
 def test_a_cost_that_is_unknown_is_not_counted_as_zero():
-    result = suggest("p", [rerun(5, 1)] * 4 + [rerun(0.5, 1, usd=None)], first="2013-03-03", max_effect=1)
-    assert result.usd is None
-    assert by_threshold(result)["percent", 0.5].usd is None
-    assert by_threshold(result)["percent", 1].usd == pytest.approx(0.04)
+    result, found = by_threshold(of_days(*[rerun(50, 1000, 1)] * 4, rerun(5, 1000, 1, usd=None)))
+    assert (result.usd, found["percent", 0.5].usd) == (None, None)
+    assert found["percent", 1].usd == pytest.approx(0.04)
 
 
-@given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 10**6), st.floats(0, 100)), min_size=5, max_size=40))
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.floats(0.1, 100)), min_size=5, max_size=28))
 def test_counts_equal_those_of_pandas(items):
-    past = [rerun(percent, effect, rows=rows, differing=int(effect > 0)) for percent, rows, effect in items]
-    frame = pd.DataFrame(items, columns=["percent", "rows", "effect"])
-    for item in suggest("p", past, first="2013-03-03", max_effect=1).candidates:
+    past = of_days(*(rerun(rows, 10_000, effect) for rows, effect in items))
+    frame = pd.DataFrame(items, columns=["rows", "effect"])
+    frame = frame.assign(percent=frame.rows / 100, bytes=frame.rows * 100, changed_files=0)
+    for item in by_threshold(past)[0].candidates:
         caused = frame[item.threshold] >= item.value
-        missed = frame[~caused & (frame.effect > 0)]
+        missed = frame[~caused]
         assert (item.reruns, item.missed) == (int(caused.sum()), len(missed))
-        assert item.largest_missed == (missed.effect.max() if len(missed) else 0)
+        assert item.largest_missed == pytest.approx(missed.effect.max() if len(missed) else 0)
 
 
-def test_a_re_run_has_the_largest_share_of_its_sources_and_the_largest_change_of_its_metrics():
-    inputs = (late("flights", 10, 1000), late("weather", 3, 100))
-    item = past_rerun(comparison_of(inputs=inputs, metrics=(metric(100.0, 99.0), metric(200.0, 206.0))), None)
-    assert (item.late_percent, item.late_rows, item.effect, item.usd) == (3.0, 10, 3.0, None)
-    rows = RowCounts(before=50, after=51, added=1, removed=0, changed=1)
-    assert past_rerun(comparison_of(inputs=inputs, metrics=(), rows=rows), None).effect == 4.0
-    new_source = (late("flights", 10, 0),)
-    assert past_rerun(comparison_of(inputs=new_source), None).late_percent is None
+@given(st.lists(st.integers(1, 3_000), min_size=5, max_size=30))
+def test_skipped_late_data_adds_up_until_the_day_runs_again(arrivals):
+    history, rows, total = [], 1_000, 100.0
+    for number, late_rows in enumerate(arrivals):
+        item = rerun(late_rows, rows, attempt=number + 2)
+        history.append(item.model_copy(update={"metrics": (metric(total, total + late_rows),)}))
+        rows, total = rows + late_rows, total + late_rows
+    for item in by_threshold(history)[0].candidates:
+        if item.threshold != "percent":
+            continue
+        # The checks of a pipeline with this threshold: each arrival is followed by one.
+        published, waiting, started, first = 1_000, 0, 0, 100.0
+        skipped = 0
+        for late_rows in arrivals:
+            waiting, skipped = waiting + late_rows, skipped + 1
+            if Fraction(100 * waiting, published) >= Fraction(str(item.value)):
+                published, started, first = published + waiting, started + 1, first + waiting
+                waiting = skipped = 0
+        assert (item.reruns, item.missed) == (started, skipped)
+        assert item.largest_missed == pytest.approx(100 * waiting / first)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "effect"), [(0.0, 5.0, 100), (5.0, 0.0, 100), (None, 5.0, 100), (5.0, 5.0, 0)]
-)
-def test_a_total_that_appears_or_disappears_has_changed_by_100_percent(before, after, effect):
-    item = past_rerun(comparison_of(inputs=(late("flights", 1, 10),), metrics=(metric(before, after),)), None)
-    assert item.effect == effect
+def test_data_that_was_skipped_before_a_version_that_does_not_count_is_missed():
+    # A new definition has published attempt 3.
+    past = [rerun(6, 1000, 3), rerun(6, 1006, 3, attempt=4), *of_days(*[rerun(90, 1000)] * 3)]
+    one = by_threshold(past)[1]["percent", 1]
+    assert (one.reruns, one.missed, one.largest_missed) == (3, 2, pytest.approx(3))
 
 
-def test_a_re_run_with_a_new_definition_or_without_late_rows_does_not_count():
+def past(comparison, run=None, inputs=("flights", "weather")):
+    return past_rerun(comparison, run, inputs=inputs)
+
+
+def test_a_re_run_has_the_late_data_of_the_inputs_that_decide_and_what_has_changed():
+    dropped = InputChange(
+        source="weather", date="2013-03-10", hour="12", file="a.csv", change=Change.REMOVED, on_removed="drop",
+        before=Amount(objects=1, rows=3, bytes=3),
+    )  # fmt: skip
+    weather = SourceDifference(source="weather", before=Amount(rows=100), now=Amount(rows=97), changes=(dropped,))
+    comparison = comparison_of(inputs=(late("flights", 10, 1000), weather, late("orders", 9, 9)))
+    item = past(comparison)
+    assert {name: (late.rows_before, late.late.rows, late.changed_files) for name, late in item.late.items()} == {
+        "flights": (1000, 10, 0),
+        "weather": (100, 3, 1),
+    }
+    assert (item.metrics, item.rows, item.usd) == (comparison.metrics, comparison.rows, None)
+    # `on_change: notify`: the changes of this table decide nothing.
+    assert past(comparison, inputs=()) is None
+
+
+def test_a_re_run_with_a_new_definition_with_lost_rows_or_without_late_data_does_not_count():
     inputs = (late("flights", 1, 10),)
     comparison = comparison_of(inputs=inputs)
     changed = comparison.after.model_copy(update={"definition": "other"})
-    assert past_rerun(comparison, None) is not None
-    assert past_rerun(comparison.model_copy(update={"after": changed}), None) is None
-    assert past_rerun(comparison.model_copy(update={"inputs": ()}), None) is None
+    assert past(comparison) is not None
+    assert past(comparison.model_copy(update={"after": changed})) is None
+    assert past(comparison.model_copy(update={"inputs": ()})) is None
+    lost = inputs[0].changes[0].model_copy(update={"change": Change.REMOVED, "hour": "13"})
+    with_loss = inputs[0].model_copy(update={"changes": (*inputs[0].changes, lost)})
+    assert past(comparison.model_copy(update={"inputs": (with_loss,)})) is None
 
 
 def test_a_rollback_does_not_count():
     comparison = comparison_of(inputs=(late("flights", 1, 10),))
     run = RunRecord(run=a_run(2), state=RunState.PUBLISHED, execution="e", started_at=NOW)
     rollback = Rollback(to=1, tag="t", reason="r", frozen_at=NOW)
-    assert past_rerun(comparison, run) is not None
-    assert past_rerun(comparison, run.model_copy(update={"rollback": rollback})) is None
+    assert past(comparison, run) is not None
+    assert past(comparison, run.model_copy(update={"rollback": rollback})) is None
 
 
 def stored_rerun(table, store, date, *, before=1, after=2):
@@ -157,7 +218,7 @@ def test_the_history_is_that_of_the_last_90_days_each_version_once():
         stored_rerun(table, store, f"2013-05-{number:02}")
     stored_rerun(table, store, (NOW - timedelta(days=91)).date().isoformat())
     # A second comparison of the same version, and objects that are no comparisons.
-    stored_rerun(table, store, "2013-05-01", before=0 + 1, after=2)
+    stored_rerun(table, store, "2013-05-01")
     store.put(f"s3://exchange/comparisons/{PIPELINE}/2013-05-01/1-2/pair.json", b"{}")
     store.put(comparison_uri(f"s3://exchange/comparisons/{PIPELINE}/2013-05-02/0-2/"), b"{}")
     result = read(table, store)

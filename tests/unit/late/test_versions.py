@@ -13,7 +13,7 @@ import pytest
 from lambdas.compare_versions import handler as compare_versions
 from slackwater.errors import InputError, ObjectMissing, RunFailed
 from slackwater.late.changes.comparison import ComparisonReference, comparison_uri
-from slackwater.late.changes.job_claims import MAX_JOBS, given_up_comparisons, job_failure_uri
+from slackwater.late.changes.job_claims import MAX_CLAIMS, MAX_FAILED_JOBS, given_up_comparisons, job_failure_uri
 from slackwater.late.changes.versions import (
     CompareAction,
     CompareSince,
@@ -230,8 +230,8 @@ def given_up(versions):
 )
 def test_a_comparison_that_always_fails_is_given_up_once(versions, table, states, pair, command):
     table.set_states(*states)
-    jobs = {fail(versions, number).job for number in range(MAX_JOBS)}
-    assert (len(jobs), GIVEN_UP, given_up(versions)) == (MAX_JOBS, [], [])
+    jobs = {fail(versions, number).job for number in range(MAX_FAILED_JOBS)}
+    assert (len(jobs), GIVEN_UP, given_up(versions)) == (MAX_FAILED_JOBS, [], [])
     for number in range(2):
         with pytest.raises(RunFailed) as error:
             choose(versions, CompareSince.NOTIFIED, f"arn:refused-{number}")
@@ -244,10 +244,10 @@ def test_a_comparison_that_always_fails_is_given_up_once(versions, table, states
 
 def test_a_job_that_was_stopped_or_never_started_is_no_failed_one(versions, table):
     table.set_states(PUBLISHED, PUBLISHED)
-    for number in range(2 * MAX_JOBS):
+    for number in range(2 * MAX_FAILED_JOBS):
         versions.executions.known.add(f"arn:stopped-{number}")
         assert choose(versions, CompareSince.NOTIFIED, f"arn:stopped-{number}").action is CompareAction.COMPARE
-    for number in range(MAX_JOBS):
+    for number in range(MAX_FAILED_JOBS):
         fail(versions, number)
     versions.executions.known.add("arn:stopped")
     with pytest.raises(RunFailed, match=r"has failed 5 times .* Its error: SparkException: 4$"):
@@ -255,9 +255,43 @@ def test_a_job_that_was_stopped_or_never_started_is_no_failed_one(versions, tabl
     assert GIVEN_UP == [PIPELINE]
 
 
+@pytest.mark.parametrize(
+    ("failed", "error"),
+    [
+        (0, "No job has stored an error: the logs of the jobs show how they ended"),
+        (1, "Its error: SparkException: 100"),
+    ],
+)
+def test_a_comparison_whose_jobs_are_killed_without_an_error_is_given_up_too(versions, table, store, failed, error):
+    table.set_states(PUBLISHED, PUBLISHED)
+    for number in range(failed):
+        fail(versions, 100 + number)
+    for number in range(MAX_CLAIMS - failed):
+        versions.executions.known.add(f"arn:killed-{number}")
+        assert choose(versions, CompareSince.NOTIFIED, f"arn:killed-{number}").action is CompareAction.COMPARE
+    # A repeated call of the last execution finds its own claim.
+    versions.executions.running.add(f"arn:killed-{number}")
+    assert choose(versions, CompareSince.NOTIFIED, "arn:other").action is CompareAction.COMPARE
+    versions.executions.running.clear()
+    assert GIVEN_UP == []
+    for number in range(2):
+        with pytest.raises(RunFailed) as refused:
+            choose(versions, CompareSince.NOTIFIED, f"arn:refused-{number}")
+        assert str(refused.value) == (
+            f"the comparison of {PIPELINE} {DATE}, version 1 with 2, was tried 20 times without a result and is not "
+            f"tried again: fix the cause, then `slackwater diff {PIPELINE} --date {DATE}`. {error}"
+        )
+    assert (GIVEN_UP, given_up(versions)) == ([PIPELINE], [str(refused.value)])
+    # A person can try again, as often as they like.
+    for number in (10, 11):
+        assert fail(versions, number, CompareSince.PREVIOUS).action is CompareAction.COMPARE
+    store.put(comparison_uri(choose(versions).prefix), comparison().model_dump_json().encode())
+    assert (choose(versions, CompareSince.NOTIFIED).action, given_up(versions)) == (CompareAction.KNOWN, [])
+
+
 def test_the_error_of_a_given_up_comparison_is_that_of_the_last_job_that_failed(versions, table):
     table.set_states(PUBLISHED, PUBLISHED)
-    for number in range(MAX_JOBS):
+    for number in range(MAX_FAILED_JOBS):
         fail(versions, number)
     # A person tries again, and stops it.
     versions.executions.known.add("arn:stopped")
@@ -268,7 +302,7 @@ def test_the_error_of_a_given_up_comparison_is_that_of_the_last_job_that_failed(
 
 def test_a_person_can_try_a_given_up_comparison_again(versions, table, store):
     table.set_states(PUBLISHED, PUBLISHED)
-    for number in range(MAX_JOBS):
+    for number in range(MAX_FAILED_JOBS):
         fail(versions, number)
     with pytest.raises(RunFailed):
         choose(versions, CompareSince.NOTIFIED, "arn:refused")
@@ -281,7 +315,7 @@ def test_a_person_can_try_a_given_up_comparison_again(versions, table, store):
 
 def test_a_new_version_of_a_day_is_compared_although_an_earlier_comparison_was_given_up(versions, table):
     table.set_states(PUBLISHED, PUBLISHED)
-    for number in range(MAX_JOBS):
+    for number in range(MAX_FAILED_JOBS):
         fail(versions, number)
     with pytest.raises(RunFailed):
         choose(versions, CompareSince.NOTIFIED, "arn:refused")
@@ -294,7 +328,7 @@ def test_a_comparison_that_succeeds_at_the_last_try_while_another_execution_choo
     versions, table, store
 ):
     table.set_states(PUBLISHED, PUBLISHED)
-    for number in range(MAX_JOBS):
+    for number in range(MAX_FAILED_JOBS):
         prefix = fail(versions, number).prefix
 
     def ends(execution):

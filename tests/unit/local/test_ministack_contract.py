@@ -167,6 +167,14 @@ def test_alarms_are_evaluated_by_this_function_and_fire_by_these():
     assert isinstance(cloudwatch._alarms, responses.AccountRegionScopedDict)
 
 
+def test_composite_alarms_are_put_and_deleted_by_these_functions_and_have_no_resource_type():
+    for function in (cloudwatch._put_composite_alarm, cloudwatch._delete_alarms):
+        assert parameters(function) == ["params", "cbor_data", "is_cbor", "is_json"]
+    assert "AWS::CloudWatch::CompositeAlarm" not in provisioners._RESOURCE_HANDLERS
+    # It ignores a suppressor.
+    assert "Suppressor" not in inspect.getsource(cloudwatch)
+
+
 def test_requests_are_authorised_by_these_functions():
     assert parameters(iam_evaluator._resolve_condition_key) == ["key", "ctx"]
     assert "_resolve_condition_key(key, ctx)" in inspect.getsource(iam_evaluator._conditions_met)

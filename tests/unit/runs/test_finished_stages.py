@@ -11,7 +11,6 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project import CodeDigests
 from slackwater.runs.finished_stages import finished_stages
 from slackwater.runs.freeze import KeptStages
-from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import Run
 from tests.fakes_check import KEPT, PIPELINE, PUBLICATION, World, freezer_of
 from tests.fakes_runs import store_stage
@@ -38,7 +37,6 @@ class Attempts(World):
         for source in ("flights", "weather"):
             self.add(source, DATE, "12")
         self.define(STEPS)
-        self.recorder = RunRecorder(store=self.store, table=self.table, now=self.now)
 
     def define(self, steps: dict[str, Any], code: CodeDigests | None = None) -> None:
         definition = {"pipeline": PIPELINE, "sources": ["flights", "weather"], "steps": steps}

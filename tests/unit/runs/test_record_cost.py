@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from lambdas.record_run import handler as record_run
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.run_usage import CostEnvironment
 from slackwater.errors import AccessDenied, Throttled
 from slackwater.runs.cost import RequestCounts, RunCost
 from slackwater.runs.cost_recorder import UsageGone
 from slackwater.runs.outcome import RunRecorder
 from slackwater.runs.record import ActiveRun, DayRecord, Publication, RunState, publication_uri
-from tests.fakes_runs import DictRunTable, DictStore
+from tests.fakes_dynamodb import LocalDynamoDB
+from tests.fakes_interleaving import take_turns
+from tests.fakes_runs import RUN_TABLE, DictRunTable, DictStore
 from tests.unit.runs.test_cost import NOW, TWO_JOBS, Usage, a_record, recorder
 
 pytestmark = pytest.mark.unit
@@ -76,6 +80,53 @@ def test_the_requests_of_the_end_are_added_to_those_of_the_start(table, end):
     end(TWO_JOBS._replace(ended=False))
     [record] = table.runs("daily_delays")
     assert record.requests == RequestCounts(s3_lists=24, s3_puts=1, s3_gets=2, dynamodb_reads=3)
+
+
+class UsageOf:
+    """A `UsageReader` whose execution has ended, or not: it passes on the requests that the record has."""
+
+    def __init__(self, *, ended):
+        self.ended = ended
+
+    def usage(self, record):
+        return TWO_JOBS._replace(ended=self.ended, requests=record.requests)
+
+
+@pytest.mark.parametrize("order", list(itertools.product((0, 1), repeat=5)))
+def test_the_end_of_a_run_and_a_check_that_price_it_at_the_same_time_lose_no_requests(order):
+    """The check has read the record before `record_run` adds its requests, or the other way round."""
+    dynamodb = LocalDynamoDB()
+    with dynamodb.table("runs", **RUN_TABLE) as name:
+        table = DynamoRunTable(dynamodb.client, name)
+        table.save(run=a_record().model_copy(update={"requests": RequestCounts(s3_puts=1)}))
+
+        def end(wrap):
+            costs = recorder(wrap(table), UsageOf(ended=False))
+            ended = RunRecorder(
+                store=DictStore(), table=wrap(table), now=lambda: NOW, costs=costs,
+                requests=lambda: RequestCounts(s3_gets=2),
+            )  # fmt: skip
+            ended.record_cost(RUNNING.run)
+
+        def check(wrap):
+            recorder(wrap(table), UsageOf(ended=False)).record_due("daily_delays")
+
+        take_turns([end, check], order, after_each=lambda: None)
+        assert table.run("daily_delays", "2013-03-10", 1).requests == RequestCounts(s3_puts=1, s3_gets=2)
+        [last] = recorder(table, UsageOf(ended=True)).record_due("daily_delays").completed
+        assert last.cost.requests == RequestCounts(s3_puts=1, s3_gets=2)
+        assert list(table.costs_due("daily_delays")) == []
+
+
+def test_a_record_that_keeps_changing_leaves_the_cost_to_the_next_check(table, end):
+    table.save(run=RUNNING.model_copy(update={"requests": RequestCounts()}))
+    reads, writes = [], []
+    table.save_cost = lambda record: writes.append(record) or False
+    stored, table.run = table.run, lambda *key: reads.append(key) or stored(*key)
+    assert end(TWO_JOBS._replace(ended=False))["rows"] == 1
+    # Each write is one of a record that was read for it.
+    assert (len(writes), len(reads)) == (3, 4)
+    assert list(table.costs_due("daily_delays")) == [("2013-03-10", 1, "")]
 
 
 def test_the_requests_of_a_run_of_an_older_version_stay_unknown(table, end):

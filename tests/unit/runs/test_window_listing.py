@@ -132,6 +132,13 @@ def world_in(timezone: str, store: DictStore) -> World:
 
 
 @pytest.mark.parametrize("timezone", TIMEZONES)
+def test_a_run_makes_one_request_for_each_source_in_any_timezone(timezone):
+    store = filled(date(2013, 3, 1), 12)
+    world_in(timezone, store).freeze("2013-03-10")
+    assert store.requests == 2
+
+
+@pytest.mark.parametrize("timezone", TIMEZONES)
 @pytest.mark.parametrize("days", [12, 70])
 def test_a_check_makes_one_request_for_each_source_in_any_timezone_however_old_the_source_is(timezone, days):
     world = world_in(timezone, filled(date(2013, 3, 13) - timedelta(days=days), days))

@@ -11,6 +11,8 @@ from slackwater.errors import InputError
 from slackwater.steps.files import ProjectFiles, check_path, check_pattern
 from tests.fakes_spark import FolderStore
 
+pytestmark = pytest.mark.unit
+
 PREFIX = "s3://bucket/files/"
 DAY = date(2013, 3, 10)
 

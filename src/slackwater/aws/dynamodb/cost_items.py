@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from slackwater.aws.dynamodb.items import AFTER_SEPARATOR, RunTableItems, item_key
-from slackwater.aws.failures import translated
+from slackwater.aws.failures import cancellation_reasons, translated
+from slackwater.errors import DayChanged
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.cost import CheckCosts
 from slackwater.runs.cost_recorder import DueCost, is_final
@@ -26,7 +29,7 @@ class CostItems(RunTableItems):
 
     def save_comparison(self, comparison: ComparisonRun) -> None:
         """Write a comparison, whose cost is due from now on. A repeated call replaces it."""
-        self.save_cost(comparison)
+        self._write_cost(comparison)
 
     def comparison(self, pipeline: str, due: DueCost) -> ComparisonRun | None:
         """Return a comparison, or None."""
@@ -77,23 +80,51 @@ class CostItems(RunTableItems):
             for item in self._between(what, pipeline, f"checks#{first}", f"checks#{last}")
         ]
 
-    def save_cost(self, record: RunRecord | ComparisonRun) -> None:
-        """Write a run that has ended, or a comparison, with its new cost, which is no longer due if it is complete."""
-        writes: list[dict[str, Any]] = [{"Put": {"TableName": self._table, "Item": record_item(record)}}]
-        if is_final(record):
-            writes.append({"Delete": {"TableName": self._table, "Key": cost_key(record)}})
-        else:
-            # Another process may have recorded the complete cost meanwhile: the next check records it again.
-            writes.append({"Put": {"TableName": self._table, "Item": cost_key(record)}})
-        with translated(f"record the cost of {record_item(record)['item']['S']}"):
-            self._dynamodb.transact_write_items(TransactItems=writes)
+    def save_cost(self, record: RunRecord | ComparisonRun) -> bool:
+        """Write a run that has ended, or a comparison, with its new cost, which is no longer due if it is complete.
+
+        The stored record gets the next `cost_version`. Return False, without a change, if another process has written
+        the cost since the record was read.
+        """
+        written = record.model_copy(update={"cost_version": record.cost_version + 1})
+        try:
+            self._write_cost(
+                written,
+                # A record of an older version has no number.
+                ConditionExpression="cost_version = :read OR attribute_not_exists(cost_version) AND :read = :zero",
+                ExpressionAttributeValues={":read": {"N": str(record.cost_version)}, ":zero": {"N": "0"}},
+            )
+        except DayChanged:
+            return False
+        return True
+
+    def _write_cost(self, record: RunRecord | ComparisonRun, **condition: Any) -> None:
+        """Write the record, and whether its cost is due. Raises `DayChanged` if the condition is not met."""
+        item, due = record_item(record), cost_key(record)
+        writes: list[dict[str, Any]] = [
+            {"Put": {"TableName": self._table, "Item": item, **condition}},
+            {"Delete": {"TableName": self._table, "Key": due}}
+            if is_final(record)
+            else {"Put": {"TableName": self._table, "Item": due}},
+        ]
+        with translated(f"record the cost of {item['item']['S']}"):
+            try:
+                self._dynamodb.transact_write_items(TransactItems=writes)
+            except ClientError as error:
+                if "ConditionalCheckFailed" in cancellation_reasons(error):
+                    raise DayChanged(f"{item['item']['S']}: its cost was written by another process") from error
+                raise
 
 
 def record_item(record: RunRecord | ComparisonRun) -> dict[str, Any]:
     """Return the item of a run or of a comparison."""
     pipeline, due = _due(record)
     item = _comparison_item(*due) if due.comparison else run_item(due.date, due.attempt)
-    return {**item_key(pipeline, item), "record": {"S": record.model_dump_json()}}
+    return {
+        **item_key(pipeline, item),
+        "record": {"S": record.model_dump_json()},
+        "cost_version": {"N": str(record.cost_version)},
+    }
 
 
 def cost_key(record: RunRecord | ComparisonRun) -> dict[str, Any]:

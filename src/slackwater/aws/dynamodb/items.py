@@ -18,11 +18,16 @@ class RunTableItems:
         self._dynamodb = dynamodb
         self._table = table
 
-    def _record(self, pipeline: str, item: str) -> str | None:
-        """Return the JSON in the attribute `record` of an item, or None."""
+    def _item(self, pipeline: str, item: str) -> dict[str, Any] | None:
+        """Return the attributes of an item, or None."""
         with translated(f"read {item} of {pipeline}"):
             response = self._dynamodb.get_item(TableName=self._table, Key=item_key(pipeline, item), ConsistentRead=True)
-        attributes = response.get("Item")
+        attributes: dict[str, Any] | None = response.get("Item")
+        return attributes
+
+    def _record(self, pipeline: str, item: str) -> str | None:
+        """Return the JSON in the attribute `record` of an item, or None."""
+        attributes = self._item(pipeline, item)
         return str(attributes["record"]["S"]) if attributes else None
 
     def _between(self, what: str, pipeline: str, first: str, last: str, **options: Any) -> Iterator[dict[str, Any]]:

@@ -11,9 +11,8 @@ from botocore.exceptions import ClientError
 
 from slackwater.aws.dynamodb.items import RunTableItems, item_key
 from slackwater.aws.failures import code_of, translated
-from slackwater.runs.late_day import MOST_OBJECTS, LateDay
+from slackwater.runs.late_day import MOST_DAYS, MOST_OBJECTS, LateDay
 
-_MOST_DAYS = 1_000
 _ADDED = "attribute_not_exists(objects) OR size(objects) < :most"
 _LATER = "attribute_not_exists(#last) OR #last < :at"
 _SEEN = "SET since = if_not_exists(since, :at), #last = :at"
@@ -60,36 +59,51 @@ class LateDayItems(RunTableItems):
             return False
         return True
 
-    def late_days(self, pipeline: str, *, last: str) -> list[LateDay]:
-        """Return the listed days up to the date `last`, in order, at most 1,000. May miss the last seconds."""
-        options = {"ConsistentRead": False, "PaginationConfig": {"MaxItems": _MOST_DAYS}}
-        return [
-            LateDay(
-                date=item["item"]["S"].removeprefix("late#"),
-                since=datetime.fromisoformat(item["since"]["S"]),
-                last=datetime.fromisoformat(item["last"]["S"]),
-                objects=len(item.get("objects", {}).get("SS", ())),
-            )
-            for item in self._between(f"the late days of {pipeline}", pipeline, "late#", f"late#{last}", **options)
-        ]
+    def late_day(self, pipeline: str, date: str) -> LateDay | None:
+        """Return the day as it is listed, or None."""
+        item = self._item(pipeline, f"late#{date}")
+        return _late_day(item) if item else None
+
+    def late_days(self, pipeline: str, *, first: str = "", last: str) -> list[LateDay]:
+        """Return the listed days from `first` to `last`, in order, at most 1,000. May miss the last seconds."""
+        options = {"ConsistentRead": False, "PaginationConfig": {"MaxItems": MOST_DAYS}}
+        what = f"the late days of {pipeline}"
+        return [_late_day(item) for item in self._between(what, pipeline, f"late#{first}", f"late#{last}", **options)]
 
     def remove_late_day(self, pipeline: str, date: str, *, read_at: datetime) -> None:
         """Remove a day from the list, unless data was seen after `read_at`, UTC. A day that is not listed is no error.
 
         `read_at` is when its inputs were listed.
         """
+        self._remove(pipeline, date, "attribute_not_exists(#last) OR #last <= :at", read_at)
+
+    def remove_unchanged_late_day(self, pipeline: str, day: LateDay) -> None:
+        """Remove a day from the list, unless data was seen since the list was read, by a clock that may be slower."""
+        self._remove(pipeline, day.date, "attribute_not_exists(#last) OR #last = :at", day.last)
+
+    def _remove(self, pipeline: str, date: str, condition: str, at: datetime) -> None:
+        """Delete the item if the condition about `#last` and `:at` holds."""
         with translated(f"remove {date} of {pipeline} from the late days"):
             try:
                 self._dynamodb.delete_item(
                     TableName=self._table,
                     Key=item_key(pipeline, f"late#{date}"),
-                    ConditionExpression="attribute_not_exists(#last) OR #last <= :read",
+                    ConditionExpression=condition,
                     ExpressionAttributeNames={"#last": "last"},
-                    ExpressionAttributeValues={":read": {"S": _sortable(read_at)}},
+                    ExpressionAttributeValues={":at": {"S": _sortable(at)}},
                 )
             except ClientError as error:
                 if code_of(error) != "ConditionalCheckFailedException":
                     raise
+
+
+def _late_day(item: dict[str, Any]) -> LateDay:
+    return LateDay(
+        date=item["item"]["S"].removeprefix("late#"),
+        since=datetime.fromisoformat(item["since"]["S"]),
+        last=datetime.fromisoformat(item["last"]["S"]),
+        objects=len(item.get("objects", {}).get("SS", ())),
+    )
 
 
 def _sortable(at: datetime) -> str:

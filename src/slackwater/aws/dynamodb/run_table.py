@@ -1,10 +1,12 @@
 """The run table in DynamoDB: partition key `pipeline`, sort key `item` (`day#DATE` or `run#DATE#ATTEMPT`).
 
-The re-runs that the checks of a calendar day have started are in `reruns#DATE`, `late#DATE` lists a day with late data
-(`late_days.py`), and `cost#...` and `comparison#...` are about costs (`cost_items.py`).
+The re-runs that the checks of a calendar day have started are in `reruns#DATE`, `arrivals` has the hours in which the
+sources of the pipeline have delivered, `late#DATE` lists a day with late data (`late_days.py`), and `cost#...` and
+`comparison#...` are about costs (`cost_items.py`).
 
 Three sparse indexes hold the keys of days, sorted by date: `published` those with a published run, `notification-due`
-those whose published version needs a notification, and `held` those on hold.
+those whose published version needs a notification, and `held` those on hold. One request reads 1 MB of an index, which
+is about 10,000 days: a few requests read all days that a pipeline may ever have there.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from slackwater.aws.dynamodb.items import AFTER_SEPARATOR, item_key
 from slackwater.aws.dynamodb.late_days import LateDayItems
 from slackwater.aws.failures import cancellation_reasons, code_of, translated
 from slackwater.errors import DayChanged
+from slackwater.runs.arrival_history import ArrivalHistory
 from slackwater.runs.record import DayRecord, RunRecord
 from slackwater.runs.rerun_usage import RerunUsage
 
-# Keys that one request reads from an index. A check needs more only when some of these days are running.
-_PAGE_SIZE = 30
-
+# The key of the history of a pipeline's arrivals.
+_ARRIVALS = "arrivals"
 
 # Written only over the version that was read. Version 0 stands for an item that does not exist yet.
 _UNCHANGED = "version = :read OR attribute_not_exists(version) AND :read = :new"
@@ -69,7 +71,6 @@ class DynamoRunTable(LateDayItems, CostItems):
                 KeyConditionExpression="notification_due_pipeline = :pipeline AND #item < :before",
                 ExpressionAttributeNames={"#item": "item"},
                 ExpressionAttributeValues={":pipeline": {"S": pipeline}, ":before": {"S": _day_item(before)}},
-                PaginationConfig={"PageSize": _PAGE_SIZE},
             )
             for page in pages:
                 yield from (_date_of(item) for item in page["Items"])
@@ -166,6 +167,19 @@ class DynamoRunTable(LateDayItems, CostItems):
                 if code_of(error) == "ConditionalCheckFailedException":
                     raise DayChanged(f"{usage.pipeline}: another check has reserved re-runs") from error
                 raise
+
+    def arrival_history(self, pipeline: str) -> ArrivalHistory:
+        """Return the hours in which the sources of the pipeline have delivered; an empty history without one."""
+        record = self._record(pipeline, _ARRIVALS)
+        return ArrivalHistory.model_validate_json(record) if record else ArrivalHistory(pipeline=pipeline)
+
+    def save_arrival_history(self, history: ArrivalHistory) -> None:
+        """Write the history of a pipeline's arrivals."""
+        with translated(f"record the arrivals of {history.pipeline}"):
+            self._dynamodb.put_item(
+                TableName=self._table,
+                Item={**item_key(history.pipeline, _ARRIVALS), "record": {"S": history.model_dump_json()}},
+            )
 
     def save_day(self, day: DayRecord) -> None:
         """Write a day only. Raises `DayChanged` when the stored day's version is not `day.version`."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 import typer
 
 from slackwater.cli.commands import (
+    airflow,
     buffer,
     cost,
     deploy,
+    destroy,
     dev,
     diff,
     doctor,
@@ -41,8 +43,10 @@ def register(app: typer.Typer) -> None:
     for module in (
         init,
         local,
+        airflow,
         deploy,
         doctor,
+        destroy,
         source,
         pipeline,
         step,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +21,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "slackwater deploy",
             "slackwater deploy --project examples/nyc_flights",
+            "slackwater deploy --environment prod",
             "slackwater deploy --set outbound_allow=files.partner.example:8443 --set removal_policy=destroy",
         )
     )(deploy)
@@ -37,6 +39,14 @@ def deploy(
         ),
     ],
     project: ProjectFolder = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="dev, staging or prod. Other commands read it from SLACKWATER_ENVIRONMENT.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Build and deploy the project's stacks with the CDK.
@@ -46,12 +56,13 @@ def deploy(
     from slackwater.cli.cdk import deploy as deploy_stacks
     from slackwater.cli.cdk import parse_settings
 
-    workspace = find_workspace(project)
+    workspace = replace(find_workspace(project), chosen_environment=environment)
     # A wrong setting or definition is reported before any cloud is contacted.
     settings = parse_settings(setting)
+    environment, prefix = workspace.environment, workspace.prefix
     workspace.load_project()
     cloud = workspace.connect_cloud()
-    print_note(f"deploying to {cloud}")
+    print_note(f"deploying to {cloud}" + (f", environment {environment}, prefix {prefix}" if environment else ""))
     result = deploy_stacks(workspace, settings)
     if as_json:
         outputs = result.deployment.model_dump()

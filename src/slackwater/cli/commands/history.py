@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slackwater.cli.options import AsJson, PipelineName, ProjectFolder, examples, read_date
-from slackwater.cli.output import print_json, print_table, print_text
+from slackwater.cli.output import format_usd, print_json, print_table, print_text
 from slackwater.client.workspace import find_workspace
 
 if TYPE_CHECKING:
     from slackwater.client.history import DayVersion
+    from slackwater.runs.record import DayRecord
 
 _COLUMNS = ("version", "status", "published (UTC)", "rows", "files in", "rows in", "reasons", "definition", "USD")
 
@@ -41,13 +42,14 @@ def history(
     definitions = workspace.load_definitions()
     definitions.pipeline(pipeline)
     from slackwater.client.client import Client
-    from slackwater.client.holds import describe_decision
+    from slackwater.client.history import day_versions
 
     with Client.open(workspace, definitions) as client:
-        versions, record = client.history(pipeline, day), client.day(pipeline, day)
+        record = client.day(pipeline, day)
+        versions = day_versions(record, client.runs(pipeline, day), client.warehouse.tags(pipeline))
     if as_json:
         documents = [version.model_dump(mode="json") for version in versions]
-        decided = record.model_dump(mode="json", include={"hold", "resolution"})
+        decided = record.model_dump(mode="json", include={"hold", "resolution", "earlier_resolutions"})
         print_json({"pipeline": pipeline, "date": day, "versions": documents, **decided})
         return
     if not versions:
@@ -59,10 +61,17 @@ def history(
         if version.rollback:
             title += f", version {version.rollback.to} published again: {version.rollback.reason}"
         print_text(title)
-    if record.hold:
-        print_text(f"on hold by the rule {record.hold.rule}: {record.hold.reason}", style="yellow")
-    if decision := describe_decision(record):
-        print_text(decision)
+    _print_decisions(record)
+
+
+def _print_decisions(day: DayRecord) -> None:
+    """Print how earlier holds of the day ended, the oldest first, and why it is on hold now."""
+    from slackwater.client.holds import describe_decision
+
+    for resolution in (*day.earlier_resolutions, *([day.resolution] if day.resolution else [])):
+        print_text(describe_decision(resolution))
+    if day.hold:
+        print_text(f"on hold by the rule {day.hold.rule}: {day.hold.reason}", style="yellow")
 
 
 def _row(version: DayVersion) -> tuple[object, ...]:
@@ -75,5 +84,5 @@ def _row(version: DayVersion) -> tuple[object, ...]:
         version.input_rows,
         ", ".join(reason.value.replace("_", " ") for reason in version.reasons),
         version.definition[:12],
-        version.cost.usd if version.cost else None,
+        format_usd(version.cost.usd if version.cost else None),
     )

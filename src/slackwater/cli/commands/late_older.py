@@ -38,12 +38,16 @@ def list_older(
     if not result.days:
         print_text("no day before the window has late data")
     else:
-        rows = [(item.decision, str(item.since) if item.since else "-") for item in result.days]
         print_table(
             ("pipeline", "date", "since", "rule", "reason"),
-            [(day.pipeline, day.date, since, day.rule, day.reason) for day, since in rows],
+            [
+                (item.decision.pipeline, item.decision.date, item.since, item.decision.rule, item.decision.reason)
+                for item in result.days
+            ],
         )
-        print_text(f"{counted(len(rows), 'day')} before the window: slackwater run PIPELINE --date DATE processes one")
+        print_text(
+            f"{counted(len(result.days), 'day')} before the window: slackwater run PIPELINE --date DATE processes one"
+        )
     for item in result.unchecked:
         command = f"slackwater late --older {item.pipeline} --from {item.first} --to {item.last}"
         print_text(f"{item.pipeline}: {counted(item.days, 'more day')} listed: {command} checks the next ones")

@@ -34,7 +34,8 @@ def suggest(
     """Propose thresholds for late data from the re-runs of the last 90 days.
 
     For each threshold, it shows the past re-runs that it would have caused as well, what they have cost, and the
-    changes of the table that it would have missed. Late data that never made a day run again does not count.
+    changes of the table that it would have missed. Late data below a threshold counts together with later data of its
+    day, as in a check. Late data that never made a day run again does not count.
     """
     workspace = find_workspace(project)
     definitions = workspace.load_definitions()
@@ -50,7 +51,7 @@ def suggest(
 
 
 def print_suggestion(suggestion: Suggestion) -> None:
-    """Print each threshold with what it would have done, and the proposed one."""
+    """Print each threshold with what it would have done, and the proposed ones."""
     print_text(
         f"{suggestion.pipeline}: {counted(suggestion.reruns, 're-run')} for late data since {suggestion.first}, "
         f"{format_usd(suggestion.usd)} USD",
@@ -60,25 +61,27 @@ def print_suggestion(suggestion: Suggestion) -> None:
         ("threshold", "re-runs", "USD", "missed changes", "largest missed"),
         [
             (
-                f"{item.threshold} {item.value:g}",
-                str(item.reruns),
+                f"{item.threshold} {item.value:,.12g}",
+                item.reruns,
                 format_usd(item.usd),
-                str(item.missed),
-                f"{item.largest_missed:.3g} % on {item.largest_missed_date}" if item.largest_missed_date else "-",
+                item.missed,
+                f"{_percent(item.largest_missed)} on {item.largest_missed_date}" if item.largest_missed_date else "-",
             )
             for item in suggestion.candidates
         ],
     )
     if suggestion.skipped:
         print_text(f"{counted(suggestion.skipped, 're-run')} not compared with the version before: not counted")
-    proposed = suggestion.proposed
-    if proposed is None:
+    if not suggestion.proposed:
         print_text(
-            f"every percentage would have missed a change above {suggestion.max_effect:g} %: "
+            f"every threshold would have missed a change above {suggestion.max_effect:g} %: "
             "keep `rows: 0`, or allow a larger one with --effect"
         )
         return
-    print_text(
-        f"proposed for its sources: late: {{percent: {proposed.value:g}}}: it would have missed no change above "
-        f"{suggestion.max_effect:g} %"
-    )
+    print_text(f"one of these for its sources would have missed no change above {suggestion.max_effect:g} %:")
+    for item in suggestion.proposed:
+        print_text(f"  late: {{{item.threshold}: {item.value:.12g}}}  # {counted(item.reruns, 're-run')}")
+
+
+def _percent(effect: float | None) -> str:
+    return "an infinite change" if effect is None else f"{effect:.3g} %"

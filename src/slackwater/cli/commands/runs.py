@@ -166,7 +166,7 @@ def run_record_document(record: RunRecord) -> dict[str, Any]:
         "correlation_id": run.correlation_id,
         "input": {"files": run.files, "rows": run.rows, "bytes": run.bytes, "manifest": run.manifest},
         "seconds": _seconds(record),
-        **record.model_dump(mode="json", exclude={"run"}),
+        **record.model_dump(mode="json", exclude={"run", "cost_version"}),
     }
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 
-from slackwater.late.changes.comparison import Comparison, MetricChange
+from slackwater.late.changes.comparison import Comparison, MetricChange, RowCounts
 
 
 class Severity(StrEnum):
@@ -16,13 +17,17 @@ class Severity(StrEnum):
 
 
 def effect_percent(comparison: Comparison) -> float:
-    """Return the largest relative change of a metric in percent, infinite for one that has become or stopped being 0.
+    """Return the effect of the changes between two versions, as `effect_of` does."""
+    return effect_of(comparison.metrics, comparison.rows)
+
+
+def effect_of(metrics: Sequence[MetricChange], rows: RowCounts) -> float:
+    """Return the largest relative change of a metric in percent, without its sign, infinite as `change_percent`.
 
     For a table without metrics, it is the share of the rows that differ, of the rows of the larger version.
     """
-    if comparison.metrics:
-        return max(map(_relative_change, comparison.metrics))
-    rows = comparison.rows
+    if metrics:
+        return max(abs(change_percent(metric)) for metric in metrics)
     return 100 * rows.differing / max(rows.before, rows.after, 1)
 
 
@@ -37,10 +42,10 @@ def is_worth_a_message(comparison: Comparison) -> bool:
     return comparison.rows.differing > 0 and effect_percent(comparison) >= comparison.notify.min_effect_percent
 
 
-def _relative_change(metric: MetricChange) -> float:
+def change_percent(metric: MetricChange) -> float:
     """Return the change of a metric in percent of its earlier total; infinite if that is 0 or one of both is None."""
     if not metric.moved:
         return 0.0
     if metric.before is None or metric.after is None or not metric.before:
         return math.inf
-    return 100 * abs(metric.after - metric.before) / abs(metric.before)
+    return 100 * (metric.after - metric.before) / abs(metric.before)

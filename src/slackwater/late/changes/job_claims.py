@@ -1,7 +1,6 @@
 """Which execution compares a pair of versions, and the comparisons that no monitoring tries again.
 
-Everything about a pair is stored under its prefix in the exchange bucket:
-`comparisons/<pipeline>/<date>/<before>-<after>/`.
+All of it is stored under the prefix of the pair (`slackwater.late.changes.pairs`).
 """
 
 from __future__ import annotations
@@ -13,12 +12,16 @@ from itertools import count
 from pydantic import AwareDatetime
 
 from slackwater.late.changes.comparison import comparison_uri
+from slackwater.late.changes.pairs import comparisons_prefix, stored_pairs
 from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import DayRecord, failure_uri
 from slackwater.storage import ObjectStore, StoredObject
 
-MAX_JOBS = 5
+MAX_FAILED_JOBS = 5
 """Jobs of one pair of versions that have stored an error before no monitoring starts another one."""
+MAX_CLAIMS = 20
+"""Executions that have claimed one pair of versions before no monitoring claims it again, whatever became of their
+jobs: one that is killed for its memory stores no error."""
 
 
 class JobClaim(Record):
@@ -47,11 +50,6 @@ class ComparisonGivenUp(Record):
     """With the remedy and the last error, in one line."""
 
 
-def comparisons_prefix(exchange_bucket: str, pipeline: str, date: str) -> str:
-    """Return the URI prefix of all pairs of a day, an ISO date."""
-    return f"s3://{exchange_bucket}/comparisons/{pipeline}/{date}/"
-
-
 def claim_uri(prefix: str, number: int) -> str:
     """Return the URI of the `JobClaim` with that number, from 0: each follows one whose execution has ended."""
     return f"{prefix}jobs/claim-{number:04d}.json"
@@ -74,12 +72,12 @@ def job_failures(store: ObjectStore, prefix: str) -> list[StoredObject]:
 
 
 def claim_job(
-    store: ObjectStore, prefix: str, own: JobClaim, *, most: int | None, is_running: Callable[[JobClaim], bool]
+    store: ObjectStore, prefix: str, own: JobClaim, *, is_limited: bool, is_running: Callable[[JobClaim], bool]
 ) -> JobClaim | None:
     """Return the claim on the pair that counts: of an execution that is comparing it, or else `own`, now stored.
 
-    None if no execution is comparing the pair and `most` jobs have stored an error. A job that was stopped, lost or
-    never started stores none and does not count.
+    None if `is_limited`, no execution is comparing the pair, and `MAX_FAILED_JOBS` jobs have stored an error or
+    `MAX_CLAIMS` executions have claimed it. A job that was stopped, lost or never started stores no error.
 
     All requests for the same job must be equal, also in their correlation id: EMR Serverless then returns the job that
     the first of them has started, and refuses other requests. The claim of an execution that has ended is replaced,
@@ -89,7 +87,7 @@ def claim_job(
     # Each claim was stored when the execution of the one before had ended, so only the last one counts.
     for number in count(max(known - 1, 0)):
         uri, is_new = claim_uri(prefix, number), number >= known
-        if is_new and most is not None and failed >= most:
+        if is_new and is_limited and (failed >= MAX_FAILED_JOBS or known >= MAX_CLAIMS):
             return None
         if is_new and store.put_new(uri, own.model_dump_json().encode()):
             return own
@@ -106,9 +104,8 @@ def given_up_comparisons(
     for day in days:
         if day.published is None:
             continue
-        prefix, after = comparisons_prefix(exchange_bucket, day.pipeline, day.date), day.published.run.attempt
-        uris = {item.uri for item in store.list(prefix)}
-        for folder in sorted({f"{prefix}{uri.removeprefix(prefix).partition('/')[0]}/" for uri in uris}):
-            is_given_up = given_up_uri(folder) in uris and comparison_uri(folder) not in uris
-            if is_given_up and folder.endswith(f"-{after}/"):
-                yield ComparisonGivenUp.model_validate_json(store.get(given_up_uri(folder)))
+        for pair in stored_pairs(store, comparisons_prefix(exchange_bucket, day.pipeline, day.date)):
+            uri = given_up_uri(pair.prefix)
+            is_given_up = uri in pair.uris and comparison_uri(pair.prefix) not in pair.uris
+            if is_given_up and pair.after == day.published.run.attempt:
+                yield ComparisonGivenUp.model_validate_json(store.get(uri))

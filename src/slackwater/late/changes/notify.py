@@ -21,20 +21,17 @@ from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from slackwater.errors import DayChanged, InputError, ObjectMissing, ResponseLost, SlackwaterError
-from slackwater.late.changes.comparison import Comparison
+from slackwater.late.changes.comparison import Comparison, comparison_uri
 from slackwater.late.changes.document import ChangeDocument, change_document
-from slackwater.late.changes.effect import effect_percent, is_worth_a_message
+from slackwater.late.changes.effect import Severity, effect_percent, is_worth_a_message
 from slackwater.late.changes.message import Message, compose
 from slackwater.late.changes.page import report_page
+from slackwater.late.changes.pairs import pair_prefix
 from slackwater.runs.comparison_run import AttemptCosts
 from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import DayRecord, NotificationClaim
-from slackwater.runs.table import Executions, RunTable, is_alive
+from slackwater.runs.table import MAX_WRITES, Executions, RunTable, is_alive, update_day
 from slackwater.storage import ObjectStore
-
-# A write of the day's record fails only if another execution has changed the record since it was read. Few executions
-# work on one day, so 20 failures in a row mean that something is wrong.
-_MAX_WRITES = 20
 
 
 class NotificationTopic(Protocol):
@@ -116,7 +113,7 @@ class Notifier:
         self, comparison: Comparison, message: Message, uri: str, claim: NotificationClaim
     ) -> NotificationResult | None:
         """Claim the notification for this call. Returns the final result when there is nothing to send."""
-        for _ in range(_MAX_WRITES):
+        for _ in range(MAX_WRITES):
             day = self.table.day(comparison.pipeline, comparison.date)
             if day.notification_claim == claim:
                 # This call has written the claim in an earlier iteration, but lost the response.
@@ -170,9 +167,9 @@ class Notifier:
         if day.notified_attempt < existing.attempt:
             update |= _notified(existing.attempt)
         if existing.attempt != claim.attempt:
-            # .../comparisons/<pipeline>/<date>/<before>-<after>/message.json
-            comparisons = uri.rsplit("/", 2)[0]
-            uri = f"{comparisons}/{day.seen_attempt}-{existing.attempt}/message.json"
+            # The comparisons of the day: the URI without the folder of the pair and the name of the message.
+            comparisons = f"{uri.rsplit('/', 2)[0]}/"
+            uri = message_uri(comparison_uri(pair_prefix(comparisons, before=day.seen_attempt, after=existing.attempt)))
         try:
             was_sent = Message.model_validate_json(self.store.get(uri)).message_id is not None
         except ObjectMissing:
@@ -194,7 +191,9 @@ class Notifier:
                 subject=message.subject,
                 body=message.body,
                 document=document.model_dump_json(),
-                attributes=message_attributes(document),
+                attributes=message_attributes(
+                    pipeline=document.pipeline, date=document.date, severity=document.severity, team=document.team
+                ),
             )
         except ResponseLost:
             self.on_outcome_unknown(document.pipeline)
@@ -214,20 +213,16 @@ class Notifier:
 
     def _release(self, document: ChangeDocument, claim: NotificationClaim, *, notified: bool) -> None:
         """Remove the claim, unless another one has replaced it; with `notified`, mark its attempt as notified."""
-        for _ in range(_MAX_WRITES):
-            day = self.table.day(document.pipeline, document.date)
+
+        def change(day: DayRecord) -> DayRecord:
             update: dict[str, Any] = {}
             if day.notification_claim == claim:
                 update["notification_claim"] = None
             if notified and day.notified_attempt < claim.attempt:
                 update |= _notified(claim.attempt)
-            try:
-                if update:
-                    self.table.save_day(day.model_copy(update=update))
-            except DayChanged:
-                continue
-            return
-        raise DayChanged(f"{document.pipeline}: {document.date} kept changing while its notification was recorded")
+            return day.model_copy(update=update)
+
+        update_day(self.table, document.pipeline, document.date, change, what="its notification was recorded")
 
 
 def _without_message(comparison: Comparison) -> _NextStep:
@@ -247,14 +242,9 @@ def message_uri(comparison: str) -> str:
     return f"{comparison.rpartition('/')[0]}/message.json"
 
 
-def message_attributes(document: ChangeDocument) -> dict[str, str]:
+def message_attributes(*, pipeline: str, date: str, severity: Severity, team: str) -> dict[str, str]:
     """Return the attributes by which subscriptions filter messages. SNS refuses empty ones, so these are left out."""
-    attributes = {
-        "pipeline": document.pipeline,
-        "date": document.date,
-        "severity": document.severity.value,
-        "team": document.team,
-    }
+    attributes = {"pipeline": pipeline, "date": date, "severity": severity.value, "team": team}
     return {name: value for name, value in attributes.items() if value}
 
 

@@ -19,14 +19,14 @@ from uuid import uuid4
 from slackwater.errors import DayChanged, ResponseLost, SlackwaterError
 from slackwater.formatting import counted
 from slackwater.late.changes.effect import Severity
-from slackwater.late.changes.notify import NotificationTopic
+from slackwater.late.changes.notify import NotificationTopic, message_attributes
 from slackwater.late.check.decision import DayDecision, TableChange
 from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import DayRecord, TableNotice
-from slackwater.runs.table import Executions, RunTable, is_alive
+from slackwater.runs.table import MAX_WRITES, Executions, RunTable, is_alive, update_day
 
-_MAX_WRITES = 20
+_WHAT = "people were notified of its changed tables"
 # Changed days that the body and the document name, and the subject.
 _MAX_CHANGES, _MAX_IN_LINE = 40, 3
 
@@ -67,7 +67,7 @@ class TableNotifier:
         (nothing was sent, the next check tries again), and `DayChanged` when the day's record keeps changing.
         """
         call = uuid4().hex
-        for _ in range(_MAX_WRITES):
+        for _ in range(MAX_WRITES):
             record = self.table.day(day.pipeline, day.date)
             notice = record.table_notice
             if notice and notice.call == call:
@@ -86,7 +86,7 @@ class TableNotifier:
             if changed is None or changed.call != call:
                 return False
             return self._send(definition, day, changed)
-        raise _keeps_changing(day)
+        raise DayChanged(f"{day.pipeline}: {day.date} kept changing while {_WHAT}")
 
     def _next_notice(self, record: DayRecord, day: DayDecision, *, call: str, execution: str) -> TableNotice | None:
         """Return what to store: a claim if the day has changes without a message, else the notice as it is, settled."""
@@ -118,9 +118,9 @@ class TableNotifier:
             changed_days=len(new),
             changes=tuple(new[:_MAX_CHANGES]),
         )
-        attributes = {"pipeline": day.pipeline, "date": day.date, "severity": Severity.INFO.value}
-        if definition.team:
-            attributes["team"] = definition.team
+        attributes = message_attributes(
+            pipeline=day.pipeline, date=day.date, severity=Severity.INFO, team=definition.team
+        )
         try:
             self.topic.publish(subject=subject, body=body, document=document.model_dump_json(), attributes=attributes)
         except ResponseLost:
@@ -135,16 +135,13 @@ class TableNotifier:
 
     def _settle(self, day: DayDecision, claim: TableNotice, update: dict[str, object]) -> None:
         """Change the claim in the day's record, unless another one has replaced it."""
-        for _ in range(_MAX_WRITES):
-            record = self.table.day(day.pipeline, day.date)
+
+        def change(record: DayRecord) -> DayRecord:
             if record.table_notice != claim:
-                return
-            try:
-                self.table.save_day(record.model_copy(update={"table_notice": claim.model_copy(update=update)}))
-            except DayChanged:
-                continue
-            return
-        raise _keeps_changing(day)
+                return record
+            return record.model_copy(update={"table_notice": claim.model_copy(update=update)})
+
+        update_day(self.table, day.pipeline, day.date, change, what=_WHAT)
 
     def _is_alive(self, notice: TableNotice) -> bool:
         return is_alive(self.executions, notice.execution, since=notice.since, now=self.now())
@@ -153,10 +150,6 @@ class TableNotifier:
 def _changes_without_message(notice: TableNotice | None, day: DayDecision) -> list[TableChange]:
     known = notice.versions if notice else {}
     return [change for change in day.table_changes if known.get(change.name) != change.version]
-
-
-def _keeps_changing(day: DayDecision) -> DayChanged:
-    return DayChanged(f"{day.pipeline}: {day.date} kept changing while people were notified of its changed tables")
 
 
 def describe_changes(changes: Sequence[TableChange]) -> str:

@@ -18,15 +18,16 @@ from slackwater.late.changes.comparison import (
     reference_to,
 )
 from slackwater.late.changes.job_claims import (
-    MAX_JOBS,
+    MAX_CLAIMS,
+    MAX_FAILED_JOBS,
     ComparisonGivenUp,
     JobClaim,
     claim_job,
-    comparisons_prefix,
     given_up_uri,
     job_failure_uri,
     job_failures,
 )
+from slackwater.late.changes.pairs import comparisons_prefix, pair_prefix
 from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.comparison_run import ComparisonRun
 from slackwater.runs.inputs.manifest import Record
@@ -111,7 +112,7 @@ class Versions:
 
         `execution` is the ARN of the execution that compares, and `correlation_id` its own. Raises `InputError` for a
         day that was never published, `CloudError` when the run table lacks what a version published, and, since the
-        version that people know, `RunFailed` when `MAX_JOBS` jobs of the pair have failed.
+        version that people know, `RunFailed` when the pair is given up (`MAX_FAILED_JOBS`, `MAX_CLAIMS`).
         """
         day = self.table.day(pipeline, date)
         if day.published is None:
@@ -135,8 +136,8 @@ class Versions:
             after=published_version(after),
             metrics=after.metrics,
         )
-        folder = comparisons_prefix(self.exchange_bucket, pipeline, date)
-        prefix = f"{folder}{pair.before.attempt}-{pair.after.attempt}/"
+        comparisons = comparisons_prefix(self.exchange_bucket, pipeline, date)
+        prefix = pair_prefix(comparisons, before=pair.before.attempt, after=pair.after.attempt)
         known = self._known(prefix)
         claim = None
         if known is None:
@@ -144,8 +145,8 @@ class Versions:
             self.store.put(pair_uri(prefix), pair.model_dump_json().encode())
             own = JobClaim(execution=execution, correlation_id=correlation_id, at=self.now())
             # A person may try again as often as they like.
-            most = MAX_JOBS if since is CompareSince.NOTIFIED else None
-            claim = claim_job(self.store, prefix, own, most=most, is_running=self._is_running)
+            is_limited = since is CompareSince.NOTIFIED
+            claim = claim_job(self.store, prefix, own, is_limited=is_limited, is_running=self._is_running)
             # An execution that has ended meanwhile has stored the comparison.
             known = self._known(prefix)
             if known is None and claim is None:
@@ -190,7 +191,17 @@ class Versions:
 
         `is_previous` is whether `slackwater diff` compares the pair.
         """
-        failure = self.store.get(job_failures(self.store, prefix)[-1].uri).decode()
+        failures = job_failures(self.store, prefix)
+        tries = (
+            f"has failed {MAX_FAILED_JOBS} times"
+            if len(failures) >= MAX_FAILED_JOBS
+            else f"was tried {MAX_CLAIMS} times without a result"
+        )
+        error = (
+            f"Its error: {self.store.get(failures[-1].uri).decode()}"
+            if failures
+            else "No job has stored an error: the logs of the jobs show how they ended"
+        )
         command = "slackwater diff" if is_previous else "slackwater run --force"
         given_up = ComparisonGivenUp(
             pipeline=pair.pipeline,
@@ -198,8 +209,8 @@ class Versions:
             before=pair.before.attempt,
             after=pair.after.attempt,
             reason=f"the comparison of {pair.pipeline} {pair.date}, version {pair.before.attempt} with "
-            f"{pair.after.attempt}, has failed {MAX_JOBS} times and is not tried again: fix the cause, then "
-            f"`{command} {pair.pipeline} --date {pair.date}`. Its error: {failure}",
+            f"{pair.after.attempt}, {tries} and is not tried again: fix the cause, then "
+            f"`{command} {pair.pipeline} --date {pair.date}`. {error}",
         )
         if not any(self.store.list(given_up_uri(prefix))):
             self.on_given_up(pair.pipeline)

@@ -28,7 +28,7 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import RunRecord
-from slackwater.runs.table import Executions, RunTable, is_alive
+from slackwater.runs.table import Executions, RunTable, is_running
 
 # Threads that read and write the records of days.
 _READERS = 8
@@ -128,7 +128,8 @@ class ArrivalChecks:
                 older[pipeline] = count
             in_window = {date: events for date, events in days.published.items() if date in item.days}
             try:
-                started += self._start(pipeline, in_window)
+                if in_window:
+                    started.append(self._start(pipeline, in_window))
             except SlackwaterError as error:
                 reasons |= dict.fromkeys(_all_events(in_window), str(error))
         failed |= {message: reasons[event.id] for message, event in events.items() if event.id in reasons}
@@ -137,6 +138,7 @@ class ArrivalChecks:
             self.send_later([(messages[message], delays[event]) for event, message in later.items()])
         except SlackwaterError as error:
             failed |= {message: str(error) for message, event in events.items() if event.id in later}
+            later = {}
         return ArrivalResult(
             started=tuple(started),
             postponed=len(later),
@@ -169,8 +171,8 @@ class ArrivalChecks:
     def _list_if_late(self, pipeline: str, date: str, events: Sequence[ArrivalMessage]) -> _DayStatus:
         """List a published day as late, with the objects that no published run has read, and return its status."""
         record = self.table.day(pipeline, date)
-        active, published = record.active, record.published
-        if active and is_alive(self.executions, active.execution, since=active.since, now=self.now()):
+        published = record.published
+        if is_running(self.executions, record.active, now=self.now()):
             return _DayStatus.RUNNING  # Also in a first run: it may have listed its inputs before.
         if published is None:
             return _DayStatus.UNPUBLISHED  # Its data is not late: its first run reads it.
@@ -184,14 +186,12 @@ class ArrivalChecks:
             self.table.record_late_day(pipeline, date, at=self.now(), keys=keys)
         return _DayStatus.PUBLISHED
 
-    def _start(self, pipeline: str, arrived: Mapping[str, frozenset[str]]) -> list[StartedCheck]:
-        """Start a monitoring of these days; return it, or nothing without any day."""
-        if not arrived:
-            return []
+    def _start(self, pipeline: str, arrived: Mapping[str, frozenset[str]]) -> StartedCheck:
+        """Start a monitoring of these days, and return it."""
         days = tuple(arrived)
         name = execution_name(pipeline, days, _all_events(arrived))
         self.start(name=name, pipeline=pipeline, days=days)
-        return [StartedCheck(pipeline=pipeline, days=days, name=name)]
+        return StartedCheck(pipeline=pipeline, days=days, name=name)
 
 
 def _read_messages(bodies: Mapping[str, str]) -> tuple[dict[str, ArrivalMessage], dict[str, str]]:
@@ -225,7 +225,7 @@ def _makes_late(event: ArrivalMessage, definition: Pipeline, run: RunRecord | No
         return False  # The check that has deferred the day has listed it.
     if isinstance(event, DayPublished):
         tables = [item for item in definition.published_tables.values() if item.table == event.pipeline]
-        if all(item.on_change in {"notify", "ignore"} for item in tables):
+        if not any(item.decides for item in tables):
             return False
     # The time of an event of S3 has no fractions of a second.
     return not (run and event.time and event.time < run.frozen_at - _WHOLE_SECOND)

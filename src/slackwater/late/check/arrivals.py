@@ -1,12 +1,13 @@
-"""When the newest object of each source was written, for the alarms for silent sources."""
+"""When the objects of each source were written, for the alarms for silent sources."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
 from slackwater.errors import SlackwaterError
+from slackwater.late.check.silence import usual_silence
 from slackwater.late.check.window import CheckedDay
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
@@ -14,6 +15,7 @@ from slackwater.runs.day import HOUR, Day, day_of
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.window_listing import WindowListing
+from slackwater.runs.table import RunTable
 
 
 def arrivals_of_day(
@@ -38,6 +40,49 @@ def arrivals_of_day(
     errors = [answer for answer in answers.values() if isinstance(answer, SlackwaterError)]
     arrivals = {name: answer for name, answer in answers.items() if not isinstance(answer, SlackwaterError)}
     return arrivals, errors[0] if errors else None
+
+
+def arrival_hours(
+    definition: Pipeline, day: Day, manifest: InputManifest | None, window: WindowListing | None
+) -> dict[str, set[datetime]]:
+    """Return the hours in which objects of a day were written, by source, from what the check has listed anyway."""
+    objects = manifest.by_source() if manifest else {}
+    hours: dict[str, set[datetime]] = {}
+    for name in definition.sources:
+        if manifest is not None:
+            times = [item.arrived for item in objects.get(name, ())]
+        else:
+            listing = window.of_day(name, day) if window else None
+            times = [item.modified for item in listing.objects] if listing else []
+        hours[name] = {at.replace(minute=0, second=0, microsecond=0) for at in times}
+    return hours
+
+
+def usual_silences(
+    definition: Pipeline,
+    checked: Sequence[CheckedDay],
+    arrivals: Mapping[str, datetime | None],
+    *,
+    table: RunTable,
+    now: datetime,
+) -> dict[str, float]:
+    """Add the arrivals of the checked days to the pipeline's history, and return the usual silence of each source.
+
+    It is in hours, at the instant `now`; a source with too short a history is left out, and all are if the history
+    cannot be read or written. `arrivals` are the last arrivals of all sources that could be listed.
+    """
+    seen: dict[str, set[datetime]] = {name: set() for name in definition.sources}
+    for name, hours in seen.items():
+        hours.update(*(item.arrival_hours.get(name, ()) for item in checked))
+        if last := arrivals.get(name):
+            hours.add(last)
+    try:
+        history = table.arrival_history(definition.pipeline).with_arrivals(seen, now=now)
+        table.save_arrival_history(history)
+    except SlackwaterError:
+        return {}
+    usual = {name: usual_silence(history.hours(name), now=now, timezone=definition.timezone) for name in arrivals}
+    return {name: hours for name, hours in usual.items() if hours is not None}
 
 
 def last_arrivals(

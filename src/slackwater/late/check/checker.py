@@ -12,7 +12,7 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from slackwater.errors import SlackwaterError
-from slackwater.late.check.arrivals import arrivals_of_day, last_arrivals
+from slackwater.late.check.arrivals import arrival_hours, arrivals_of_day, last_arrivals, usual_silences
 from slackwater.late.check.attempts import attempts_after_published, last_rerun_at, latest_failures
 from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision, report_uri
 from slackwater.late.check.errors import TRANSIENT_ERRORS, as_slackwater_error, raise_if_all_failed
@@ -33,7 +33,7 @@ from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.inputs.table_inputs import without_former_tables
 from slackwater.runs.inputs.window_listing import WindowListing
 from slackwater.runs.record import DayRecord
-from slackwater.runs.table import Executions, RunTable, is_alive
+from slackwater.runs.table import Executions, RunTable, is_running
 from slackwater.storage import ObjectStore
 
 # Checking a day is mostly waiting for S3, with up to 16 parallel requests, and keeps two manifests in memory. Two days
@@ -86,7 +86,12 @@ class Checker:
         def check_again(item: CheckedDay) -> CheckedDay:
             if not isinstance(item.error, TRANSIENT_ERRORS):
                 return item
-            return self._check_day(definition, read_day(item.day), window=None, execution=execution)
+            again = self._check_day(definition, read_day(item.day), window=None, execution=execution)
+            if again.is_published and again.decision.error_may_pass:
+                # A later check decides. If none can for hours, the day waits for a person.
+                with suppress(SlackwaterError):
+                    self._record_hold(again.record, again.decision, inputs="", execution=execution)
+            return again
 
         with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
             # The records are read before the objects are listed. Otherwise objects that a run has read in between would
@@ -119,10 +124,12 @@ class Checker:
         """Return the report of a check of the whole window with what only such a check finds."""
         first, now = self.table.first_published(report.pipeline), report.checked_at
         self._update_older_holds(report.pipeline, first=report.days[0].date, execution=execution)
+        arrivals = last_arrivals(definition, checked, project=self.project, inputs=self.inputs, now=now)
         more = {
             "overdue": overdue_days(definition, checked[:-1], first, now),
             "notifications_due": self._notifications_due(report.pipeline, before=report.days[0].date),
-            "last_arrivals": last_arrivals(definition, checked, project=self.project, inputs=self.inputs, now=now),
+            "last_arrivals": arrivals,
+            "usual_silences": usual_silences(definition, checked, arrivals, table=self.table, now=now),
         }
         return report.model_copy(update=more)
 
@@ -169,7 +176,8 @@ class Checker:
                     self._record_hold(record, decision, inputs="", execution=execution)
         arrivals, unlisted = arrivals_of_day(definition, state.day, manifest, window, inputs=self.inputs)
         inputs = manifest.digest if manifest else ""
-        return CheckedDay(state.day, decision, record, state.is_published, arrivals, error or unlisted, inputs)
+        hours = arrival_hours(definition, state.day, manifest, window)
+        return CheckedDay(state.day, decision, record, state.is_published, arrivals, error or unlisted, inputs, hours)
 
     def _end_hold(self, item: CheckedDay, decision: DayDecision, execution: str) -> DayDecision:
         """Return the final decision about a day after its hold has ended, if the day runs again or is deferred."""
@@ -245,11 +253,13 @@ class Checker:
             )
             for name in definition.sources
         } | {name: SourceThresholds(definition.table_thresholds(name), own) for name in definition.tables}
-        on_change = {name: item.on_change for name, item in definition.published_tables.items()}
+        before, tables = without_former_tables(published_inputs, definition), definition.published_tables
         decision = evaluate_day(
             record,
-            difference(without_former_tables(published_inputs, definition), current_inputs, sources=definition.inputs),
+            difference(before, current_inputs, sources=definition.inputs),
             thresholds=thresholds,
+            tables=tables,
+            inputs=current_inputs.digest,
             frozen_at=frozen_at,
             failed=latest_failures(later, current_inputs.digest, self.project),
             last_rerun_at=last_rerun_at(run, later),
@@ -257,12 +267,9 @@ class Checker:
                 published_inputs, current_inputs, definition, files=self.inputs.files, now=self.now()
             ),
             max_age_hours=definition.late.max_age_hours,
-            inputs=current_inputs.digest,
-            on_change=on_change,
         )
-        earlier = without_former_tables(published_inputs, definition)
-        late = late_inputs(earlier, current_inputs, sources=definition.inputs)
-        changes = notified_changes(earlier, current_inputs, on_change)
+        late = late_inputs(before, current_inputs, sources=definition.inputs)
+        changes = notified_changes(before, current_inputs, tables)
         return decision.model_copy(update={"late_inputs": late, "table_changes": changes}), current_inputs
 
     def _record_hold(self, record: DayRecord, decision: DayDecision, *, inputs: str, execution: str) -> None:
@@ -293,6 +300,4 @@ class Checker:
         return tuple(sorted(filter(is_due, older_days(dates, first=before, most=_MAX_DAYS_TO_NOTIFY))))
 
     def _is_running(self, record: DayRecord) -> bool:
-        # A crash leaves the active run in the day's record, so the state of its execution decides.
-        active = record.active
-        return active is not None and is_alive(self.executions, active.execution, since=active.since, now=self.now())
+        return is_running(self.executions, record.active, now=self.now())

@@ -14,6 +14,7 @@ from slackwater.runs.inputs.manifest import Record
 MAX_FAILURES = 3
 """Attempts of a day that may fail one after the other: the next one would most likely fail too, and each costs a Spark
 job. With the same inputs and definition the day is then on hold; with others, limits apply to its repair as well."""
+_MOST_REASONS = 20
 
 
 class LateDecision(StrEnum):
@@ -87,6 +88,12 @@ class DecisionRule(StrEnum):
     """The day has not ended yet."""
 
 
+EARLY_RULES = frozenset(
+    {DecisionRule.RUNNING, DecisionRule.CURRENT, DecisionRule.NEVER_PUBLISHED, DecisionRule.ROLLED_BACK}
+)
+"""Rules that decide about a day without its inputs, as `early_rule` returns them."""
+
+
 class DecisionFigures(Record):
     """The numbers that a decision about a day with listed inputs is based on."""
 
@@ -116,6 +123,8 @@ class DecisionFigures(Record):
     reruns: int | None = None
     """Other re-runs of today."""
     max_reruns: int | None = None
+    position: int | None = None
+    """Of the day among the re-runs of its check, from 0, by `late.order`; None if the day does not run again."""
     not_before: datetime | None = None
     """From when on a deferred day may run again, UTC."""
 
@@ -169,8 +178,13 @@ class DayDecision(Record):
 
     @property
     def reason(self) -> str:
-        """The reasons in one line."""
-        return "; ".join(self.reasons)
+        """At most 20 reasons in one line, the last one among them, which may name the remedy."""
+        reasons = self.reasons
+        # A source may have thousands of files, and each row of the ledger has the reason.
+        if len(reasons) > _MOST_REASONS:
+            others = f"{len(reasons) - _MOST_REASONS + 1:,} more like these"
+            reasons = (*reasons[: _MOST_REASONS - 2], others, reasons[-1])
+        return "; ".join(reasons)
 
     @property
     def keeps_failing(self) -> bool:
@@ -203,6 +217,9 @@ class CheckReport(Record):
     last_arrivals: dict[str, datetime | None] = {}
     """When the newest object of each source was written, in the checked days or, without one there, in the days before
     as far back as the source's `silent_hours`. A source that could not be listed is left out."""
+    usual_silences: dict[str, float] = {}
+    """For how many hours each source is usually silent at this hour of the week, at most. A source that is known for
+    less than two weeks is left out."""
 
 
 def report_uri(exchange_bucket: str, pipeline: str, as_of: str, execution: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from humanize import naturalsize
 
 from slackwater.formatting import counted, hour_range, percentage
-from slackwater.runs.inputs.difference import Amount, Change, InputChange, SourceDifference
+from slackwater.runs.inputs.difference import Amount, Change, FileChange, InputChange, SourceDifference
 
 
 def threshold_label(name: str, value: float) -> str:
@@ -69,13 +69,13 @@ def describe_late_data(source: SourceDifference) -> str:
 
 def _describe_late(source: SourceDifference) -> str:
     added, late = source.amount(Change.ADDED), source.late
-    files = changed_files(source)
+    files = source.changed_files
     percent = percentage(late.rows, source.before.rows)
     of_days = source.of_published_days
     size = "" if of_days else f", {counted(late.objects, 'object')}, {naturalsize(late.bytes)}"
     if not files:
         return f"{source.source} grew by {counted(added.rows, 'row')} ({percent}){size}"
-    before, now = (sum(pair[side].rows for pair in files.values()) for side in (0, 1))
+    before, now = sum(item.before.rows for item in files), sum(item.now.rows for item in files)
     noun = "changed day" if of_days else "changed file"
     changed = f"{counted(len(files), noun)}, {before:,} -> {counted(now, 'row')}"
     if not added.objects:
@@ -84,21 +84,12 @@ def _describe_late(source: SourceDifference) -> str:
     return f"{source.source} grew by {counted(added.rows, 'row')} and has {changed}, {total}"
 
 
-def changed_files(source: SourceDifference) -> dict[str, tuple[Amount, Amount]]:
-    """Return the amounts before and now of each changed file, by name, summed over the file's hours.
-
-    Pushed events that were overwritten have no file: their key names their hour.
-    """
-    files: dict[str, tuple[Amount, Amount]] = {}
-    for item in source.changes:
-        if item.change is Change.CHANGED:
-            name = item.file or f"data pushed for {hour_range([(item.date, item.hour)])}"
-            before, now = files.get(name, (Amount(), Amount()))
-            files[name] = (before + item.before, now + item.now)
-    return files
+def file_label(change: FileChange) -> str:
+    """Return the name of a changed file, or the hour of pushed events that were overwritten."""
+    return change.file or f"data pushed for {hour_range(change.hours)}"
 
 
 def changed_file_count(source: SourceDifference) -> int:
     """Return how many files of a source were changed or removed."""
     removed = {item.file for item in source.removed if item.file}
-    return len(removed | set(changed_files(source)))
+    return len(removed | {file_label(item) for item in source.changed_files})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError, Throttled, Unavailable
-from slackwater.late.check.decision import DecisionRule
+from slackwater.late.check.decision import EARLY_RULES
 from slackwater.late.check.window import CheckedDay
 from slackwater.runs.inputs.listing import first_error
 
@@ -16,10 +16,6 @@ TRANSIENT_ERRORS = (DayChanged, ObjectMissing, Throttled, Unavailable)
 # These concern one day: its files or objects change during the check, or one of its objects is invalid. Any other error
 # may concern all days.
 _ERRORS_OF_ONE_DAY = (DayChanged, ObjectMissing, ObjectInvalid)
-# Rules that decide about a day without its inputs, as `early_rule` returns them.
-_EARLY_RULES = frozenset(
-    {DecisionRule.RUNNING, DecisionRule.CURRENT, DecisionRule.ROLLED_BACK, DecisionRule.NEVER_PUBLISHED}
-)
 
 
 def as_slackwater_error(error: SlackwaterError | ValidationError) -> SlackwaterError:
@@ -32,7 +28,7 @@ def raise_if_all_failed(checked: Sequence[CheckedDay]) -> None:
 
     Only days whose inputs had to be compared count, if there are any: reading the others needs less of AWS.
     """
-    compared = [item for item in checked if item.decision.rule not in _EARLY_RULES] or checked
+    compared = [item for item in checked if item.decision.rule not in EARLY_RULES] or checked
     errors = [item.error for item in compared if item.error]
     shared = [error for error in errors if not isinstance(error, _ERRORS_OF_ONE_DAY)]
     if shared and len(errors) == len(compared):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import NamedTuple
 
 from slackwater.errors import DayChanged, ObjectMissing, SlackwaterError
@@ -15,16 +14,17 @@ from slackwater.formatting import counted, timestamp
 from slackwater.late.check.decision import MAX_FAILURES, DayDecision, DecisionFigures, DecisionRule, LateDecision
 from slackwater.late.check.describe import (
     changed_file_count,
-    changed_files,
     describe_late_data,
     describe_lost,
+    file_label,
     threshold_label,
 )
 from slackwater.late.check.errors import TRANSIENT_ERRORS
 from slackwater.late.check.table_changes import deciding_inputs, rule_of_tables
-from slackwater.pipeline.table_inputs import OnChange
+from slackwater.late.check.thresholds import late_amount, reached_thresholds
+from slackwater.pipeline.table_inputs import TableInput
 from slackwater.runs.holds import decision_about
-from slackwater.runs.inputs.difference import SourceDifference
+from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.record import DayRecord, ResolutionAction, RunRecord
 from slackwater.sources.late_thresholds import LateThresholds
 
@@ -102,30 +102,30 @@ def evaluate_day(
     differences: Sequence[SourceDifference],
     *,
     thresholds: Mapping[str, SourceThresholds],
-    frozen_at: datetime | None = None,
-    failed: Sequence[RunRecord] = (),
-    last_rerun_at: datetime | None = None,
-    oldest_wait_hours: float | None = None,
-    max_age_hours: float | None = None,
-    inputs: str = "",
-    on_change: Mapping[str, OnChange] | None = None,
+    tables: Mapping[str, TableInput],
+    inputs: str,
+    frozen_at: datetime | None,
+    failed: Sequence[RunRecord],
+    last_rerun_at: datetime | None,
+    oldest_wait_hours: float | None,
+    max_age_hours: float | None,
 ) -> DayDecision:
     """Return the decision about a published day that is not running.
 
-    `differences` are the changes of its sources since the published run, `thresholds` has every source of the
-    pipeline, and `frozen_at` is when the published run listed its inputs. `failed` are the latest attempts, in order,
-    that have failed, or ended without an outcome, with the inputs and the definition that a new run would have, and
-    `last_rerun_at` is when the latest re-run started, `oldest_wait_hours` how long the oldest late object has waited,
-    and `max_age_hours` how long it may. `inputs` is the digest of the day's present inputs: a person may have released
-    or rejected them. `on_change` says for tables of other pipelines what their changes do.
+    `differences` are the changes of its inputs since the published run, `thresholds` has every input of the pipeline,
+    and `tables` those that are days of other pipelines. `inputs` is the digest of the day's present inputs: a person
+    may have released or rejected them. `frozen_at` is when the published run listed its inputs. `failed` are the latest
+    attempts, in order, that have failed, or ended without an outcome, with the inputs and the definition that a new run
+    would have, and `last_rerun_at` is when the latest re-run started, `oldest_wait_hours` how long the oldest late
+    object has waited, and `max_age_hours` how long it may.
     """
-    deciding = deciding_inputs(differences, on_change or {})
+    deciding = deciding_inputs(differences, tables)
     rule, reasons = _evaluate_sources(record, deciding, thresholds)
-    by_tables = rule_of_tables(record.pipeline, record.date, differences, on_change or {})
+    by_tables = rule_of_tables(record.pipeline, record.date, differences, tables)
     if by_tables and rule not in _LOST_ROWS and (by_tables[0] in _DECISIONS or rule is DecisionRule.UNCHANGED):
         rule, reasons = by_tables
-    made = decision_about(record, inputs)
-    if made is ResolutionAction.RELEASED and rule in {*_LOST_ROWS, DecisionRule.TABLE_CHANGED}:
+    resolution = decision_about(record, inputs)
+    if resolution is ResolutionAction.RELEASED and rule in {*_LOST_ROWS, DecisionRule.TABLE_CHANGED}:
         rule, reasons = DecisionRule.RELEASED, [*reasons[:-1], _resolution(record)]
     if rule is DecisionRule.BELOW and max_age_hours is not None and (oldest_wait_hours or 0) >= max_age_hours:
         rule = DecisionRule.AGED
@@ -153,7 +153,7 @@ def evaluate_day(
         rule, reasons = DecisionRule.AUDIT, [hold.reason]
     # After a run without an outcome, the published version is not known, so it cannot be kept.
     is_known = not record.outcome_unknown and record.active is None
-    if made is ResolutionAction.REJECTED and is_known and rule in _DECISIONS:
+    if resolution is ResolutionAction.REJECTED and is_known and rule in _DECISIONS:
         rule, reasons = DecisionRule.REJECTED, [*reasons, _resolution(record)]
     counted_inputs = differences if rule in _WITHOUT_RUN else deciding
     figures = figures_of(record, counted_inputs, last_rerun_at=last_rerun_at, oldest_wait_hours=oldest_wait_hours)
@@ -162,8 +162,10 @@ def evaluate_day(
 
 def _resolution(record: DayRecord) -> str:
     """Return what a person has decided about the day, for a reason; empty without a decision."""
-    made = record.resolution
-    return f"{made.action} by {made.principal} on {timestamp(made.at)}: {made.reason}" if made else ""
+    resolution = record.resolution
+    if resolution is None:
+        return ""
+    return f"{resolution.action} by {resolution.principal} on {timestamp(resolution.at)}: {resolution.reason}"
 
 
 def unreadable_day(record: DayRecord, error: SlackwaterError) -> DayDecision:
@@ -172,32 +174,6 @@ def unreadable_day(record: DayRecord, error: SlackwaterError) -> DayDecision:
     if isinstance(error, (DayChanged, ObjectMissing)):
         rule, reason = DecisionRule.CHANGING, f"changed during the check: {error}: the next check decides"
     return _decision(record, rule, [reason]).model_copy(update={"error_may_pass": isinstance(error, TRANSIENT_ERRORS)})
-
-
-def reached_thresholds(source: SourceDifference, thresholds: LateThresholds) -> tuple[str, ...]:
-    """Return the thresholds that the source's late data reaches, such as `percent 1`; empty without late data.
-
-    Any late data reaches a threshold of zero, including objects without rows. Rows of dropped files count like late
-    ones.
-    """
-    late = source.unprocessed
-    if not late.objects:
-        return ()
-    files = changed_file_count(source)
-
-    def is_reached(name: str, value: float) -> bool:
-        if name == "changed_files":
-            return files >= value
-        if name == "percent":
-            # Decimals are exact: in floating point, 11 of 1,000 rows would be below 1.1 percent.
-            return late.rows > 0 and 100 * late.rows >= Decimal(str(value)) * source.before.rows
-        return (late.bytes if name == "bytes" else late.rows) >= value
-
-    return tuple(
-        threshold_label(name, value)
-        for name, value in thresholds
-        if value is not None and (value == 0 or is_reached(name, value))
-    )
 
 
 def figures_of(
@@ -258,10 +234,11 @@ def _evaluate_sources(
     """
     vanished = [line for source in differences for line in describe_lost(source)]
     shrank = [
-        f"{source.source}: {name} was changed and has {counted(now.rows, 'row')} of this day, not {before.rows:,}"
+        f"{item.source}: {file_label(item)} was changed and has {counted(item.now.rows, 'row')} of this day, "
+        f"not {item.before.rows:,}"
         for source in differences
-        for name, (before, now) in changed_files(source).items()
-        if now.rows < before.rows
+        for item in source.lost_rows
+        if item.change is Change.CHANGED
     ]
     if vanished or shrank:
         command = f"slackwater late release {record.pipeline} --date {record.date} --reason TEXT"
@@ -269,7 +246,9 @@ def _evaluate_sources(
         return _lost_rule(differences), [*vanished, *shrank, remedy]
 
     late = [source for source in differences if source.unprocessed.objects]
-    reached = {source.source: reached_thresholds(source, thresholds[source.source].thresholds) for source in late}
+    reached = {
+        source.source: reached_thresholds(late_amount(source), thresholds[source.source].thresholds) for source in late
+    }
     if any(reached.values()):
         reasons = []
         for source in late:

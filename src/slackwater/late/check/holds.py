@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 
-from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision
+from slackwater.late.check.decision import EARLY_RULES, CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.runs.holds import held, hold_ended
 from slackwater.runs.record import DayRecord, Hold
 
-# These rules decide without the day's inputs, so they do not show whether the cause of a hold is gone.
-_WITHOUT_INPUTS = frozenset(
-    {DecisionRule.RUNNING, DecisionRule.CURRENT, DecisionRule.NEVER_PUBLISHED, DecisionRule.ROLLED_BACK}
-)
 # These may pass before the next check, so they do not replace the cause of a hold.
 _ERRORS = frozenset({DecisionRule.UNREADABLE, DecisionRule.CHANGING})
 # Other data alone does not end the hold of a failed attempt, because the day may not run again. It leaves the list when
 # it does, when nothing has changed any more, or when a person rejects its inputs.
 _FAILURES = frozenset({DecisionRule.AUDIT, DecisionRule.FAILED})
 _END_FAILURES = frozenset({DecisionRule.UNCHANGED, DecisionRule.REJECTED})
-_MOST_REASONS = 20
+LONGEST_ERROR = timedelta(hours=12)
+"""For how long an error that may pass puts no day on hold."""
 MAX_OLDER_DAYS = 10
 """Most days on hold before the window that one check looks at."""
 
@@ -32,16 +29,20 @@ def day_with_decision(
     `decision` is the final one, after the limits of the pipeline. `inputs` is the digest of the inputs that were
     compared, empty if none were; `execution` the ARN of the monitoring.
     """
-    if decision.rule in _WITHOUT_INPUTS:
+    if decision.rule in EARLY_RULES:
+        return record  # They do not show whether the cause of a hold is gone.
+    unreadable_since = (record.unreadable_since or now) if decision.error_may_pass else None
+    record = record.model_copy(update={"unreadable_since": unreadable_since})
+    if unreadable_since and now - unreadable_since < LONGEST_ERROR:
         return record
     if decision.decision is not LateDecision.HOLD:
         if record.hold and record.hold.rule in _FAILURES and not _ends_failure(decision):
             return record
-        return hold_ended(record, reason=_reason(decision), inputs=inputs, now=now)
+        return hold_ended(record, reason=decision.reason, inputs=inputs, now=now)
     hold = record.hold
     if hold and (decision.rule in _ERRORS or (hold.rule, hold.inputs) == (decision.rule, inputs)):
         return record
-    new = Hold(rule=decision.rule, reason=_reason(decision), since=now, inputs=inputs, execution=execution)
+    new = Hold(rule=decision.rule, reason=decision.reason, since=now, inputs=inputs, execution=execution)
     return held(record, new)
 
 
@@ -49,17 +50,11 @@ def _ends_failure(decision: DayDecision) -> bool:
     return decision.decision is LateDecision.RERUN or decision.rule in _END_FAILURES
 
 
-def _reason(decision: DayDecision) -> str:
-    """Return the reasons in one line, which fits into an item of DynamoDB: a source may have thousands of files."""
-    reasons = decision.reasons
-    if len(reasons) > _MOST_REASONS:
-        # The last one is the remedy.
-        reasons = (*reasons[: _MOST_REASONS - 2], f"{len(reasons) - _MOST_REASONS + 1:,} more like these", reasons[-1])
-    return "; ".join(reasons)
-
-
 def older_days(dates: Iterable[str], *, first: str, most: int = MAX_OLDER_DAYS) -> list[str]:
-    """Return which of the days before the ISO date `first` a check looks at: at most `most`, others each day."""
+    """Return which of the days before the ISO date `first` a check looks at: at most `most`, others each day.
+
+    `dates` are those of an index, all of which are read.
+    """
     older = sorted(each for each in dates if each < first)
     # The next day's check begins after the last day of this one, so all are looked at in turn.
     start = date.fromisoformat(first).toordinal() * most % max(len(older), 1)
@@ -72,7 +67,7 @@ def days_on_hold(report: CheckReport, held_dates: Iterable[str]) -> int:
     A day with an error that may pass counts only if the index has it: a later check decides about it.
     `held_dates` are the dates that the index shows, which may miss what the check has just written.
     """
-    known = [day for day in report.days if day.rule not in _WITHOUT_INPUTS and not day.error_may_pass]
+    known = [day for day in report.days if day.rule not in EARLY_RULES and not day.error_may_pass]
     # After other decisions, a day may still be on hold because its run failed.
     decided = {day.date: day.decision for day in known if day.decision is LateDecision.HOLD or _ends_failure(day)}
     others = {date for date in held_dates if date not in decided}

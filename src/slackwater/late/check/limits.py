@@ -53,17 +53,18 @@ def limit_reruns(
     a run in USD that reads so many bytes, or None if no run has a price.
     """
     policy = definition.late
-    limited = {day.date: _weighed(day, policy, estimate, now) for day in days if day.decision is LateDecision.RERUN}
+    limited = {day.date: _limit_day(day, policy, estimate, now) for day in days if day.decision is LateDecision.RERUN}
     waiting = [day for day in limited.values() if day.decision is LateDecision.RERUN]
     tomorrow = day_of(today(definition, now) + timedelta(days=1), definition.timezone).start
     # Repairs and re-runs that an earlier call of this check has reserved come first: no limit applies to them. Days
     # that keep failing come last, so that they take no place of others.
     waiting.sort(key=lambda day: (not _is_exempt(day, usage), day.keeps_failing, _ORDERS[policy.order](day)))
-    is_budget_spent = False
+    is_budget_spent, started = False, 0
     for day in waiting:
         result = _within_limits(day, policy, usage, is_budget_spent=is_budget_spent, tomorrow=tomorrow)
         limited[day.date] = result
         if result.decision is LateDecision.RERUN:
+            limited[day.date], started = _with(result, position=started), started + 1
             usage = _reserved(usage, result, now)
         elif result.rule is DecisionRule.OVER_BUDGET and not _exceeds_every_budget(result):
             # Without it, cheaper days would use up the budget of each calendar day before this one.
@@ -71,7 +72,7 @@ def limit_reruns(
     return LimitedReruns(days=tuple(limited.get(day.date, day) for day in days), usage=usage)
 
 
-def _weighed(day: DayDecision, policy: Late, estimate: Callable[[int], float | None], now: datetime) -> DayDecision:
+def _limit_day(day: DayDecision, policy: Late, estimate: Callable[[int], float | None], now: datetime) -> DayDecision:
     """Return the decision with estimate and worth; ignored if it is not worth its price, deferred in its cool-down."""
     figures = _figures(day)
     price = estimate(figures.input_bytes)
@@ -82,8 +83,8 @@ def _weighed(day: DayDecision, policy: Late, estimate: Callable[[int], float | N
     if _is_exempt_repair(day):
         return day
     is_aged = policy.max_age_hours is not None and (figures.oldest_wait_hours or 0) >= policy.max_age_hours
-    is_weighed = day.rule is DecisionRule.GROWN and not is_aged
-    if is_weighed and worth is not None and price is not None and price > worth:
+    needs_worth = day.rule is DecisionRule.GROWN and not is_aged
+    if needs_worth and worth is not None and price is not None and price > worth:
         reason = f"a re-run costs about {_usd(price)}, more than the late data is worth: {_usd(worth)}, at "
         return _changed(day, DecisionRule.NOT_WORTH, f"{reason}late.worth_per_percent {policy.worth_per_percent:g}")
     if figures.last_rerun_at is not None:

@@ -34,17 +34,24 @@ def update_late_days(
 ) -> tuple[str, ...]:
     """List the waiting days among `days`, and return the listed days before them, in order of date: at most 1,000.
 
-    Days whose inputs show that no late data waits any more are removed from the list. Only if the check is `complete`
-    the list is read: otherwise the result is empty. `now` is when the check began.
+    Days whose inputs show that no late data waits any more are removed from the list. The list is read only if the
+    check is `complete`: otherwise the result is empty. `now` is when the check began.
     """
     for day in days:
         if is_waiting(day, definition):
             table.record_late_day(definition.pipeline, day.date, at=now)
-    # The check has recorded the holds of days whose inputs it has compared: they are on another list.
-    is_held = {day.date for day in days if day.decision is LateDecision.HOLD and day.figures}
-    settled = is_held | {day.date for day in days if is_settled(day, definition)}
+    # The check has recorded their holds: they are on another list. That of a day with an error may not be recorded.
+    held_days = (day for day in days if day.decision is LateDecision.HOLD)
+    held_dates = {day.date for day in held_days if day.figures or day.rule is DecisionRule.MANIFEST_GONE}
+    settled = held_dates | {day.date for day in days if is_settled(day, definition)}
+    if complete:
+        # Read by itself: there may be more older days than one read returns.
+        window = table.late_days(definition.pipeline, first=days[0].date, last=days[-1].date)
+        settled &= {item.date for item in window}
     # Arrivals list the days of a check that is not complete, so they are removed without reading the list.
-    listed = [item.date for item in table.late_days(definition.pipeline, last=days[-1].date)] if complete else []
-    for date in sorted(settled.intersection(listed) if complete else settled):
+    for date in sorted(settled):
         table.remove_late_day(definition.pipeline, date, read_at=now)
-    return tuple(date for date in listed if date < days[0].date)
+    if not complete:
+        return ()
+    listed = table.late_days(definition.pipeline, last=days[0].date)
+    return tuple(item.date for item in listed if item.date < days[0].date)

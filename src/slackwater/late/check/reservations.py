@@ -13,8 +13,9 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.record import RunRecord
 from slackwater.runs.table import RunTable
 
-# An estimate is based on the published runs of the latest days: one request reads them all.
-_PRICED_DAYS = 14
+# An estimate is based on the published runs of the latest days: one request reads them all. More days are read only if
+# none of these runs has a price: re-runs would count as free in the budget.
+_PRICED_DAYS = (14, 366)
 # Checks of one pipeline seldom run in parallel, and each writes once.
 _MAX_CONFLICTS = 10
 
@@ -29,7 +30,7 @@ def reserve_reruns(
     """
     if not any(day.decision is LateDecision.RERUN for day in days):
         return tuple(days)
-    records = _past_runs(definition, days, table=table)
+    records = _priced_runs(definition, days, table=table)
     for _ in range(_MAX_CONFLICTS):
         usage = table.rerun_usage(definition.pipeline, usage_date(definition, now))
         result = limit_reruns(
@@ -45,8 +46,15 @@ def reserve_reruns(
     raise Unavailable(f"{definition.pipeline}: other checks keep changing the re-runs of {usage.date}: try again")
 
 
-def _past_runs(definition: Pipeline, days: Sequence[DayDecision], *, table: RunTable) -> list[RunRecord]:
-    """Return all runs of the latest days up to the last of `days`, also those that a later version has replaced."""
+def _priced_runs(definition: Pipeline, days: Sequence[DayDecision], *, table: RunTable) -> list[RunRecord]:
+    """Return all runs of the latest days up to the last of `days`, also those that a later version has replaced.
+
+    Empty if none of them has a price.
+    """
     last = max(day.date for day in days)
-    records = table.days(definition.pipeline, "0001-01-01", last, limit=_PRICED_DAYS, latest_first=True)
-    return table.runs_between(definition.pipeline, records[-1].date, last) if records else []
+    for limit in _PRICED_DAYS:
+        records = table.days(definition.pipeline, "0001-01-01", last, limit=limit, latest_first=True)
+        runs = table.runs_between(definition.pipeline, records[-1].date, last) if records else []
+        if estimate_rerun_cost(runs, 0) is not None:
+            return runs
+    return []

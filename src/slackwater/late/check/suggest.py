@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from slackwater.errors import InputError
-from slackwater.late.changes.comparison import Comparison, MetricChange
+from slackwater.late.changes.comparison import Comparison, MetricChange, RowCounts
+from slackwater.late.changes.effect import effect_of
+from slackwater.late.check.thresholds import LateAmount, late_amount, reached_thresholds
 from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import RunRecord
+from slackwater.sources.late_thresholds import LateThresholds
 
-_PERCENTAGES = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
-_ROWS = (1, 10, 100, 1_000, 10_000, 100_000)
+_CANDIDATES: Mapping[str, Sequence[float]] = {
+    "percent": (0.1, 0.2, 0.5, 1, 2, 5, 10, 20),
+    "rows": (1, 10, 100, 1_000, 10_000, 100_000),
+    "bytes": (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000),
+    "changed_files": (1, 2, 5, 10),
+}
 MIN_RERUNS = 5
 """Past re-runs that a proposal needs."""
 
@@ -19,39 +28,38 @@ class PastRerun(Record):
     """A re-run for late data that was compared with the version before it."""
 
     date: str
+    before: int
+    """The attempt of the version before."""
     attempt: int
-    late_percent: float | None
-    """Late rows in percent of those that the version before read, of the source with the most; None if such a source
-    had no rows before, so that any percentage is reached."""
-    late_rows: int
-    """Of the source with the most."""
+    late: dict[str, LateAmount]
+    """By source or table, without those whose changes decide nothing."""
     usd: float | None
     """What the re-run has cost; None if unknown."""
-    effect: float
-    """The largest change of a metric's total, in percent; without metrics, the share of rows that differ."""
-    differing: int
-    """Rows that differ: they may move between keys while no total changes."""
+    metrics: tuple[MetricChange, ...]
+    rows: RowCounts
+    """Rows may move between keys while no total changes."""
 
 
 class Candidate(Record):
     """A threshold, and what it would have done with the past re-runs."""
 
     threshold: str
-    """`percent` or `rows`."""
+    """`percent`, `rows`, `bytes` or `changed_files`."""
     value: float
     reruns: int
-    """Past re-runs that it would have caused as well."""
+    """Past re-runs that it would have caused as well, some of them with late data that it had skipped before."""
     usd: float | None
     """What these have cost; None if the cost of one is unknown."""
     missed: int
-    """Past re-runs that changed the table and that it would not have caused."""
-    largest_missed: float
-    """Their largest effect, in percent; 0 without any."""
+    """Past re-runs that changed the table, and whose late data no later one would have taken in."""
+    largest_missed: float | None
+    """The largest effect that these have had on a day together, in percent; 0 without any, None if it is infinite,
+    because a metric was 0 or had no value."""
     largest_missed_date: str | None = None
 
 
 class Suggestion(Record):
-    """The thresholds that were tried, and the proposed one."""
+    """The thresholds that were tried, and the proposed ones."""
 
     pipeline: str
     first: str
@@ -62,43 +70,42 @@ class Suggestion(Record):
     usd: float | None
     """What all of the past re-runs have cost; None if the cost of one is unknown."""
     max_effect: float
-    """The largest change that the proposed threshold may miss, in percent."""
+    """The largest change that a proposed threshold may miss, in percent."""
     candidates: tuple[Candidate, ...]
-    proposed: Candidate | None
-    """The percentage with the fewest re-runs that misses no larger effect; None if each misses one."""
+    proposed: tuple[Candidate, ...]
+    """Of each threshold the value with the fewest re-runs that misses no larger effect, if there is one. Each is
+    proposed alone: with two of them, a day runs again when it reaches either."""
 
 
-def past_rerun(comparison: Comparison, run: RunRecord | None) -> PastRerun | None:
+def past_rerun(comparison: Comparison, run: RunRecord | None, *, inputs: Collection[str]) -> PastRerun | None:
     """Return the re-run of a comparison with the cost of `run`, or None if not only late data has caused it.
 
-    A new definition or other code may have changed the table instead of the late data, or a rollback.
+    A new definition or other code may have changed the table instead of the late data, lost rows, or a rollback.
+    `inputs` are the sources and tables whose changes decide about a day.
     """
     if run and run.rollback:
         return None
     before, after = comparison.before, comparison.after
-    late = [source for source in comparison.inputs if source.late.rows]
-    if not late or (before.definition, before.code) != (after.definition, after.code):
+    differences = [source for source in comparison.inputs if source.source in inputs]
+    late = {source.source: late_amount(source) for source in differences if source.unprocessed.objects}
+    has_lost_rows = any(source.lost_rows for source in differences)
+    if not late or has_lost_rows or (before.definition, before.code) != (after.definition, after.code):
         return None
-    cost = run.cost if run else None
     return PastRerun(
         date=comparison.date,
+        before=before.attempt,
         attempt=after.attempt,
-        late_percent=max(100 * source.late.rows / source.before.rows for source in late)
-        if all(source.before.rows for source in late)
-        else None,
-        late_rows=max(source.late.rows for source in late),
-        differing=comparison.rows.differing,
-        usd=cost.usd if cost else None,
-        effect=max(map(_effect, comparison.metrics))
-        if comparison.metrics
-        else 100 * comparison.rows.differing / max(comparison.rows.before, 1),
+        late=late,
+        usd=run.cost.usd if run and run.cost else None,
+        metrics=comparison.metrics,
+        rows=comparison.rows,
     )
 
 
 def suggest(
     pipeline: str, reruns: Sequence[PastRerun], *, first: str, max_effect: float, skipped: int = 0
 ) -> Suggestion:
-    """Return what each threshold would have done, and propose the percentage that misses no effect over `max_effect`.
+    """Return what each threshold would have done, and propose those that miss no effect over `max_effect` percent.
 
     `reruns` are those of the days since `first` without `skipped` others. Raises `InputError` when there are fewer than
     `MIN_RERUNS`.
@@ -109,9 +116,11 @@ def suggest(
             f"{MIN_RERUNS}: set `late` by hand until there are more; {skipped} others were not compared with the "
             "version before them"
         )
-    percentages = [_candidate("percent", value, reruns, _reaches_percent(value)) for value in _PERCENTAGES]
-    rows = [_candidate("rows", value, reruns, _reaches_rows(value)) for value in _ROWS]
-    fitting = [item for item in percentages if item.largest_missed <= max_effect]
+    sequences = list(_sequences(reruns))
+    candidates = [_candidate(name, value, sequences) for name, values in _CANDIDATES.items() for value in values]
+    fitting = [item for item in candidates if item.largest_missed is not None and item.largest_missed <= max_effect]
+    # The values of a threshold are in order, so the last one has the fewest re-runs.
+    proposed = {item.threshold: item for item in fitting}
     return Suggestion(
         pipeline=pipeline,
         first=first,
@@ -119,45 +128,79 @@ def suggest(
         skipped=skipped,
         usd=_total(reruns),
         max_effect=max_effect,
-        candidates=(*percentages, *rows),
-        proposed=max(fitting, key=lambda item: item.value, default=None),
+        candidates=tuple(candidates),
+        proposed=tuple(proposed.values()),
     )
 
 
-def _reaches_percent(value: float) -> Callable[[PastRerun], bool]:
-    return lambda rerun: rerun.late_percent is None or rerun.late_percent >= value
+def _sequences(reruns: Iterable[PastRerun]) -> Iterator[list[PastRerun]]:
+    """Yield the re-runs of each day that follow each other without another version in between, in order."""
+    for _, of_day in groupby(sorted(reruns, key=lambda rerun: (rerun.date, rerun.attempt)), lambda rerun: rerun.date):
+        sequence = list[PastRerun]()
+        for rerun in of_day:
+            if sequence and rerun.before != sequence[-1].attempt:
+                # Another version has taken in all late data before it.
+                yield sequence
+                sequence = []
+            sequence.append(rerun)
+        yield sequence
 
 
-def _reaches_rows(value: float) -> Callable[[PastRerun], bool]:
-    return lambda rerun: rerun.late_rows >= value
-
-
-def _candidate(
-    threshold: str, value: float, reruns: Sequence[PastRerun], reaches: Callable[[PastRerun], bool]
-) -> Candidate:
-    caused = [rerun for rerun in reruns if reaches(rerun)]
-    missed = [rerun for rerun in reruns if not reaches(rerun) and rerun.differing > 0]
-    largest = max(missed, key=lambda rerun: rerun.effect, default=None)
+def _candidate(threshold: str, value: float, sequences: Iterable[Sequence[PastRerun]]) -> Candidate:
+    thresholds = LateThresholds.model_validate({threshold: value})
+    caused, missed = list[PastRerun](), list[list[PastRerun]]()
+    for sequence in sequences:
+        waiting, amounts = list[PastRerun](), dict[str, LateAmount]()
+        for rerun in sequence:
+            # As in a check, late data that was skipped counts together with later data of its day.
+            waiting.append(rerun)
+            amounts |= {name: _added(amounts.get(name), late) for name, late in rerun.late.items()}
+            if any(reached_thresholds(amount, thresholds) for amount in amounts.values()):
+                caused.append(rerun)
+                waiting, amounts = [], {}
+        if any(rerun.rows.differing for rerun in waiting):
+            missed.append(waiting)
+    largest = max(missed, key=_effect, default=None)
+    effect = _effect(largest) if largest else 0.0
     return Candidate(
         threshold=threshold,
         value=value,
         reruns=len(caused),
         usd=_total(caused),
-        missed=len(missed),
-        largest_missed=largest.effect if largest else 0.0,
-        largest_missed_date=largest.date if largest else None,
+        missed=sum(1 for waiting in missed for rerun in waiting if rerun.rows.differing),
+        largest_missed=effect if math.isfinite(effect) else None,
+        largest_missed_date=largest[0].date if largest else None,
     )
+
+
+def _added(earlier: LateAmount | None, late: LateAmount) -> LateAmount:
+    """Return the late data of both; without the run between them, the rows before are those of the first."""
+    if earlier is None:
+        return late
+    files = earlier.changed_files + late.changed_files
+    return LateAmount(rows_before=earlier.rows_before, late=earlier.late + late.late, changed_files=files)
+
+
+def _effect(sequence: Sequence[PastRerun]) -> float:
+    """Return the effect of re-runs that follow each other, in percent: of their first version compared with the last.
+
+    Without metrics it is an upper bound, because a row may have changed more than once.
+    """
+    first, last = sequence[0], sequence[-1]
+    before = {metric.metric: metric.before for metric in first.metrics}
+    metrics = [
+        item.model_copy(update={"before": before[item.metric]}) for item in last.metrics if item.metric in before
+    ]
+    rows = RowCounts(
+        before=first.rows.before,
+        after=last.rows.after,
+        added=sum(rerun.rows.added for rerun in sequence),
+        removed=sum(rerun.rows.removed for rerun in sequence),
+        changed=sum(rerun.rows.changed for rerun in sequence),
+    )
+    return effect_of(metrics, rows)
 
 
 def _total(reruns: Sequence[PastRerun]) -> float | None:
     prices = [rerun.usd for rerun in reruns if rerun.usd is not None]
     return sum(prices) if len(prices) == len(reruns) else None
-
-
-def _effect(metric: MetricChange) -> float:
-    """Return the change of a metric's total in percent: 0 if it has not moved, 100 if it appeared or is gone."""
-    if not metric.moved:
-        return 0.0
-    if not metric.before or metric.after is None:
-        return 100.0
-    return 100 * abs(metric.after - metric.before) / abs(metric.before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from slackwater.late.check.decision import CheckReport, DecisionRule, LateDecision
+from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision
 from slackwater.runs.inputs.manifest import Record
 
 
@@ -25,16 +25,21 @@ class DayTask(Record):
 
 
 def day_tasks(report: CheckReport) -> tuple[DayTask, ...]:
-    """Return the days that the monitoring machine has to work on, in order of date.
+    """Return the days that the monitoring machine has to work on, in the order in which it starts them.
 
-    A day on hold is among them if its published version still needs a notification.
+    Notifications come first, by date, and then re-runs by the `late.order` of the pipeline. A day on hold is among them
+    if its published version still needs a notification.
     """
-    tasks = [DayTask(date=date, action=DayAction.NOTIFY) for date in report.notifications_due]
+    due, reruns = list(report.notifications_due), list[DayDecision]()
     for day in report.days:
         # After a check of some days, the next complete one does this: another execution may be comparing the day.
         is_due = report.complete and day.notification_due and day.date != report.as_of
         if day.decision is LateDecision.RERUN:
-            tasks.append(DayTask(date=day.date, action=DayAction.RERUN))
+            reruns.append(day)
         elif is_due and day.rule is not DecisionRule.RUNNING:
-            tasks.append(DayTask(date=day.date, action=DayAction.NOTIFY))
-    return tuple(tasks)
+            due.append(day.date)
+    reruns.sort(key=lambda day: day.figures.position or 0 if day.figures else 0)
+    return (
+        *(DayTask(date=date, action=DayAction.NOTIFY) for date in due),
+        *(DayTask(date=day.date, action=DayAction.RERUN) for day in reruns),
+    )

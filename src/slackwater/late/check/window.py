@@ -41,6 +41,8 @@ class CheckedDay(NamedTuple):
     """Why the day's inputs, or its arrivals, could not be read."""
     inputs: str = ""
     """Digest of the inputs that were compared; empty if none were."""
+    arrival_hours: dict[str, set[datetime]] = {}
+    """By source: the hours, UTC, in which objects of the day were written, as far as they were listed."""
 
 
 def today(definition: Pipeline, now: datetime) -> date:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,10 @@ from pydantic import ValidationError
 
 from slackwater.errors import ObjectMissing
 from slackwater.late.changes.comparison import Comparison, MetricChange, comparison_uri
+from slackwater.late.changes.effect import change_percent
 from slackwater.late.changes.message import Message
 from slackwater.late.changes.notify import message_uri
+from slackwater.late.changes.pairs import comparisons_prefix, stored_pairs
 from slackwater.late.ledger.documents import OnUnreadable, read_document
 from slackwater.storage import ObjectStore
 
@@ -40,18 +43,13 @@ def effects_of_day(
     A version may have been compared with several earlier ones. The effect is that of the comparison with the latest of
     them, and people were notified if any of the comparisons has a message that was sent and can be read.
     """
-    prefix = f"s3://{exchange_bucket}/comparisons/{pipeline}/{date}/"
-    earlier: dict[int, list[int]] = {attempt: [] for attempt in attempts}
-    for item in store.list(prefix) if attempts else ():
-        pair, _, name = item.uri.removeprefix(prefix).partition("/")
-        before, _, after = pair.partition("-")
-        if name == "comparison.json" and int(after) in earlier:
-            earlier[int(after)].append(int(before))
-    effects = {}
-    for attempt, versions in earlier.items():
-        folders = [f"{prefix}{before}-{attempt}/" for before in sorted(versions, reverse=True)]
-        effects[attempt] = _effect(store, [comparison_uri(folder) for folder in folders], on_unreadable)
-    return effects
+    # Those with the latest earlier version first.
+    compared: dict[int, list[str]] = {attempt: [] for attempt in attempts}
+    for pair in reversed(stored_pairs(store, comparisons_prefix(exchange_bucket, pipeline, date))):
+        uri = comparison_uri(pair.prefix)
+        if pair.after in compared and uri in pair.uris:
+            compared[pair.after].append(uri)
+    return {attempt: _effect(store, uris, on_unreadable) for attempt, uris in compared.items()}
 
 
 def _effect(store: ObjectStore, comparisons: Sequence[str], on_unreadable: OnUnreadable) -> Effect:
@@ -73,14 +71,10 @@ def _effect(store: ObjectStore, comparisons: Sequence[str], on_unreadable: OnUnr
 def largest_change(metrics: Sequence[MetricChange]) -> tuple[str | None, float | None]:
     """Return the metric whose total has changed most, and its change in percent of the earlier total.
 
-    Totals that are missing or zero before have no percentage.
+    The percentage is None for a total that was 0 or missing before, or is missing now: such a change is the largest.
     """
-    changes = {
-        item.metric: 100 * (item.after - item.before) / abs(item.before)
-        for item in metrics
-        if item.moved and item.before and item.after is not None
-    }
+    changes = {item.metric: change_percent(item) for item in metrics if item.moved}
     if not changes:
         return None, None
     metric = max(changes, key=lambda name: abs(changes[name]))
-    return metric, changes[metric]
+    return metric, changes[metric] if math.isfinite(changes[metric]) else None

@@ -8,9 +8,10 @@ the commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache, partial
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -65,6 +66,15 @@ class _Work(NamedTuple):
     dates: frozenset[str]
 
 
+class _DayRows(NamedTuple):
+    """What the ledger lacks about the published runs of a day."""
+
+    taken_in: Sequence[TakenIn]
+    """Of runs without rows."""
+    completed: Sequence[LedgerEntry]
+    """All rows of each run of which more is known now than when they were written."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
     """Writes the late inputs of a pipeline's days to the ledger."""
@@ -107,54 +117,51 @@ class Ledger:
     def _commit(self, definition: Pipeline, work: _Work) -> int:
         """Commit what the ledger lacks, and return the number of new rows."""
         runs = {date: self.runs.runs(definition.pipeline, date) for date in sorted(work.dates)}
+        # Manifests do not change, so that each attempt to commit needs the same late inputs.
+        inputs = cache(partial(self._late_inputs, definition))
         for _ in range(_MAX_COMMITS):
             state = self.table.read(definition.pipeline, work.dates)
+            days = [
+                self._day(definition.pipeline, date, runs[date], _rows_by_attempt(state, date), inputs) for date in runs
+            ]
             entries = new_entries(
                 state.entries,
                 pipeline=definition.pipeline,
                 timezone=definition.timezone,
                 checks=list(work.checks.values()),
                 running=work.running,
-                taken_in=[item for date in runs for item in self._taken_in(definition, date, runs[date], state)],
+                taken_in=[item for day in days for item in day.taken_in],
             )
-            completed = [entry for date in runs for entry in self._completed(definition, date, runs[date], state)]
+            completed = [entry for day in days for entry in day.completed]
             if not (entries or completed) or self.table.write(entries, replaced=completed, version=state.version):
                 return len(entries)
         raise DayChanged(f"{definition.pipeline}: the ledger kept changing while its rows were written")
 
-    def _completed(
-        self, definition: Pipeline, date: str, runs: Sequence[RunRecord], state: LedgerState
-    ) -> Iterator[LedgerEntry]:
-        """Yield all rows of each attempt of the day of which more is known now than when they were written."""
-        rows: dict[int, list[LedgerEntry]] = {}
-        for entry in state.entries:
-            if entry.attempt is not None and entry.date.isoformat() == date:
-                rows.setdefault(entry.attempt, []).append(entry)
-        rows = {attempt: entries for attempt, entries in rows.items() if not all(map(is_complete, entries))}
-        costs = self._costs(definition.pipeline, date, runs) if rows else {}
-        effects = self._effects(definition.pipeline, date, rows)
-        for attempt, entries in rows.items():
-            completed = completed_entries(entries, cost_usd=costs.get(attempt), effect=effects[attempt])
-            if completed != entries:
-                yield from completed
+    def _day(
+        self,
+        pipeline: str,
+        date: str,
+        runs: Sequence[RunRecord],
+        rows: Mapping[int, list[LedgerEntry]],
+        inputs_between: Callable[[str, str], tuple[LateInput, ...]],
+    ) -> _DayRows:
+        """Return what the ledger lacks about the published runs of a day. `rows` are those that it has, by attempt.
 
-    def _taken_in(
-        self, definition: Pipeline, date: str, runs: Sequence[RunRecord], state: LedgerState
-    ) -> Iterator[TakenIn]:
-        """Yield what each published run of the day has taken in, of runs that the ledger does not have."""
-        known = {entry.attempt for entry in state.entries if entry.date.isoformat() == date}
-        published = [run for run in runs if run.state is RunState.PUBLISHED]
-        # A rollback has read no inputs.
-        pairs = [(one, other) for one, other in pairwise(published) if not other.rollback]
-        taken_in = {
+        `inputs_between` returns the late inputs of a run, from the URIs of the manifests of the run before it and of
+        its own.
+        """
+        new = {
             after.run.attempt: (after, inputs)
-            for before, after in pairs
-            if after.run.attempt not in known and (inputs := self._late_inputs(definition, before, after))
+            for before, after in _input_pairs(runs)
+            if after.run.attempt not in rows and (inputs := inputs_between(before.run.manifest, after.run.manifest))
         }
-        effects = self._effects(definition.pipeline, date, taken_in)
-        costs = self._costs(definition.pipeline, date, runs) if taken_in else {}
-        for attempt, (run, inputs) in taken_in.items():
-            yield TakenIn(
+        incomplete = {attempt: entries for attempt, entries in rows.items() if not all(map(is_complete, entries))}
+        if not (new or incomplete):
+            return _DayRows((), ())
+        costs = self._costs(pipeline, date, runs)
+        effects = self._effects(pipeline, date, (*new, *incomplete))
+        taken_in = [
+            TakenIn(
                 date=date,
                 attempt=attempt,
                 started_at=run.started_at,
@@ -162,12 +169,23 @@ class Ledger:
                 cost_usd=costs[attempt],
                 effect=effects[attempt],
             )
+            for attempt, (run, inputs) in new.items()
+        ]
+        completed = [
+            (entries, completed_entries(entries, cost_usd=costs.get(attempt), effect=effects[attempt]))
+            for attempt, entries in incomplete.items()
+        ]
+        return _DayRows(taken_in, [entry for known, now in completed if known != now for entry in now])
 
-    def _late_inputs(self, definition: Pipeline, before: RunRecord, after: RunRecord) -> tuple[LateInput, ...]:
-        """Return what a run has read and the run before it has not; nothing if that is not known any more."""
+    def _late_inputs(self, definition: Pipeline, before: str, after: str) -> tuple[LateInput, ...]:
+        """Return what a run has read and the run before it has not, from the URIs of their manifests.
+
+        Nothing if that is not known any more.
+        """
+        if before == after:
+            return ()
         earlier, later = (
-            read_document(self.store, run.run.manifest, InputManifest, on_unreadable=self.on_unreadable)
-            for run in (before, after)
+            read_document(self.store, uri, InputManifest, on_unreadable=self.on_unreadable) for uri in (before, after)
         )
         if earlier is None or later is None:
             # Checks put a day on hold whose manifest is gone or damaged.
@@ -188,3 +206,18 @@ class Ledger:
             attempts=tuple(attempts),
             on_unreadable=self.on_unreadable,
         )
+
+
+def _input_pairs(runs: Sequence[RunRecord]) -> list[tuple[RunRecord, RunRecord]]:
+    """Return each published run of a day with the one before it, except rollbacks: they read no inputs."""
+    published = [run for run in runs if run.state is RunState.PUBLISHED]
+    return [(before, after) for before, after in pairwise(published) if not after.rollback]
+
+
+def _rows_by_attempt(state: LedgerState, date: str) -> dict[int, list[LedgerEntry]]:
+    """Return the rows that the published runs of a day have."""
+    rows: dict[int, list[LedgerEntry]] = {}
+    for entry in state.entries:
+        if entry.attempt is not None and entry.date.isoformat() == date:
+            rows.setdefault(entry.attempt, []).append(entry)
+    return rows

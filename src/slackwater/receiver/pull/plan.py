@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from slackwater.errors import InputError
 from slackwater.receiver.partners.partner import ListedFile, Partner
 from slackwater.receiver.pull.file_cache import EntryChanged, FileCache, FileDecision, FileEntry, FileState, decide
-from slackwater.receiver.pull.removed_files import RemovedFiles, record_removed, record_returned
+from slackwater.receiver.pull.removed_files import record_removed, record_returned
 from slackwater.sources.definition import Source
 from slackwater.sources.pull_config import PullConfig
 from slackwater.storage import ObjectStore
@@ -60,13 +60,12 @@ class PullPlan(NamedTuple):
     """Files that could not be fetched before, and whose next attempt is not due yet."""
     removed: int
     """Files of the window that are stored and that the partner does not list any more."""
-    doubtful: int
-    """Of these, files whose removal is not recorded, because the listing lacks more files than it has."""
+    doubtful: Sequence[str]
+    """Of these, the paths of files whose removal is not recorded, because the listing lacks more files than it has."""
     left: int
     """Files beyond `MAX_ITEMS`, which the next pull fetches."""
     oldest_not_taken: datetime | None
     """Since when a listed file has not been taken, at most; None when all are taken."""
-    doubtful_paths: Sequence[str] = ()
 
 
 def lookback_dates(pull: PullConfig, as_of: date | None, now: datetime) -> Iterator[date]:
@@ -126,9 +125,9 @@ def plan_pull(
     items = [*fresh[: MAX_ITEMS - len(retried)], *retried]
     stored = [file.path for dated in dated_patterns for file in cache.files_of_date(name, dated) if file.is_stored]
     record_returned((entry for entry in entries.values() if not entry.is_leased(now)), cache=cache, now=now)
-    removed = RemovedFiles()
+    doubtful: Sequence[str] = ()
     if records_removed:
-        removed = record_removed(
+        doubtful = record_removed(
             name,
             stored,
             listed,
@@ -146,10 +145,9 @@ def plan_pull(
         busy=counts[FileDecision.BUSY],
         waiting=counts[FileDecision.WAITING],
         removed=sum(path not in listed for path in stored),
-        doubtful=len(removed.doubtful),
+        doubtful=doubtful,
         left=len(fresh) + len(retries) - len(items),
         oldest_not_taken=longest.not_taken_since if longest else None,
-        doubtful_paths=removed.doubtful,
     )
 
 
@@ -230,7 +228,7 @@ def write_plan(plan: PullPlan, *, store: ObjectStore, uri: str) -> PlanSummary:
         busy=plan.busy,
         waiting=plan.waiting,
         removed=plan.removed,
-        doubtful=plan.doubtful,
+        doubtful=len(plan.doubtful),
         left=plan.left,
         oldest_not_taken=plan.oldest_not_taken,
         work=uri,

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
-from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -26,18 +25,7 @@ from slackwater.storage import ObjectStore
 
 MAX_RECORDED = 500
 """Most removals, and most returns, that one pull records: each is a transaction. The next pull records more."""
-
-
 _EXAMPLES = 5
-
-
-class RemovedFiles(NamedTuple):
-    """What a pull did about files that the partner does not list any more."""
-
-    recorded: int = 0
-    """Files whose removal this pull has recorded."""
-    doubtful: Sequence[str] = ()
-    """Paths of files whose removal it did not record, because a listing lacked more files of the window than it had."""
 
 
 class DoubtfulFiles(BaseModel):
@@ -82,8 +70,10 @@ def record_removed(
     cache: FileCache,
     now: datetime,
     accepted: int = 0,
-) -> RemovedFiles:
-    """Record the files of the window that the partner has removed.
+) -> Sequence[str]:
+    """Record the files of the window that the partner has removed, and return the paths of the doubtful ones.
+
+    Their removal is not recorded, because a listing lacks more files of the window than it has.
 
     `stored` are the paths of the window's files whose rows are stored, `listed` those that the partner lists, and
     `list_again` returns the paths of another listing: it is called after the entries were read, and only if files are
@@ -95,27 +85,28 @@ def record_removed(
     entries = cache.entries(source, [path for path in known if path not in listed])
     missing = [entry for entry in entries if entry.content and not entry.removed_since and not entry.is_leased(now)]
     if not missing:
-        return RemovedFiles()
+        return []
     if len(missing) > max(len(present), accepted):
-        return RemovedFiles(doubtful=[entry.path for entry in missing])
+        return [entry.path for entry in missing]
     again = list_again()
     missing = [entry for entry in missing if entry.path not in again]
     if len(missing) > max(sum(path in again for path in known), accepted):
-        return RemovedFiles(doubtful=[entry.path for entry in missing])
-    recorded = sum(_record(entry, now, cache=cache, now=now) for entry in missing[:MAX_RECORDED])
-    return RemovedFiles(recorded=recorded)
+        return [entry.path for entry in missing]
+    for entry in missing[:MAX_RECORDED]:
+        _record(entry, now, cache=cache, now=now)
+    return []
 
 
-def record_returned(entries: Iterable[FileEntry], *, cache: FileCache, now: datetime) -> int:
-    """Record that the partner lists these files again if their removal is recorded; return how many those were."""
-    returned = islice((entry for entry in entries if entry.removed_since), MAX_RECORDED)
-    return sum(_record(entry, None, cache=cache, now=now) for entry in returned)
+def record_returned(entries: Iterable[FileEntry], *, cache: FileCache, now: datetime) -> None:
+    """Record that the partner lists these files again, if their removal is recorded."""
+    for entry in islice((entry for entry in entries if entry.removed_since), MAX_RECORDED):
+        _record(entry, None, cache=cache, now=now)
 
 
-def _record(entry: FileEntry, since: datetime | None, *, cache: FileCache, now: datetime) -> bool:
-    """Write `removed_since`, and the number in the content; return False if the entry has changed since it was read."""
+def _record(entry: FileEntry, since: datetime | None, *, cache: FileCache, now: datetime) -> None:
+    """Write `removed_since`, and the number in the content, unless the entry has changed since it was read."""
     if entry.content is None:
-        return False
+        return
     changed = entry.model_copy(update={"removed_since": since})
     with suppress(EntryChanged):
         Records(source=entry.source, cache=cache, now=lambda: now).transact(
@@ -123,5 +114,3 @@ def _record(entry: FileEntry, since: datetime | None, *, cache: FileCache, now: 
             [entry.content],
             lambda _, contents: (changed, [content.with_removed(1 if since else -1) for content in contents.values()]),
         )
-        return True
-    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -82,21 +82,7 @@ class SourceDifference(Record):
 
     def by_file(self) -> list[FileChange]:
         """Group the changes by file and type of change. A file with added and changed hours gives two `FileChange`s."""
-        groups: dict[tuple[str | None, Change], list[InputChange]] = {}
-        for item in self.changes:
-            groups.setdefault((item.file, item.change), []).append(item)
-        return [
-            FileChange(
-                source=self.source,
-                file=file,
-                change=change,
-                before=sum((item.before for item in items), Amount()),
-                now=sum((item.now for item in items), Amount()),
-                hours=tuple((item.date, item.hour) for item in items),
-                arrivals=tuple(sorted(item.arrived for item in items if item.arrived)),
-            )
-            for (file, change), items in groups.items()
-        ]
+        return _grouped(self.changes, lambda item: (item.file, item.change))
 
     @property
     def late(self) -> Amount:
@@ -131,6 +117,21 @@ class SourceDifference(Record):
         return sum((item.before for item in self.removed if item.on_removed == "drop"), Amount())
 
     @property
+    def changed_files(self) -> list[FileChange]:
+        """The changed files over all of their hours, and by hour the pushed events that were overwritten."""
+        changed = (item for item in self.changes if item.change is Change.CHANGED)
+        return _grouped(changed, _file_or_hour)
+
+    @property
+    def lost_rows(self) -> list[FileChange]:
+        """What a run would lose of the rows before: `lost` inputs, and changed files with fewer rows.
+
+        Files count over all of their hours, because a partner may correct an event's time, and pushed events by hour.
+        """
+        shrunk = [item for item in self.changed_files if item.now.rows < item.before.rows]
+        return [*_grouped(self.lost, _file_or_hour), *shrunk]
+
+    @property
     def unprocessed(self) -> Amount:
         """What thresholds apply to: late data, and the rows of dropped files."""
         return self.late + self.dropped
@@ -152,6 +153,29 @@ def difference(before: InputManifest, now: InputManifest, *, sources: Iterable[s
         )
         for source in sorted(sources)
     )
+
+
+def _grouped(changes: Iterable[InputChange], key: Callable[[InputChange], object]) -> list[FileChange]:
+    """Return the total of the changes with the same key, which have one file and one type of change."""
+    groups: dict[object, list[InputChange]] = {}
+    for item in changes:
+        groups.setdefault(key(item), []).append(item)
+    return [
+        FileChange(
+            source=items[0].source,
+            file=items[0].file,
+            change=items[0].change,
+            before=sum((item.before for item in items), Amount()),
+            now=sum((item.now for item in items), Amount()),
+            hours=tuple((item.date, item.hour) for item in items),
+            arrivals=tuple(sorted(item.arrived for item in items if item.arrived)),
+        )
+        for items in groups.values()
+    ]
+
+
+def _file_or_hour(item: InputChange) -> str | tuple[str, str]:
+    return item.file or (item.date, item.hour)
 
 
 def oldest_arrival(before: InputManifest, now: InputManifest, *, sources: Iterable[str]) -> datetime | None:

@@ -27,7 +27,7 @@ from slackwater.runs.inputs.table_inputs import published_days
 from slackwater.runs.inputs.window_listing import WindowListing, objects_of_days
 from slackwater.runs.record import PublishedRun
 from slackwater.runs.table import RunTable
-from slackwater.sources.partitions import partition_value, source_prefix
+from slackwater.sources.partitions import partition_value
 from slackwater.storage import ObjectFile, ObjectStore, StoredObject
 
 # Threads that list sources, and then read metadata and bodies of objects.
@@ -177,7 +177,7 @@ class InputListing:
         return without_duplicates(objects, known=known_of_source, read_ids=read_ids)
 
     def _stored_objects(self, source: str, day: Day) -> Iterator[StoredObject]:
-        return objects_of_day(source, day, store=self.store, raw_bucket=self.raw_bucket)
+        return objects_of_days(source, [day], store=self.store, raw_bucket=self.raw_bucket)
 
     def _input_object(self, stored: StoredObject, files: Sequence[str], known: InputObject | None) -> InputObject:
         """Return the input object of a stored object.
@@ -218,18 +218,6 @@ def _by_source(objects: Iterable[InputObject]) -> dict[str, list[InputObject]]:
     for item in objects:
         by_source.setdefault(item.source, []).append(item)
     return by_source
-
-
-def objects_of_day(source: str, day: Day, *, store: ObjectStore, raw_bucket: str) -> Iterator[StoredObject]:
-    """List the objects of the day's hours, with one listing for each UTC date."""
-    partitions = set(day.partitions())
-    for utc_date in sorted({partition.date for partition in partitions}):
-        # One listing of a date returns at most 24 hours and needs fewer calls than one listing for each hour.
-        prefix = f"{source_prefix(raw_bucket, source)}date={utc_date}/"
-        hours = {partition.hour for partition in partitions if partition.date == utc_date}
-        for stored in store.list(prefix):
-            if partition_value(stored.uri, "hour") in hours and stored.uri.endswith(".parquet"):
-                yield stored
 
 
 def published_manifest(store: ObjectStore, published: PublishedRun) -> InputManifest | None:

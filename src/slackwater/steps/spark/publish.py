@@ -111,8 +111,16 @@ def commit_day(
     day = date.fromisoformat(identity["slackwater.date"])
     if min_rows_percent is None:
         frame = with_missing_columns(spark, table, frame)
-    # The audit of the rows comes before anything that changes the table: a failed one creates no table and no column.
+    # All checks come before anything that changes the table: a refused run creates no table and adds no column.
     rows, content = audit(frame, key)
+
+    def compare_with_published() -> None:
+        refuse_if_overtaken(spark, table, identity)
+        if min_rows_percent is not None:
+            refuse_if_fewer(spark, table, day, rows=rows, percent=min_rows_percent)
+
+    if spark.catalog.tableExists(table):
+        compare_with_published()
     prepare_table(spark, table, frame)
 
     def replace_day() -> None:
@@ -120,9 +128,7 @@ def commit_day(
         inspected = current_snapshot(spark, table)
         if find_commit(spark, table, identity):  # by another job of this attempt, at the same time
             return
-        refuse_if_overtaken(spark, table, identity)
-        if min_rows_percent is not None:
-            refuse_if_fewer(spark, table, day, rows=rows, percent=min_rows_percent)
+        compare_with_published()
         overwrite_day(frame, table, day, {**identity, CONTENT: content}, inspected=inspected)
 
     # After a conflict the checks decide again: a later attempt replaces an earlier one, and never the reverse.

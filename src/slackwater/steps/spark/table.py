@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -216,19 +216,8 @@ def files_of_day(spark: SparkSession, table: str, day: date, *, tag: str | None 
 
 def tags_of(spark: SparkSession, table: str) -> frozenset[str]:
     """Return the names of the table's tags."""
-    refs = _metadata(spark, table).get("refs", {})
+    refs = table_metadata(spark, table).get("refs", {})
     return frozenset(name for name, ref in refs.items() if ref["type"] == "tag")
-
-
-def tagged_snapshots(spark: SparkSession, table: str) -> dict[str, tuple[int, datetime]]:
-    """Return the snapshot of each of the table's tags: its id, and when it was committed, UTC."""
-    metadata = _metadata(spark, table)
-    committed = {snapshot["snapshot-id"]: snapshot["timestamp-ms"] for snapshot in metadata.get("snapshots", [])}
-    return {
-        name: (ref["snapshot-id"], datetime.fromtimestamp(committed[ref["snapshot-id"]] / 1000, UTC))
-        for name, ref in metadata.get("refs", {}).items()
-        if ref["type"] == "tag"
-    }
 
 
 def load_table(spark: SparkSession, table: str) -> Any:
@@ -239,7 +228,7 @@ def load_table(spark: SparkSession, table: str) -> Any:
     return loaded
 
 
-def _metadata(spark: SparkSession, table: str) -> dict[str, Any]:
+def table_metadata(spark: SparkSession, table: str) -> dict[str, Any]:
     """Return the metadata of the table after the latest commit of any job, as Iceberg's specification defines it."""
     jvm: Any = spark._jvm
     current = load_table(spark, table).operations().current()
@@ -254,7 +243,7 @@ def _snapshots_of(
     """Return the table's snapshots whose properties `names` have the values of `identity`, the oldest first."""
     snapshots = [
         snapshot
-        for snapshot in _metadata(spark, table).get("snapshots", [])
+        for snapshot in table_metadata(spark, table).get("snapshots", [])
         if all(snapshot["summary"].get(name) == identity[name] for name in names)
     ]
     return sorted(snapshots, key=lambda snapshot: snapshot["timestamp-ms"])
@@ -262,7 +251,7 @@ def _snapshots_of(
 
 def current_snapshot(spark: SparkSession, table: str) -> str | None:
     """Return the id of the table's current snapshot; None if nothing was ever committed."""
-    main = _metadata(spark, table).get("refs", {}).get("main")
+    main = table_metadata(spark, table).get("refs", {}).get("main")
     return None if main is None else str(main["snapshot-id"])
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import islice, pairwise
+from math import ceil
 from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
@@ -14,49 +16,87 @@ from pyspark.sql import SparkSession
 from slackwater.runs.record import DayRecord
 from slackwater.steps.spark.job import explain, log
 from slackwater.steps.spark.stage import StageJob
-from slackwater.steps.spark.table import load_table, quoted_table, retry_on_conflict, tagged_snapshots
+from slackwater.steps.spark.table import load_table, quoted_table, retry_on_conflict, table_metadata
 
 # Each publication removes at most so many versions, and reads at most so many records of days.
-REMOVED_AT_ONCE, _READ_AT_ONCE = 20, 100
+REMOVED_AT_ONCE, READ_AT_ONCE = 20, 100
 # `slackwater.runs.record.version_tag`; tags of other systems are not ours to remove.
 _TAG = re.compile(r"(\d{4}-\d\d-\d\d)-\w{12}-(\d+)")
 
 
 class OldVersion(NamedTuple):
-    """A version that a later one has replaced."""
+    """A version that a later one has replaced, or the commit of a day that no tag names."""
 
     date: str
     attempt: int
-    tag: str
+    tag: str | None
+    """None if a job ended before it tagged its commit, or after it removed the tag and before the snapshot."""
     snapshot_id: int
     replaced_at: datetime
-    """When the next version was committed, UTC."""
+    """When the next version was committed, UTC. For a commit without a tag, when it was committed itself."""
 
 
-def old_versions(tags: Mapping[str, tuple[int, datetime]], *, replaced_before: datetime) -> list[OldVersion]:
-    """Return the versions that were replaced before that time, except the first of each day; the oldest first.
+def old_versions(metadata: Mapping[str, Any], *, replaced_before: datetime) -> list[OldVersion]:
+    """Return what was replaced before that time, except the first version of each day; the oldest first.
 
-    `tags` has the snapshot of each tag: its id, and when it was committed.
+    `metadata` is that of the table, as Iceberg's specification defines it.
     """
-    by_day: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-    for tag in tags:
-        if match := _TAG.fullmatch(tag):
-            by_day[match[1]].append((int(match[2]), tag))
-    found: list[OldVersion] = []
-    for date, versions in by_day.items():
-        ordered = sorted(versions)
-        for (attempt, tag), (_, next_tag) in pairwise(ordered[1:]):
-            snapshot_id, replaced_at = tags[tag][0], tags[next_tag][1]
-            if replaced_at < replaced_before:
-                found.append(OldVersion(date, attempt, tag, snapshot_id, replaced_at))
-    return sorted(found, key=lambda version: version.replaced_at)
+    found = [*_tagged(metadata), *_untagged(metadata)]
+    return sorted((item for item in found if item.replaced_at < replaced_before), key=lambda item: item.replaced_at)
+
+
+def _tagged(metadata: Mapping[str, Any]) -> list[OldVersion]:
+    """Return the versions that have a tag, except the first and the last of each day."""
+    committed = {snapshot["snapshot-id"]: _committed_at(snapshot) for snapshot in metadata.get("snapshots", [])}
+    by_day: defaultdict[str, list[tuple[int, str, int]]] = defaultdict(list)
+    for tag, ref in metadata.get("refs", {}).items():
+        if ref["type"] == "tag" and (match := _TAG.fullmatch(tag)):
+            by_day[match[1]].append((int(match[2]), tag, ref["snapshot-id"]))
+    return [
+        OldVersion(date, attempt, tag, snapshot_id, replaced_at=committed[next_id])
+        for date, versions in by_day.items()
+        for (attempt, tag, snapshot_id), (_, _, next_id) in pairwise(sorted(versions)[1:])
+    ]
+
+
+def _untagged(metadata: Mapping[str, Any]) -> list[OldVersion]:
+    """Return the commits of days that no tag and no branch names, so never the current snapshot of the table."""
+    named = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
+    return [
+        OldVersion(
+            date=snapshot["summary"]["slackwater.date"],
+            attempt=int(snapshot["summary"]["slackwater.attempt"]),
+            tag=None,
+            snapshot_id=snapshot["snapshot-id"],
+            replaced_at=_committed_at(snapshot),
+        )
+        for snapshot in metadata.get("snapshots", [])
+        if "slackwater.date" in snapshot["summary"] and snapshot["snapshot-id"] not in named
+    ]
+
+
+def _committed_at(snapshot: Mapping[str, Any]) -> datetime:
+    return datetime.fromtimestamp(snapshot["timestamp-ms"] / 1000, UTC)
 
 
 def is_removable(version: OldVersion, day: DayRecord) -> bool:
-    """Return whether nothing needs a version: no run of its day is active, and people know a later one."""
+    """Return whether nothing needs a version: no run of its day is active, and people know a later one.
+
+    This excludes a commit that its job has not tagged yet: its run is active, or no later one has published.
+    """
     if day.active or day.published is None:
         return False
     return version.attempt < min(day.published.run.attempt, day.seen_attempt)
+
+
+def dates_to_read(versions: Sequence[OldVersion], *, turn: int) -> Collection[str]:
+    """Return at most `READ_AT_ONCE` of the dates with such versions: other ones in each turn, until all had theirs.
+
+    So days that block their versions, for example because nobody was notified, do not keep those of others.
+    """
+    dates = sorted({version.date for version in versions})
+    turns = max(1, ceil(len(dates) / READ_AT_ONCE))
+    return frozenset(dates[turn % turns :: turns])
 
 
 def remove_old_versions(
@@ -65,18 +105,21 @@ def remove_old_versions(
     """Remove versions of a table, at most `REMOVED_AT_ONCE`, and return them.
 
     `day_of` returns the record of a date. One commit of the table removes the tags, and a second one the snapshots;
-    Iceberg then deletes the files. A job that ends in between leaves the snapshots and their files, which nothing
-    finds again: this costs storage, but no version that has a tag becomes unreadable.
+    Iceberg then deletes the files. If a job ends in between, the next call finds the snapshots without tags.
     """
     table = quoted_table(catalog_table)
-    candidates = old_versions(tagged_snapshots(spark, table), replaced_before=replaced_before)
-    removable = (version for version in candidates[:_READ_AT_ONCE] if is_removable(version, day_of(version.date)))
+    metadata = table_metadata(spark, table)
+    candidates = old_versions(metadata, replaced_before=replaced_before)
+    # Each publication adds one snapshot to the table, so the next one reads the records of other days.
+    dates, known = dates_to_read(candidates, turn=metadata["last-sequence-number"]), cache(day_of)
+    removable = (item for item in candidates if item.date in dates and is_removable(item, known(item.date)))
     removed = list(islice(removable, REMOVED_AT_ONCE))
-    if removed:
+    if tags := [version.tag for version in removed if version.tag]:
         # Not in one transaction: Iceberg would delete the files before the transaction's own commit, which may fail.
-        retry_on_conflict(lambda: _remove_tags(load_table(spark, table), removed))
+        retry_on_conflict(lambda: _remove_tags(load_table(spark, table), tags))
+    if removed:
         retry_on_conflict(lambda: _remove_snapshots(load_table(spark, table), removed))
-        log("old versions removed", table=table, tags=[version.tag for version in removed])
+        log("old versions removed", table=table, tags=tags, snapshots=len(removed))
     return removed
 
 
@@ -96,11 +139,11 @@ def remove_after_publication(
         log("old versions were not removed", error=error_type, reason=message)
 
 
-def _remove_tags(table: Any, versions: Sequence[OldVersion]) -> None:
-    """Remove the tags of versions from a table, Iceberg's Java object, in one commit."""
+def _remove_tags(table: Any, tags: Sequence[str]) -> None:
+    """Remove tags from a table, Iceberg's Java object, in one commit."""
     refs = table.manageSnapshots()
-    for version in versions:
-        refs = refs.removeTag(version.tag)
+    for tag in tags:
+        refs = refs.removeTag(tag)
     refs.commit()
 
 

@@ -1,0 +1,43 @@
+"""The environments of a project: `dev`, `staging` and `prod`. `infra/environments.py` has their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from slackwater.errors import DefinitionError
+
+ENVIRONMENT_VARIABLE = "SLACKWATER_ENVIRONMENT"
+DEFAULT_PREFIX = "slackwater"
+"""The prefix of a deployment that is in no environment."""
+
+
+class EnvironmentName(StrEnum):
+    """An environment. Each is a deployment of its own."""
+
+    DEV = "dev"
+    STAGING = "staging"
+    PROD = "prod"
+
+
+def environment_values(name: str, environments: Any) -> dict[str, Any]:
+    """Return the prefix of an environment, and the settings that the project has for it.
+
+    `environments` is the value of `slackwater:environments` in cdk.json: settings by environment. Raises
+    `DefinitionError` for an unknown environment, and for a value that is not an object of objects.
+    """
+    choices = ", ".join(EnvironmentName)
+    if name not in set(EnvironmentName):
+        raise DefinitionError(
+            f"environment: {name!r} is none of {choices}: correct --environment, {ENVIRONMENT_VARIABLE} or "
+            "slackwater:environment in cdk.json"
+        )
+    if not isinstance(environments, Mapping) or not all(isinstance(item, Mapping) for item in environments.values()):
+        raise DefinitionError(
+            f"cdk.json: slackwater:environments: write an object with the settings of each environment ({choices}), "
+            'such as {"prod": {"account": "123456789012"}}'
+        )
+    if unknown := sorted(environments.keys() - set(EnvironmentName)):
+        raise DefinitionError(f"cdk.json: slackwater:environments.{unknown[0]}: no such environment, only {choices}")
+    return {"prefix": f"{DEFAULT_PREFIX}-{name}", **environments.get(name, {})}

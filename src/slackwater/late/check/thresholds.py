@@ -1,0 +1,51 @@
+"""Which thresholds of a source its late data reaches."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from slackwater.late.check.describe import changed_file_count, threshold_label
+from slackwater.runs.inputs.difference import Amount, SourceDifference
+from slackwater.runs.inputs.manifest import Record
+from slackwater.sources.late_thresholds import LateThresholds
+
+
+class LateAmount(Record):
+    """What the thresholds of a source are compared with."""
+
+    rows_before: int
+    """That the published run has read."""
+    late: Amount
+    """Late data, and the rows of dropped files."""
+    changed_files: int
+    """Changed and removed files."""
+
+
+def late_amount(source: SourceDifference) -> LateAmount:
+    """Return what the thresholds of the source are compared with."""
+    return LateAmount(rows_before=source.before.rows, late=source.unprocessed, changed_files=changed_file_count(source))
+
+
+def reached_thresholds(amount: LateAmount, thresholds: LateThresholds) -> tuple[str, ...]:
+    """Return the thresholds that the late data of a source reaches, such as `percent 1`; empty without late data.
+
+    Any late data reaches a threshold of zero, including objects without rows. Rows of dropped files count like late
+    ones.
+    """
+    late = amount.late
+    if not late.objects:
+        return ()
+
+    def is_reached(name: str, value: float) -> bool:
+        if name == "changed_files":
+            return amount.changed_files >= value
+        if name == "percent":
+            # Decimals are exact: in floating point, 11 of 1,000 rows would be below 1.1 percent.
+            return late.rows > 0 and 100 * late.rows >= Decimal(str(value)) * amount.rows_before
+        return (late.bytes if name == "bytes" else late.rows) >= value
+
+    return tuple(
+        threshold_label(name, value)
+        for name, value in thresholds
+        if value is not None and (value == 0 or is_reached(name, value))
+    )

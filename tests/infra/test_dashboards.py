@@ -1,0 +1,119 @@
+"""The dashboards of pipelines and sources, and the metrics that dashboards and alarms name."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.app import ROOT
+from slackwater.metrics import NAMESPACE, Metric, Subject
+from slackwater.project import Project, load_project
+from tests.infra.assembly import Assembly
+from tests.infra.rights import resource_name
+
+pytestmark = pytest.mark.infra
+
+
+@pytest.fixture(scope="module")
+def project() -> Project:
+    return load_project(ROOT / "examples" / "nyc_flights")
+
+
+@pytest.fixture(scope="module")
+def dashboards(scheduled: Assembly) -> dict[str, list[dict[str, Any]]]:
+    """The widgets of each dashboard, by its name."""
+    found = {}
+    for resource in scheduled.resources("AWS::CloudWatch::Dashboard").values():
+        properties = resource["Properties"]
+        found[properties["DashboardName"]] = json.loads(resource_name(properties["DashboardBody"]))["widgets"]
+    return found
+
+
+def lines(widgets: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield each metric of a dashboard: namespace, name and dimensions."""
+    for widget in widgets:
+        for namespace, name, *rest in widget["properties"].get("metrics", []):
+            of = [part for part in rest if isinstance(part, str)]
+            yield namespace, name, dict(zip(of[::2], of[1::2], strict=True))
+
+
+def test_each_pipeline_and_each_source_has_a_dashboard_by_setting(
+    dashboards: dict[str, Any], assembly: Assembly, project: Project
+) -> None:
+    of = {*(f"pipeline-{name}" for name in project.pipelines), *(f"source-{name}" for name in project.sources)}
+    assert set(dashboards) == {"slackwater", *(f"slackwater-{name}" for name in of)}
+    assert len(assembly.resources("AWS::CloudWatch::Dashboard")) == 1
+
+
+def test_the_dashboard_of_operators_keeps_its_logical_id(assembly: Assembly) -> None:
+    # Another one would be created before the old one is deleted, with the same name.
+    assert list(assembly.resources("AWS::CloudWatch::Dashboard")) == ["OverviewDashboard78DADE12"]
+
+
+def test_a_dashboard_of_a_pipeline_shows_all_of_its_metrics_and_alarms(
+    dashboards: dict[str, Any], project: Project, scheduled: Assembly
+) -> None:
+    for name in project.pipelines:
+        widgets = dashboards[f"slackwater-pipeline-{name}"]
+        own = [(metric, of) for namespace, metric, of in lines(widgets) if namespace == NAMESPACE]
+        assert sorted(own) == sorted((m.value, {"pipeline": name}) for m in Metric if m.subject is Subject.PIPELINE)
+        machines = {
+            of["StateMachineArn"].split(":")[-1] for namespace, _, of in lines(widgets) if "States" in namespace
+        }
+        assert machines == {f"slackwater-pipeline-{name}"}
+        shown = {arn.rpartition(":")[2] for widget in widgets for arn in widget["properties"].get("alarms", [])}
+        created = scheduled.resources("AWS::CloudWatch::Alarm").values()
+        existing = {alarm["Properties"]["AlarmName"] for alarm in created}
+        assert shown == {alarm for alarm in existing if alarm.endswith(f"-{name}")}
+
+
+@pytest.mark.parametrize(("source", "pulled"), [("flights", True), ("weather", False)])
+def test_a_dashboard_of_a_source_shows_its_metrics_and_its_events_from_the_logs(
+    dashboards: dict[str, Any], source: str, pulled: bool
+) -> None:
+    widgets = dashboards[f"slackwater-source-{source}"]
+    of_source = {metric for metric in Metric if metric.subject is Subject.SOURCE}
+    expected = {m for m in of_source if m.has_dimension and (pulled or "Silence" in m or "Arrival" in m)}
+    assert {(name, tuple(of.items())) for _, name, of in lines(widgets)} == {
+        (metric.value, (("source", source),)) for metric in expected
+    }
+    [query] = [widget["properties"]["query"] for widget in widgets if widget["type"] == "log"]
+    assert f"filter source = '{source}'" in query
+    assert {metric for metric in of_source if f"sum({metric.value})" in query} == {
+        metric for metric in of_source if not metric.has_dimension
+    }
+
+
+def emitted() -> set[str]:
+    """Return the names of the members of `Metric` that the code names where it puts a metric."""
+    files = [path for path in (ROOT / "src").rglob("*.py") if path.name != "metrics.py"]
+    found = set()
+    for path in (*files, *(ROOT / "lambdas").glob("*/handler.py")):
+        if "Metric." in (text := path.read_text(encoding="utf-8")):
+            found |= {name for node in ast.walk(ast.parse(text, Path(path).name)) if (name := _member(node))}
+    return found
+
+
+def _member(node: ast.AST) -> str | None:
+    """Return `NAME` for the expression `Metric.NAME`."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Metric":
+        return node.attr
+    return None
+
+
+def test_dashboards_and_alarms_name_the_metrics_that_the_code_puts_and_no_others(
+    dashboards: dict[str, Any], scheduled: Assembly
+) -> None:
+    names = {Metric[name].value for name in emitted()}
+    assert names == {metric.value for metric in Metric}
+    graphs = {
+        name for widgets in dashboards.values() for namespace, name, _ in lines(widgets) if namespace == NAMESPACE
+    }
+    assert graphs == names
+    properties = [alarm["Properties"] for alarm in scheduled.resources("AWS::CloudWatch::Alarm").values()]
+    assert {alarm["MetricName"] for alarm in properties if alarm["Namespace"] == NAMESPACE} <= names

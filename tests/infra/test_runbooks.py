@@ -1,0 +1,52 @@
+"""Each alarm has a runbook, and each runbook an alarm, with the same severity as in the page for operators."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from infra.app import ROOT
+from infra.constructs.alarm_rules import RULES
+from tests.infra.assembly import Assembly
+
+pytestmark = pytest.mark.infra
+
+_RUNBOOKS = ROOT / "docs" / "runbooks"
+_LINK = re.compile(r" Severity: (\w+)\. Runbook: docs/runbooks/([\w-]+)\.md\.$")
+
+
+@pytest.fixture(scope="module")
+def severities(scheduled: Assembly) -> dict[str, str]:
+    """The severity of each alarm, by its name without the pipeline or source."""
+    found = {}
+    for resource in scheduled.resources("AWS::CloudWatch::Alarm").values():
+        properties: dict[str, Any] = resource["Properties"]
+        link = _LINK.search(properties["AlarmDescription"])
+        assert link, properties["AlarmName"]
+        severity, name = link.groups()
+        assert re.fullmatch(rf"slackwater-{name}(-[\w-]+)?", properties["AlarmName"])
+        found[name] = severity
+    # Some alarms exist only for definitions and settings that the example does not have.
+    return found | {rule.name: rule.severity.value for rule in RULES}
+
+
+def test_each_alarm_has_a_runbook_and_each_runbook_an_alarm(severities: dict[str, str]) -> None:
+    assert sorted(path.stem for path in _RUNBOOKS.glob("*.md")) == sorted(severities)
+
+
+def test_a_runbook_states_the_severity_of_its_alarm(severities: dict[str, str]) -> None:
+    for name, severity in severities.items():
+        assert f"\nSeverity: {severity}.\n" in (_RUNBOOKS / f"{name}.md").read_text(encoding="utf-8"), name
+
+
+def test_the_page_for_operators_states_the_severity_and_links_the_runbook_of_each_alarm(
+    severities: dict[str, str],
+) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `slackwater-([\w-]+?)(?:-PIPELINE|-SOURCE|-MACHINE)?` \|.*\| (page|warning) \| (.*) \|$", page, re.M
+    )
+    expected = {(name, severity, f"[{name}](runbooks/{name}.md)") for name, severity in severities.items()}
+    assert set(rows) == expected

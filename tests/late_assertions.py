@@ -1,0 +1,166 @@
+"""What is true about a pipeline with late data when its checks have come to rest."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from hashlib import md5
+from itertools import pairwise
+
+from slackwater.late.check.decision import MAX_FAILURES
+from slackwater.runs.record import DayRecord, RunState
+from tests.fakes_check import PIPELINE
+from tests.late_history import DATES, LateHistory, changes
+
+
+class LateAssertions(LateHistory):
+    """The assertions, each about all days."""
+
+    def each_day_has_its_inputs(self, first: str) -> None:
+        for date in DATES:
+            day = self.world.table.day(PIPELINE, date)
+            if day.published is None:
+                continue
+            if day.hold:
+                self.the_hold_has_its_cause(day, is_older=date < first)
+                continue
+            assert self.world.warehouse.days[date] == self.world.warehouse.versions[date, day.published.run.attempt]
+            assert self.is_kept(date, is_older=date < first), (date, self.published_rows(date), self.raw(date))
+
+    def the_hold_has_its_cause(self, day: DayRecord, *, is_older: bool) -> None:
+        """A day is on hold because it has lost rows, or because of what its latest attempts have done."""
+        world, present = self.world, self.raw(day.date)
+        runs = {run.run.attempt: run for run in world.table.runs(PIPELINE, day.date)}
+        read = self.rows_of(day.published.run.manifest)
+        if day.hold.rule == "rolled_back":
+            assert runs[day.published.run.attempt].rollback, day.hold
+        elif day.hold.rule in {"vanished", "removed", "shrank"}:
+            # With late data, a day before the window stays on hold after its cause has gone.
+            assert self.has_lost(read, present) or (is_older and self.new_objects(day.date)), day.hold
+        else:
+            assert day.hold.rule in {"audit", "failed"}, day.hold
+            number = 1 if day.hold.rule == "audit" else MAX_FAILURES
+            last = day.hold.attempt or day.attempts
+            failed = [runs[attempt] for attempt in range(last - number + 1, last + 1)]
+            assert min(run.run.attempt for run in failed) > day.published.run.attempt, day.hold
+            assert {run.state for run in failed} <= {RunState.FAILED, RunState.RUNNING}, day.hold
+            assert day.hold.rule == "failed" or "AuditFailed" in failed[0].error, failed
+            # With other inputs, a check runs the day again.
+            is_same = all(self.rows_of(run.run.manifest) == present for run in failed)
+            assert is_same or is_older or (self.is_below(read, present) and not self.has_lost(read, present)), day.hold
+
+    def no_version_is_lost(self) -> None:
+        world = self.world
+        records = {(run.run.date, run.run.attempt): run for run in world.table.runs(PIPELINE)}
+        published = {key for key, run in records.items() if run.state is RunState.PUBLISHED}
+        assert self.recorded <= published
+        for key in published:
+            run = records[key]
+            assert world.manifest_content(run.run.manifest) == world.warehouse.versions[key]
+            assert run.publication.rows == len(world.warehouse.versions[key])
+        for day in world.table.by_day.values():
+            assert {attempt for date, attempt in records if date == day.date} == set(range(1, day.attempts + 1))
+            running = {
+                attempt for (date, attempt), run in records.items() if (date, run.state) == (day.date, "running")
+            }
+            assert running <= ({day.active.run.attempt} if day.active else set())
+            assert day.active is None or not world.executions.is_running(day.active.execution)
+
+    def nothing_is_lost_without_a_decision(self) -> None:
+        """Only a person publishes a day with fewer inputs, or other rows than those of a rollback."""
+        for date in DATES:
+            runs = [run for run in self.world.table.runs(PIPELINE, date) if run.state is RunState.PUBLISHED]
+            for before, after in pairwise(runs):
+                if after.rollback:
+                    continue
+                old, new = (self.rows_of(run.run.manifest) for run in (before, after))
+                is_drop = self.on_removed == "drop"
+                dropped = {uri for uri, file in self.files.items() if is_drop and file in self.ever_withdrawn}
+                assert not self.lost(old, new, dropped) or (date, frozenset(new)) in self.released, (
+                    date,
+                    after.run.attempt,
+                )
+                assert not before.rollback or (date, before.run.attempt) in self.decided, (date, after.run.attempt)
+
+    def people_know_each_version(self) -> None:
+        world = self.world
+        documents = [json.loads(message["document"]) for message in world.topic.sent]
+        sent = [(document["date"], document["attempt_after"]) for document in documents]
+        assert len(sent) == len(set(sent)), "a message was sent twice"
+        for day in world.table.by_day.values():
+            if day.published is None:
+                continue
+            seen = [attempt for date, attempt in [*sent, *world.alarms] if date == day.date]
+            runs = world.table.runs(PIPELINE, day.date)
+            first = min(run.run.attempt for run in runs if run.state is RunState.PUBLISHED)
+            assert not day.notification_due
+            known, versions = max(seen, default=first), world.warehouse.versions
+            assert versions[day.date, known] == versions[day.date, day.published.run.attempt], day.date
+
+    def the_ledger_has_each_late_input(self, first: str) -> None:
+        world = self.world
+        expected: Counter[tuple] = Counter()
+        for date in DATES:
+            runs = [run for run in world.table.runs(PIPELINE, date) if run.state is RunState.PUBLISHED]
+            for before, after in pairwise(runs):
+                # A rollback reads no inputs.
+                if not after.rollback:
+                    inputs = changes(*map(self.manifest_inputs, (before.run.manifest, after.run.manifest)))
+                    expected.update((date, after.run.attempt, *change) for change in inputs)
+            day = world.table.day(PIPELINE, date)
+            # No check lists the inputs of a day that was rolled back.
+            if runs and date >= first and not (day.hold and day.hold.rule == "rolled_back"):
+                self.the_ledger_has_each_waiting_input(runs[-1].run.manifest, day)
+        rows = world.ledger.rows
+        taken_in = Counter(
+            (str(row.date), row.attempt, row.uri, row.etag, row.change, row.rows) for row in rows if row.attempt
+        )
+        assert taken_in == expected
+        handlings: dict[tuple, list[tuple]] = {}
+        for row in sorted(rows, key=lambda row: row.decided_at):
+            handlings.setdefault((row.date, row.key), []).append((row.decision, row.rule, row.attempt))
+        assert all(one != other for each in handlings.values() for one, other in pairwise(each))
+
+    def the_ledger_has_each_waiting_input(self, manifest: str, day: DayRecord) -> None:
+        """The latest row of each late input that no run has taken in has the decision of the last check."""
+        (decision,) = (item for item in self.report.days if item.date == day.date)
+        present = {
+            (uri, md5(body, usedforsecurity=False).hexdigest()): (metadata.get("file"), int(metadata["rows"]))
+            for uri, (body, metadata, _) in self.world.store.objects.items()
+            if uri in self.raw(day.date)
+        }
+        latest = {
+            (row.uri, row.etag, row.change, row.rows): (row.decision, row.rule, row.attempt)
+            for row in sorted(self.world.ledger.rows, key=lambda row: row.decided_at)
+            if str(row.date) == day.date
+        }
+        for key in changes(self.manifest_inputs(manifest), present):
+            assert latest.get(key) == (decision.decision, decision.rule, None), (day.date, key)
+
+    def the_ledger_has_each_effect(self) -> None:
+        """A run has the effect of its version, if it was ever compared, and whether people got a message about it."""
+        world, compared = self.world, set()
+        for uri in world.store.objects:
+            if uri.startswith("s3://exchange/comparisons/") and uri.endswith("/comparison.json"):
+                date, pair = uri.split("/")[-3:-1]
+                before, after = map(int, pair.split("-"))
+                compared.add((date, before, after))
+        documents = [json.loads(message["document"]) for message in world.topic.sent]
+        sent = {(document["date"], document["attempt_after"]) for document in documents}
+        for row in world.ledger.rows:
+            date, attempt = str(row.date), row.attempt
+            if attempt is None:
+                assert (row.rows_differing, row.notified) == (None, False)
+                continue
+            befores = [before for each, before, after in compared if (each, after) == (date, attempt)]
+            versions = world.warehouse.versions
+            differing = len(versions[date, max(befores)].keys() ^ versions[date, attempt].keys()) if befores else None
+            assert row.rows_differing == differing, row
+            assert row.notified <= ((date, attempt) in sent), row
+            # After an interruption, the id of a message that was sent may be unknown.
+            assert row.notified == ((date, attempt) in sent) or self.is_interrupted, row
+
+    def the_limits_hold(self) -> None:
+        if self.limits.keys() & {"max_reruns_per_day", "budget_per_day"}:
+            started = Counter(calendar_day for calendar_day, *_ in self.world.late_reruns)
+            assert max(started.values(), default=0) <= 1, started

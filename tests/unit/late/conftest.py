@@ -1,0 +1,20 @@
+"""Fixtures of the tests of late data."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes_check import World, five_days
+from tests.models import InlinePool
+
+
+@pytest.fixture
+def world() -> World:
+    return five_days()
+
+
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the checks of a model call everything in one thread."""
+    for module in ("late.check.arrival_checks", "late.check.checker", "runs.inputs.listing"):
+        monkeypatch.setattr(f"slackwater.{module}.ThreadPoolExecutor", InlinePool)
