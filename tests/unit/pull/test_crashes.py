@@ -135,6 +135,9 @@ def test_a_fault_at_any_write_is_repaired_while_a_file(scenario, fault_type):
     ]
 )
 @example(days=[({FIRST: OLD}, WriteFault(6, "ends after"), True, 0), ({}, None, True, 0)])
+@example(  # The second file is stored when its pull fails, and the partner has removed it before the next pull.
+    days=[({FIRST: OLD}, None, False, 0), ({SECOND: OLD}, WriteFault(8, "fails"), False, 0), ({}, None, False, 0)]
+)
 def test_the_last_pull_leaves_each_content_once_after_any_faults(days):
     setup = Setup(source=DEFINITIONS[0])
     for files, fault, leases_end, definition in days:

@@ -198,6 +198,10 @@ class FileFetcher:
             with path.open("wb") as file:
                 download = self.partner.fetch(item.path, file)
         except FileVanished as error:
+            if is_stored_as_attempted(entry) and entry.content and self._committed_version(entry.content):
+                state = FileState.DUPLICATE if entry.duplicate_of else FileState.STORED
+                self._finalize(entry.model_copy(update={"state": state, "reason": None}))
+                return FetchResult(path=item.path, state=FetchState.VANISHED)
             # The committed version stays. Objects that an interrupted attempt announced have to be deleted.
             entry = self._delete_superseded(self._withdraw(entry))
             changes: dict[str, object] = {"state": FileState.VANISHED, "reason": str(error), "not_taken_since": None}
@@ -205,7 +209,9 @@ class FileFetcher:
                 # Its rows were never stored, so a person has to know: the file stays a failed one until it is given up.
                 first_reason = (entry.reason or "the attempt was interrupted").removeprefix(_REMOVED)
                 changes = {"state": FileState.FAILED, "reason": _REMOVED + first_reason}
-            self._records.save(entry, lease=None, due=self._retry_at(entry), **changes)
+            # The next pull fetches a file that is back, but does not ask at once for one that had failed before.
+            attempts = max(2, entry.attempts) if changes["state"] is FileState.FAILED else entry.attempts
+            self._records.save(entry, lease=None, due=self.now() + retry_delay(attempts), **changes)
             return FetchResult(path=item.path, state=FetchState.VANISHED)
         content_id = download.sha256[:32]
         if entry.writing != content_id:
@@ -388,9 +394,6 @@ class FileFetcher:
         entry = self._records.entry(item.path)
         return entry if entry and entry.lease and entry.lease.owner == self.owner else None
 
-    def _retry_at(self, entry: FileEntry) -> datetime:
-        return self.now() + retry_delay(entry.attempts)
-
     @cached_property
     def _definition(self) -> str:
         return self.source.reading_digest
@@ -423,6 +426,12 @@ def is_only_to_finalize(entry: FileEntry, item: WorkItem) -> bool:
     # The commit resets the attempts, so the only one is this attempt: no other has ended before its commit since.
     is_first = stored and bool(entry.superseded) and entry.attempts == 1
     return is_first and (item.listed is None or entry.matches_listing(item.listed))
+
+
+def is_stored_as_attempted(entry: FileEntry) -> bool:
+    """Whether the latest attempt has failed after its commit, so that what the partner listed is stored."""
+    is_failed = entry.state is FileState.FAILED and not entry.writing
+    return is_failed and entry.attempted is not None and entry.matches_listing(entry.attempted)
 
 
 def is_only_to_clean_up(entry: FileEntry, item: WorkItem) -> bool:
