@@ -17,6 +17,7 @@ from slackwater.project import Project
 from slackwater.receiver.pull.fetch import FetchResult, FileFetcher
 from slackwater.receiver.pull.large_files import failure_reason_uri
 from slackwater.receiver.pull.plan import read_item
+from slackwater.sources.kms_keys import parse_source_keys
 from slackwater.steps.spark.job import log, run_job
 
 # Longer than the job's execution timeout of 120 minutes (`pull_source.asl.json`): the lease does not expire while the
@@ -39,6 +40,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--raw-database", required=True)
     parser.add_argument("--file-table", required=True)
     parser.add_argument("--outbound-allow", default="", help="hosts and networks, separated by commas")
+    keys_help = "KMS keys that encrypt objects, as source=ARN, separated by commas"
+    parser.add_argument("--source-kms-keys", default="", type=parse_source_keys, help=keys_help)
     return parser.parse_args(arguments)
 
 
@@ -47,7 +50,7 @@ def fetch_file(options: argparse.Namespace) -> FetchResult:
 
     Raises what `FileFetcher.fetch` raises; `main` then writes the reason next to `--answer`.
     """
-    store = s3_store()
+    store = s3_store(options.source_kms_keys)
     source = Project.model_validate_json(store.get(options.project)).source(options.source)
     max_file_mb = source.require_pull().max_file_mb
     max_file_bytes = max_file_mb * 10**6 if max_file_mb else _MAX_FILE_BYTES

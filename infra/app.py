@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aws_cdk import App, DefaultStackSynthesizer, Environment, Stack, Tags
+from aws_cdk.aws_cloudwatch import CfnAlarm
 
 from infra.artefacts import Artefacts, build_artefacts, write_project
 from infra.constructs.alarm_rules import AlarmGroup, Severity
@@ -138,8 +139,13 @@ def add_stacks(app: App, *, settings: Settings, artefacts: Artefacts, root: Path
     CompositeAlarms(composite_stack, "Alarms", settings=settings, project=project, topic=pages)
     for group in AlarmGroup:
         stack = Stack(app, settings.named(group.value), env=env, description=f"Slackwater: {group.value}")
-        SubjectAlarms(stack, "Alarms", settings=settings, project=project, topics=monitoring.topics, group=group)
-        composite_stack.add_stack_dependency(stack)
+        alarms = SubjectAlarms(
+            stack, "Alarms", settings=settings, project=project, topics=monitoring.topics, group=group
+        )
+        if any(isinstance(node, CfnAlarm) for node in alarms.node.find_all()):
+            composite_stack.add_stack_dependency(stack)
+        else:
+            app.node.try_remove_child(stack.node.id)  # CloudFormation accepts no stack without resources
     if settings.subject_dashboards:
         name = settings.named("pipeline-dashboards")
         PipelineDashboardsStack(app, name, settings=settings, project=project, env=env)

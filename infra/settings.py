@@ -24,6 +24,7 @@ from slackwater.errors import DefinitionError
 from slackwater.pipeline.spark_workers import SparkSizes, WorkerSize
 from slackwater.project import describe_validation_error
 from slackwater.receiver.partners.outbound import Outbound
+from slackwater.sources.kms_keys import parse_source_keys
 
 _CONTEXT = "slackwater:"
 # The permissions of a deployment `acme` include `acme-pipeline-*`, and its queues `acme-arrivals-dead-letters`.
@@ -36,6 +37,11 @@ LARGE_FILE_DISK_GB = 200
 def _split_list(value: Any) -> Any:
     """Split a comma-separated string, which is how a command line gives a list."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _split_keys(value: Any) -> Any:
+    """Split `source=ARN,source=ARN`, which is how a command line gives the keys of sources."""
+    return parse_source_keys(value) if isinstance(value, str) else value
 
 
 def _read_int(value: Any) -> Any:
@@ -117,6 +123,9 @@ class Settings(BaseModel):
     kms_key: Literal["create"] | KmsKeyArn | None = None
     """The key that encrypts the buckets, the tables and the queue of events: the ARN of a KMS key of the same region,
     whose policy must allow IAM policies of the account, or `create`. Without it, AWS's own keys do it."""
+    source_kms_keys: Annotated[dict[str, KmsKeyArn], BeforeValidator(_split_keys)] = {}
+    """ARNs of KMS keys, by source: objects of these sources in the raw bucket are encrypted with them, and not with
+    `kms_key`. The same conditions apply to them."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_retention_days: Annotated[Literal[1, 3, 5, 7, 14, 30, 90, 180, 365, 731, 1827], BeforeValidator(_read_int)] = 30
     """One of the retentions that CloudWatch Logs offers."""

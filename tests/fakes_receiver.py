@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from slackwater.errors import CloudError, FileVanished, ObjectMissing, PartnerError
+from slackwater.late.check.rejects import EventCount
 from slackwater.receiver.partners.partner import Download, ListedFile
 from slackwater.receiver.pull.file_cache import (
     Content,
@@ -294,6 +295,28 @@ def _entry_of(cache: FileCache, source: str, path: str) -> FileEntry:
 
 def _content_of(cache: FileCache, source: str, id_: str) -> Content:
     return next(iter(cache.contents(source, [id_])), Content(source=source, id=id_, received_at=RECEIVED))
+
+
+class MemoryEventCounts:
+    """The counts of events of each source, by hour since 1970; with `broken`, all calls fail."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.by_source: dict[str, dict[int, EventCount]] = {}
+        self.broken = broken
+
+    def add(self, source: str, count: EventCount, *, at: datetime) -> None:
+        self._require()
+        hours, hour = self.by_source.setdefault(source, {}), int(at.timestamp() // 3600)
+        before = hours.get(hour, EventCount(0, 0))
+        hours[hour] = EventCount(before.events + count.events, before.rejected + count.rejected)
+
+    def hours(self, source: str, *, now: datetime) -> dict[int, EventCount]:
+        self._require()
+        return self.by_source.get(source, {})
+
+    def _require(self) -> None:
+        if self.broken:
+            raise CloudError("DynamoDB does not answer")
 
 
 class MemoryPartner:

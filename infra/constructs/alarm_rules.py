@@ -19,6 +19,7 @@ from slackwater.project import Project
 COUNTER_PERIOD = Duration.minutes(5)
 # The highest value of a period counts. Short, so that the check that clears an alarm is in a period of its own.
 _GAUGE_PERIOD = Duration.minutes(1)
+_OF_READ_SOURCES = {Metric.SILENCE_PERCENT, Metric.REJECTED_PERCENT_ABOVE_NORMAL}
 # Pulls in a row, each in a period of its own, that have to leave files before an alarm fires.
 _PULLS_IN_A_ROW = 3
 
@@ -92,11 +93,11 @@ class AlarmRule:
             return self._pipeline_thresholds(settings, project)
         if self.metric is Metric.FILES_DOUBTFUL:
             return [(name, self.threshold) for name in sorted(project.sources) if project.records_removed(name)]
-        if self.metric not in {Metric.HOURS_SINCE_ARRIVAL, Metric.SILENCE_PERCENT}:
+        if self.metric not in {Metric.HOURS_SINCE_ARRIVAL, *_OF_READ_SOURCES}:
             return [(name, self.threshold) for name, source in sorted(project.sources.items()) if source.pull]
-        # A source's age is known only from the check of a pipeline that reads it.
+        # These are known only from the check of a pipeline that reads the source.
         read = sorted({name for pipeline in project.pipelines.values() for name in pipeline.sources})
-        if self.metric is Metric.SILENCE_PERCENT:
+        if self.metric in _OF_READ_SOURCES:
             return [(name, self.threshold) for name in read]
         return [(name, project.source(name).silent_hours) for name in read]
 
@@ -249,6 +250,18 @@ RULES = (
         # At an hour of the week there are 12 silences in 4 weeks, so the usual one is the longest of them. One in 13
         # would be longer by chance.
         threshold=150,
+    ),
+    AlarmRule(
+        name="rejects-unusual",
+        group=AlarmGroup.UNUSUAL,
+        metric=Metric.REJECTED_PERCENT_ABOVE_NORMAL,
+        severity=Severity.WARNING,
+        description="The reject rate of {subject} in the latest 24 hours is {threshold} percentage points or more over "
+        "the median of the 14 days before. Look: `slackwater sideline list {subject}` counts rejected events by rule, "
+        "`slackwater sideline show {subject}` shows them with their reasons. Ask the partner to correct and send them "
+        "again, or correct the definition of the source. The next check with a normal rate clears the alarm.",
+        statistic=cloudwatch.Stats.MAXIMUM,
+        threshold=5,
     ),
     AlarmRule(
         name="budget-spent",

@@ -74,19 +74,23 @@ def composites(settings: Settings, project: Project, alarms: Sequence[str]) -> I
     pipelines, existing = sorted(project.pipelines), set(alarms)
     for rule in COMPOSITES:
         for subjects in [[pipeline] for pipeline in pipelines] if rule.each_pipeline else [["", *pipelines]]:
-            of = [f"{alarm}-{subject}".removesuffix("-") for alarm in rule.alarms for subject in subjects]
-            children = [name for name in map(settings.named, of) if name in existing]
+            names = {
+                alarm: [settings.named(f"{alarm}-{subject}".removesuffix("-")) for subject in subjects]
+                for alarm in rule.alarms
+            }
+            children = [name for group in names.values() for name in group if name in existing]
+            present = [alarm for alarm, group in names.items() if existing.intersection(group)]
             for number, first in enumerate(range(0, len(children), MAX_CHILDREN), start=1):
                 suffix = f"-{subjects[0]}" if rule.each_pipeline else f"-{number}" if number > 1 else ""
                 yield Composite(
                     name=settings.named(f"{rule.name}{suffix}"),
                     children=children[first : first + MAX_CHILDREN],
-                    description=_describe(rule, subjects[0]),
+                    description=_describe(rule, subjects[0], present),
                 )
 
 
-def _describe(rule: CompositeRule, subject: str) -> str:
-    runbooks = " or ".join(f"docs/runbooks/{alarm}.md" for alarm in rule.alarms)
+def _describe(rule: CompositeRule, subject: str, alarms: Sequence[str]) -> str:
+    runbooks = " or ".join(f"docs/runbooks/{alarm}.md" for alarm in alarms)
     return (
         f"{rule.description.format(subject=subject)} Look: the reason of the state names the alarm that fired first. "
         f"What to do: {runbooks}. Other alarms of this composite alarm send nothing until all of them are OK. "

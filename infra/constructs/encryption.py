@@ -1,4 +1,4 @@
-"""The key that encrypts buckets, tables and the queue of events, if the setting `kms_key` is set."""
+"""The key of buckets, tables and the queue of events (setting `kms_key`), and those of sources (`source_kms_keys`)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from infra.settings import CREATE_KEY, Settings
+from slackwater.errors import DefinitionError
+from slackwater.project import Project
+from slackwater.sources.kms_keys import format_source_keys
+
+# Lambda allows 4,096 bytes for all environment variables of a function.
+_MAX_BYTES = 3000
 
 
 def data_key(scope: Construct, settings: Settings) -> kms.IKey | None:
@@ -23,3 +29,20 @@ def data_key(scope: Construct, settings: Settings) -> kms.IKey | None:
         # Whatever the setting `removal_policy` says: objects that it has encrypted may be kept, and need it.
         removal_policy=RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE,
     )
+
+
+def source_keys(project: Project, settings: Settings) -> str:
+    """Return the setting `source_kms_keys` as functions and jobs get it: `source=ARN,source=ARN`.
+
+    Raises `DefinitionError` for sources that the project does not have, and if the functions cannot get so many keys.
+    """
+    if unknown := sorted(settings.source_kms_keys.keys() - project.sources.keys()):
+        known = ", ".join(sorted(project.sources)) or "none"
+        raise DefinitionError(f"source_kms_keys: no source {', '.join(unknown)} in this project (sources: {known})")
+    keys = format_source_keys(settings.source_kms_keys)
+    if len(keys) > _MAX_BYTES:
+        raise DefinitionError(
+            f"source_kms_keys: {len(settings.source_kms_keys)} entries have {len(keys):,} characters, and functions "
+            f"can get {_MAX_BYTES:,}: name fewer sources"
+        )
+    return keys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aws_cdk import ArnFormat, Stack
@@ -42,6 +42,17 @@ def write_objects(role: Grantee, bucket: s3.IBucket, *prefixes: str) -> None:
     """Let `role` write objects under the prefixes."""
     _allow_keys(role, _arn(role, bucket), prefixes, ["s3:PutObject"])
     _use_key(role, bucket.encryption_key, *_WRITE)
+
+
+def decrypt_sources(role: Grantee, keys: Mapping[str, str], sources: Iterable[str] | None = None) -> None:
+    """Let `role` read the objects of these sources, or of all, with their KMS keys: ARNs by source."""
+    wanted = keys if sources is None else sources
+    _use_source_keys(role, (keys[source] for source in wanted if source in keys), "Decrypt")
+
+
+def encrypt_sources(role: Grantee, keys: Mapping[str, str]) -> None:
+    """Let `role` write the objects of all sources with their KMS keys: ARNs by source."""
+    _use_source_keys(role, keys.values(), *_WRITE)
 
 
 def delete_objects(role: Grantee, bucket: s3.IBucket, *prefixes: str) -> None:
@@ -194,6 +205,11 @@ def _use_key(role: Grantee, key: kms.IKey | None, *actions: str) -> None:
     """Let `role` call these KMS actions with the key of a bucket, table or queue, if it has one."""
     if key:
         allow(role, [f"kms:{action}" for action in actions], [key.key_arn])
+
+
+def _use_source_keys(role: Grantee, arns: Iterable[str], *actions: str) -> None:
+    if keys := sorted(set(arns)):
+        allow(role, [f"kms:{action}" for action in actions], keys)
 
 
 def _allow_folders(role: Grantee, urls: Sequence[str]) -> None:

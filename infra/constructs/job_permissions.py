@@ -29,6 +29,7 @@ def allow_pipeline(role: iam.IRole, pipeline: Pipeline, *, storage: StorageStack
     if raw:
         grants.read_objects(role, storage.raw, *raw)
         grants.list_objects(role, storage.raw, *raw)
+    grants.decrypt_sources(role, storage.source_keys, pipeline.sources)
     manifests, attempts, arrow = f"manifests/{name}/", f"runs/{name}/", f"{ARROW_FILES}{name}/"
     grants.read_objects(role, storage.exchange, manifests, arrow)
     grants.replace_objects(role, storage.exchange, attempts)
@@ -55,6 +56,7 @@ def allow_any_pipeline(role: iam.IRole, project: Project, *, storage: StorageSta
     """Let `role` run the stages of pipelines that are not deployed, and the check of the release."""
     database = storage.warehouse_database
     grants.read_objects(role, storage.raw, "raw/")
+    grants.decrypt_sources(role, storage.source_keys)
     grants.list_objects(role, storage.raw, "raw/")
     grants.read_objects(role, storage.exchange, "manifests/", PROJECTS, ARROW_FILES)
     grants.replace_objects(role, storage.exchange, "runs/")
@@ -85,6 +87,7 @@ def allow_pulls(role: iam.IRole, project: Project, *, storage: StorageStack) -> 
     grants.read_objects(role, storage.exchange, "pulls/")
     grants.write_objects(role, storage.exchange, "pulls/", LOGS)
     grants.write_objects(role, storage.raw, "raw/", "sideline/", "landing/")
+    grants.encrypt_sources(role, storage.source_keys)
     grants.delete_objects(role, storage.raw, "raw/", "sideline/")
     grants.use_items(role, storage.file_table, "BatchGetItem", "PutItem")
     grants.use_tables(role, storage.raw_database, "GetTable", "BatchCreatePartition")

@@ -57,6 +57,8 @@ class LateStack(Stack):
             enforce_ssl=True,
         )
         self.check_days = self._check_days(processing)
+        read = [source for pipeline in project.pipelines.values() for source in pipeline.sources]
+        grants.decrypt_sources(self.check_days.role, storage.source_keys, read)
         grants.allow_foreign_tables(self.check_days.role, project.pipelines.values())
         self.compare_versions = self._compare_versions()
         self.notify_change = self._notify_change(processing)

@@ -141,6 +141,8 @@ class ProcessingStack(Stack):
         grants.read_asset(function.role, self._project, settings=self._settings)
         grants.list_objects(function.role, storage.raw, "raw/")
         grants.read_objects(function.role, storage.raw, "raw/")
+        # All keys: it also freezes the inputs of pipelines that are not deployed.
+        grants.decrypt_sources(function.role, storage.source_keys)
         # Under runs/ are the stages that earlier attempts have finished.
         grants.list_objects(function.role, storage.exchange, "manifests/", "runs/", ARROW_FILES)
         grants.read_objects(function.role, storage.exchange, "manifests/", "runs/", job_permissions.PROJECTS)
@@ -215,6 +217,7 @@ class ProcessingStack(Stack):
             "FetchFileUri": self._fetch_file.s3_object_url,
             "RawBucket": self._storage.raw.bucket_name,
             "RawDatabase": self._storage.raw_database,
+            "SourceKmsKeys": self._storage.source_keys_value,
             "FileTable": self._storage.file_table.table_name,
             **self.job_values,
             "JobRoleArn": self.pull_role.role_arn,

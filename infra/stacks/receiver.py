@@ -45,6 +45,7 @@ class ReceiverStack(Stack):
             "RAW_BUCKET": storage.raw.bucket_name,
             "RAW_DATABASE": storage.raw_database,
             "PROJECT_URI": self._project.s3_object_url,
+            **({"SOURCE_KMS_KEYS": keys} if (keys := storage.source_keys_value) else {}),
         }
         self.receive_events = self._receive_events()
         self.store_events = self._store_events()
@@ -66,6 +67,7 @@ class ReceiverStack(Stack):
             environment={
                 **self._raw,
                 "TOKEN_TABLE": self._storage.token_table.table_name,
+                "FILE_TABLE": self._storage.file_table.table_name,
                 "EVENT_QUEUE_URL": self._storage.buffer.queue.queue_url,
                 **issuer,
             },
@@ -76,6 +78,8 @@ class ReceiverStack(Stack):
         )
         grants.read_asset(function.role, self._project, settings=self._settings)
         grants.use_items(function.role, self._storage.token_table, "GetItem")
+        # It counts the events of each source there.
+        grants.use_items(function.role, self._storage.file_table, "UpdateItem")
         self._allow_raw_writes(function.role, "sideline/", "receipts/")
         grants.read_objects(function.role, self._storage.raw, "receipts/")
         grants.list_objects(function.role, self._storage.raw, "receipts/")
@@ -134,7 +138,7 @@ class ReceiverStack(Stack):
         grants.read_asset(function.role, self._project, settings=self._settings)
         grants.read_objects(function.role, self._storage.exchange, "pulls/")
         grants.list_objects(function.role, self._storage.exchange, "pulls/")
-        grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem")
+        grants.use_items(function.role, self._storage.file_table, "BatchGetItem", "PutItem", "UpdateItem")
         self._allow_raw_writes(function.role, "sideline/", "landing/")
         grants.delete_objects(function.role, self._storage.raw, "raw/", "sideline/")
         arrivals.allow(function.role)
@@ -143,4 +147,5 @@ class ReceiverStack(Stack):
     def _allow_raw_writes(self, role: iam.IRole, *more: str) -> None:
         """Grant writes to raw partitions, with their registration in Glue, and to the prefixes `more`."""
         grants.write_objects(role, self._storage.raw, "raw/", *more)
+        grants.encrypt_sources(role, self._storage.source_keys)
         grants.use_tables(role, self._storage.raw_database, "GetTable", "BatchCreatePartition")

@@ -12,7 +12,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.constructs.common import accept, outputs, removal
-from infra.constructs.encryption import data_key
+from infra.constructs.encryption import data_key, source_keys
 from infra.constructs.event_buffer import EventBuffer
 from infra.constructs.raw_tables import RawTables
 from infra.settings import Settings
@@ -42,6 +42,8 @@ class StorageStack(Stack):
             termination_protection=settings.termination_protection,
         )
         self._settings, self._key = settings, data_key(self, settings)
+        self.source_keys = settings.source_kms_keys
+        self.source_keys_value = source_keys(project, settings)
         longest = longest_run_days(project, settings)
         # A run reads the files of its own attempt, and of stages that it keeps from earlier ones: those that exist for
         # as long as the run may take. So a failed run can be resumed for the other days, at least as many.

@@ -13,6 +13,7 @@ from aws_lambda_powertools import Logger
 from pydantic import BaseModel
 
 from slackwater.aws.clients import SINGLE_CONFIG, client
+from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.aws.emf import put_metric
 from slackwater.aws.function import with_correlation_id
@@ -32,6 +33,7 @@ from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRul
 from slackwater.late.check.deferred import later_checks
 from slackwater.late.check.holds import days_on_hold
 from slackwater.late.check.limits import usage_date
+from slackwater.late.check.rejects import rejected_above_normal
 from slackwater.late.check.tasks import day_tasks
 from slackwater.late.check.window import today, window_start
 from slackwater.late.ledger.pending import save_pending
@@ -105,6 +107,13 @@ def build_checker() -> Checker:
         exchange_bucket=environment.exchange_bucket,
         now=now,
     )
+
+
+@cache
+def build_event_counts() -> DynamoEventCounts:
+    """Build the counts of events by source and hour, once per process."""
+    # Not repeated: the next check reads them too.
+    return DynamoEventCounts(client("dynamodb", config=SINGLE_CONFIG), CheckDaysEnvironment.read().file_table)
 
 
 @cache
@@ -184,6 +193,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
         notify_of_tables(build_notifier(), report, checker.project, execution=request.execution)
     logger.info("days checked", extra={**answer, "rules": rules, "seconds": report.seconds})
     if report.complete:
+        put_rejects(build_event_counts(), report, checker.project)
         # Last, and not in the checks that new objects start: the days to run must not wait for costs.
         record_costs(build_costs(), request.pipeline, elapsed=timedelta(seconds=time.monotonic() - started))
     record_check(checker.table, report, build_price()(REQUESTS.counts(), seconds=time.monotonic() - started))
@@ -262,6 +272,20 @@ def put_budget(report: CheckReport, checker: Checker) -> None:
     percent = budget_percent(definition.late, usage, report.days)
     if percent is not None:
         put_metric(Metric.BUDGET_PERCENT, percent, pipeline=report.pipeline)
+
+
+def put_rejects(counts: DynamoEventCounts, report: CheckReport, project: Project) -> None:
+    """Put by how much the reject rate of each source is above normal, in a check of today. Errors are only logged."""
+    definition, now = project.pipeline(report.pipeline), report.checked_at
+    if report.as_of != today(definition, now).isoformat():
+        return
+    for name in definition.sources:
+        try:
+            above = rejected_above_normal(counts.hours(name, now=now), now=now)
+        except SlackwaterError as error:
+            logger.warning("the reject rate is not known", extra={"source": name, "reason": str(error)})
+        else:
+            put_metric(Metric.REJECTED_PERCENT_ABOVE_NORMAL, above, source=name)
 
 
 def put_metrics(report: CheckReport, project: Project) -> None:

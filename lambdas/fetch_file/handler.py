@@ -11,7 +11,8 @@ from uuid import uuid4
 from aws_lambda_powertools import Logger
 from pydantic import BaseModel, Field
 
-from slackwater.aws.clients import SHORT_CONFIG, client
+from slackwater.aws.clients import SHORT_CONFIG, SINGLE_CONFIG, client
+from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.emf import put_counts
 from slackwater.aws.function import FunctionEnvironment, with_correlation_id
@@ -21,6 +22,7 @@ from slackwater.aws.partners.connect import partner_of
 from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import FileTooLarge, SlackwaterError
 from slackwater.late.check.arrival_messages import file_committed
+from slackwater.late.check.rejects import EventCount
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.pull.fetch import FetchResult, FetchState, FileFetcher
@@ -28,6 +30,7 @@ from slackwater.receiver.pull.large_files import expect_function_size, job_resul
 from slackwater.receiver.pull.plan import read_item
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
+from slackwater.sources.kms_keys import parse_source_keys
 
 logger = Logger()
 
@@ -42,6 +45,7 @@ class FetchFileEnvironment(FunctionEnvironment):
     outbound_allow: str
     arrival_queue_url: str
     """Empty if only the daily check finds late data."""
+    source_kms_keys: str = ""
 
 
 class FetchFileRequest(BaseModel):
@@ -68,19 +72,22 @@ class FetchFileResources:
     project: Project
     outbound_allow: str
     arrivals: ArrivalQueue
+    event_counts: DynamoEventCounts
 
 
 @cache
 def build_resources() -> FetchFileResources:
     """Build the resources, once per process."""
     environment = FetchFileEnvironment.read()
-    store = S3ObjectStore(client("s3"))
+    keys = parse_source_keys(environment.source_kms_keys)
+    store = S3ObjectStore(client("s3"), source_keys=keys)
     return FetchFileResources(
         cache=DynamoFileCache(client("dynamodb"), environment.file_table),
         raw_writer=create_raw_writer(store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database),
         project=Project.model_validate_json(store.get(environment.project_uri)),
         outbound_allow=environment.outbound_allow,
         arrivals=ArrivalQueue(client("sqs", config=SHORT_CONFIG), environment.arrival_queue_url),
+        event_counts=DynamoEventCounts(client("dynamodb", config=SINGLE_CONFIG), environment.file_table),
     )
 
 
@@ -109,6 +116,7 @@ def handler(event: dict[str, Any], _context: object) -> dict[str, Any]:
         logger.info("file is too large for a function, a job fetches it", extra={**job, "reason": str(error)})
         return job
     count_file(source.source, fetched)
+    record_counts(resources.event_counts, source.source, fetched)
     request_checks(resources.arrivals, source.source, fetched)
     result = fetched.summary()
     logger.info("file fetched", extra={"source": source.source, **result})
@@ -153,3 +161,11 @@ def count_file(source: str, fetched: FetchResult) -> None:
         Metric.EVENTS_REJECTED: fetched.rejected,
     }
     put_counts(counts, source=source)
+
+
+def record_counts(counts: DynamoEventCounts, source: str, fetched: FetchResult) -> None:
+    """Add a file's events to the counts of its source. An error is only logged: the file itself is stored."""
+    try:
+        counts.add(source, EventCount(fetched.rows + fetched.rejected, fetched.rejected), at=datetime.now(UTC))
+    except SlackwaterError as error:
+        logger.warning("the events of the file were not counted", extra={"reason": str(error)})

@@ -13,19 +13,22 @@ from typing import Any
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from slackwater.aws.clients import SHORT_CONFIG, client
+from slackwater.aws.clients import BRIEF_CONFIG, SHORT_CONFIG, client
+from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.tokens import TokenTable
 from slackwater.aws.emf import put_counts
 from slackwater.aws.function import FunctionEnvironment
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.aws.partitions import create_raw_writer
 from slackwater.aws.queue import SqsEventQueue
-from slackwater.errors import CloudError, PartnerError
+from slackwater.errors import CloudError, PartnerError, SlackwaterError
+from slackwater.late.check.rejects import EventCount
 from slackwater.metrics import Metric
 from slackwater.project import Project
 from slackwater.receiver.push.receive import Receiver
 from slackwater.receiver.push.request import ApiResponse, EventsApi, PushRequest, error_response
 from slackwater.receiver.push.tokens import CachedTokens, Tokens
+from slackwater.sources.kms_keys import parse_source_keys
 
 logger = Logger()
 CORRELATION_HEADER = "x-correlation-id"
@@ -46,18 +49,21 @@ class ReceiveEventsEnvironment(FunctionEnvironment):
     raw_bucket: str
     raw_database: str
     token_table: str
+    file_table: str
     event_queue_url: str
     project_uri: str
     oidc_issuer: str | None = None
     oidc_audience: str = ""
     outbound_allow: str = ""
+    source_kms_keys: str = ""
 
 
 @cache
 def build_api() -> EventsApi:
     """Build the API once per process, so that later requests reuse its connections and its cached tokens."""
     environment = ReceiveEventsEnvironment.read()
-    store = S3ObjectStore(client("s3", config=SHORT_CONFIG))
+    keys = parse_source_keys(environment.source_kms_keys)
+    store = S3ObjectStore(client("s3", config=SHORT_CONFIG), source_keys=keys)
     raw_writer = create_raw_writer(
         store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database, config=SHORT_CONFIG
     )
@@ -72,6 +78,12 @@ def build_api() -> EventsApi:
         queue=SqsEventQueue(client("sqs", config=SHORT_CONFIG), environment.event_queue_url),
         now=now,
     )
+
+
+@cache
+def build_event_counts() -> DynamoEventCounts:
+    """Build the counts of events by source and hour, once per process."""
+    return DynamoEventCounts(client("dynamodb", config=BRIEF_CONFIG), ReceiveEventsEnvironment.read().file_table)
 
 
 def build_tokens(environment: ReceiveEventsEnvironment) -> Tokens:
@@ -125,6 +137,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         message = "the receiver failed: keep the batch and send its operators the x-correlation-id of this response"
         response = error_response(501, "internal", message)
     count_events(source, response)
+    record_counts(source, response)
     # The log has the number of rejected events; their reasons, up to 10,000 of them, are under `sideline/`.
     logged = {**response.body, "rejected": len(response.body.get("rejected", ()))}
     logger.info("batch answered", extra={"status": response.status, **logged})
@@ -155,3 +168,15 @@ def count_events(source: str, response: ApiResponse) -> None:
             Metric.EVENTS_REJECTED: len(response.body["rejected"]),
         }
         put_counts(counts, source=source)
+
+
+def record_counts(source: str, response: ApiResponse) -> None:
+    """Add a batch's events to the counts of its source. An error is only logged: the batch itself is stored."""
+    if "accepted" not in response.body:
+        return
+    rejected = len(response.body["rejected"])
+    events = response.body["accepted"] + response.body["duplicates"] + rejected
+    try:
+        build_event_counts().add(source, EventCount(events, rejected), at=datetime.now(UTC))
+    except SlackwaterError as error:
+        logger.warning("the events of the batch were not counted", extra={"reason": str(error)})

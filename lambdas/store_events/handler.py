@@ -16,6 +16,7 @@ from slackwater.aws.partitions import create_raw_writer
 from slackwater.project import Project
 from slackwater.receiver.push.queue import store_messages
 from slackwater.receiver.push.receive import Receiver
+from slackwater.sources.kms_keys import parse_source_keys
 
 logger = Logger()
 
@@ -26,6 +27,7 @@ class StoreEventsEnvironment(FunctionEnvironment):
     raw_bucket: str
     raw_database: str
     project_uri: str
+    source_kms_keys: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,8 @@ class StoreEventsResources:
 def build_resources() -> StoreEventsResources:
     """Build the resources, once per process."""
     environment = StoreEventsEnvironment.read()
-    store = S3ObjectStore(client("s3", config=SHORT_CONFIG))
+    keys = parse_source_keys(environment.source_kms_keys)
+    store = S3ObjectStore(client("s3", config=SHORT_CONFIG), source_keys=keys)
     raw_writer = create_raw_writer(
         store, raw_bucket=environment.raw_bucket, raw_database=environment.raw_database, config=SHORT_CONFIG
     )

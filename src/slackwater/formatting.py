@@ -30,6 +30,17 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def shortened(value: str, most: int) -> str:
+    """Return the string with at most `most` characters, at least 8: the middle of a longer one is left out.
+
+    The beginning of a reason says what has happened, and its end may name the remedy.
+    """
+    if len(value) <= most:
+        return value
+    end = most // 4
+    return f"{value[: most - end - 5]} ... {value[-end:]}"
+
+
 def percentage(part: int, whole: int) -> str:
     """Return `part` as a percentage of `whole`, precise enough to compare with a threshold: `10.5 %`, `0.996 %`.
 

@@ -66,6 +66,8 @@ class Metric(StrEnum):
     """Gauge: hours since the newest object of the source was written."""
     SILENCE_PERCENT = "SilencePercent"
     """Gauge: hours since the newest object of the source, in percent of its usual silence at that hour of the week."""
+    REJECTED_PERCENT_ABOVE_NORMAL = "RejectedPercentAboveNormal"
+    """Gauge: by how many percentage points the reject rate of the source in 24 hours is above its normal one."""
     EVENTS_ACCEPTED = "EventsAccepted"
     EVENTS_DUPLICATE = "EventsDuplicate"
     EVENTS_REJECTED = "EventsRejected"
@@ -109,7 +111,7 @@ class Metric(StrEnum):
 
 
 _BYTES = {Metric.LATE_BYTES, Metric.LATE_BYTES_UNPROCESSED, Metric.LATE_BYTES_IGNORED}
-_PERCENT = {Metric.SILENCE_PERCENT, Metric.BUDGET_PERCENT}
+_PERCENT = {Metric.SILENCE_PERCENT, Metric.REJECTED_PERCENT_ABOVE_NORMAL, Metric.BUDGET_PERCENT}
 _WITHOUT_UNIT = {
     Metric.HOURS_SINCE_ARRIVAL,
     Metric.HOURS_NOT_TAKEN,
@@ -124,6 +126,7 @@ _GAUGES = {
     Metric.LATE_BYTES_IGNORED,
     Metric.HOURS_SINCE_ARRIVAL,
     Metric.SILENCE_PERCENT,
+    Metric.REJECTED_PERCENT_ABOVE_NORMAL,
     Metric.BUDGET_PERCENT,
     Metric.FILES_LEFT,
     Metric.FILES_DOUBTFUL,
@@ -133,6 +136,7 @@ _TOTALS = {Metric.EVENTS_ACCEPTED, Metric.EVENTS_DUPLICATE, Metric.EVENTS_REJECT
 _SOURCE_METRICS = _TOTALS | {
     Metric.HOURS_SINCE_ARRIVAL,
     Metric.SILENCE_PERCENT,
+    Metric.REJECTED_PERCENT_ABOVE_NORMAL,
     Metric.FILES_LEFT,
     Metric.FILES_DOUBTFUL,
     Metric.HOURS_NOT_TAKEN,

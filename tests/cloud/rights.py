@@ -175,6 +175,8 @@ def table_calls(outputs: dict[str, str]) -> Iterator[Call]:
         yield Call("dynamodb", "delete_item", {"TableName": table, "Key": key}, removers)
         yield Call("dynamodb", "scan", {"TableName": table, "Limit": 1})
     yield Call("dynamodb", "update_item", {"TableName": runs, "Key": run, **false}, ("checkdays", "checkarrivals"))
+    counters = ("receiveevents", "fetchfile")
+    yield Call("dynamodb", "update_item", {"TableName": files, "Key": file, **false}, counters)
     yield Call("dynamodb", "delete_table", {"TableName": runs})
     batch = {"RequestItems": {files: {"Keys": [file]}}}
     readers = ("listfiles", "fetchfile", "freezeinputs", "checkdays", "PullJob")

@@ -11,8 +11,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
 from slackwater.aws.dynamodb.file_cache import DynamoFileCache
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
+from slackwater.late.check.rejects import EventCount
 from slackwater.runs.record import NotificationClaim
 from tests.cloud.alarm_fixtures import (
     DAY,
@@ -127,9 +129,18 @@ def test_a_day_that_is_not_published_by_its_deadline_pages_no_second_time(cloud,
     assert len(messages.of(PAGE, f"pipeline-{PIPELINE}")) == 1
 
 
-@causes("partner-silent", "partner-unusually-silent")
-def test_an_alarm_fires_for_a_silent_partner_only(cloud, published, metric, state, messages):
+@causes("partner-silent", "partner-unusually-silent", "rejects-unusual")
+def test_alarms_fire_for_a_silent_partner_and_for_rejected_events_of_another_one(
+    cloud, published, push, metric, *, state, messages
+):
+    counts = DynamoEventCounts(cloud.client("dynamodb"), cloud.outputs()["FileTable"])
+    for days in (2, 3):
+        counts.add("weather", EventCount(100, 0), at=datetime.now(UTC) - timedelta(days=days))
+    push(observed("EWR"), *[{"origin": "LGA"}] * 100)
     check(cloud)
+    assert until(lambda: state("rejects-unusual-weather") == "ALARM")
+    assert until(lambda: messages.of(WARNING, "rejects-unusual-weather"))
+    assert state("rejects-unusual-flights") == "OK"
     assert until(lambda: metric("HoursSinceArrival", "Minimum", source="flights")) >= 48
     assert until(lambda: state("partner-silent-flights") == "ALARM")
     assert until(lambda: state("partner-silent-weather") == "OK")

@@ -154,7 +154,8 @@ def test_the_commands_of_a_new_projects_readme_publish_its_day_and_destroy_keeps
     finally:
         run("slackwater local down", project)
     _, deployed, pushed, _, sales = results
-    assert len(deployed["changed"]) == 10
+    assert sorted(deployed["changed"]) == sorted(destroyed["deleted"])
+    assert len(deployed["changed"]) == 14
     # The latest day of Berlin that ended at least `buffer_hours` before the scheduled time.
     two_hours_before = (due - timedelta(hours=2)).astimezone(ZoneInfo("Europe/Berlin"))
     assert started["date"] == str(two_hours_before.date() - timedelta(days=1))

@@ -49,9 +49,10 @@ def test_an_alarm_about_the_queue_of_spark_jobs_has_the_limit_of_the_settings(pr
     assert {limit for _, limit in fewer} == {5}
 
 
-def test_a_source_that_no_pipeline_reads_has_no_usual_silence(project: Project) -> None:
+def test_a_source_that_no_pipeline_reads_has_no_usual_silence_and_no_normal_reject_rate(project: Project) -> None:
     more = project.model_copy(update={"sources": {**project.sources, "tides": project.source("weather")}})
     assert rule("partner-unusually-silent").thresholds(Settings(), more) == [("flights", 150), ("weather", 150)]
+    assert rule("rejects-unusual").thresholds(Settings(), more) == [("flights", 5), ("weather", 5)]
 
 
 def test_every_state_machine_but_the_monitor_has_an_alarm_about_failed_executions(project: Project) -> None:

@@ -78,7 +78,8 @@ def test_a_dashboard_of_a_source_shows_its_metrics_and_its_events_from_the_logs(
 ) -> None:
     widgets = dashboards[f"slackwater-source-{source}"]
     of_source = {metric for metric in Metric if metric.subject is Subject.SOURCE}
-    expected = {m for m in of_source if m.has_dimension and (pulled or "Silence" in m or "Arrival" in m)}
+    checked = {Metric.HOURS_SINCE_ARRIVAL, Metric.SILENCE_PERCENT, Metric.REJECTED_PERCENT_ABOVE_NORMAL}
+    expected = {m for m in of_source if m.has_dimension and (pulled or m in checked)}
     assert {(name, tuple(of.items())) for _, name, of in lines(widgets)} == {
         (metric.value, (("source", source),)) for metric in expected
     }

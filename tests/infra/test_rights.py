@@ -36,6 +36,7 @@ def test_receive_events_has_exactly_these_permissions(assembly: Assembly) -> Non
         "s3:PutObject": {"Raw/raw/*", "Raw/sideline/*", "Raw/receipts/*"},
         "s3:ListBucket": {"Raw"},
         "dynamodb:GetItem": {"TokenTable"},
+        "dynamodb:UpdateItem": {"FileTable"},
         "sqs:SendMessage": {"EventBufferQueue"},
         **_REGISTER,
     }
@@ -71,6 +72,7 @@ def test_fetch_file_has_exactly_these_permissions(assembly: Assembly) -> None:
         "s3:ListBucket": {"Exchange"},
         "dynamodb:BatchGetItem": {"FileTable"},
         "dynamodb:PutItem": {"FileTable"},
+        "dynamodb:UpdateItem": {"FileTable"},
         **_REGISTER,
     }
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from infra.app import ROOT
+from infra.lint import context, placeholder_artefacts, synthesise
+from infra.settings import load_settings
 from tests.infra.assembly import Assembly
 from tests.infra.stateful import replaced, stateful
 
@@ -50,3 +54,23 @@ def test_a_replacement_is_reported(assembly: Assembly) -> None:
     del changed["slackwater-storage"]["Resources"][table]
     [finding] = replaced(before, stateful(changed))
     assert finding.endswith(" becomes None")
+
+
+def test_a_removed_and_a_renamed_pipeline_lose_no_data_and_leave_nothing_else_behind(
+    assembly: Assembly, tmp_path: Path
+) -> None:
+    """Published tables are no resources of a stack. A log group of a removed state machine is deleted with it."""
+    project = tmp_path / "project"
+    shutil.copytree(ROOT / "examples" / "nyc_flights", project, ignore=shutil.ignore_patterns("*.py"))
+    (project / "pipelines" / "weekly_delays.yaml").unlink()
+    daily = project / "pipelines" / "daily_delays.yaml"
+    daily.write_text(daily.read_text().replace("pipeline: daily_delays", "pipeline: renamed_delays"))
+    daily.rename(daily.with_name("renamed_delays.yaml"))
+    settings = load_settings({**context(), "slackwater:project": str(project)})
+    changed = synthesise(tmp_path / "cdk.out", settings=settings, artefacts=placeholder_artefacts(tmp_path))
+    lost = replaced(stateful(assembly.templates), stateful(changed))
+    assert {line.partition("'Type': '")[2].partition("'")[0] for line in lost} == {"AWS::Logs::LogGroup"}
+    names = json.dumps(changed)
+    assert "weekly_delays" not in names
+    assert "daily_delays" not in names
+    assert "renamed_delays" in names

@@ -63,7 +63,9 @@ def test_no_function_has_more_environment_variables_than_it_needs(assembly: Asse
         for function in assembly.resources("AWS::Lambda::Function").values()
     }
     assert environments == {
-        "receive-events": {"RAW_BUCKET", "RAW_DATABASE", "TOKEN_TABLE", "EVENT_QUEUE_URL", "PROJECT_URI"},
+        "receive-events": {
+            *("RAW_BUCKET", "RAW_DATABASE", "TOKEN_TABLE", "FILE_TABLE", "EVENT_QUEUE_URL", "PROJECT_URI"),
+        },
         "store-events": {"RAW_BUCKET", "RAW_DATABASE", "PROJECT_URI"},
         "list-files": {"EXCHANGE_BUCKET", "FILE_TABLE", "PROJECT_URI", "OUTBOUND_ALLOW"},
         "fetch-file": {

@@ -31,7 +31,7 @@ from slackwater.late.changes.comparison import (
     Totals,
     comparison_uri,
 )
-from slackwater.late.changes.job_claims import job_failure_uri
+from slackwater.late.changes.job_claims import job_failure_uri, job_started_uri
 from slackwater.late.changes.versions import VersionPair, pair_uri
 from slackwater.project import load_project
 from slackwater.runs.inputs.difference import Change
@@ -604,6 +604,7 @@ def test_a_pair_of_another_day_is_refused(compared):
     day.name_versions(*day.versions)
     with pytest.raises(InputError, match="names versions of daily_delays 2013-03-08, not of daily_delays 2013-03-09"):
         day.run(JOB.model_copy(update={"date": str(OTHER_DAY)}))
+    assert day.store.get(job_started_uri(PREFIX, "j")) == b"", "a job that has started counts, however it ends"
 
 
 def test_a_failure_is_reported_under_the_job_s_own_name(monkeypatch, store):

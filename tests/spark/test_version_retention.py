@@ -233,10 +233,18 @@ def test_the_age_of_a_version_counts_from_the_version_that_replaced_it(remove_fr
     assert remove_from(table, before=third + timedelta(milliseconds=1)) == [(DAY, 2)]
 
 
-def test_the_age_of_a_commit_without_a_tag_is_its_own(remove_from):
-    table = FakeTable(*commits(1, 2, 4), untagged=(2,))
-    assert remove_from(table, before=OLD + timedelta(2)) == []
-    assert remove_from(table, before=OLD + timedelta(2, milliseconds=1)) == [(DAY, 2)]
+def test_the_age_of_a_commit_without_a_tag_counts_from_the_next_commit_of_its_day(remove_from):
+    other_day = [(a_run("2013-03-09", attempt=1), OLD + timedelta(3))]
+    table = FakeTable(*commits(1, 2), *other_day, *commits(4), untagged=(2,))
+    assert remove_from(table, before=OLD + timedelta(4)) == []
+    assert remove_from(table, before=OLD + timedelta(4, milliseconds=1)) == [(DAY, 2)]
+
+
+def test_the_age_of_a_commit_that_came_after_a_later_attempt_is_its_own(remove_from):
+    table = FakeTable(*commits(1, 4), (a_run(DAY, attempt=3), OLD + timedelta(5)), *commits(6, date="2013-03-09"))
+    del table.metadata["refs"][tag(3)]
+    assert remove_from(table, before=OLD + timedelta(5)) == []
+    assert remove_from(table, before=OLD + timedelta(5, milliseconds=1)) == [(DAY, 3)]
 
 
 def test_the_current_snapshot_and_those_of_other_writers_stay_without_a_tag(remove_from):

@@ -15,6 +15,7 @@ from lambdas.receive_events import handler as receive_events
 from lambdas.record_run import handler as record_run
 from slackwater.aws import inputs
 from slackwater.aws.emf import put_metric
+from slackwater.late.check.rejects import EventCount
 from slackwater.local.emf import read_metrics
 from slackwater.metrics import NAMESPACE, Metric, Subject, Unit
 from slackwater.project import load_project
@@ -23,6 +24,7 @@ from slackwater.receiver.pull.plan import PullPlan
 from slackwater.receiver.push.request import ApiResponse, error_response
 from slackwater.runs.outcome import Failure, RecordedPublication
 from slackwater.runs.record import Publication, Run
+from tests.fakes_receiver import MemoryEventCounts
 
 pytestmark = pytest.mark.unit
 
@@ -70,7 +72,7 @@ def test_bytes_are_bytes_and_hours_minutes_and_usd_have_no_unit():
 
 def test_metrics_of_inputs_belong_to_a_source_and_all_others_to_a_pipeline():
     of_sources = {metric for metric in Metric if metric.subject is Subject.SOURCE}
-    assert of_sources == {m for m in Metric if m.value.startswith(("Events", "Files", "Hours", "Silence"))}
+    assert of_sources == {m for m in Metric if m.value.startswith(("Events", "Files", "Hours", "Silence", "Rejected"))}
 
 
 @pytest.mark.parametrize("metric", list(Metric))
@@ -99,6 +101,27 @@ def test_a_stored_file_is_counted_with_its_events(capsys):
         ("EventsAccepted", {}, (7.0,)),
         ("EventsRejected", {}, (2.0,)),
     ]
+
+
+def test_pushed_and_pulled_events_are_added_to_the_counts_of_their_source(monkeypatch):
+    counts = MemoryEventCounts()
+    monkeypatch.setattr(receive_events, "build_event_counts", lambda: counts)
+    body = {"batch_id": "b", "accepted": 3, "duplicates": 4, "rejected": [{"index": 0, "reason": "r"}]}
+    receive_events.record_counts("weather", ApiResponse(status=202, body=body))
+    receive_events.record_counts("unknown", error_response(404, "no_such_source", "there is none"))
+    fetch_file.record_counts(counts, "flights", FetchResult(path="f.csv", state="stored", rows=7, rejected=2))
+    assert {source: list(hours.values()) for source, hours in counts.by_source.items()} == {
+        "weather": [EventCount(8, 1)],
+        "flights": [EventCount(9, 2)],
+    }
+
+
+def test_events_that_cannot_be_counted_are_stored_nevertheless(monkeypatch):
+    counts = MemoryEventCounts(broken=True)
+    monkeypatch.setattr(receive_events, "build_event_counts", lambda: counts)
+    body = {"accepted": 1, "duplicates": 0, "rejected": []}
+    receive_events.record_counts("weather", ApiResponse(status=202, body=body))
+    fetch_file.record_counts(counts, "flights", FetchResult(path="f.csv", state="stored", rows=7))
 
 
 @pytest.mark.parametrize("state", ["unchanged", "duplicate", "vanished", "busy"])

@@ -117,6 +117,9 @@ class ArrowManifest(_Record):
 class ArrowReference(_Record):
     """The URI of a manifest, and the totals of its files."""
 
+    # Run records have it, and functions of the older version read those during a deployment.
+    model_config = ConfigDict(extra="ignore")
+
     manifest: str
     rows: Annotated[int, Field(ge=0)]
     bytes: Annotated[int, Field(ge=0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,19 +28,23 @@ MAX_SINGLE_PUT = 2**30
 PART = 2**26
 # Objects that one DeleteObjects call accepts.
 _DELETE_LIMIT = 1000
+# Raw partitions, rejected events, original files and receipts of a source: `raw/source=orders/...`.
+_SOURCE_KEY = re.compile(r"[^/]+/source=(?P<source>[^/]+)/")
 
 
 class S3ObjectStore:
     """`slackwater.storage.ObjectStore` over S3."""
 
-    def __init__(self, s3: Any) -> None:
+    def __init__(self, s3: Any, *, source_keys: Mapping[str, str] | None = None) -> None:
+        """Create the store. `source_keys` are the KMS keys, by source, that encrypt the objects it writes of them."""
         self._s3 = s3
+        self._source_keys = source_keys or {}
 
     def put(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> None:
         """Write `body` to `uri`, over an object that exists there."""
         bucket, key = split_uri(uri)
         with translated(f"write {uri}"):
-            self._s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata=dict(metadata or {}))
+            self._s3.put_object(Body=body, **self._new_object(bucket, key, metadata))
 
     def put_new(self, uri: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> bool:
         """Write `body` unless `uri` exists; return whether it was written."""
@@ -62,16 +67,14 @@ class S3ObjectStore:
         bucket, key = split_uri(uri)
         with translated(f"write {uri}"):
             return _written_if_new(
-                lambda: self._s3.put_object(
-                    Bucket=bucket, Key=key, Body=body(), Metadata=dict(metadata or {}), IfNoneMatch="*"
-                )
+                lambda: self._s3.put_object(Body=body(), IfNoneMatch="*", **self._new_object(bucket, key, metadata))
             )
 
     def _put_new_parts(self, uri: str, file: BinaryIO, metadata: Mapping[str, str] | None) -> None:
         """Upload the file in parts, as a new object. Raises S3's own errors."""
         bucket, key = split_uri(uri)
         file.seek(0)
-        created = self._s3.create_multipart_upload(Bucket=bucket, Key=key, Metadata=dict(metadata or {}))
+        created = self._s3.create_multipart_upload(**self._new_object(bucket, key, metadata))
         upload = {"Bucket": bucket, "Key": key, "UploadId": created["UploadId"]}
         parts = []
         try:
@@ -84,6 +87,15 @@ class S3ObjectStore:
             with suppress(ClientError):
                 self._s3.abort_multipart_upload(**upload)
             raise
+
+    def _new_object(self, bucket: str, key: str, metadata: Mapping[str, str] | None) -> dict[str, Any]:
+        """Return the arguments of S3 for the object: with the key of its source, if that source has one."""
+        arguments: dict[str, Any] = {"Bucket": bucket, "Key": key, "Metadata": dict(metadata or {})}
+        match = _SOURCE_KEY.match(key)
+        if match and (arn := self._source_keys.get(match["source"])):
+            # Without a bucket key, each object costs a request to KMS.
+            arguments |= {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": arn, "BucketKeyEnabled": True}
+        return arguments
 
     def get(self, uri: str) -> bytes:
         """Return the whole object. Raises `ObjectMissing`."""
@@ -157,6 +169,6 @@ def _written_if_new(write: Callable[[], object]) -> bool:
     return True
 
 
-def s3_store() -> S3ObjectStore:
+def s3_store(source_keys: Mapping[str, str] | None = None) -> S3ObjectStore:
     """Return the store of this process's environment. Spark's workers import this function and build their own."""
-    return S3ObjectStore(client("s3"))
+    return S3ObjectStore(client("s3"), source_keys=source_keys)

@@ -13,7 +13,14 @@ from slackwater.late.check.window import check_window
 from slackwater.pipeline.definition import Pipeline
 from slackwater.project import Project
 from slackwater.runs.day import day_of, parse_date
-from slackwater.runs.holds import decision_about, needs_force, rejected_day, released_day, with_released_hold
+from slackwater.runs.holds import (
+    decision_about,
+    needs_force,
+    refuse_long_reason,
+    rejected_day,
+    released_day,
+    with_released_hold,
+)
 from slackwater.runs.inputs.listing import InputListing, published_manifest
 from slackwater.runs.record import DayRecord, Resolution, ResolutionAction
 from slackwater.runs.table import Executions, RunTable, is_running, update_day
@@ -65,7 +72,8 @@ class HoldDecisions:
 
         The caller starts the run. If it does not, the same call can be repeated: a check does not start the run of
         every released day. Raises `InputError` for a day that is running, or that was never published and is not on
-        hold, whose inputs are not those of the hold, and without a reason; `UnknownName`; `DayChanged`.
+        hold, whose inputs are not those of the hold, and without a reason or with one that is too long; `UnknownName`;
+        `DayChanged`.
         """
 
         def decide(day: DayRecord) -> DayRecord:
@@ -83,7 +91,7 @@ class HoldDecisions:
         Late data of the day does not wait any more, unless it arrived after the hold was recorded.
 
         Raises `InputError` for a day that is running or not on hold, whose inputs or published version are not known,
-        and without a reason; `UnknownName`; `DayChanged`.
+        and without a reason or with one that is too long; `UnknownName`; `DayChanged`.
         """
 
         def decide(day: DayRecord) -> DayRecord:
@@ -104,6 +112,7 @@ class HoldDecisions:
         self.project.pipeline(pipeline)
         if not reason.strip():
             raise InputError("--reason: it is empty: say why, because the decision is kept with the day")
+        refuse_long_reason(reason)
 
         def change(day: DayRecord) -> DayRecord:
             self._refuse_if_running(day)

@@ -10,6 +10,7 @@ import copy
 import hashlib
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -34,6 +35,11 @@ class Checkpointer:
         self._folder, self._busy = folder, busy
         self._saved_digests: dict[str, str] = {}
         self._last_request = 0.0
+        self._saving = threading.Lock()
+
+    def register(self) -> None:
+        """Save at the end only what has changed since the last checkpoint: Lambda's layers take seconds."""
+        emulator.save_at_the_end(lambda: self.save(self.snapshot()))
 
     def touch(self) -> None:
         """Record that a request has changed something."""
@@ -83,11 +89,13 @@ class Checkpointer:
         # kill hardly ever leaves files of two checkpoints, which could contradict each other.
         self._folder.mkdir(parents=True, exist_ok=True)
         paths = [self._folder / f"{service}.json" for service in states]
-        for path, (service, state) in zip(paths, states.items(), strict=True):
-            with path.with_suffix(".json.new").open("w", encoding="utf-8") as file:
-                emulator.write_state(service, state, file)
-        for path in paths:
-            path.with_suffix(".json.new").replace(path)
+        # The last save waits for a checkpoint that is being written.
+        with self._saving:
+            for path, (service, state) in zip(paths, states.items(), strict=True):
+                with path.with_suffix(".json.new").open("w", encoding="utf-8") as file:
+                    emulator.write_state(service, state, file)
+            for path in paths:
+                path.with_suffix(".json.new").replace(path)
 
 
 def _digest_value(value: Any) -> Any:

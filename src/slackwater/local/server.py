@@ -84,6 +84,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     ApplicationResource(api).register()
     composite_alarms.register()
     checkpointer = Checkpointer(files.state, busy=lambda: job_runs.running() or state_machines.executions_running())
+    checkpointer.register()
     monitoring = Monitoring(checkpointer.touch)
     monitoring.register()
     status = {

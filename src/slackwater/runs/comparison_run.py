@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from slackwater.runs.cost import RunCost, total_usd
-from slackwater.runs.inputs.manifest import Record
+from slackwater.runs.inputs.manifest import UpdatedRecord
 from slackwater.runs.record import RunRecord
 
 
-class ComparisonRun(Record):
+class ComparisonRun(UpdatedRecord):
     """One execution that starts a Spark job to compare two versions of a day.
 
     An execution that finds the comparison, or waits for the job of another one, has no record.

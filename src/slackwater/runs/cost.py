@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from slackwater.pipeline.prices import ComputePrices, RegionPrices, no_prices, read_prices
-from slackwater.runs.inputs.manifest import Record
+from slackwater.runs.inputs.manifest import Record, UpdatedRecord
 
 Amount = Annotated[float, Field(ge=0)]
 
@@ -22,7 +22,7 @@ class BilledHours(NamedTuple):
     storage_gb: float
 
 
-class RequestCounts(Record):
+class RequestCounts(UpdatedRecord):
     """Requests of our functions to S3 and DynamoDB, as AWS bills them."""
 
     s3_puts: int = 0
@@ -71,7 +71,7 @@ class RunUsage(NamedTuple):
     """For how long the job that waited longest was in the queue of EMR Serverless."""
 
 
-class RunCost(Record):
+class RunCost(UpdatedRecord):
     """The cost of one attempt of a run. Values that are not known (yet) are None."""
 
     vcpu_hours: Amount | None = None

@@ -270,6 +270,7 @@ class Freezer:
                 "attempts": run.attempt,
                 "active": ActiveRun(execution=started.execution, run=run, since=started.started_at),
                 "outcome_unknown": record.outcome_unknown or record.active is not None,
+                "unreadable_since": None,
             }
         )
         try:

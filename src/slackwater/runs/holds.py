@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 
 from slackwater.errors import InputError
-from slackwater.formatting import counted
+from slackwater.formatting import counted, shortened
 from slackwater.runs.inputs.difference import Change, SourceDifference
 from slackwater.runs.record import DayRecord, Hold, Resolution, ResolutionAction, Run
 
@@ -21,7 +21,13 @@ ROLLED_BACK = "rolled_back"
 """The rule of a hold that a rollback causes: no check ends it."""
 
 MAX_EARLIER = 20
-"""Earlier decisions about a day that its record keeps: the record is read often, and has a largest size."""
+"""Earlier decisions about a day that its record keeps: the record is read often, and an item of DynamoDB has at most
+400 KB. So reasons have a largest length too."""
+MAX_REASON = 1000
+"""Characters of the reason that a person gives for a decision."""
+MAX_HOLD_REASON = 4000
+"""Characters of the reason of a hold, which may name many files, and of how it ended."""
+_MAX_EARLIER_REASON = 500
 
 # Rules that compare nothing, so there are no inputs that a person could reject.
 _NOT_REJECTABLE = frozenset({"manifest_gone", "unreadable", "changing"})
@@ -48,9 +54,12 @@ def decision_about(day: DayRecord, inputs: str) -> ResolutionAction | None:
 
 
 def held(day: DayRecord, hold: Hold) -> DayRecord:
-    """Return the day on hold. It stays on hold since the same time if the rule is the same."""
+    """Return the day on hold, with at most `MAX_HOLD_REASON` characters of the reason.
+
+    It stays on hold since the same time if the rule is the same.
+    """
     since = day.hold.since if day.hold and day.hold.rule == hold.rule else hold.since
-    return day.model_copy(update={"hold": hold.model_copy(update={"since": since})})
+    return day.model_copy(update={"hold": _shortened(hold, MAX_HOLD_REASON).model_copy(update={"since": since})})
 
 
 def hold_ended(day: DayRecord, *, reason: str, inputs: str, now: datetime) -> DayRecord:
@@ -109,6 +118,15 @@ def rejected_day(day: DayRecord, *, reason: str, principal: str, inputs: str, no
     return _resolved(day, ResolutionAction.REJECTED, reason=reason, principal=principal, inputs=inputs, now=now)
 
 
+def refuse_long_reason(reason: str) -> None:
+    """Raise `InputError` for a reason of a person that is longer than `MAX_REASON`."""
+    if len(reason) > MAX_REASON:
+        raise InputError(
+            f"--reason: it has {counted(len(reason), 'character')}: use at most {MAX_REASON:,}, because it is kept "
+            "with the day"
+        )
+
+
 def needs_force(hold: Hold | None) -> bool:
     """Return whether a day that was on hold runs again only with `force`: its inputs may be the published ones."""
     return hold is not None and hold.rule in _FORCED
@@ -144,12 +162,27 @@ def _resolved(
     """Return the day without its hold, and with how it ended."""
     made = Resolution(
         action=action,
-        reason=reason,
+        reason=shortened(reason, MAX_HOLD_REASON),
         principal=principal,
         at=now,
         inputs=inputs,
         attempt=day.published.run.attempt if day.published else 0,
-        hold=day.hold,
+        hold=day.hold and _shortened(day.hold, MAX_HOLD_REASON),
     )
     earlier = (*day.earlier_resolutions, *([day.resolution] if day.resolution else []))[-MAX_EARLIER:]
-    return day.model_copy(update={"hold": None, "resolution": made, "earlier_resolutions": earlier})
+    # Also those that are stored already: earlier releases of this project did not shorten them.
+    short = tuple(
+        item.model_copy(
+            update={
+                "reason": shortened(item.reason, _MAX_EARLIER_REASON),
+                "hold": item.hold and _shortened(item.hold, _MAX_EARLIER_REASON),
+            }
+        )
+        for item in earlier
+    )
+    return day.model_copy(update={"hold": None, "resolution": made, "earlier_resolutions": short})
+
+
+def _shortened(hold: Hold, most: int) -> Hold:
+    """Return the hold with at most so many characters of its reason."""
+    return hold.model_copy(update={"reason": shortened(hold.reason, most)})

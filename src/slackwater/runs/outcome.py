@@ -90,6 +90,7 @@ class RunRecorder:
             update: dict[str, object] = {
                 "published": PublishedRun(run=run, publication=publication, at=now),
                 "outcome_unknown": False,
+                "unreadable_since": None,
                 # The first version counts as notified: there is no earlier one to compare it with.
                 "notified_attempt": day.notified_attempt if day.published else run.attempt,
             }

@@ -13,7 +13,7 @@ from slackwater.arrow.reference import ArrowReference, StepRecord
 from slackwater.pipeline.definition import Aggregation
 from slackwater.runs.cost import RequestCounts, RunCost
 from slackwater.runs.day import parse_date
-from slackwater.runs.inputs.manifest import Record
+from slackwater.runs.inputs.manifest import Record, UpdatedRecord
 from slackwater.storage import split_uri
 
 
@@ -51,7 +51,7 @@ ARROW_FILES = "arrow/"
 """Prefix of the keys of the Arrow files of all stages in the exchange bucket."""
 
 
-class Run(Record):
+class Run(UpdatedRecord):
     """A run as Step Functions and Spark jobs receive it: identifiers, URIs and counts."""
 
     pipeline: str
@@ -119,7 +119,7 @@ class Loads(Record):
     steps: tuple[StepRecord, ...]
 
 
-class Publication(Record):
+class Publication(UpdatedRecord):
     """The result of publishing a day, as the job writes it."""
 
     table: str
@@ -135,7 +135,7 @@ class Publication(Record):
     """Digest of the rows and their columns, in any order: equal for equal rows. Empty if an older version published."""
 
 
-class StageRecord(Record):
+class StageRecord(UpdatedRecord):
     """A finished stage of the run, with its Arrow reference."""
 
     stage: str
@@ -161,7 +161,7 @@ class RunReason(StrEnum):
     """A person published an earlier version of the day again."""
 
 
-class Rollback(Record):
+class Rollback(UpdatedRecord):
     """Which earlier version of the day a run publishes again."""
 
     to: Annotated[int, Field(ge=1)]
@@ -174,7 +174,7 @@ class Rollback(Record):
     """When the inputs of the version were listed, UTC."""
 
 
-class RunRecord(Record):
+class RunRecord(UpdatedRecord):
     """One attempt of a run, as the run table stores it."""
 
     run: Run
@@ -211,7 +211,7 @@ class RunRecord(Record):
         return self.rollback.frozen_at if self.rollback else self.started_at
 
 
-class ActiveRun(Record):
+class ActiveRun(UpdatedRecord):
     """The execution that owns a day, and its run."""
 
     execution: str
@@ -221,7 +221,7 @@ class ActiveRun(Record):
     """When the execution claimed the day, UTC."""
 
 
-class PublishedRun(Record):
+class PublishedRun(UpdatedRecord):
     """The run whose output the warehouse holds for a day."""
 
     run: Run
@@ -230,7 +230,7 @@ class PublishedRun(Record):
     """When the publication was recorded, UTC."""
 
 
-class NotificationClaim(Record):
+class NotificationClaim(UpdatedRecord):
     """The execution that is about to notify people of a published version."""
 
     execution: str
@@ -243,7 +243,7 @@ class NotificationClaim(Record):
     """Unique for each call: Step Functions may call the function of one execution more than once."""
 
 
-class Hold(Record):
+class Hold(UpdatedRecord):
     """Why a day waits for a person. Nothing runs it again by itself until the hold ends."""
 
     rule: str
@@ -260,7 +260,7 @@ class Hold(Record):
     """ARN of the Step Functions execution that put the day on hold."""
 
 
-class TableNotice(Record):
+class TableNotice(UpdatedRecord):
     """The latest message that days of other pipelines have changed, which the published version has read."""
 
     versions: dict[str, str]
@@ -292,7 +292,7 @@ class ResolutionAction(StrEnum):
     """The cause of the hold is gone."""
 
 
-class Resolution(Record):
+class Resolution(UpdatedRecord):
     """How the latest hold of a day ended, or a release of a day that was not on hold yet."""
 
     action: ResolutionAction
@@ -309,7 +309,7 @@ class Resolution(Record):
     """The hold that ended."""
 
 
-class DayRecord(Record):
+class DayRecord(UpdatedRecord):
     """The state of one pipeline's day: the execution that runs it, and the published run.
 
     `version` counts the writes. A write succeeds only while the stored version is the one that was read, so of two

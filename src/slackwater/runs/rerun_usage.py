@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from slackwater.runs.inputs.manifest import Record
+from slackwater.runs.inputs.manifest import UpdatedRecord
 
 
-class ReservedRerun(Record):
+class ReservedRerun(UpdatedRecord):
     """A re-run that a check has decided on. Date and attempt identify it: a repeated check does not count it again."""
 
     date: str
@@ -23,7 +23,7 @@ class ReservedRerun(Record):
     """The estimated price; None if no run of the pipeline has a price yet."""
 
 
-class RerunUsage(Record):
+class RerunUsage(UpdatedRecord):
     """The re-runs of one pipeline that its checks have started on one calendar day.
 
     `version` counts the writes, as in `DayRecord`: parallel checks cannot both reserve the last re-run.

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from slackwater.errors import InputError
-from slackwater.runs.holds import ROLLED_BACK
+from slackwater.runs.holds import ROLLED_BACK, refuse_long_reason
 from slackwater.runs.record import DayRecord, Hold, Rollback, Run, RunReason, RunRecord, RunState
 
 
@@ -21,10 +21,12 @@ class RollbackRequest(NamedTuple):
 def version_to_restore(day: DayRecord, earlier: RunRecord | None, request: RollbackRequest) -> RunRecord:
     """Return the run whose version a rollback publishes again: `earlier`, the day's attempt of that number, if any.
 
-    Raises `InputError` if the version was never published, or is the published one.
+    Raises `InputError` if the version was never published, or is the published one, and without a reason or with one
+    that is too long.
     """
     if not request.reason.strip():
         raise InputError("reason: missing: say why the day is rolled back")
+    refuse_long_reason(request.reason)
     if earlier is None or earlier.state is not RunState.PUBLISHED:
         raise InputError(
             f"to: {day.pipeline} has no published version {request.to} of {day.date}: slackwater history "

@@ -15,7 +15,7 @@ from lambdas.notify_change import handler as notify_change
 from lambdas.receive_events import handler as receive_events
 from lambdas.record_run import handler as record_run
 from lambdas.store_events import handler as store_events
-from slackwater.aws.clients import SHORT_CONFIG, SINGLE_CONFIG, client, default_session
+from slackwater.aws.clients import BRIEF_CONFIG, SHORT_CONFIG, SINGLE_CONFIG, client, default_session
 from slackwater.aws.objects import S3ObjectStore
 from slackwater.errors import CloudError, InputError
 from slackwater.project import Project
@@ -44,7 +44,7 @@ def test_all_clients_of_the_functions_that_store_pushed_events_fail_soon(monkeyp
         return SimpleNamespace(get_object=lambda **_: {"Body": io.BytesIO(project)})
 
     monkeypatch.setattr(boto3.session.Session, "client", make_client)
-    settings = ("RAW_BUCKET", "RAW_DATABASE", "TOKEN_TABLE", "EVENT_QUEUE_URL")
+    settings = ("RAW_BUCKET", "RAW_DATABASE", "TOKEN_TABLE", "FILE_TABLE", "EVENT_QUEUE_URL")
     for name, value in {**dict.fromkeys(settings, "x"), "PROJECT_URI": "s3://assets/project"}.items():
         monkeypatch.setenv(name, value)
     build = function.build_api if function is receive_events else function.build_resources
@@ -67,6 +67,11 @@ def test_all_clients_of_a_function_that_runs_for_a_minute_fail_before_its_timeou
     build.__wrapped__()
     assert configs
     assert all(config in {SHORT_CONFIG, SINGLE_CONFIG} for config in configs)
+
+
+def test_events_are_counted_in_the_time_that_is_kept_for_the_response():
+    assert BRIEF_CONFIG.retries["total_max_attempts"] == 1
+    assert BRIEF_CONFIG.connect_timeout + BRIEF_CONFIG.read_timeout < receive_events.RESPONSE_SECONDS
 
 
 def test_a_call_that_aws_never_answers_ends_after_its_attempts_and_pauses(monkeypatch):

@@ -212,11 +212,12 @@ def test_an_interrupted_release_names_the_way_to_start_its_run(world, capsys, mo
 
 @pytest.mark.parametrize("skipped", [0, 2])
 def test_re_runs_that_a_suggestion_does_not_count_are_named(world, capsys, monkeypatch, skipped):
-    late = LateAmount(rows_before=100, late=Amount(objects=1, rows=1, bytes=1), changed_files=0)
+    late = LateAmount(rows_before=100, late=Amount(objects=1, rows=1, bytes=1), changed_files=1)
     rows = RowCounts(before=9, after=9, added=0, removed=0, changed=1)
     past = [PastRerun(date=DAY, before=1, attempt=2, late={"a": late}, usd=0.1, metrics=(), rows=rows)] * 5
     suggestion = suggest(PIPELINE, past, first=DAY, max_effect=1, skipped=skipped)
     monkeypatch.setattr(Client, "suggest_thresholds", lambda *_, **__: suggestion)
     assert run(["late", "suggest", PIPELINE, *PROJECT]) == 0
-    line = "2 re-runs not compared with the version before: not counted"
-    assert (line in capsys.readouterr().out) == (skipped == 2)
+    line, printed = "2 re-runs not compared with the version before: not counted", capsys.readouterr().out
+    assert (line in printed) == (skipped == 2)
+    assert "  late: {changed_files: 1}  # 5 re-runs, only next to percent or rows\n" in printed

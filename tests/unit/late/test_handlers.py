@@ -12,6 +12,7 @@ from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import Throttled
 from slackwater.late.changes.notify import NotificationResult
 from slackwater.late.check.decision import CheckReport, report_uri
+from slackwater.late.check.rejects import EventCount
 from slackwater.metrics import Metric
 from slackwater.pipeline.definition import Late
 from slackwater.runs.arrival_history import ArrivalHistory
@@ -22,6 +23,7 @@ from slackwater.runs.record import publication_uri
 from slackwater.runs.rerun_usage import RerunUsage, ReservedRerun
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World
 from tests.fakes_notification import a_comparison
+from tests.fakes_receiver import MemoryEventCounts
 
 pytestmark = pytest.mark.unit
 
@@ -63,11 +65,17 @@ def metrics(monkeypatch):
 
 
 @pytest.fixture
-def check(world, metrics, monkeypatch):
+def event_counts():
+    return MemoryEventCounts()
+
+
+@pytest.fixture
+def check(world, metrics, event_counts, monkeypatch):
     monkeypatch.setattr(check_days, "build_checker", lambda: world.checker)
     monkeypatch.setattr(check_days, "build_costs", lambda: NO_COSTS)
     monkeypatch.setattr(check_days, "build_price", lambda: lambda requests, *, seconds: 0.25 if seconds >= 0 else None)
     monkeypatch.setattr(check_days, "build_arrivals", lambda: ArrivalQueue(None, ""))
+    monkeypatch.setattr(check_days, "build_event_counts", lambda: event_counts)
 
     def check(**more):
         return check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"} | more, None)
@@ -108,7 +116,27 @@ def test_a_check_of_the_current_day_puts_counts_and_levels(world, check, metrics
         # Known for less than two weeks: `silent_hours` is usual.
         (Metric.SILENCE_PERCENT, "flights"): metrics.put[Metric.SILENCE_PERCENT, "flights"],
         (Metric.SILENCE_PERCENT, "weather"): pytest.approx(100 * (NOW - newest) / timedelta(hours=silent_hours)),
+        (Metric.REJECTED_PERCENT_ABOVE_NORMAL, "flights"): 0,
+        (Metric.REJECTED_PERCENT_ABOVE_NORMAL, "weather"): 0,
     }
+
+
+def test_a_check_of_today_compares_the_reject_rate_of_each_source_with_its_normal_one(check, metrics, event_counts):
+    for days, rejected in ((0, 300), (2, 10), (3, 10)):
+        event_counts.add("weather", EventCount(1000, rejected), at=NOW - timedelta(days=days))
+    for event in ({"as_of": "2013-03-12"}, {"days": ["2013-03-10"]}):
+        check(**event)
+        assert not [metric for metric, _ in metrics.put if metric is Metric.REJECTED_PERCENT_ABOVE_NORMAL]
+    check()
+    assert metrics.put[Metric.REJECTED_PERCENT_ABOVE_NORMAL, "weather"] == pytest.approx(29)
+    assert metrics.put[Metric.REJECTED_PERCENT_ABOVE_NORMAL, "flights"] == 0
+
+
+def test_a_check_goes_on_if_the_counts_of_events_cannot_be_read(check, metrics, event_counts):
+    event_counts.broken = True
+    assert check()["days"] == []
+    assert not [metric for metric, _ in metrics.put if metric is Metric.REJECTED_PERCENT_ABOVE_NORMAL]
+    assert (Metric.SILENCE_PERCENT, "weather") in metrics.put
 
 
 def test_a_check_compares_the_silence_of_a_source_with_its_history(world, check, metrics):
@@ -201,6 +229,7 @@ def test_a_source_without_any_arrival_is_silent_for_the_whole_checked_period(mon
     monkeypatch.setattr(check_days, "build_costs", lambda: NO_COSTS)
     monkeypatch.setattr(check_days, "build_price", lambda: lambda requests, *, seconds: 0.25 if seconds >= 0 else None)
     monkeypatch.setattr(check_days, "build_arrivals", lambda: ArrivalQueue(None, ""))
+    monkeypatch.setattr(check_days, "build_event_counts", MemoryEventCounts)
     check_days.handler({"pipeline": PIPELINE, "execution": EXECUTION, "correlation_id": "c"}, None)
     assert metrics.put[Metric.HOURS_SINCE_ARRIVAL, "weather"] == hours
 

@@ -13,6 +13,7 @@ from slackwater.arrow.reference import ArrowReference
 from slackwater.late.check.decision import LateDecision
 from slackwater.late.check.rerun_cost import estimate_rerun_cost
 from slackwater.late.check.reservations import reserve_reruns
+from slackwater.pipeline.definition import Late
 from slackwater.runs.cost import RunCost
 from slackwater.runs.record import DayRecord, Rollback, Run, RunRecord, RunState, StageRecord
 from tests.fakes_check import PIPELINE, five_days
@@ -143,8 +144,42 @@ def test_runs_that_a_later_version_has_replaced_count_and_those_of_earlier_days_
         (decided,) = reserve_reruns(definition, later, table=world.table, now=world.now())
         return decided.figures.estimated_usd
 
-    # They have no price yet: the last known one counts.
+    # They have no price yet. Without a limit that depends on it, no more days are read.
+    assert estimate_later() is None
+    # Otherwise the last known one counts.
+    definition = definition.model_copy(update={"late": Late(budget_per_day=9)})
     assert estimate_later() == 0.5
     priced = _record(100, 0.7).run.model_copy(update={"date": "2013-03-26"})
     world.table.records[PIPELINE, "2013-03-26", 1] = _record(100, 0.7).model_copy(update={"run": priced})
     assert estimate_later() == 0.7
+
+
+@pytest.mark.parametrize(
+    ("late", "days", "reads"),
+    [
+        (Late(), 5, [14]),
+        (Late(), 14, [14]),
+        (Late(budget_per_day=9), 5, [14]),
+        (Late(budget_per_day=9), 13, [14]),
+        (Late(budget_per_day=9), 14, [14, 366]),
+        (Late(worth_per_percent=1), 14, [14, 366]),
+    ],
+)
+def test_days_are_read_once_more_only_for_a_limit_and_if_there_are_more(late, days, reads, monkeypatch):
+    world = five_days()
+    world.add("flights", "2013-03-12", "20", name="late", rows=500)
+    world.time += timedelta(hours=2)
+    waiting = [item for item in world.check().days if item.decision is LateDecision.RERUN]
+    for number in range(days - 5):
+        date = f"2013-02-{number + 1:02}"
+        world.table.by_day[PIPELINE, date] = DayRecord(pipeline=PIPELINE, date=date, attempts=1)
+    read, limits = world.table.days, []
+
+    def counting(*args, limit, **options):
+        limits.append(limit)
+        return read(*args, limit=limit, **options)
+
+    monkeypatch.setattr(world.table, "days", counting)
+    definition = world.project.pipelines[PIPELINE].model_copy(update={"late": late})
+    (decided,) = reserve_reruns(definition, waiting, table=world.table, now=world.now())
+    assert (limits, decided.figures.estimated_usd) == (reads, None)

@@ -65,12 +65,18 @@ def test_the_hours_are_local_when_the_clocks_change(now):
     assert usual(arrivals, now=now, timezone="America/New_York") == pytest.approx(4)
 
 
-def test_it_is_the_highest_of_twelve_samples_and_an_outage_is_forgotten_after_four_weeks():
-    outage = [at for at in every_day(3) if not MONDAY - timedelta(days=9) < at < MONDAY - timedelta(days=6)]
-    assert usual(outage) > 48
-    assert usual(every_day(3)[:-10]) is not None
-    later = MONDAY + timedelta(weeks=4)
-    assert usual([*outage, *every_day(3, until=later)], now=later) == pytest.approx(5.5)
+@pytest.mark.parametrize("week", [1, 2, 3, 4])
+def test_an_outage_in_one_week_does_not_count_as_usual(week):
+    end = MONDAY - timedelta(weeks=week)
+    outage = [at for at in every_day(3, days=35) if not end - timedelta(hours=30) < at < end + timedelta(hours=1)]
+    assert usual(outage) == pytest.approx(5.5)
+
+
+def test_it_is_the_median_of_the_longest_silences_of_the_weeks():
+    # At 8:30, 7.5, 5.5 and 8.5 hours have passed since the delivery; of the week before, none is known any more.
+    delivered = {1: 1, 2: 3, 3: 0}
+    arrivals = [MONDAY.replace(hour=hour, minute=0) - timedelta(weeks=week) for week, hour in delivered.items()]
+    assert usual(arrivals) == pytest.approx(7.5)
 
 
 def test_checks_add_to_the_history_and_forget_what_is_older_than_28_days():

@@ -85,7 +85,34 @@ def test_each_threshold_has_its_re_runs_their_cost_and_what_it_would_have_missed
     assert found["percent", 20].reruns == 1
     assert (found["rows", 10].reruns, found["rows", 100].reruns, found["bytes", 1_000].reruns) == (2, 0, 2)
     assert [found["changed_files", number].reruns for number in (1, 2, 5)] == [1, 1, 0]
+    # Largest amounts: 8 %, 80 rows, 8,000 bytes. Any greater value would have missed a change above 1 %.
     assert result.proposed == (one, found["rows", 1])
+
+
+def proposed(reruns, **options):
+    return [(item.threshold, item.value) for item in by_threshold(reruns, **options)[0].proposed]
+
+
+def test_no_value_above_the_amounts_of_the_past_re_runs_is_proposed():
+    assert proposed(of_days(*[rerun(5, 1000)] * 7)) == [("percent", 0.5), ("rows", 10), ("bytes", 1_000)]
+
+
+def test_the_largest_amount_of_any_source_limits_a_proposal():
+    other = LateAmount(rows_before=0, late=Amount(objects=1, rows=200, bytes=20_000), changed_files=0)
+    both = rerun(5, 1000).model_copy(update={"late": {**rerun(5, 1000).late, "weather": other}})
+    # Without rows before, there is no percentage.
+    assert proposed(of_days(*[rerun(5, 1000)] * 6, both)) == [("percent", 0.5), ("rows", 1_000), ("bytes", 100_000)]
+
+
+def test_changed_files_are_proposed_only_if_every_past_re_run_had_some():
+    past = [rerun(5, 1000, files=2)] * 6
+    assert ("changed_files", 2) in proposed(of_days(*past, rerun(5, 1000, files=1)))
+    assert "changed_files" not in dict(proposed(of_days(*past, rerun(5, 1000))))
+
+
+def test_changed_files_are_not_proposed_without_a_threshold_that_new_data_reaches():
+    # Files without rows have removed a tenth of the day: any number of rows misses that, 1 changed file does not.
+    assert proposed(of_days(*[rerun(0, 10**9, 30, files=1)] * 5)) == []
 
 
 def test_no_threshold_is_proposed_if_each_would_have_missed_too_much():

@@ -13,7 +13,15 @@ import pytest
 from lambdas.compare_versions import handler as compare_versions
 from slackwater.errors import InputError, ObjectMissing, RunFailed
 from slackwater.late.changes.comparison import ComparisonReference, comparison_uri
-from slackwater.late.changes.job_claims import MAX_CLAIMS, MAX_FAILED_JOBS, given_up_comparisons, job_failure_uri
+from slackwater.late.changes.job_claims import (
+    MAX_FAILED_JOBS,
+    MAX_STARTED_JOBS,
+    JobClaim,
+    claim_uri,
+    given_up_comparisons,
+    job_failure_uri,
+    job_started_uri,
+)
 from slackwater.late.changes.versions import (
     CompareAction,
     CompareSince,
@@ -219,6 +227,15 @@ def fail(versions, number, since=CompareSince.NOTIFIED):
     return chosen
 
 
+def kill(versions, number, since=CompareSince.NOTIFIED):
+    """An execution chooses, its job starts and is killed, and the execution ends; return what it has chosen."""
+    execution = f"arn:killed-{number}"
+    versions.executions.known.add(execution)
+    chosen = choose(versions, since, execution)
+    versions.store.put(job_started_uri(chosen.prefix, chosen.job), b"")
+    return chosen
+
+
 def given_up(versions):
     day = versions.table.day(PIPELINE, DATE)
     return [item.reason for item in given_up_comparisons([day], store=versions.store, exchange_bucket="exchange")]
@@ -266,9 +283,8 @@ def test_a_comparison_whose_jobs_are_killed_without_an_error_is_given_up_too(ver
     table.set_states(PUBLISHED, PUBLISHED)
     for number in range(failed):
         fail(versions, 100 + number)
-    for number in range(MAX_CLAIMS - failed):
-        versions.executions.known.add(f"arn:killed-{number}")
-        assert choose(versions, CompareSince.NOTIFIED, f"arn:killed-{number}").action is CompareAction.COMPARE
+    for number in range(MAX_STARTED_JOBS):
+        assert kill(versions, number).action is CompareAction.COMPARE
     # A repeated call of the last execution finds its own claim.
     versions.executions.running.add(f"arn:killed-{number}")
     assert choose(versions, CompareSince.NOTIFIED, "arn:other").action is CompareAction.COMPARE
@@ -287,6 +303,33 @@ def test_a_comparison_whose_jobs_are_killed_without_an_error_is_given_up_too(ver
         assert fail(versions, number, CompareSince.PREVIOUS).action is CompareAction.COMPARE
     store.put(comparison_uri(choose(versions).prefix), comparison().model_dump_json().encode())
     assert (choose(versions, CompareSince.NOTIFIED).action, given_up(versions)) == (CompareAction.KNOWN, [])
+
+
+def test_tries_of_a_person_and_jobs_without_capacity_give_no_comparison_up(versions, table, store):
+    table.set_states(PUBLISHED, PUBLISHED)
+    for number in range(MAX_STARTED_JOBS):
+        kill(versions, f"diff-{number}", CompareSince.PREVIOUS)
+        versions.executions.known.add(f"arn:queued-{number}")
+        assert choose(versions, CompareSince.NOTIFIED, f"arn:queued-{number}").action is CompareAction.COMPARE
+    # Monitorings whose jobs have started count, whoever compares in between.
+    for number in range(MAX_STARTED_JOBS):
+        assert kill(versions, number).action is CompareAction.COMPARE
+        kill(versions, f"again-{number}", CompareSince.PREVIOUS)
+    with pytest.raises(RunFailed, match="was tried 20 times without a result"):
+        choose(versions, CompareSince.NOTIFIED, "arn:refused")
+
+
+def test_a_claim_of_an_older_version_is_readable_and_counts_as_no_started_job(versions, table, store):
+    table.set_states(PUBLISHED, PUBLISHED)
+    prefix = choose(versions).prefix
+    old = JobClaim(execution="arn:old", correlation_id="c", at=NOW).model_dump_json(exclude_defaults=True)
+    assert "started" not in old
+    for number in range(MAX_STARTED_JOBS):
+        store.put(claim_uri(prefix, number), old.encode())
+    versions.executions.known.add("arn:old")
+    assert kill(versions, 1).action is CompareAction.COMPARE
+    stored = JobClaim.model_validate_json(store.get(claim_uri(prefix, MAX_STARTED_JOBS)))
+    assert (stored.by_monitoring, stored.started_before) == (True, 0)
 
 
 def test_the_error_of_a_given_up_comparison_is_that_of_the_last_job_that_failed(versions, table):

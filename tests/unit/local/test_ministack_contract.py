@@ -65,6 +65,7 @@ def test_the_application_is_asgi():
 
 def test_state_is_read_and_saved_by_these_functions():
     assert parameters(app._build_persistence_save_dict) == []
+    assert parameters(app.save_all) == ["services"]
     assert all(callable(get_state) for get_state in app._build_persistence_save_dict().values())
     assert isinstance(persistence._state_format_version("emr"), int)
     scoped = responses.AccountRegionScopedDict()

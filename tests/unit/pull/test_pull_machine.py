@@ -23,7 +23,7 @@ from slackwater.receiver.pull.plan import MAX_ITEMS
 from slackwater.receiver.pull.removed_files import read_doubtful
 from slackwater.receiver.writing.raw_writer import RawWriter
 from tests.execution_events import ENDS, HISTORY_LIMIT, most_events
-from tests.fakes_receiver import MemoryFileCache, MemoryPartitions, MemoryStore
+from tests.fakes_receiver import MemoryEventCounts, MemoryFileCache, MemoryPartitions, MemoryStore
 
 pytestmark = pytest.mark.unit
 
@@ -190,7 +190,7 @@ class TestFunctions:
         flights = project.source("flights")
         moved = flights.model_copy(update={"pull": flights.pull.model_copy(update={"url": partner.url})})
         project = project.model_copy(update={"sources": {**project.sources, "flights": moved}})
-        self.store, self.cache = MemoryStore(), MemoryFileCache()
+        self.store, self.cache, self.counts = MemoryStore(), MemoryFileCache(), MemoryEventCounts()
         lister, fetcher = list_files, fetch_file
         environment = lister.ListFilesEnvironment(
             EXCHANGE_BUCKET="exchange",
@@ -206,7 +206,11 @@ class TestFunctions:
             fetcher,
             "build_resources",
             lambda: fetcher.FetchFileResources(
-                raw_writer=raw_writer, outbound_allow="127.0.0.1", arrivals=ArrivalQueue(None, ""), **wiring
+                raw_writer=raw_writer,
+                outbound_allow="127.0.0.1",
+                arrivals=ArrivalQueue(None, ""),
+                event_counts=self.counts,
+                **wiring,
             ),
         )
 
@@ -237,6 +241,8 @@ class TestFunctions:
         assert {(answer["state"], answer["rejected"]) for answer in answers} == {("stored", 0)}
         assert sum(answer["rows"] for answer in answers) == 979 + 765 + 908
         assert sum(int(self.store.metadata(uri)["rows"]) for uri in self.store.uris("/raw/source=")) == 979 + 765 + 908
+        counted = self.counts.by_source["flights"].values()
+        assert sum(count.events for count in counted) == 979 + 765 + 908
         again, files = pull()
         assert (again["files"], again["unchanged"], files) == (0, 15, [])
         assert again["work"] != listing["work"]

@@ -492,6 +492,7 @@ class TestHandler:
             "RAW_BUCKET": "raw",
             "RAW_DATABASE": "raw",
             "TOKEN_TABLE": "tokens",
+            "FILE_TABLE": "files",
             "PROJECT_URI": "s3://assets/project",
             "EVENT_QUEUE_URL": "http://queue",
             "OIDC_ISSUER": world.issuer.url,
@@ -549,7 +550,12 @@ class TestHandler:
             patch.setattr(receive_events, "client", lambda _, **__: Table())
             tokens = receive_events.build_tokens(
                 receive_events.ReceiveEventsEnvironment(
-                    RAW_BUCKET="raw", RAW_DATABASE="raw", TOKEN_TABLE="t", PROJECT_URI="p", EVENT_QUEUE_URL="q"
+                    RAW_BUCKET="raw",
+                    RAW_DATABASE="raw",
+                    TOKEN_TABLE="t",
+                    FILE_TABLE="f",
+                    PROJECT_URI="p",
+                    EVENT_QUEUE_URL="q",
                 )
             )
         token = world.token()

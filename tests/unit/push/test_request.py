@@ -24,6 +24,7 @@ from slackwater.errors import (
     Unavailable,
     UnknownName,
 )
+from slackwater.late.check.rejects import EventCount
 from slackwater.receiver.push.request import EventsApi, PushRequest
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import (
@@ -180,6 +181,11 @@ class TestHandler:
         logged = [json.loads(line) for line in self.logs.getvalue().splitlines()]
         assert [line["correlation_id"] for line in logged] == ["mine"]
         assert logged[0]["accepted"] == 1
+
+    def test_the_events_of_a_batch_are_added_to_the_counts_of_its_source(self, handler, event_counts):
+        self.call(handler, "\n".join(map(json.dumps, (event(), {}))))
+        self.call(handler, None)
+        assert [list(hours.values()) for hours in event_counts.by_source.values()] == [[EventCount(2, 1)]]
 
     def test_binary_bodies_are_decoded_from_base64(self, handler):
         body = base64.b64encode(gzip.compress(json.dumps(event()).encode())).decode()

@@ -29,7 +29,6 @@ def test_no_stage_writes_to_the_uris_of_the_publication_and_the_failure():
         ({"date": "2013-W10-7"}, "date"),
         ({"correlation_id": "c" * 129}, "correlation_id"),
         ({"attempt": 0}, "attempt"),
-        ({"more": 1}, "more"),
     ],
 )
 def test_the_error_for_an_invalid_run_names_the_field(change, field):

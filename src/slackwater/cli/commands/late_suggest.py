@@ -80,7 +80,9 @@ def print_suggestion(suggestion: Suggestion) -> None:
         return
     print_text(f"one of these for its sources would have missed no change above {suggestion.max_effect:g} %:")
     for item in suggestion.proposed:
-        print_text(f"  late: {{{item.threshold}: {item.value:.12g}}}  # {counted(item.reruns, 're-run')}")
+        # New files never reach it.
+        note = ", only next to percent or rows" if item.threshold == "changed_files" else ""
+        print_text(f"  late: {{{item.threshold}: {item.value:.12g}}}  # {counted(item.reruns, 're-run')}{note}")
 
 
 def _percent(effect: float | None) -> str:

@@ -19,9 +19,9 @@ from slackwater.storage import ObjectStore, StoredObject
 
 MAX_FAILED_JOBS = 5
 """Jobs of one pair of versions that have stored an error before no monitoring starts another one."""
-MAX_CLAIMS = 20
-"""Executions that have claimed one pair of versions before no monitoring claims it again, whatever became of their
-jobs: one that is killed for its memory stores no error."""
+MAX_STARTED_JOBS = 20
+"""Jobs of monitorings that have begun to compare one pair of versions before no monitoring starts another one, whatever
+became of them: one that is killed for its memory stores no error."""
 
 
 class JobClaim(Record):
@@ -31,6 +31,10 @@ class JobClaim(Record):
     """ARN."""
     correlation_id: str
     at: AwareDatetime
+    by_monitoring: bool = False
+    """Whether a monitoring compares; False for a person, and for claims of older versions."""
+    started_before: int = 0
+    """Jobs of monitorings with earlier claims that have begun to compare the pair."""
 
     def job(self, prefix: str) -> str:
         """Return 32 hex digits that identify the job which compares the pair under `prefix` for this execution."""
@@ -65,6 +69,11 @@ def job_failure_uri(prefix: str, job: str) -> str:
     return failure_uri(f"{prefix}jobs/{job}/")
 
 
+def job_started_uri(prefix: str, job: str) -> str:
+    """Return the URI of the empty object that a job writes before it compares the pair under `prefix`."""
+    return f"{prefix}jobs/{job}/started"
+
+
 def job_failures(store: ObjectStore, prefix: str) -> list[StoredObject]:
     """Return the errors that the jobs of a pair have stored, the latest one last."""
     errors = [item for item in store.list(f"{prefix}jobs/") if item.uri.endswith(failure_uri("/"))]
@@ -72,12 +81,13 @@ def job_failures(store: ObjectStore, prefix: str) -> list[StoredObject]:
 
 
 def claim_job(
-    store: ObjectStore, prefix: str, own: JobClaim, *, is_limited: bool, is_running: Callable[[JobClaim], bool]
+    store: ObjectStore, prefix: str, own: JobClaim, *, is_running: Callable[[JobClaim], bool]
 ) -> JobClaim | None:
     """Return the claim on the pair that counts: of an execution that is comparing it, or else `own`, now stored.
 
-    None if `is_limited`, no execution is comparing the pair, and `MAX_FAILED_JOBS` jobs have stored an error or
-    `MAX_CLAIMS` executions have claimed it. A job that was stopped, lost or never started stores no error.
+    None if `own` is a monitoring's, no execution is comparing the pair, and `MAX_FAILED_JOBS` jobs have stored an error
+    or `MAX_STARTED_JOBS` jobs of monitorings have started. A job that was stopped or lost stores no error, and one that
+    got no capacity does not start.
 
     All requests for the same job must be equal, also in their correlation id: EMR Serverless then returns the job that
     the first of them has started, and refuses other requests. The claim of an execution that has ended is replaced,
@@ -86,15 +96,23 @@ def claim_job(
     known, failed = sum(1 for _ in store.list(f"{prefix}jobs/claim-")), len(job_failures(store, prefix))
     # Each claim was stored when the execution of the one before had ended, so only the last one counts.
     for number in count(max(known - 1, 0)):
-        uri, is_new = claim_uri(prefix, number), number >= known
-        if is_new and is_limited and (failed >= MAX_FAILED_JOBS or known >= MAX_CLAIMS):
-            return None
-        if is_new and store.put_new(uri, own.model_dump_json().encode()):
-            return own
+        uri = claim_uri(prefix, number)
+        if number >= known:
+            if own.by_monitoring and (failed >= MAX_FAILED_JOBS or own.started_before >= MAX_STARTED_JOBS):
+                return None
+            if store.put_new(uri, own.model_dump_json().encode()):
+                return own
         claim = JobClaim.model_validate_json(store.get(uri))
         if claim.execution == own.execution or is_running(claim):
             return claim
+        own = own.model_copy(update={"started_before": _started_jobs(store, prefix, claim)})
     raise AssertionError("count() never ends")
+
+
+def _started_jobs(store: ObjectStore, prefix: str, last: JobClaim) -> int:
+    """Return the number of monitorings' jobs that have begun to compare the pair; `last` is its last claim."""
+    has_started = last.by_monitoring and any(store.list(job_started_uri(prefix, last.job(prefix))))
+    return last.started_before + has_started
 
 
 def given_up_comparisons(

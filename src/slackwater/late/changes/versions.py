@@ -18,8 +18,8 @@ from slackwater.late.changes.comparison import (
     reference_to,
 )
 from slackwater.late.changes.job_claims import (
-    MAX_CLAIMS,
     MAX_FAILED_JOBS,
+    MAX_STARTED_JOBS,
     ComparisonGivenUp,
     JobClaim,
     claim_job,
@@ -112,7 +112,7 @@ class Versions:
 
         `execution` is the ARN of the execution that compares, and `correlation_id` its own. Raises `InputError` for a
         day that was never published, `CloudError` when the run table lacks what a version published, and, since the
-        version that people know, `RunFailed` when the pair is given up (`MAX_FAILED_JOBS`, `MAX_CLAIMS`).
+        version that people know, `RunFailed` when the pair is given up (`MAX_FAILED_JOBS`, `MAX_STARTED_JOBS`).
         """
         day = self.table.day(pipeline, date)
         if day.published is None:
@@ -143,10 +143,14 @@ class Versions:
         if known is None:
             # Before the job starts: it reads the pair from here.
             self.store.put(pair_uri(prefix), pair.model_dump_json().encode())
-            own = JobClaim(execution=execution, correlation_id=correlation_id, at=self.now())
             # A person may try again as often as they like.
-            is_limited = since is CompareSince.NOTIFIED
-            claim = claim_job(self.store, prefix, own, is_limited=is_limited, is_running=self._is_running)
+            own = JobClaim(
+                execution=execution,
+                correlation_id=correlation_id,
+                at=self.now(),
+                by_monitoring=since is CompareSince.NOTIFIED,
+            )
+            claim = claim_job(self.store, prefix, own, is_running=self._is_running)
             # An execution that has ended meanwhile has stored the comparison.
             known = self._known(prefix)
             if known is None and claim is None:
@@ -195,7 +199,7 @@ class Versions:
         tries = (
             f"has failed {MAX_FAILED_JOBS} times"
             if len(failures) >= MAX_FAILED_JOBS
-            else f"was tried {MAX_CLAIMS} times without a result"
+            else f"was tried {MAX_STARTED_JOBS} times without a result"
         )
         error = (
             f"Its error: {self.store.get(failures[-1].uri).decode()}"

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Annotated
 from uuid import uuid4
 
-from pydantic import AwareDatetime, Field, TypeAdapter
+from pydantic import AwareDatetime, ConfigDict, Field, TypeAdapter
 
 from slackwater.runs.inputs.manifest import Record
 from slackwater.runs.record import IsoDate
@@ -19,7 +19,11 @@ from slackwater.sources.partitions import Partition
 _LONGEST_DELAY = 900
 
 
-class ObjectWritten(Record):
+class _Message(Record):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ObjectWritten(_Message):
     """An object was written to the raw bucket. EventBridge sends it."""
 
     id: str
@@ -29,7 +33,7 @@ class ObjectWritten(Record):
     """When the object was written, in whole seconds; None for messages of older versions."""
 
 
-class FileCommitted(Record):
+class FileCommitted(_Message):
     """The rows of a pulled file count from now on: its objects were written before, and readers ignored them."""
 
     id: str
@@ -41,7 +45,7 @@ class FileCommitted(Record):
     """An instant after the commit."""
 
 
-class DayPublished(Record):
+class DayPublished(_Message):
     """A pipeline has published a day with other rows than before. Other pipelines may have read the earlier ones."""
 
     id: str
@@ -51,7 +55,7 @@ class DayPublished(Record):
     """An instant after the publication was recorded."""
 
 
-class DayDeferred(Record):
+class DayDeferred(_Message):
     """A check has deferred a late day, or could not decide about it."""
 
     id: str

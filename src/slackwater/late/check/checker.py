@@ -17,7 +17,7 @@ from slackwater.late.check.attempts import attempts_after_published, last_rerun_
 from slackwater.late.check.decision import CheckReport, DayDecision, DecisionRule, LateDecision, report_uri
 from slackwater.late.check.errors import TRANSIENT_ERRORS, as_slackwater_error, raise_if_all_failed
 from slackwater.late.check.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day, unreadable_day
-from slackwater.late.check.holds import day_with_decision, older_days
+from slackwater.late.check.holds import ERROR_RULES, day_with_decision, ends_older_hold, older_days
 from slackwater.late.check.older import update_late_days
 from slackwater.late.check.reservations import reserve_reruns
 from slackwater.late.check.table_changes import notified_changes
@@ -86,12 +86,7 @@ class Checker:
         def check_again(item: CheckedDay) -> CheckedDay:
             if not isinstance(item.error, TRANSIENT_ERRORS):
                 return item
-            again = self._check_day(definition, read_day(item.day), window=None, execution=execution)
-            if again.is_published and again.decision.error_may_pass:
-                # A later check decides. If none can for hours, the day waits for a person.
-                with suppress(SlackwaterError):
-                    self._record_hold(again.record, again.decision, inputs="", execution=execution)
-            return again
+            return self._check_day(definition, read_day(item.day), window=None, execution=execution)
 
         with ThreadPoolExecutor(_PARALLEL_DAYS) as pool:
             # The records are read before the objects are listed. Otherwise objects that a run has read in between would
@@ -103,6 +98,8 @@ class Checker:
             )
             checked = list(pool.map(check_again, checked))
         raise_if_all_failed(checked)
+        # After that: a failure of AWS for all days is no reason to hold each of them.
+        self._record_errors(checked, execution=execution)
         decisions = reserve_reruns(definition, [item.decision for item in checked], table=self.table, now=checked_at)
         decisions = tuple(self._end_hold(item, each, execution) for item, each in zip(checked, decisions, strict=True))
         older = update_late_days(definition, decisions, table=self.table, complete=dates is None, now=checked_at)
@@ -160,7 +157,7 @@ class Checker:
     def _check_day(
         self, definition: Pipeline, state: DayState, *, window: WindowListing | None, execution: str
     ) -> CheckedDay:
-        """Decide about one day. A day that cannot be read is put on hold."""
+        """Decide about one day. `_record_errors` follows for a day that cannot be read."""
         record, error = state.record, state.error
         try:
             decision, manifest = self._decide(definition, state, window)
@@ -170,10 +167,6 @@ class Checker:
         except (SlackwaterError, ValidationError) as raised:
             error = as_slackwater_error(raised)
             decision, manifest = unreadable_day(record, error), None
-            # An error that may pass within seconds is no reason to wait for a person.
-            if state.is_published and not isinstance(error, TRANSIENT_ERRORS):
-                with suppress(SlackwaterError):
-                    self._record_hold(record, decision, inputs="", execution=execution)
         arrivals, unlisted = arrivals_of_day(definition, state.day, manifest, window, inputs=self.inputs)
         inputs = manifest.digest if manifest else ""
         hours = arrival_hours(definition, state.day, manifest, window)
@@ -209,12 +202,17 @@ class Checker:
     def update_hold(self, *, pipeline: str, date: str, execution: str = "") -> DayDecision:
         """Decide again about a day on hold, an ISO date of any age; record its present reason, or that the hold ends.
 
-        A day that would run again stays on hold. Raises `UnknownName`, `DayChanged`, and the error of reading the day.
+        A day that would run again stays on hold, unless the hold is that of an error: then the day is listed as late.
+        Raises `UnknownName`, `DayChanged`, and the error of reading the day.
         """
         definition = self.project.pipeline(pipeline)
         state = self._read_day(definition, day_of(parse_date(date), definition.timezone), current=False)
+        listed_at = self.now()
         decision, manifest = self._decide(definition, state)
-        if decision.decision is not LateDecision.RERUN:
+        if ends_older_hold(state.record, decision):
+            if decision.decision is LateDecision.RERUN:
+                # First: a day that is on no list any more is forgotten.
+                self.table.record_late_day(pipeline, date, at=listed_at)
             self._record_hold(state.record, decision, inputs=manifest.digest if manifest else "", execution=execution)
         return decision
 
@@ -280,6 +278,13 @@ class Checker:
         changed = day_with_decision(record, decision, inputs=inputs, execution=execution, now=self.now())
         if changed != record:
             self.table.save_day(changed)
+
+    def _record_errors(self, checked: Iterable[CheckedDay], *, execution: str) -> None:
+        """Put published days that cannot be read on hold; those with an error that may pass only after some hours."""
+        for item in checked:
+            if item.is_published and item.decision.rule in ERROR_RULES:
+                with suppress(SlackwaterError):
+                    self._record_hold(item.record, item.decision, inputs="", execution=execution)
 
     def _notifications_due(self, pipeline: str, *, before: str) -> tuple[str, ...]:
         """Return the days before the ISO date `before` whose published version still needs a notification.

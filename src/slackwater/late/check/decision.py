@@ -218,7 +218,7 @@ class CheckReport(Record):
     """When the newest object of each source was written, in the checked days or, without one there, in the days before
     as far back as the source's `silent_hours`. A source that could not be listed is left out."""
     usual_silences: dict[str, float] = {}
-    """For how many hours each source is usually silent at this hour of the week, at most. A source that is known for
+    """For how many hours each source is usually silent at this hour of the week. A source that is known for
     less than two weeks is left out."""
 
 

@@ -9,8 +9,8 @@ from slackwater.late.check.decision import EARLY_RULES, CheckReport, DayDecision
 from slackwater.runs.holds import held, hold_ended
 from slackwater.runs.record import DayRecord, Hold
 
-# These may pass before the next check, so they do not replace the cause of a hold.
-_ERRORS = frozenset({DecisionRule.UNREADABLE, DecisionRule.CHANGING})
+ERROR_RULES = frozenset({DecisionRule.UNREADABLE, DecisionRule.CHANGING})
+"""Rules of days that a check could not read."""
 # Other data alone does not end the hold of a failed attempt, because the day may not run again. It leaves the list when
 # it does, when nothing has changed any more, or when a person rejects its inputs.
 _FAILURES = frozenset({DecisionRule.AUDIT, DecisionRule.FAILED})
@@ -29,10 +29,10 @@ def day_with_decision(
     `decision` is the final one, after the limits of the pipeline. `inputs` is the digest of the inputs that were
     compared, empty if none were; `execution` the ARN of the monitoring.
     """
-    if decision.rule in EARLY_RULES:
-        return record  # They do not show whether the cause of a hold is gone.
     unreadable_since = (record.unreadable_since or now) if decision.error_may_pass else None
     record = record.model_copy(update={"unreadable_since": unreadable_since})
+    if decision.rule in EARLY_RULES:
+        return record  # They do not show whether the cause of a hold is gone.
     if unreadable_since and now - unreadable_since < LONGEST_ERROR:
         return record
     if decision.decision is not LateDecision.HOLD:
@@ -40,10 +40,19 @@ def day_with_decision(
             return record
         return hold_ended(record, reason=decision.reason, inputs=inputs, now=now)
     hold = record.hold
-    if hold and (decision.rule in _ERRORS or (hold.rule, hold.inputs) == (decision.rule, inputs)):
+    # Errors may pass before the next check, so they do not replace the cause of a hold.
+    if hold and (decision.rule in ERROR_RULES or (hold.rule, hold.inputs) == (decision.rule, inputs)):
         return record
     new = Hold(rule=decision.rule, reason=decision.reason, since=now, inputs=inputs, execution=execution)
     return held(record, new)
+
+
+def ends_older_hold(record: DayRecord, decision: DayDecision) -> bool:
+    """Return whether the decision about a day on hold before the window may end its hold.
+
+    No check runs such a day again, so most holds stay then. That of an error does not: a check could read the day.
+    """
+    return decision.decision is not LateDecision.RERUN or (record.hold is not None and record.hold.rule in ERROR_RULES)
 
 
 def _ends_failure(decision: DayDecision) -> bool:

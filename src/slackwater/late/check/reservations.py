@@ -13,8 +13,8 @@ from slackwater.pipeline.definition import Pipeline
 from slackwater.runs.record import RunRecord
 from slackwater.runs.table import RunTable
 
-# An estimate is based on the published runs of the latest days: one request reads them all. More days are read only if
-# none of these runs has a price: re-runs would count as free in the budget.
+# An estimate is based on the published runs of the latest days. Many more days, up to a megabyte with each request, are
+# read only if none of these runs has a price and a limit depends on it: re-runs would count as free in the budget.
 _PRICED_DAYS = (14, 366)
 # Checks of one pipeline seldom run in parallel, and each writes once.
 _MAX_CONFLICTS = 10
@@ -51,10 +51,14 @@ def _priced_runs(definition: Pipeline, days: Sequence[DayDecision], *, table: Ru
 
     Empty if none of them has a price.
     """
-    last = max(day.date for day in days)
-    for limit in _PRICED_DAYS:
+    last, policy = max(day.date for day in days), definition.late
+    # Without these limits, the price is only shown.
+    is_limit = policy.budget_per_day is not None or policy.worth_per_percent is not None
+    for limit in _PRICED_DAYS if is_limit else _PRICED_DAYS[:1]:
         records = table.days(definition.pipeline, "0001-01-01", last, limit=limit, latest_first=True)
         runs = table.runs_between(definition.pipeline, records[-1].date, last) if records else []
         if estimate_rerun_cost(runs, 0) is not None:
             return runs
+        if len(records) < limit:
+            break  # There are no more days.
     return []

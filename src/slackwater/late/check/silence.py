@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
+from statistics import median
 from zoneinfo import ZoneInfo
 
 from slackwater.runs.arrival_history import HISTORY_DAYS
@@ -13,28 +13,29 @@ from slackwater.runs.day import HOUR
 _WEEKS = range(1, HISTORY_DAYS // 7 + 1)
 # Deliveries are not punctual to the minute, so the hours before and after count as the same hour of the week.
 _NEIGHBOURS = (-1, 0, 1)
-# Two weeks of samples: one week may be a holiday.
-_FEWEST_SAMPLES = 2 * len(_NEIGHBOURS)
-_PERCENTILE = 0.95
+# One week may be a holiday.
+_FEWEST_WEEKS = 2
 # Arrivals are known by the hour, and a pull of every hour may be late: below this, a silence means nothing.
 _SHORTEST_HOURS = 2.0
 
 
 def usual_silence(hours: Collection[int], *, now: datetime, timezone: str) -> float | None:
-    """Return the 95th percentile, in hours, of a source's silences at this hour of the week; at least 2.
+    """Return the usual silence of a source at this hour of the week, in hours: at least 2.
 
-    `hours` are those in which it has delivered, in hours since 1970, UTC. The silences are those at the same local time
-    of the last four weeks, and an hour before and after it. None with fewer than two weeks of them.
+    It is the median of the longest silences of each of the last four weeks at the same local time, an hour before and
+    an hour after. So the outage of one week does not count as usual. `hours` are those in which the source has
+    delivered, in hours since 1970, UTC. None with fewer than two complete weeks.
     """
     local = now.astimezone(ZoneInfo(timezone))
-    # Local time, so that the clocks may change in between.
-    instants = [
-        (local - timedelta(weeks=week)).astimezone(UTC) + shift * HOUR for week in _WEEKS for shift in _NEIGHBOURS
-    ]
-    silences = sorted(silence for at in instants if (silence := _silence(hours, at)) is not None)
-    if len(silences) < _FEWEST_SAMPLES:
-        return None
-    return max(silences[math.ceil(_PERCENTILE * len(silences)) - 1], _SHORTEST_HOURS)
+    longest = list[float]()
+    for week in _WEEKS:
+        # Local time, so that the clocks may change in between.
+        at = (local - timedelta(weeks=week)).astimezone(UTC)
+        silences = [_silence(hours, at + shift * HOUR) for shift in _NEIGHBOURS]
+        known = [silence for silence in silences if silence is not None]
+        if len(known) == len(_NEIGHBOURS):
+            longest.append(max(known))
+    return max(median(longest), _SHORTEST_HOURS) if len(longest) >= _FEWEST_WEEKS else None
 
 
 def _silence(hours: Collection[int], at: datetime) -> float | None:

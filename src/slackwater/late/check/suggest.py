@@ -73,8 +73,9 @@ class Suggestion(Record):
     """The largest change that a proposed threshold may miss, in percent."""
     candidates: tuple[Candidate, ...]
     proposed: tuple[Candidate, ...]
-    """Of each threshold the value with the fewest re-runs that misses no larger effect, if there is one. Each is
-    proposed alone: with two of them, a day runs again when it reaches either."""
+    """Of each threshold the value with the fewest re-runs that misses no larger effect, if there is one, up to the
+    first that no past re-run exceeds. Each is proposed alone, but `changed_files` next to `percent` or `rows`, because
+    new data does not reach it: with two of them, a day runs again when it reaches either."""
 
 
 def past_rerun(comparison: Comparison, run: RunRecord | None, *, inputs: Collection[str]) -> PastRerun | None:
@@ -118,9 +119,6 @@ def suggest(
         )
     sequences = list(_sequences(reruns))
     candidates = [_candidate(name, value, sequences) for name, values in _CANDIDATES.items() for value in values]
-    fitting = [item for item in candidates if item.largest_missed is not None and item.largest_missed <= max_effect]
-    # The values of a threshold are in order, so the last one has the fewest re-runs.
-    proposed = {item.threshold: item for item in fitting}
     return Suggestion(
         pipeline=pipeline,
         first=first,
@@ -129,8 +127,39 @@ def suggest(
         usd=_total(reruns),
         max_effect=max_effect,
         candidates=tuple(candidates),
-        proposed=tuple(proposed.values()),
+        proposed=tuple(_proposed(candidates, reruns, max_effect=max_effect)),
     )
+
+
+def _proposed(
+    candidates: Iterable[Candidate], reruns: Sequence[PastRerun], *, max_effect: float
+) -> Collection[Candidate]:
+    largest = _largest_amounts(reruns)
+    proposed = {
+        # The values of a threshold are in order, so the last one has the fewest re-runs.
+        item.threshold: item
+        for item in candidates
+        if item.largest_missed is not None
+        and item.largest_missed <= max_effect
+        # Nothing is known about late data beyond the first value that no past re-run exceeds.
+        and all(other >= item.value or other < largest[item.threshold] for other in _CANDIDATES[item.threshold])
+    }
+    # New data does not reach `changed_files`: alone, it would end all re-runs but those for changed files.
+    has_changed_files = all(any(late.changed_files for late in rerun.late.values()) for rerun in reruns)
+    if not has_changed_files or not {"percent", "rows"} & proposed.keys():
+        proposed.pop("changed_files", None)
+    return proposed.values()
+
+
+def _largest_amounts(reruns: Iterable[PastRerun]) -> Mapping[str, float]:
+    """Return by threshold the largest amount of a source in one re-run; 0 percent if no source had rows before."""
+    amounts = [late for rerun in reruns for late in rerun.late.values()]
+    return {
+        "percent": max((100 * item.late.rows / item.rows_before for item in amounts if item.rows_before), default=0),
+        "rows": max(item.late.rows for item in amounts),
+        "bytes": max(item.late.bytes for item in amounts),
+        "changed_files": max(item.changed_files for item in amounts),
+    }
 
 
 def _sequences(reruns: Iterable[PastRerun]) -> Iterator[list[PastRerun]]:

@@ -27,8 +27,8 @@ class DayTask(Record):
 def day_tasks(report: CheckReport) -> tuple[DayTask, ...]:
     """Return the days that the monitoring machine has to work on, in the order in which it starts them.
 
-    Notifications come first, by date, and then re-runs by the `late.order` of the pipeline. A day on hold is among them
-    if its published version still needs a notification.
+    Re-runs come first, by the `late.order` of the pipeline, and then notifications that are due, by date: comparisons
+    that take long delay no re-run. A day on hold is among them if its published version still needs a notification.
     """
     due, reruns = list(report.notifications_due), list[DayDecision]()
     for day in report.days:
@@ -40,6 +40,6 @@ def day_tasks(report: CheckReport) -> tuple[DayTask, ...]:
             due.append(day.date)
     reruns.sort(key=lambda day: day.figures.position or 0 if day.figures else 0)
     return (
-        *(DayTask(date=date, action=DayAction.NOTIFY) for date in due),
         *(DayTask(date=day.date, action=DayAction.RERUN) for day in reruns),
+        *(DayTask(date=date, action=DayAction.NOTIFY) for date in due),
     )

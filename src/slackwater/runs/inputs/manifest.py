@@ -10,9 +10,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Record(BaseModel):
-    """Base of the models that are stored as JSON: immutable, and unknown fields are an error."""
+    """Base of the models that are stored as JSON: immutable.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Unknown fields are ignored: during a deployment, functions of the older version read what the newer one has stored.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class UpdatedRecord(Record):
+    """Base of the records that are read, changed and stored again, and of their parts: unknown fields are kept."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 class InputObject(Record):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
+from pydantic import ConfigDict
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
@@ -29,6 +30,7 @@ from slackwater.late.changes.comparison import (
     Value,
     comparison_uri,
 )
+from slackwater.late.changes.job_claims import job_started_uri
 from slackwater.late.changes.versions import VersionPair, pair_uri
 from slackwater.project import Project
 from slackwater.runs.day import day_of
@@ -55,6 +57,8 @@ _DAY = "date"
 class ComparisonJob(Record):
     """The argument of a comparison job, as the state machine passes it: identifiers and a URI."""
 
+    model_config = ConfigDict(extra="forbid")
+
     pipeline: str
     date: IsoDate
     prefix: str
@@ -74,6 +78,8 @@ def compare_versions(
     pair.json is of another day, and `DataError` if a version cannot be compared by the pipeline's key.
     """
     began, store = time.monotonic(), stores()
+    # First, so that a job that is killed counts as a try, and one that never got capacity does not.
+    store.put(job_started_uri(job.prefix, job.job), b"")
     pipeline = Project.model_validate_json(store.get(project)).pipeline(job.pipeline)
     pair = read_pair(job, store=store)
     table = quoted_table(catalog_table)

@@ -33,7 +33,8 @@ class OldVersion(NamedTuple):
     """None if a job ended before it tagged its commit, or after it removed the tag and before the snapshot."""
     snapshot_id: int
     replaced_at: datetime
-    """When the next version was committed, UTC. For a commit without a tag, when it was committed itself."""
+    """When the next version was committed, UTC. For a commit without a tag, when the next one of its day was, or the
+    commit itself if a later attempt had committed before it."""
 
 
 def old_versions(metadata: Mapping[str, Any], *, replaced_before: datetime) -> list[OldVersion]:
@@ -62,16 +63,22 @@ def _tagged(metadata: Mapping[str, Any]) -> list[OldVersion]:
 def _untagged(metadata: Mapping[str, Any]) -> list[OldVersion]:
     """Return the commits of days that no tag and no branch names, so never the current snapshot of the table."""
     named = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
+    by_day: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for snapshot in sorted(metadata.get("snapshots", []), key=_committed_at):
+        if "slackwater.date" in snapshot["summary"]:
+            by_day[snapshot["summary"]["slackwater.date"]].append(snapshot)
     return [
         OldVersion(
-            date=snapshot["summary"]["slackwater.date"],
+            date=date,
             attempt=int(snapshot["summary"]["slackwater.attempt"]),
             tag=None,
             snapshot_id=snapshot["snapshot-id"],
-            replaced_at=_committed_at(snapshot),
+            replaced_at=_committed_at(following),
         )
-        for snapshot in metadata.get("snapshots", [])
-        if "slackwater.date" in snapshot["summary"] and snapshot["snapshot-id"] not in named
+        for date, snapshots in by_day.items()
+        # If none follows, `is_removable` decides whether a later attempt had committed before.
+        for snapshot, following in zip(snapshots, [*snapshots[1:], snapshots[-1]], strict=True)
+        if snapshot["snapshot-id"] not in named
     ]
 
 
