@@ -71,8 +71,8 @@ def _evaluated(day: DayState) -> DayDecision:
             frozen_at=run_at,
             failed=(),
             last_rerun_at=run_at if day.reruns else None,
-            oldest_wait_hours=None,
-            max_age_hours=None,
+            waits={},
+            max_ages={},
         )
     return known[day.key]
 

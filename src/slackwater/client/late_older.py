@@ -75,7 +75,7 @@ def older_days(
             # A day that was rolled back is among the days on hold; its release runs it with all of its data.
             if decision.rule not in {DecisionRule.UNCHANGED, DecisionRule.ROLLED_BACK}:
                 found.append(OlderDay(decision, item.since if item else None, item.objects if item else 0))
-            if item and is_settled(decision, definition):
+            if item and is_settled(decision):
                 checker.table.remove_unchanged_late_day(pipeline, item)
     return OlderDays(found, unchecked)
 

@@ -97,7 +97,8 @@ class Late(Model):
     notify: NotifyRules = NotifyRules()
     """When people are notified of a changed day."""
     max_age_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Late data below every threshold makes its day run again when the oldest of it has waited so many hours."""
+    """Late data below every threshold makes its day run again when the oldest of it has waited so many hours. It
+    replaces that of each source, and counts for tables as well."""
     cool_down_hours: Annotated[float, Field(ge=0, le=168)] = 1
     """A day that was run again runs again at the earliest so many hours after that run started."""
     max_reruns_per_day: Annotated[int, Field(ge=1, le=1000)] = 50

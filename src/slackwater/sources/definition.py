@@ -93,6 +93,9 @@ class Source(Model):
     """Set it when files are fetched from the partner."""
     late: LateThresholds = ANY_LATE_DATA
     """How much late data makes a finished day run again. By default any late data does."""
+    late_max_age_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Late data below every threshold makes its day run again when the oldest of it has waited so many hours. The
+    `late.max_age_hours` of a pipeline replaces it."""
     silent_hours: Annotated[int, Field(gt=0)] = 48
     """An alarm fires when no data has arrived for this number of hours."""
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from slackwater.late.check.decision import DecisionRule, LateDecision
 from slackwater.late.check.evaluate_day import SourceThresholds, decide_early, early_rule, evaluate_day
+from slackwater.late.check.wait import MaxAge
 from slackwater.runs.inputs.difference import Amount, Change, difference
 from slackwater.runs.record import ActiveRun, DayRecord
 from slackwater.sources.late_thresholds import LateThresholds
@@ -24,7 +25,7 @@ def evaluate(record, before, now, thresholds, **changes):
     """Return the decision about a day that no person has decided about and no attempt has failed."""
     arguments = {
         "tables": {}, "inputs": "i", "frozen_at": FROZEN, "failed": (), "last_rerun_at": None,
-        "oldest_wait_hours": None, "max_age_hours": None,
+        "waits": {}, "max_ages": {},
     }  # fmt: skip
     differences = difference(a_manifest(*before), a_manifest(*now), sources=SOURCES)
     return evaluate_day(record, differences, thresholds=thresholds, **{**arguments, **changes})
@@ -187,7 +188,9 @@ def test_one_source_past_its_threshold_is_enough_and_the_reason_names_only_that_
 def test_a_run_that_may_have_published_is_repaired_before_late_data(record, rows, hours, clauses):
     before = [an_object(rows=1000)]
     thresholds = source_thresholds(rows=10)
-    evaluated = evaluate(record, before, [*before, late(rows)], thresholds, oldest_wait_hours=hours, max_age_hours=24)
+    ages = {"flights": MaxAge(24, "late.max_age_hours 24")}
+    now = [*before, late(rows)]
+    evaluated = evaluate(record, before, now, thresholds, waits={"flights": hours}, max_ages=ages)
     assert (evaluated.decision, evaluated.rule) == (LateDecision.RERUN, DecisionRule.OUTCOME_UNKNOWN)
     # What the late data alone would run the day again for stays among the reasons.
     assert len(evaluated.reasons) == clauses

@@ -155,19 +155,11 @@ def test_worth_does_not_apply_without_rows_before_and_to_aged_data(changes):
     assert item.decision is RERUN
 
 
-@pytest.mark.parametrize(
-    ("hours", "max_age_hours", "rule"),
-    [
-        (47.9, 48, DecisionRule.NOT_WORTH),
-        (48, 48, DecisionRule.GROWN),
-        (1000, None, DecisionRule.NOT_WORTH),
-        (None, 48, DecisionRule.NOT_WORTH),
-    ],
-)
-def test_worth_does_not_apply_to_data_above_a_threshold_that_has_waited_too_long(hours, max_age_hours, rule):
+@pytest.mark.parametrize(("is_aged", "rule"), [(False, DecisionRule.NOT_WORTH), (True, DecisionRule.GROWN)])
+def test_worth_does_not_apply_to_data_above_a_threshold_that_has_waited_too_long(is_aged, rule):
     late = day("2013-03-10")
-    late = late.model_copy(update={"figures": late.figures.model_copy(update={"oldest_wait_hours": hours})})
-    [item] = limit([late], worth_per_percent=0.0001, price=1.0, max_age_hours=max_age_hours).days
+    late = late.model_copy(update={"figures": late.figures.model_copy(update={"is_aged": is_aged})})
+    [item] = limit([late], worth_per_percent=0.0001, price=1.0).days
     assert item.rule is rule
 
 

@@ -181,10 +181,12 @@ def test_a_day_below_the_thresholds_is_kept_only_if_its_age_counts(world):
         (DecisionRule.UNCHANGED, 48, False),
     ],
 )
-def test_a_day_that_is_not_worth_its_price_waits_only_if_its_age_counts(world, rule, max_age_hours, waits):
-    with_late(world, max_age_hours=max_age_hours)
-    day = DayDecision(pipeline=PIPELINE, date=DAY, decision=LateDecision.IGNORE, rule=rule, reasons=("r",))
-    assert is_waiting(day, world.project.pipelines[PIPELINE]) is waits
+def test_a_day_that_is_not_worth_its_price_waits_only_if_its_age_counts(rule, max_age_hours, waits):
+    figures = DecisionFigures(max_age_hours=max_age_hours)
+    day = DayDecision(
+        pipeline=PIPELINE, date=DAY, decision=LateDecision.IGNORE, rule=rule, reasons=("r",), figures=figures
+    )
+    assert is_waiting(day) is waits
 
 
 def test_a_day_whose_late_data_is_gone_is_removed_while_it_is_in_the_window(world):

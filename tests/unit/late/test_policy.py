@@ -82,7 +82,34 @@ def test_late_data_below_every_threshold_runs_again_when_the_oldest_of_it_has_wa
         day = decision_of(world, as_of="2013-03-13")
         assert (day.rule, day.figures.oldest_wait_hours) == (rule, pytest.approx(hours))
     assert day.decision is LateDecision.RERUN
-    assert day.reasons[-1] == "waits for 24.0 h: reaches late.max_age_hours 24"
+    assert day.reasons[-1] == "flights waits for 24.0 h: reaches late.max_age_hours 24"
+
+
+@pytest.mark.parametrize(
+    ("ages", "of_pipeline", "hours", "rule", "reason"),
+    [
+        ({"flights": 24}, None, 24, DecisionRule.AGED, "reaches late_max_age_hours 24 of its source"),
+        ({"flights": 24}, None, 23.9, DecisionRule.BELOW, None),
+        ({"weather": 1}, None, 1000, DecisionRule.BELOW, None),  # only the other source has a limit
+        ({"flights": 1}, 48, 24, DecisionRule.BELOW, None),  # the pipeline's replaces it, also a longer one
+        ({}, 12, 24, DecisionRule.AGED, "reaches late.max_age_hours 12"),
+    ],
+)
+def test_each_source_may_limit_how_long_its_late_data_waits_and_the_pipeline_replaces_it(
+    ages, of_pipeline, hours, rule, reason
+):
+    world = with_policy(five_days(), max_age_hours=of_pipeline)
+    sources = {
+        name: source.model_copy(update={"late_max_age_hours": ages.get(name)})
+        for name, source in world.project.sources.items()
+    }
+    world.project = world.project.model_copy(update={"sources": sources})
+    world.add("flights", DAY, "18", name="late", rows=1)
+    arrived = next(item.modified for item in world.store.list(f"s3://raw/raw/source=flights/date={DAY}/hour=18"))
+    world.time = arrived + timedelta(hours=hours)
+    day = decision_of(world, as_of="2013-03-13")
+    assert day.rule is rule
+    assert reason is None or day.reasons[-1] == f"flights waits for 24.0 h: {reason}"
 
 
 def test_changed_files_reach_their_own_threshold_and_new_ones_do_not():

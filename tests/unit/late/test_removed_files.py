@@ -11,7 +11,7 @@ from slackwater.errors import DayChanged, DefinitionError, InputError
 from slackwater.faults import Faults
 from slackwater.late.check.decision import DecisionRule
 from slackwater.late.check.thresholds import late_amount, reached_thresholds
-from slackwater.late.check.wait import oldest_wait_hours
+from slackwater.late.check.wait import late_waits
 from slackwater.pipeline.definition import Late, Pipeline
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry
 from slackwater.runs.inputs.consistent_listing import consistent_listing
@@ -166,7 +166,7 @@ def test_dropped_rows_of_a_former_content_wait_since_the_removal_of_the_file():
     removed = FileEntry(source="flights", path=FILE, content="e" * 32, removed_since=NOW - timedelta(hours=5))
     day.world.files.save(removed)
     definition = day.world.project.pipelines[PIPELINE]
-    assert oldest_wait_hours(published, current, definition, files=day.world.files, now=NOW) == 5
+    assert late_waits(published, current, definition, files=day.world.files, now=NOW) == {"flights": 5}
 
 
 def test_a_shared_content_counts_while_one_of_its_files_is_listed():

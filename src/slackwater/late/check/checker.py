@@ -21,7 +21,7 @@ from slackwater.late.check.holds import ERROR_RULES, day_with_decision, ends_old
 from slackwater.late.check.older import update_late_days
 from slackwater.late.check.reservations import reserve_reruns
 from slackwater.late.check.table_changes import notified_changes
-from slackwater.late.check.wait import oldest_wait_hours
+from slackwater.late.check.wait import late_waits, max_ages
 from slackwater.late.check.window import CheckedDay, DayState, check_window, overdue_days
 from slackwater.late.ledger.entry import late_inputs
 from slackwater.pipeline.definition import Pipeline
@@ -261,10 +261,8 @@ class Checker:
             frozen_at=frozen_at,
             failed=latest_failures(later, current_inputs.digest, self.project),
             last_rerun_at=last_rerun_at(run, later),
-            oldest_wait_hours=oldest_wait_hours(
-                published_inputs, current_inputs, definition, files=self.inputs.files, now=self.now()
-            ),
-            max_age_hours=definition.late.max_age_hours,
+            waits=late_waits(published_inputs, current_inputs, definition, files=self.inputs.files, now=self.now()),
+            max_ages=max_ages(definition, self.project),
         )
         late = late_inputs(before, current_inputs, sources=definition.inputs)
         changes = notified_changes(before, current_inputs, tables)

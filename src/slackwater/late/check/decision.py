@@ -107,6 +107,10 @@ class DecisionFigures(Record):
     """Changed and removed files."""
     oldest_wait_hours: float | None = None
     """How long the oldest late object, or dropped file, has waited; None without late data."""
+    max_age_hours: float | None = None
+    """How long late data of these inputs may wait, the least of them; None if none has a limit."""
+    is_aged: bool = False
+    """Whether late data of an input has waited for so long."""
     input_bytes: int = 0
     """What a re-run would read."""
     attempt: int = 0

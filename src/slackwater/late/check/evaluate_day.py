@@ -22,6 +22,7 @@ from slackwater.late.check.describe import (
 from slackwater.late.check.errors import TRANSIENT_ERRORS
 from slackwater.late.check.table_changes import deciding_inputs, rule_of_tables
 from slackwater.late.check.thresholds import late_amount, reached_thresholds
+from slackwater.late.check.wait import MaxAge
 from slackwater.pipeline.table_inputs import TableInput
 from slackwater.runs.holds import decision_about
 from slackwater.runs.inputs.difference import Change, SourceDifference
@@ -107,8 +108,8 @@ def evaluate_day(
     frozen_at: datetime | None,
     failed: Sequence[RunRecord],
     last_rerun_at: datetime | None,
-    oldest_wait_hours: float | None,
-    max_age_hours: float | None,
+    waits: Mapping[str, float],
+    max_ages: Mapping[str, MaxAge],
 ) -> DayDecision:
     """Return the decision about a published day that is not running.
 
@@ -116,8 +117,8 @@ def evaluate_day(
     and `tables` those that are days of other pipelines. `inputs` is the digest of the day's present inputs: a person
     may have released or rejected them. `frozen_at` is when the published run listed its inputs. `failed` are the latest
     attempts, in order, that have failed, or ended without an outcome, with the inputs and the definition that a new run
-    would have, and `last_rerun_at` is when the latest re-run started, `oldest_wait_hours` how long the oldest late
-    object has waited, and `max_age_hours` how long it may.
+    would have, and `last_rerun_at` is when the latest re-run started. `waits` is for how many hours the oldest late
+    data of each input has waited, and `max_ages` for how many it may.
     """
     deciding = deciding_inputs(differences, tables)
     rule, reasons = _evaluate_sources(record, deciding, thresholds)
@@ -127,9 +128,10 @@ def evaluate_day(
     resolution = decision_about(record, inputs)
     if resolution is ResolutionAction.RELEASED and rule in {*_LOST_ROWS, DecisionRule.TABLE_CHANGED}:
         rule, reasons = DecisionRule.RELEASED, [*reasons[:-1], _resolution(record)]
-    if rule is DecisionRule.BELOW and max_age_hours is not None and (oldest_wait_hours or 0) >= max_age_hours:
+    aged = [name for name, limit in max_ages.items() if waits.get(name, 0.0) >= limit.hours]
+    if rule is DecisionRule.BELOW and aged:
         rule = DecisionRule.AGED
-        reasons = [*reasons, f"waits for {oldest_wait_hours:.1f} h: reaches late.max_age_hours {max_age_hours:g}"]
+        reasons += [f"{name} waits for {waits[name]:.1f} h: reaches {max_ages[name].label}" for name in aged]
     # A repair comes before late data: whatever this is worth, and in spite of limits, unless repairs keep failing.
     repaired = {DecisionRule.BELOW, DecisionRule.RELEASED, *_LATE, *_UNCHANGED}
     if rule in repaired and (record.outcome_unknown or record.active):
@@ -156,7 +158,13 @@ def evaluate_day(
     if resolution is ResolutionAction.REJECTED and is_known and rule in _DECISIONS:
         rule, reasons = DecisionRule.REJECTED, [*reasons, _resolution(record)]
     counted_inputs = differences if rule in _WITHOUT_RUN else deciding
-    figures = figures_of(record, counted_inputs, last_rerun_at=last_rerun_at, oldest_wait_hours=oldest_wait_hours)
+    figures = figures_of(record, counted_inputs, last_rerun_at=last_rerun_at).model_copy(
+        update={
+            "oldest_wait_hours": max(waits.values(), default=None),
+            "max_age_hours": min((limit.hours for name, limit in max_ages.items() if name in waits), default=None),
+            "is_aged": bool(aged),
+        }
+    )
     return _decision(record, rule, reasons, frozen_at=frozen_at, sources=tuple(differences), figures=figures)
 
 
@@ -177,11 +185,7 @@ def unreadable_day(record: DayRecord, error: SlackwaterError) -> DayDecision:
 
 
 def figures_of(
-    record: DayRecord,
-    differences: Sequence[SourceDifference],
-    *,
-    last_rerun_at: datetime | None,
-    oldest_wait_hours: float | None,
+    record: DayRecord, differences: Sequence[SourceDifference], *, last_rerun_at: datetime | None
 ) -> DecisionFigures:
     """Return the numbers of a published day that follow from its record and the differences of its inputs."""
     late = [source for source in differences if source.unprocessed.rows]
@@ -192,7 +196,6 @@ def figures_of(
         else None,
         late_bytes=sum(source.unprocessed.bytes for source in differences),
         changed_files=sum(changed_file_count(source) for source in differences),
-        oldest_wait_hours=oldest_wait_hours,
         input_bytes=sum(source.now.bytes for source in differences),
         attempt=record.attempts + 1,
         last_rerun_at=last_rerun_at,

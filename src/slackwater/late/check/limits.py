@@ -82,8 +82,7 @@ def _limit_day(day: DayDecision, policy: Late, estimate: Callable[[int], float |
     day = _with(day, estimated_usd=price, worth_usd=worth)
     if _is_exempt_repair(day):
         return day
-    is_aged = policy.max_age_hours is not None and (figures.oldest_wait_hours or 0) >= policy.max_age_hours
-    needs_worth = day.rule is DecisionRule.GROWN and not is_aged
+    needs_worth = day.rule is DecisionRule.GROWN and not figures.is_aged
     if needs_worth and worth is not None and price is not None and price > worth:
         reason = f"a re-run costs about {_usd(price)}, more than the late data is worth: {_usd(worth)}, at "
         return _changed(day, DecisionRule.NOT_WORTH, f"{reason}late.worth_per_percent {policy.worth_per_percent:g}")

@@ -1,34 +1,57 @@
-"""How long late data has waited, which `late.max_age_hours` limits."""
+"""How long late data has waited, which `max_age_hours` limits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from slackwater.pipeline.definition import Pipeline
+from slackwater.project import Project
 from slackwater.receiver.pull.file_cache import FileCache, version_of
 from slackwater.runs.day import HOUR
-from slackwater.runs.inputs.difference import oldest_arrival
+from slackwater.runs.inputs.difference import first_arrivals
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 
 
-def oldest_wait_hours(
+class MaxAge(NamedTuple):
+    """How long late data of an input may wait, and where that is defined."""
+
+    hours: float
+    label: str
+    """In the words of a reason: `late.max_age_hours 24`."""
+
+
+def max_ages(definition: Pipeline, project: Project) -> dict[str, MaxAge]:
+    """Return how long late data of each input may wait, for those that have a limit: the pipeline's, or their own."""
+    own = definition.late.max_age_hours
+    if own is not None:
+        return dict.fromkeys(definition.deciding_inputs, MaxAge(own, f"late.max_age_hours {own:g}"))
+    hours = {name: project.source(name).late_max_age_hours for name in definition.sources}
+    return {
+        name: MaxAge(limit, f"late_max_age_hours {limit:g} of its source")
+        for name, limit in hours.items()
+        if limit is not None
+    }
+
+
+def late_waits(
     before: InputManifest, current: InputManifest, definition: Pipeline, *, files: FileCache, now: datetime
-) -> float | None:
-    """Return for how many hours the oldest late data of a published day has waited, or None without any.
+) -> dict[str, float]:
+    """Return for how many hours the oldest late data of each input of a published day has waited, if there is any.
 
     `before` are the inputs of the published run, and `current` the present ones. A new object waits since it was
     written; the rows of a dropped file wait since a pull recorded its removal. Raises `CloudError` if the file cache
     fails.
     """
     sources = definition.deciding_inputs
-    instants = [oldest_arrival(before, current, sources=sources)]
-    for source in sources:
-        dropped = [item for item in before.of_source(source) if current.left_out.get(item.uri) == "drop"]
-        if dropped:
-            instants += _removals(source, dropped, files)
-    oldest = min((instant for instant in instants if instant), default=None)
-    return None if oldest is None else (now - oldest) / HOUR
+    oldest = first_arrivals(before, current, sources=sources)
+    dropped = [item for item in before.objects if current.left_out.get(item.uri) == "drop"]
+    for source in {item.source for item in dropped}.intersection(sources):
+        removals = _removals(source, [item for item in dropped if item.source == source], files)
+        if first := min((*removals, *filter(None, [oldest.get(source)])), default=None):
+            oldest[source] = first
+    return {source: (now - instant) / HOUR for source, instant in oldest.items()}
 
 
 def _removals(source: str, objects: Sequence[InputObject], files: FileCache) -> Iterator[datetime]:

@@ -178,13 +178,17 @@ def _file_or_hour(item: InputChange) -> str | tuple[str, str]:
     return item.file or (item.date, item.hour)
 
 
-def oldest_arrival(before: InputManifest, now: InputManifest, *, sources: Iterable[str]) -> datetime | None:
-    """Return when the first object of `sources` was written, UTC, that is in `now` and not in `before`, or None."""
+def first_arrivals(before: InputManifest, now: InputManifest, *, sources: Iterable[str]) -> dict[str, datetime]:
+    """Return when the first object of each of `sources` was written, UTC, that is in `now` and not in `before`.
+
+    Sources without such an object are left out.
+    """
     known = {item.identity for item in before.objects}
-    names = set(sources)
-    return min(
-        (item.arrived for item in now.objects if item.source in names and item.identity not in known), default=None
-    )
+    names, first = set(sources), dict[str, datetime]()
+    for item in now.objects:
+        if item.source in names and item.identity not in known:
+            first[item.source] = min(first.get(item.source, item.arrived), item.arrived)
+    return first
 
 
 class _Group(NamedTuple):
