@@ -214,22 +214,21 @@ class TestHandler:
             answers.wait()
             return get(uri)
 
-        monkeypatch.setattr(self.setup.store, "get", hang)
         seconds_left = receive_events.RESPONSE_SECONDS + 0.2
-        monkeypatch.setattr(FunctionContext, "get_remaining_time_in_millis", lambda _: int(seconds_left * 1000))
-        try:
-            for _ in range(2):  # the second batch is not begun while the first one is in memory
-                start = time.monotonic()
-                answer = self.call(handler, json.dumps(event()))
-                assert time.monotonic() - start < seconds_left
-                assert answer["statusCode"] == 503
-                assert json.loads(answer["body"])["error"]["code"] == "try_again"
-            assert len(asked) == 1
-            assert "no time left" in self.logs.getvalue()
-        finally:
-            answers.set()
-        monkeypatch.undo()
-        monkeypatch.setattr(receive_events, "build_api", lambda: TestApi().api(self.setup))
+        with monkeypatch.context() as patch:
+            patch.setattr(self.setup.store, "get", hang)
+            patch.setattr(FunctionContext, "get_remaining_time_in_millis", lambda _: int(seconds_left * 1000))
+            try:
+                for _ in range(2):  # the second batch is not begun while the first one is in memory
+                    start = time.monotonic()
+                    answer = self.call(handler, json.dumps(event()))
+                    assert time.monotonic() - start < seconds_left
+                    assert answer["statusCode"] == 503
+                    assert json.loads(answer["body"])["error"]["code"] == "try_again"
+                assert len(asked) == 1
+                assert "no time left" in self.logs.getvalue()
+            finally:
+                answers.set()
         answer = self.call(handler, json.dumps(event()))
         assert (answer["statusCode"], json.loads(answer["body"])["duplicates"]) == (202, 1)
         assert len(self.setup.rows()) == 1
