@@ -19,6 +19,7 @@ from typing import Any
 
 from aws_cdk import Validations
 from cdk_nag import AwsSolutionsChecks
+from cfnlint.api import ManualArgs, lint_by_config
 
 from infra import NODE_FOLDER
 from infra.app import ROOT, add_stacks, context, create_app
@@ -28,7 +29,6 @@ from infra.settings import Settings, load_settings
 from slackwater.project import CodeDigests
 
 _VALIDATOR = ".slackwater/tools/node_modules/.bin/asl-validator"
-_CFN_LINT = Path(sys.executable).with_name("cfn-lint")
 # W3005 warns about a dependency that a template states twice, W6001 about an output with a value of another stack. The
 # CDK generates such templates.
 _IGNORED = ("W3005", "W6001")
@@ -76,9 +76,8 @@ def nag_findings(folder: Path) -> Iterator[str]:
 def template_findings(folder: Path) -> Iterator[str]:
     """Yield cfn-lint's findings of the synthesised templates."""
     templates = [str(path) for path in sorted(folder.glob("*.template.json"))]
-    command = [str(_CFN_LINT), "--format", "parseable", "--ignore-checks", *_IGNORED, "--", *templates]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own templates
-    yield from filter(None, (completed.stdout + completed.stderr).splitlines())
+    for match in lint_by_config(ManualArgs(templates=templates, ignore_checks=list(_IGNORED))):
+        yield f"{match.filename}:{match.linenumber}: {match.rule.id}: {match.message}"
 
 
 def definitions(template: Mapping[str, Any], *, folder: Path) -> dict[str, str]:
@@ -102,15 +101,17 @@ def definition(machine: Mapping[str, Any], *, folder: Path) -> str:
     return Path(folder, f"asset.{machine['DefinitionS3Location']['Key']}").read_text(encoding="utf-8")
 
 
-def machine_findings(name: str, definition: str, *, root: Path = ROOT) -> Iterator[str]:
-    """Yield asl-validator's finding of a definition. It supports JSONata expressions on one line only."""
+def machine_findings(definitions: Mapping[str, str], *, root: Path = ROOT) -> Iterator[str]:
+    """Yield asl-validator's findings of definitions by name. It supports JSONata expressions on one line only."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, f"{name}.asl.json")
-        path.write_text(definition.replace("\\n", " "), encoding="utf-8")
-        command = [str(NODE_FOLDER / "node"), str((root / _VALIDATOR).resolve()), "--json-path", str(path)]
-        completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own file
+        command = [str(NODE_FOLDER / "node"), str((root / _VALIDATOR).resolve())]
+        for name, definition in definitions.items():
+            path = Path(folder, f"{name}.asl.json")
+            path.write_text(definition.replace("\\n", " "), encoding="utf-8")
+            command.extend(("--json-path", str(path)))
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own files
     if completed.returncode:
-        yield f"{name}: {(completed.stdout + completed.stderr).strip()}"
+        yield (completed.stderr or completed.stdout).strip()
 
 
 def main() -> int:
@@ -125,8 +126,8 @@ def main() -> int:
             for template in templates.values()
             for name, definition in definitions(template, folder=folder).items()
         }
+        findings.extend(machine_findings(machines))
         for name, definition in machines.items():
-            findings.extend(machine_findings(name, definition))
             findings.extend(call_findings(json.loads(definition), unknown=PLACEHOLDER_VALUE, path=name))
     for finding in findings:
         sys.stdout.write(f"{finding}\n")

@@ -66,29 +66,29 @@ def test_cfn_lint_reports_a_known_fault(tmp_path: Path) -> None:
 def test_every_state_machine_is_valid(assembly: Assembly) -> None:
     machines = assembly.machines()
     assert len(machines) == 6
-    for name, definition in machines.items():
-        assert list(machine_findings(name, definition)) == []
+    assert list(machine_findings(machines)) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "finding"),
-    [
-        ({"Next": "Nowhere"}, "Nowhere"),
-        ({"Output": "{% $sum( %}"}, "/States/Begin/Output"),
-        ({"InputPath": "$.a"}, "/States/Begin"),
-        ({"Type": "Pause"}, "/States/Begin"),
-    ],
-)
-def test_a_wrong_state_machine_is_reported(change: dict[str, Any], finding: str) -> None:
+def test_wrong_state_machines_are_reported_by_name() -> None:
+    changes: dict[str, tuple[dict[str, Any], str]] = {
+        "target": ({"Next": "Nowhere"}, "Nowhere"),
+        "expression": ({"Output": "{% $sum( %}"}, "/States/Begin/Output"),
+        "path": ({"InputPath": "$.a"}, "/States/Begin"),
+        "type": ({"Type": "Pause"}, "/States/Begin"),
+        # It is correct: an expression may have several lines.
+        "lines": ({"Output": "{% (\n  $a := 1;\n  $a\n) %}"}, ""),
+    }
+    definitions = {name: json.dumps(_machine(change)) for name, (change, _) in changes.items()}
+    reports = "".join(machine_findings(definitions)).split("State machine definition ")[1:]
+    for name, (_, finding) in changes.items():
+        report = "".join(report for report in reports if f"/{name}.asl.json" in report)
+        assert finding in report
+        assert bool(finding) == bool(report), report
+
+
+def _machine(change: dict[str, Any]) -> dict[str, Any]:
     begin = {"Type": "Pass", "Output": "{% $states.input %}", "Next": "Done", **change}
-    machine = {"QueryLanguage": "JSONata", "StartAt": "Begin", "States": {"Begin": begin, "Done": {"Type": "Succeed"}}}
-    assert finding in "".join(machine_findings("wrong", json.dumps(machine)))
-
-
-def test_an_expression_may_have_several_lines() -> None:
-    several = {"Type": "Pass", "Output": "{% (\n  $a := 1;\n  $a\n) %}", "End": True}
-    machine = {"QueryLanguage": "JSONata", "StartAt": "Begin", "States": {"Begin": several}}
-    assert list(machine_findings("several", json.dumps(machine))) == []
+    return {"QueryLanguage": "JSONata", "StartAt": "Begin", "States": {"Begin": begin, "Done": {"Type": "Succeed"}}}
 
 
 def _accepted(folder: Path) -> list[tuple[str, str, str]]:
