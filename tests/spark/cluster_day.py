@@ -30,11 +30,11 @@ class SigningStore(FolderStore):
 def main() -> None:
     root, date = Path(sys.argv[1]), sys.argv[2]
     exchange.DRIVER_BYTES = -1
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # as in the shared session
     spark = (
         SparkSession.builder.master("local-cluster[2,1,1024]")
-        .config("spark.driver.extraJavaOptions", quick)
-        .config("spark.executor.extraJavaOptions", quick)
+        # Executors start like the driver.
+        .config("spark.executor.extraJavaOptions", os.environ["SPARK_SUBMIT_OPTS"])
+        .config("spark.executor.extraClassPath", os.environ["PYSPARK_SUBMIT_ARGS"].split()[1])
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")

@@ -1,16 +1,17 @@
-"""One Spark session for all Spark tests, with an Iceberg catalog in a folder."""
+"""One Spark session for all Spark tests, with two Iceberg catalogs: in a folder and in memory."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from slackwater.local.emr.spark import class_archive, job_home
 from tests.fakes_spark import FolderStore
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,10 +26,31 @@ WORKERS = {
 """The environment of Python workers and jobs. On EMR the job's archive provides it."""
 
 
-def iceberg_jar() -> Path:
-    jars = sorted(JARS.glob("*iceberg-spark-runtime*.jar"))
-    assert jars, f"no Iceberg jar in {JARS}: fetch Spark's jars with `python -m slackwater.local.jars`"
-    return jars[0]
+def jvm_variables() -> dict[str, str]:
+    """Return the environment in which a process starts a JVM like that of a job of the local cloud.
+
+    This JVM lives for seconds: the second compiler's threads cost more than their code saves. It loads its classes from
+    the archive of these jobs, which is bound to their Spark home, empty folder of settings, and class path. With the
+    default sizes, the JVM of the tests' session would collect garbage for new classes, and discard compiled code.
+    """
+    jars = sorted(JARS.glob("*.jar"))
+    assert jars, f"no jars in {JARS}: fetch them with `python -m slackwater.local.jars`"
+    assert job_home(JARS).exists(), f"no Spark home in {JARS}: make it with `python -m slackwater.local.jars`"
+    sizes = "-Xmn512m -XX:MetaspaceSize=400m -XX:ReservedCodeCacheSize=240m"
+    archive = f"-XX:SharedArchiveFile={class_archive(JARS)} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    return {
+        "SPARK_HOME": str(job_home(JARS)),
+        "SPARK_CONF_DIR": str(JARS / "conf"),
+        "SPARK_SUBMIT_OPTS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {sizes} {archive}",
+        "PYSPARK_SUBMIT_ARGS": f"--driver-class-path {os.pathsep.join(map(str, jars))} pyspark-shell",
+    }
+
+
+def catalog(name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a catalog of Iceberg."""
+    prefix = f"spark.sql.catalog.{name}"
+    settings = {f"{prefix}.{key}": value for key, value in {"cache-enabled": "false", **options}.items()}
+    return {prefix: "org.apache.iceberg.spark.SparkCatalog", **settings}
 
 
 @pytest.fixture(scope="session")
@@ -39,24 +61,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             patch.setenv(name, value)
         settings = {
             "spark.ui.enabled": "false",
-            # Sessions of seconds: the second compiler's threads cost more than its code saves.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "4",
             "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
-            "spark.jars": str(iceberg_jar()),
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-            "spark.sql.catalog.warehouse": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.warehouse.type": "hadoop",
-            "spark.sql.catalog.warehouse.cache-enabled": "false",
-            "spark.sql.catalog.warehouse.warehouse": str(scratch / "warehouse"),
+            **catalog("warehouse", {"type": "hadoop", "warehouse": str(scratch / "warehouse")}),
+            # Its files are objects in memory: for each file in a folder, Hadoop starts processes.
+            **catalog("memory", {"catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalog"}),
         }
         builder = SparkSession.builder.master("local[2]").appName("slackwater tests")
         for name, value in settings.items():
             builder = builder.config(name, value)
-        session = builder.getOrCreate()
+        with pytest.MonkeyPatch.context() as launch:
+            for name, value in jvm_variables().items():
+                launch.setenv(name, value)
+            session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         yield session
         session.stop()

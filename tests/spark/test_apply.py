@@ -17,6 +17,7 @@ from slackwater.steps import columns, registry
 from slackwater.steps.spark.apply import AppliedSteps
 from slackwater.steps.step import Effect, Parameters, StepContext, Transform
 from tests.fakes_spark import PRODUCER
+from tests.spark.frames import frame_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -50,8 +51,8 @@ def steps(monkeypatch):
 
 @pytest.fixture
 def sides(spark):
-    left = spark.createDataFrame([(1, "a"), (2, "b"), (None, "c")], "k int, l string")
-    right = spark.createDataFrame([(1, 10.0), (3, -30.0), (None, 0.0)], "k int, v double")
+    left = frame_of(spark, [(1, "a"), (2, "b"), (None, "c")], "k int, l string")
+    right = frame_of(spark, [(1, 10.0), (3, -30.0), (None, 0.0)], "k int, v double")
     return {"left": left, "right": right}
 
 

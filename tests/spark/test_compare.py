@@ -43,6 +43,7 @@ from slackwater.steps.spark.publish import with_date
 from slackwater.steps.spark.table import create_tag, current_snapshot, find_commit, overwrite_day, prepare_table
 from tests.fakes_receiver import Crash
 from tests.fakes_spark import FolderStore
+from tests.spark.frames import frame_of
 from tests.spark.nyc import PROJECT_URI
 from tests.two_stages import PROJECT
 
@@ -73,7 +74,7 @@ class Day:
 
     def publish(self, rows: Any, schema: str = SCHEMA) -> PublishedVersion:
         attempt = len(self.versions) + 1
-        frame = with_date(self.spark.createDataFrame(rows, schema), DAY)
+        frame = with_date(frame_of(self.spark, rows, schema), DAY)
         identity = {
             "slackwater.pipeline": "daily_delays", "slackwater.date": str(DAY), "slackwater.run-id": "r" * 32,
             "slackwater.attempt": str(attempt),
@@ -131,8 +132,8 @@ def day(spark, store, stores) -> Day:
 
 
 def a_day(spark, store, stores) -> Day:
-    spark.sql("CREATE NAMESPACE IF NOT EXISTS warehouse.days")
-    return Day(spark, store, stores, f"warehouse.days.compared_{next(_numbers)}")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS memory.days")
+    return Day(spark, store, stores, f"memory.days.compared_{next(_numbers)}")
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +189,7 @@ def test_identical_versions_differ_in_nothing(day, store):
 
 def test_other_days_of_the_table_are_not_compared(spark, day):
     day.publish(ROWS)
-    other = with_date(spark.createDataFrame([("EWR", "UA", 99, 9.0)], SCHEMA), OTHER_DAY)
+    other = with_date(frame_of(spark, [("EWR", "UA", 99, 9.0)], SCHEMA), OTHER_DAY)
     overwrite_day(other, day.table, OTHER_DAY, {}, inspected=current_snapshot(spark, day.table))
     day.publish(ROWS[:2])
     assert counts(day.compare()) == (3, 2, 0, 1, 0)

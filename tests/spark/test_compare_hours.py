@@ -14,6 +14,7 @@ from slackwater.late.changes.comparison import TOLERANCE
 from slackwater.runs.day import day_of, parse_date
 from slackwater.steps.spark.paired import pair_versions
 from slackwater.steps.spark.totals import DayTotals, grouped_totals, hour_column
+from tests.spark.frames import frame_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -23,7 +24,7 @@ AGGREGATIONS = {"count": "sum", "price": "mean", "delay": "max"}
 
 def totals_of(spark, before, after, *, key, date, timezone="UTC", hour=None):
     """The totals of two versions, lists of rows of `SCHEMA`."""
-    frames = [spark.createDataFrame(rows, SCHEMA) for rows in (before, after)]
+    frames = [frame_of(spark, rows, SCHEMA) for rows in (before, after)]
     paired = pair_versions(*frames, key=key, tolerance=TOLERANCE)
     metrics = paired.metrics(AGGREGATIONS)
     day = day_of(parse_date(date), timezone)
@@ -121,7 +122,7 @@ def test_a_timestamp_far_from_the_day_has_no_hour(spark):
 
 @pytest.mark.parametrize(("key", "hour"), [("id", None), ("id", "nowhere"), ("id", "delay"), ("count", None)])
 def test_other_columns_have_no_hours(spark, key, hour):
-    frame = spark.createDataFrame([], SCHEMA)
+    frame = frame_of(spark, [], SCHEMA)
     paired = pair_versions(frame, frame, key=[key], tolerance=TOLERANCE)
     assert hour_column(paired, hour, day=day_of(parse_date("2013-03-10"), "UTC"), timezone="UTC") is None
 

@@ -26,7 +26,7 @@ from slackwater.steps.io.local_folder import files_below
 from slackwater.steps.standalone import columns_of, first_rows
 from slackwater.steps.step import StepContext
 from tests.independent import assert_same_table, daily_delays
-from tests.spark.conftest import ROOT
+from tests.spark.conftest import ROOT, jvm_variables
 from tests.spark.nyc import Day
 from tests.step_package import MODULE, installed_package, write_package
 
@@ -325,7 +325,7 @@ def test_the_command_follows_changes_until_it_is_interrupted(project, files, pac
     with errors.open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "slackwater.cli", "dev", *arguments, "--show", "1"],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(package), str(ROOT / "src")])},
+            env={**os.environ, **jvm_variables(), "PYTHONPATH": os.pathsep.join([str(package), str(ROOT / "src")])},
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,

@@ -29,6 +29,7 @@ from slackwater.arrow.schema import decode_schema
 from slackwater.arrow.session import temporary_settings
 from slackwater.errors import CloudError, DefinitionError, ObjectInvalid, ObjectMissing
 from tests.fakes_spark import PRODUCER
+from tests.spark.frames import frame_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -57,7 +58,7 @@ ROWS = [FULL, tuple(None for _ in FULL)]
 
 
 def every_type(spark) -> DataFrame:
-    return spark.createDataFrame(ROWS, EVERY_TYPE)
+    return frame_of(spark, ROWS, EVERY_TYPE)
 
 
 def write(frame, stores, size, **more: Any) -> ArrowManifest:
@@ -107,7 +108,7 @@ SCALARS = [column.partition(" ")[0] for column in list(VALUES)[:7]]
 )
 def test_any_rows_are_what_spark_and_other_libraries_read(spark, store, stores, monkeypatch, *, rows, written_by, way):
     numbered = [(number, *row) for number, row in enumerate(rows)]
-    frame = spark.createDataFrame(numbered, f"id int, {', '.join(VALUES)}").repartition(2)
+    frame = frame_of(spark, numbered, f"id int, {', '.join(VALUES)}").repartition(2)
     manifest = write(frame, stores, written_by)
     back = read_by(way, spark, manifest, stores, monkeypatch)
     assert back.schema == frame.schema

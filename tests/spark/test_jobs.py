@@ -10,7 +10,6 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import pyspark
 import pytest
 from pyspark.sql import functions as sf
 
@@ -18,7 +17,8 @@ from glue_jobs import compare_day, run_stage
 from slackwater.arrow.session import temporary_settings
 from slackwater.steps.spark.job import explain, settings_for
 from tests.independent import assert_same_table, daily_delays
-from tests.spark.conftest import ROOT, WORKERS
+from tests.spark.conftest import ROOT, WORKERS, jvm_variables
+from tests.spark.frames import frame_of
 from tests.spark.nyc import nyc_day
 
 pytestmark = pytest.mark.spark
@@ -36,7 +36,7 @@ def run(*arguments: str, folder: Path, **environment: str) -> subprocess.Complet
         [sys.executable, *arguments],
         check=False,
         cwd=folder,
-        env={**os.environ, **WORKERS, **environment},
+        env={**os.environ, **WORKERS, **jvm_variables(), **environment},
         capture_output=True,
         text=True,
         timeout=300,
@@ -49,7 +49,6 @@ def test_a_day_on_executors_of_their_own(store, tmp_path):
     done = run(
         *("-m", "tests.spark.cluster_day", str(store.root), "2013-03-10"),
         folder=tmp_path,
-        SPARK_HOME=str(Path(pyspark.__file__).parent),
         SPARK_LOCAL_HOSTNAME="localhost",
     )
     assert done.returncode == 0, done.stderr
@@ -89,7 +88,7 @@ def test_a_failing_job_prints_its_error_and_exits_with_1(tmp_path):
             AWS_SECRET_ACCESS_KEY="x",
             AWS_REGION="us-east-1",
             PYSPARK_SUBMIT_ARGS=" ".join(
-                [*(f"--conf spark.eventLog.{setting}" for setting in events), "pyspark-shell"]
+                [*(f"--conf spark.eventLog.{setting}" for setting in events), jvm_variables()["PYSPARK_SUBMIT_ARGS"]]
             ),
         )
         s3.shutdown()
@@ -135,7 +134,7 @@ def test_an_error_is_explained_in_one_line():
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_an_error_of_a_thread_of_the_jvm_is_explained_by_its_cause(spark):
-    numbers = spark.createDataFrame([(1, 0)], "a int, b int")
+    numbers = frame_of(spark, [(1, 0)], "a int, b int")
     with temporary_settings(spark, {**settings_for(input_bytes=0, rows=0), "spark.sql.ansi.enabled": "true"}):
         quotients = numbers.select("b", sf.expr("a / b").alias("c"))
         with pytest.raises(Exception, match="DIVIDE_BY_ZERO") as failure:

@@ -16,6 +16,7 @@ from slackwater.steps.files import ProjectFiles
 from slackwater.steps.spark.loads import run_loads
 from slackwater.steps.step import StepContext
 from tests.fakes_spark import PRODUCER
+from tests.spark.frames import frame_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -30,7 +31,7 @@ TABLE = {
 
 @pytest.fixture
 def load(spark, store, stores):
-    frame = spark.createDataFrame([(1, "ä,b"), (2, None)], "n long, text string")
+    frame = frame_of(spark, [(1, "ä,b"), (2, None)], "n long, text string")
     manifest = write_frame(frame, PREFIX, producer=PRODUCER, stores=stores, input_bytes=0).manifest
     manifests = {"day": store_dataset(manifest, PREFIX, store=store, seconds=0).manifest}
     day = day_of(parse_date("2013-03-10"), "UTC")

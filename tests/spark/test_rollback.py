@@ -10,7 +10,7 @@ from slackwater.errors import AuditFailed, ObjectMissing
 from slackwater.runs.record import Publication, publication_uri
 from slackwater.steps.spark.rollback import restore_version
 from slackwater.steps.spark.table import tags_of
-from tests.spark.test_publish import ROWS, a_run, publish, rows_of, snapshots, table
+from tests.spark.test_publish import ROWS, a_run, commits, publish, rows_of, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -47,9 +47,9 @@ def test_a_repeated_job_does_not_commit_twice(spark, publish, rollback, table):
     publish(ROWS)
     publish(LATER, attempt=2)
     first = rollback()
-    before = snapshots(spark, table)
+    before = commits(spark, table)
     assert rollback().snapshot_id == first.snapshot_id
-    assert snapshots(spark, table) == before
+    assert commits(spark, table) == before
 
 
 def test_a_version_without_rows_empties_the_day(spark, publish, rollback, table):

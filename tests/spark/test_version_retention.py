@@ -15,11 +15,10 @@ from slackwater.steps.spark import version_retention
 from slackwater.steps.spark.table import current_snapshot, tags_of
 from slackwater.steps.spark.version_retention import old_versions, remove_old_versions
 from tests.fakes_receiver import Crash
-from tests.spark.test_publish import ROWS, a_run, commit_version, rows_of, table
+from tests.spark.test_publish import ROWS, a_run, commit_version, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
-__all__ = ["table"]  # a fixture
 DAY = "2013-03-08"
 OLD, NOW = datetime(2013, 3, 11, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
 PUBLICATION = Publication(table="t", snapshot_id="1", rows=2, replaced=0, seconds=1.0)
@@ -33,6 +32,13 @@ def day_record(date: str = DAY, *, published: int = 4, notified: int = 4, active
         notified_attempt=notified,
         active=ActiveRun(execution="one", run=a_run(date, attempt=published + 1), since=NOW) if active else None,
     )
+
+
+@pytest.fixture
+def table(spark, request) -> str:
+    """A table whose files are in a folder."""
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS warehouse.days")
+    return f"warehouse.days.{request.node.name}"
 
 
 @pytest.fixture
@@ -53,10 +59,8 @@ def tag(attempt: int, date: str = DAY) -> str:
 
 
 def data_files(spark, table) -> set[Path]:
-    folder = Path(spark.conf.get("spark.sql.catalog.warehouse.warehouse")) / table.removeprefix("warehouse.").replace(
-        ".", "/"
-    )
-    return set((folder / "data").rglob("*.parquet"))
+    _, *name = table.split(".")
+    return set(Path(spark.conf.get("spark.sql.catalog.warehouse.warehouse"), *name, "data").rglob("*.parquet"))
 
 
 def files_of_tags(spark, table) -> set[Path]:

@@ -8,14 +8,31 @@ from datetime import date
 import pytest
 from pyspark.sql import SparkSession
 
+from slackwater.arrow.session import temporary_settings
 from slackwater.runs.day import day_of
 from slackwater.steps.files import ProjectFiles
+from slackwater.steps.spark.job import settings_for
 from slackwater.steps.step import StepContext
 from tests.fakes_spark import FolderStore
 from tests.postgres import SECRETS, PostgresServer, running_postgres
 
 PREFIX = "s3://bucket/files/"
 DAY = date(2013, 3, 10)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Compute as jobs compute a small day: Spark plans a query once, and interprets its expressions."""
+    with temporary_settings(spark, settings_for(input_bytes=0, rows=0)):
+        yield
+
+
+@pytest.fixture
+def generated(spark: SparkSession, interpreted: None) -> Iterator[None]:
+    """Compute as jobs compute a large day: with generated code, and adaptively."""
+    values = {"codegen.wholeStage": "true", "codegen.factoryMode": "FALLBACK", "adaptive.enabled": "true"}
+    with temporary_settings(spark, {f"spark.sql.{name}": value for name, value in values.items()}):
+        yield
 
 
 @pytest.fixture

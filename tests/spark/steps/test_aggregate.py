@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from slackwater.errors import DefinitionError
+from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -46,8 +47,9 @@ def rows() -> list[tuple[str | None, int | None, float | None, int]]:
     ]
 
 
+@pytest.mark.usefixtures("generated")
 def test_measures_are_those_of_pandas(spark, rows):
-    frame = spark.createDataFrame(rows, "`gr.oup` string, at int, x double, n int").repartition(3)
+    frame = frame_of(spark, rows, "`gr.oup` string, at int, x double, n int").repartition(3)
     result = applied("aggregate", frame, group_by=["gr.oup"], measures=MEASURES)
     assert result.table.column_names == ["gr.oup", *MEASURES]
     expected = {}
@@ -76,16 +78,17 @@ def test_measures_are_those_of_pandas(spark, rows):
 
 
 def test_without_groups_there_is_one_row(spark):
-    frame = spark.createDataFrame([(1, None)], "at int, x double")
+    frame = frame_of(spark, [(1, None)], "at int, x double")
     nothing = {name: 0 if name in ("rows", "values ü", "different") else None for name in MEASURES}
     assert applied("aggregate", frame.where("at > 1"), measures=MEASURES).rows == [nothing]
     assert applied("aggregate", frame, measures=MEASURES).rows == [nothing | {"rows": 1}]
     assert applied("aggregate", frame.where("at > 1"), group_by=["at"], measures=MEASURES).rows == []
 
 
+@pytest.mark.usefixtures("generated")
 def test_types_of_measures(spark):
     large = Decimal("9999999999.99")
-    frame = spark.createDataFrame([(large, 2**62, math.nan), (large, 1, 1.0)], "d decimal(12,2), n bigint, x double")
+    frame = frame_of(spark, [(large, 2**62, math.nan), (large, 1, 1.0)], "d decimal(12,2), n bigint, x double")
     measures = {
         f"{function}_{column}": {"function": function, "column": column}
         for function in ("sum", "mean", "max", "median")
@@ -123,17 +126,18 @@ def test_types_of_measures(spark):
     ],
 )
 def test_aggregate_refuses_what_does_not_fit(spark, parameters, message):
-    frame = spark.createDataFrame([], "k string, m map<string,int>")
+    frame = frame_of(spark, [], "k string, m map<string,int>")
     with pytest.raises(DefinitionError) as caught:
         described("aggregate", frame, **{"measures": {"n": {"function": "count"}}, **parameters})
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.usefixtures("generated")
 @pytest.mark.parametrize("keep", ["latest", "earliest"])
 def test_one_row_of_each_key_is_kept(spark, rows, keep):
     schema = "`k.ey` string, at int, x double, n int"
     result = applied(
-        "deduplicate", spark.createDataFrame(rows, schema).repartition(3), keys=["k.ey"], order_by=["at"], keep=keep
+        "deduplicate", frame_of(spark, rows, schema).repartition(3), keys=["k.ey"], order_by=["at"], keep=keep
     )
     assert result.table.column_names == ["k.ey", "at", "x", "n"]
 
@@ -151,7 +155,7 @@ def test_equal_zeros_and_rows_without_an_order(spark):
     """NaN is the largest number, a null comes last in both directions, and -0.0 equals 0.0."""
     rows = [(0.0, 1.0, "a"), (-0.0, 2.0, "b"), (1.0, -0.0, "c"), (1.0, 0.0, "d"), (2.0, math.nan, "e")]
     rows += [(2.0, math.inf, "f"), (3.0, None, "g"), (3.0, math.nan, "h"), (4.0, None, "i"), (4.0, None, "j")]
-    frame = spark.createDataFrame(rows, "k double, o double, s string").repartition(3)
+    frame = frame_of(spark, rows, "k double, o double, s string").repartition(3)
     for keep, kept in (("latest", "bdehj"), ("earliest", "acfhi")):
         result = applied("deduplicate", frame, keys=["k"], order_by=["o"], keep=keep)
         found = {row["s"]: (row["k"], row["o"]) for row in result.rows}
@@ -159,12 +163,11 @@ def test_equal_zeros_and_rows_without_an_order(spark):
         assert {s: repr(values) for s, values in found.items()} == {s: repr((k, o)) for k, o, s in rows if s in kept}
 
 
+@pytest.mark.usefixtures("generated")
 @pytest.mark.parametrize("function", ["sum", "mean"])
 def test_a_decimal_that_overflows_names_its_measure(spark, function):
     most = Decimal("9" * 38)
-    frame = spark.createDataFrame(
-        [("a", most), ("a", most), ("b", None), ("c", Decimal(7))], "k string, d decimal(38,0)"
-    )
+    frame = frame_of(spark, [("a", most), ("a", most), ("b", None), ("c", Decimal(7))], "k string, d decimal(38,0)")
     measures = {"m": {"function": function, "column": "d"}}
     result = applied("aggregate", frame.where("k <> 'a'"), group_by=["k"], measures=measures)
     assert {row["k"]: row["m"] for row in result.rows} == {"b": None, "c": 7}
@@ -182,7 +185,7 @@ def test_keys_of_all_types(spark):
         (None, Decimal("1.0"), at, [1], None),
         (1.0, Decimal("1.1"), at, [1, 2], None),
     ]
-    frame = spark.createDataFrame(rows, "x double, d decimal(5,1), t timestamp_ntz, a array<int>, v int")
+    frame = frame_of(spark, rows, "x double, d decimal(5,1), t timestamp_ntz, a array<int>, v int")
     keys = ["x", "d", "t", "a"]
     assert sorted(applied("deduplicate", frame, keys=keys, order_by=["v"]).column("v"), key=str) == [2, 3, None]
     assert applied("deduplicate", frame.where("v > 9"), keys=keys, order_by=["v"]).rows == []

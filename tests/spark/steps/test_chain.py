@@ -11,6 +11,7 @@ from slackwater.errors import DataError
 from slackwater.pipeline.definition import StepUse
 from slackwater.steps.spark.apply import AppliedSteps
 from slackwater.steps.step import StepContext
+from tests.spark.frames import frame_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -30,8 +31,8 @@ ROWS = [
 def records(spark):
     def run(**steps):
         inputs = {
-            "flights": spark.createDataFrame(ROWS, "id int, version int, carrier string, delay double"),
-            "airlines": spark.createDataFrame([("AA", "American"), ("B6", "JetBlue")], "code string, name string"),
+            "flights": frame_of(spark, ROWS, "id int, version int, carrier string, delay double"),
+            "airlines": frame_of(spark, [("AA", "American"), ("B6", "JetBlue")], "code string, name string"),
         }
         uses = {
             name: StepUse.model_validate({"step": step, "depends_on": reads, "with": parameters})
@@ -45,6 +46,7 @@ def records(spark):
     return run
 
 
+@pytest.mark.usefixtures("generated")
 def test_each_step_reports_rows_and_effect(records):
     referential = {"rule": "referential", "columns": ["carrier"], "reference_columns": ["code"], "severity": "reject"}
     not_null = {"rule": "not_null", "column": "id", "severity": "reject"}

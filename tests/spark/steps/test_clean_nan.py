@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from slackwater.errors import DefinitionError
+from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -40,7 +41,7 @@ def frame(spark, table):
     rows = [tuple(None if pd.isna(value) else value for value in row) for row in table.itertuples(index=False)]
     rows = [(group, at, zahl, None if whole is None else int(whole), word) for group, at, zahl, whole, word in rows]
     schema = "group string, at int, `zahl ü` double, whole int, word string"
-    return spark.createDataFrame([*rows[::2], *rows[-1::-2]], schema).repartition(3)
+    return frame_of(spark, [*rows[::2], *rows[-1::-2]], schema).repartition(3)
 
 
 def in_order(result, name: str) -> list:
@@ -52,6 +53,7 @@ def rounded(number: float | Fraction) -> int:
     return math.floor(abs(number) + Fraction(1, 2)) * (1 if number >= 0 else -1)
 
 
+@pytest.mark.usefixtures("generated")
 def test_statistics_are_those_of_pandas(frame, table):
     for strategy in ("mean", "median"):
         result = applied("clean_nan", frame, strategy=strategy)
@@ -66,6 +68,7 @@ def test_statistics_are_those_of_pandas(frame, table):
         assert result.frame.schema == frame.schema
 
 
+@pytest.mark.usefixtures("generated")
 def test_columns_have_strategies_of_their_own(frame, table):
     result = applied(
         "clean_nan",
@@ -90,6 +93,7 @@ def test_rows_are_dropped(frame, table):
     assert result.effect == {"rows_dropped": len(table) - len(table.dropna())}
 
 
+@pytest.mark.usefixtures("generated")
 def test_forward_fills_each_group_in_order(frame, table):
     columns = {"zahl ü": "forward", "whole": "drop"}
     result = applied("clean_nan", frame, columns=columns, order_by=["at"], group_by=["group"])
@@ -112,7 +116,7 @@ def test_forward_is_the_same_for_rows_at_the_same_time(spark):
         sorted(
             applied(
                 "clean_nan",
-                spark.createDataFrame(order, "at int, v double, name string").repartition(2),
+                frame_of(spark, order, "at int, v double, name string").repartition(2),
                 columns={"v": "forward"},
                 order_by=["at"],
                 group_by=[],
@@ -129,9 +133,10 @@ def test_forward_is_the_same_for_rows_at_the_same_time(spark):
 STRATEGIES = {"mean": "mean", "median": "median", "mode": "mode", "constant": {"constant": -2}}
 
 
+@pytest.mark.usefixtures("generated")
 def test_nan_and_infinities(spark):
     values = [1.0, NAN, INF, 4.0, None, -INF, INF, 1.0]
-    frame = spark.createDataFrame([(at, value) for at, value in enumerate(values)], "at int, v double")
+    frame = frame_of(spark, [(at, value) for at, value in enumerate(values)], "at int, v double")
     columns = {f"{name}_{kind}": strategy for name, strategy in STRATEGIES.items() for kind in ("double", "float")}
     frame = frame.selectExpr("at", *(f"CAST(v AS {name.partition('_')[2]}) AS {name}" for name in columns))
     result = applied("clean_nan", frame, columns=columns)
@@ -146,7 +151,7 @@ def test_nan_and_infinities(spark):
 
 def test_nothing_to_fill_with(spark):
     strategies = ("mean", "median", "mode")
-    frame = spark.createDataFrame([(None, NAN, None), (None, None, None)], "i int, d double, n decimal(20,2)")
+    frame = frame_of(spark, [(None, NAN, None), (None, None, None)], "i int, d double, n decimal(20,2)")
     frame = frame.selectExpr(*(f"{name} AS {name}_{strategy}" for name in frame.columns for strategy in strategies))
     columns = {name: name.partition("_")[2] for name in frame.columns}
     nothing = {f"filled.{name}": 0 for name in columns}
@@ -157,6 +162,7 @@ def test_nothing_to_fill_with(spark):
     assert (empty.rows, empty.effect) == ([], nothing)
 
 
+@pytest.mark.usefixtures("generated")
 def test_decimals_and_integers_are_exact(spark):
     large = Decimal("12345678901234567890.12")
     rows = [
@@ -166,7 +172,7 @@ def test_decimals_and_integers_are_exact(spark):
         (None, None, 2**53 + 8),
         (Decimal("0.01"), large, None),
     ]
-    frame = spark.createDataFrame(rows, "price decimal(9,2), `big sum` decimal(22,2), n bigint")
+    frame = frame_of(spark, rows, "price decimal(9,2), `big sum` decimal(22,2), n bigint")
     frame = frame.selectExpr("*", *(f"`{name}` AS `{name} ~`" for name in frame.columns))
     columns = {name: "median" if "~" in name else "mean" for name in frame.columns}
     result = applied("clean_nan", frame, columns=columns)
@@ -196,19 +202,19 @@ def test_means_and_medians_of_decimals_are_rounded_once(spark, precision, scale)
     # Only the digits matter: `Decimal` would round a quotient of 38 digits.
     data = [tuple(None if i >= len(n) else Decimal(f"{n[i]}E-{scale}") for n in numbers) for i in range(7)]
     names = [f"c{index}" for index in range(len(numbers))]
-    frame = spark.createDataFrame(data, ", ".join(f"{name} decimal({precision},{scale})" for name in names))
+    frame = frame_of(spark, data, ", ".join(f"{name} decimal({precision},{scale})" for name in names))
     for strategy in ("mean", "median"):
         *_, filled = applied("clean_nan", frame, strategy=strategy).rows
         exact = [getattr(statistics, strategy)(map(Fraction, n)) for n in numbers]
         assert list(filled.values()) == [Decimal(f"{rounded(value)}E-{scale}") for value in exact]
 
 
-@pytest.mark.parametrize(
-    ("values", "median"), [(("0.01", "0.06"), "0.04"), (("9999999999999.98", "9999999999999.99"), "9999999999999.99")]
-)
-def test_a_median_of_decimals_is_no_double(spark, values, median):
-    frame = spark.createDataFrame([(Decimal(value),) for value in values] + [(None,)], "v decimal(15,2)")
-    assert applied("clean_nan", frame, strategy="median").column("v")[-1] == Decimal(median)
+def test_a_median_of_decimals_is_no_double(spark):
+    rows = [("0.01", "9999999999999.98"), ("0.06", "9999999999999.99")]
+    data = [*(tuple(map(Decimal, row)) for row in rows), (None, None)]
+    frame = frame_of(spark, data, "small decimal(15,2), large decimal(15,2)")
+    median = applied("clean_nan", frame, strategy="median").rows[-1]
+    assert median == {"small": Decimal("0.04"), "large": Decimal("9999999999999.99")}
 
 
 def test_means_of_many_values_are_rounded_once(spark):
@@ -220,19 +226,23 @@ def test_means_of_many_values_are_rounded_once(spark):
     assert applied("clean_nan", frame, strategy="mean").rows[-1] == {"n": 0, "d": Decimal("0.00")}
 
 
-@pytest.mark.parametrize("strategy", ["mean", "median", "mode", "forward"])
-def test_one_row(spark, strategy):
-    schema = "at int, i int, x double, d decimal(5,2), s string"
-    for row in ((1, 7, 0.5, Decimal("1.25"), "a"), (1, None, None, None, None), (1, 7, INF, None, "")):
-        parameters = {"order_by": ["at"], "group_by": []} if strategy == "forward" else {}
-        result = applied("clean_nan", spark.createDataFrame([row], schema), strategy=strategy, **parameters)
-        assert [tuple(found.values()) for found in result.rows] == [row]
-        assert set(result.effect.values()) == {0}
+def test_one_row(spark):
+    types = {"i": "int", "x": "double", "d": "decimal(5,2)", "s": "string"}
+    strategies = {name: ["mean", "median", "mode", "forward"] for name in "ixd"} | {"s": ["mode", "forward"]}
+    copies = {f"{name}_{strategy}": (name, strategy) for name in types for strategy in strategies[name]}
+    columns = {copy: strategy for copy, (_, strategy) in copies.items()}
+    for row in ((7, 0.5, Decimal("1.25"), "a"), (None, None, None, None), (7, INF, None, "")):
+        frame = frame_of(spark, [(*row, 1)], f"{', '.join(f'{name} {kind}' for name, kind in types.items())}, at int")
+        frame = frame.selectExpr("at", *(f"{name} AS {copy}" for copy, (name, _) in copies.items()))
+        result = applied("clean_nan", frame, columns=columns, order_by=["at"], group_by=[])
+        values = dict(zip(types, row, strict=True))
+        assert result.rows == [{"at": 1, **{copy: values[name] for copy, (name, _) in copies.items()}}]
+        assert result.effect == {f"filled.{copy}": 0 for copy in copies}
 
 
 def test_constants_of_all_types(spark):
     schema = "s string, b boolean, i tinyint, x float, n decimal(4,2), d date, t timestamp, l timestamp_ntz"
-    frame = spark.createDataFrame([(None,) * 8], schema)
+    frame = frame_of(spark, [(None,) * 8], schema)
     constants = {
         "s": "ü",
         "b": False,
@@ -264,18 +274,18 @@ def test_constants_of_all_types(spark):
     assert {name for name, value in result.rows[0].items() if value is not None} == {"i", "x", "n"}
 
 
-@pytest.mark.parametrize(
-    ("data_type", "constant", "expected"),
-    [
+def test_constants_at_the_limits_of_a_type(spark):
+    cases = [
         ("decimal(38,0)", 10**38 - 1, Decimal(10**38 - 1)),
         ("decimal(38,37)", -9, Decimal(f"-9.{'0' * 37}")),
         ("decimal(38,38)", 0.1, Decimal(f"0.1{'0' * 37}")),
         ("timestamp", "2013-03-10T00:00+19:00", datetime(2013, 3, 9, 5, tzinfo=UTC)),
-    ],
-)
-def test_constants_at_the_limits_of_a_type(spark, data_type, constant, expected):
-    frame = spark.createDataFrame([(None,)], f"v {data_type}")
-    assert applied("clean_nan", frame, columns={"v": {"constant": constant}}).column("v") == [expected]
+    ]
+    names = {data_type: f"c{index}" for index, (data_type, _, _) in enumerate(cases)}
+    frame = frame_of(spark, [(None,) * 4], ", ".join(f"{name} {data_type}" for data_type, name in names.items()))
+    constants = {names[data_type]: {"constant": constant} for data_type, constant, _ in cases}
+    expected = {names[data_type]: value for data_type, _, value in cases}
+    assert applied("clean_nan", frame, columns=constants).rows == [expected]
 
 
 @pytest.mark.parametrize(
@@ -310,8 +320,8 @@ def test_constants_at_the_limits_of_a_type(spark, data_type, constant, expected)
     ],
 )
 def test_what_does_not_fit_is_refused(spark, parameters, message):
-    frame = spark.createDataFrame(
-        [], "word string, whole int, price decimal(4,2), tags map<string,int>, long decimal(38,0), t timestamp"
+    frame = frame_of(
+        spark, [], "word string, whole int, price decimal(4,2), tags map<string,int>, long decimal(38,0), t timestamp"
     )
     with pytest.raises(DefinitionError) as caught:
         described("clean_nan", frame, **parameters)

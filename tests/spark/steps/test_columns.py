@@ -10,6 +10,7 @@ import pytest
 from slackwater.errors import DefinitionError
 from slackwater.steps.spark.job import explain
 from slackwater.steps.standalone import run_step
+from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -20,9 +21,10 @@ ROWS = [(1, "a", 1.5, "2013-03-10"), (2, None, None, "2013-03-11"), (3, "ü", fl
 @pytest.fixture(scope="module")
 def frame(spark):
     """Columns whose names need quotes."""
-    return spark.createDataFrame(ROWS, "id bigint, `na.me ü` string, `back``tick` double, day string")
+    return frame_of(spark, ROWS, "id bigint, `na.me ü` string, `back``tick` double, day string")
 
 
+@pytest.mark.usefixtures("generated")
 def test_select_orders_renames_and_casts(frame):
     result = applied(
         "select",
@@ -43,10 +45,11 @@ def test_select_without_columns_keeps_all_of_them(frame):
 
 
 def test_two_columns_may_swap_their_names(spark):
-    frame = spark.createDataFrame([(1, 2)], "a int, b int")
+    frame = frame_of(spark, [(1, 2)], "a int, b int")
     assert applied("select", frame, rename={"a": "b", "b": "a"}).rows == [{"b": 1, "a": 2}]
 
 
+@pytest.mark.usefixtures("generated")
 @pytest.mark.parametrize(
     ("value", "new_type", "shown"),
     [
@@ -77,9 +80,9 @@ def test_a_value_that_does_not_fit_the_new_type_fails(spark, value, new_type, sh
     assert message.startswith(f'select: cast.na.me: {{"na.me":{shown}}} does not fit {new_type}: correct or drop')
 
 
-@pytest.mark.parametrize(
-    ("value", "new_type", "expected"),
-    [
+@pytest.mark.usefixtures("generated")
+def test_casts_that_lose_digits_are_those_of_the_documentation(spark):
+    cases = [
         ("1.25", "decimal(2,1)", Decimal("1.3")),
         ("-1.9D", "int", -1),
         ("9007199254740993", "double", 9007199254740992.0),
@@ -89,10 +92,10 @@ def test_a_value_that_does_not_fit_the_new_type_fails(spark, value, new_type, sh
         ("TIMESTAMP'2013-03-10 23:59:59.9'", "date", date(2013, 3, 10)),
         ("array(1.9D)", "array<int>", [1]),
         ("X'C3BC'", "string", "ü"),
-    ],
-)
-def test_casts_that_lose_digits_are_those_of_the_documentation(spark, value, new_type, expected):
-    assert applied("select", spark.sql(f"SELECT {value} AS v"), cast={"v": new_type}).column("v") == [expected]
+    ]
+    frame = spark.sql(f"SELECT {', '.join(f'{value} AS `{value}`' for value, _, _ in cases)}")
+    result = applied("select", frame, cast={value: new_type for value, new_type, _ in cases})
+    assert result.rows == [{value: expected for value, _, expected in cases}]
 
 
 @pytest.mark.parametrize(
@@ -140,6 +143,7 @@ def test_delete_columns(frame):
             described("delete_columns", frame, columns=columns)
 
 
+@pytest.mark.usefixtures("generated")
 def test_filter_keeps_what_is_true(frame):
     result = applied("filter", frame, where="`na.me ü` = 'a' -- a comment")
     assert (result.column("id"), result.effect) == ([1], {"rows_dropped": 2, "condition_null": 1})
@@ -150,22 +154,23 @@ def test_filter_keeps_what_is_true(frame):
     assert (result.rows, result.effect) == ([], {"rows_dropped": 3, "condition_null": 0})
 
 
+@pytest.mark.usefixtures("generated")
 def test_filter_accepts_functions_of_a_row(spark):
     at = datetime(2013, 3, 10, 4, tzinfo=UTC)
-    frame = spark.createDataFrame([([1, 5], at), ([2], None)], "v array<int>, at timestamp")
+    frame = frame_of(spark, [([1, 5], at), ([2], None)], "v array<int>, at timestamp")
     where = "exists(v, x -> x > 2) AND at < TIMESTAMP '2013-03-11' AND CASE WHEN size(v) > 0 THEN true END"
     assert applied("filter", frame, where=where).rows == [{"v": [1, 5], "at": at}]
     assert applied("filter", frame.where("false"), where=where).rows == []
 
 
 def test_a_condition_may_be_one_column(spark):
-    frame = spark.createDataFrame([(True,), (False,), (None,)], "late boolean")
+    frame = frame_of(spark, [(True,), (False,), (None,)], "late boolean")
     result = applied("filter", frame, where="late")
     assert (result.rows, result.effect) == ([{"late": True}], {"rows_dropped": 2, "condition_null": 1})
     for where in ("true", "false"):
         assert len(applied("filter", frame, where=where).rows) == {"true": 3, "false": 0}[where]
     with pytest.raises(DefinitionError, match=r"where: .*FILTER_NOT_BOOLEAN"):
-        described("filter", spark.createDataFrame([(1,)], "n int"), where="n")
+        described("filter", frame_of(spark, [(1,)], "n int"), where="n")
 
 
 @pytest.mark.parametrize(

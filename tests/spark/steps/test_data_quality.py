@@ -16,6 +16,7 @@ from slackwater.errors import DataError, DefinitionError
 from slackwater.runs.day import day_of
 from slackwater.steps.transform.data_quality import verify
 from tests.spark.failed_job import hold_of_failed_job
+from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -39,13 +40,12 @@ def flights(spark):
         (None, "xAAx", 0.0, Decimal("0.00"), "EWR"),
         (None, "", 5.5, Decimal("1.00"), "EWR"),
     ]
-    return spark.createDataFrame(
-        rows, "id int, carrier string, `dis.tance ü` double, price decimal(5,2), origin string"
-    )
+    return frame_of(spark, rows, "id int, carrier string, `dis.tance ü` double, price decimal(5,2), origin string")
 
 
+@pytest.mark.usefixtures("generated")
 def test_rules_of_rows(spark, flights):
-    reference = spark.createDataFrame([("EWR", 1), ("JFK", 2), ("EWR", 3), (None, 4)], "code string, n int")
+    reference = frame_of(spark, [("EWR", 1), ("JFK", 2), ("EWR", 3), (None, 4)], "code string, n int")
     rules = [
         {"rule": "not_null", "column": "dis.tance ü"},
         {"rule": "unique", "columns": ["id"]},
@@ -89,7 +89,8 @@ def test_rejected_rows_are_left_out_and_seen_by_all_rules(flights):
         {"rule": "row_count", "min": 7, "max": 7},
     ]
     result = applied("data_quality", flights, rules=rules)
-    assert [(row["id"], row["carrier"]) for row in result.rows] == [(1, "AA"), (2, "B6"), (3, None)]
+    assert {row["id"]: row["carrier"] for row in result.rows} == {1: "AA", 2: "B6", 3: None}
+    assert len(result.rows) == 3
     assert result.effect["rows_rejected"] == 4
     # The third example of the pattern may be one of the others.
     assert [(*found(r)[:2], found(r)[2][:2]) for r in result.effect["results"]] == [
@@ -100,12 +101,13 @@ def test_rejected_rows_are_left_out_and_seen_by_all_rules(flights):
     ]
 
 
+@pytest.mark.usefixtures("generated")
 def test_counts_are_those_of_duckdb(spark):
     """A skewed key: half of the rows have no key, and a third of the others the same one."""
     chance = random.Random(7)  # noqa: S311 - data, no secret
     rows = [(chance.choice([None, None, 0, *range(1, 40)]), chance.randint(-50, 50)) for _ in range(2000)]
-    frame = spark.createDataFrame(rows, "k int, v int").repartition(3)
-    keys = spark.createDataFrame([(k,) for k in range(0, 40, 3)], "k int")
+    frame = frame_of(spark, rows, "k int, v int").repartition(3)
+    keys = frame_of(spark, [(k,) for k in range(0, 40, 3)], "k int")
     rules = [
         {"rule": "unique", "columns": ["k", "v"], "severity": "reject"},
         {"rule": "range", "column": "v", "min": -40, "max": 40, "severity": "warn"},
@@ -161,7 +163,7 @@ def test_freshness_counts_from_the_end_of_the_day(spark):
     # The day of the change to summer time ends at 04:00 UTC.
     newest = datetime(2013, 3, 11, 2, 30, tzinfo=UTC)
     times = [(None, None), (newest, newest.replace(tzinfo=None)), (newest - timedelta(days=1), None)]
-    frame = spark.createDataFrame(times, "at timestamp, l timestamp_ntz")
+    frame = frame_of(spark, times, "at timestamp, l timestamp_ntz")
     rules = [
         {"rule": "freshness", "column": column, "hours": hours, "severity": "warn"}
         for column in ("at", "l")
@@ -207,13 +209,13 @@ def test_a_failed_rule_names_counts_and_examples(flights):
     ],
 )
 def test_patterns_match_whole_strings_also_with_quotations_and_comments(spark, pattern, matched):
-    frame = spark.createDataFrame([("a.b",), ("axb",), ("a.b\n",), ("#",), (None,)], "s string")
+    frame = frame_of(spark, [("a.b",), ("axb",), ("a.b\n",), ("#",), (None,)], "s string")
     rules = [{"rule": "regex", "column": "s", "pattern": pattern, "severity": "reject"}]
     assert applied("data_quality", frame, rules=rules).column("s") == [*matched, None]
 
 
 def test_examples_are_short(spark):
-    frame = spark.createDataFrame([("x" * 1_000_000, [1] * 1000)], "s string, a array<int>")
+    frame = frame_of(spark, [("x" * 1_000_000, [1] * 1000)], "s string, a array<int>")
     rules = [{"rule": "regex", "column": "s", "pattern": "y*", "severity": "warn"}]
     (result,) = applied("data_quality", frame, rules=rules, key=["a"]).effect["results"]
     (example,) = result["examples"]
@@ -257,9 +259,9 @@ COLUMNS = "id int, s string, at timestamp, m map<string,int>, long decimal(38,0)
     ],
 )
 def test_rules_that_do_not_fit_are_refused(spark, rule, message):
-    frames = {"rows": spark.createDataFrame([], COLUMNS)}
+    frames = {"rows": frame_of(spark, [], COLUMNS)}
     if rule["rule"] == "referential":
-        frames["other"] = spark.createDataFrame([], "id bigint, m map<string,int>")
+        frames["other"] = frame_of(spark, [], "id bigint, m map<string,int>")
     with pytest.raises(DefinitionError) as caught:
         described("data_quality", frames, rules=[rule], day=DAY)
     assert str(caught.value).startswith(message)

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from slackwater.arrow.session import temporary_settings
-from slackwater.steps.spark.job import settings_for
+from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -167,19 +166,12 @@ def comparable(rows: Iterable[Row]) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small(spark):
-    """Spark computes small days without generated code; the other tests of steps cover generated code."""
-    with temporary_settings(spark, settings_for(input_bytes=0, rows=0)):
-        yield
-
-
 @pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("use", USES, ids=[f"{use.step}-{index}" for index, use in enumerate(USES)])
 def test_rows_are_those_of_plain_python(spark, use: Use, name: str):
     rows = INPUTS[name]
-    frames = {"rows": spark.createDataFrame([tuple(row.values()) for row in rows], SCHEMA).repartition(2)}
+    frames = {"rows": frame_of(spark, [tuple(row.values()) for row in rows], SCHEMA).repartition(2)}
     if use.needs_reference:
-        frames["reference"] = spark.createDataFrame(REFERENCE, "key string, label string")
+        frames["reference"] = frame_of(spark, REFERENCE, "key string, label string")
     expected = use.expected([dict(row) for row in rows])
     assert comparable(applied(use.step, frames, **use.parameters).rows) == comparable(expected)

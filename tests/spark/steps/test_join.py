@@ -12,6 +12,7 @@ from slackwater.errors import DataError, DefinitionError
 from slackwater.steps.registry import registry
 from slackwater.steps.spark.job import explain
 from slackwater.steps.transform.lookup import verify
+from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -31,16 +32,15 @@ RIGHT = [(1, "a", 10), (2, "b", None), (None, "a", 30), (None, None, 40), (9, "�
 @pytest.fixture(scope="module")
 def sides(spark) -> dict[str, Any]:
     return {
-        "links ü": spark.createDataFrame(LEFT, "`k.1` int, k2 string, l string").repartition(2),
-        "rechts": spark.createDataFrame(
-            RIGHT, "k2 string, v int, w int".replace("k2 string, v int", "n int, k2 string")
-        ),
+        "links ü": frame_of(spark, LEFT, "`k.1` int, k2 string, l string").repartition(2),
+        "rechts": frame_of(spark, RIGHT, "n int, k2 string, w int"),
     }
 
 
 KEYS = [{"left": "k.1", "right": "n"}, "k2"]
 
 
+@pytest.mark.usefixtures("generated")
 @pytest.mark.parametrize(
     ("how", "repeated"),
     [(how, False) for how in ("inner", "left", "right", "full", "semi", "anti")]
@@ -49,7 +49,7 @@ KEYS = [{"left": "k.1", "right": "n"}, "k2"]
 def test_rows_are_those_of_duckdb(spark, sides, how, repeated):
     """With a right key twice, a row becomes two rows."""
     right = RIGHT + [(1, "a", 11)] * repeated
-    frames = sides if not repeated else {**sides, "rechts": spark.createDataFrame(right, sides["rechts"].schema)}
+    frames = sides if not repeated else {**sides, "rechts": frame_of(spark, right, sides["rechts"].schema)}
     many = {"many": True} if how not in ("semi", "anti") and (repeated or how == "right") else {}
     result = applied("join", frames, keys=KEYS, how=how, **many)
     added = [] if how in ("semi", "anti") else ["w"]
@@ -72,8 +72,8 @@ def test_rows_are_those_of_duckdb(spark, sides, how, repeated):
 
 
 def test_nan_equals_nan_and_empty_inputs_join(spark):
-    left = spark.createDataFrame([(math.nan, 1), (-0.0, 2)], "k double, v int")
-    right = spark.createDataFrame([(math.nan, "a"), (0.0, "b"), (None, "c")], "k double, w string")
+    left = frame_of(spark, [(math.nan, 1), (-0.0, 2)], "k double, v int")
+    right = frame_of(spark, [(math.nan, "a"), (0.0, "b"), (None, "c")], "k double, w string")
     result = applied("join", {"left": left, "right": right}, keys=["k"], how="left")
     assert sorted((row["v"], row["w"]) for row in result.rows) == [(1, "a"), (2, "b")]
     empty = applied("join", {"left": left.where("v > 5"), "right": right}, keys=["k"], how="full")
@@ -81,6 +81,7 @@ def test_nan_equals_nan_and_empty_inputs_join(spark):
     assert empty.effect == {"left_unmatched": 0, "right_unmatched": 3}
 
 
+@pytest.mark.usefixtures("generated")
 @pytest.mark.parametrize(
     ("how", "fault"),
     [
@@ -92,7 +93,7 @@ def test_nan_equals_nan_and_empty_inputs_join(spark):
     ],
 )
 def test_a_repeated_key_fails(spark, sides, how, fault):
-    right = spark.createDataFrame([*RIGHT, (None, "a", 31), (1, "a", 11)], sides["rechts"].schema)
+    right = frame_of(spark, [*RIGHT, (None, "a", 31), (1, "a", 11)], sides["rechts"].schema)
     result, _ = described("join", {**sides, "rechts": right}, keys=KEYS, how=how)
     with pytest.raises(Exception, match="rows for one key") as failure:
         result.collect()
@@ -125,11 +126,12 @@ def carriers(spark) -> dict[str, Any]:
     rows = [(1, "AA", 0.5), (2, "ZZ", None), (3, None, 1.5), (4, "AA", 2.5), (5, "Ä", 3.5)]
     names = [("AA", "American", 1), ("B6", "JetBlue", 2), (None, "nobody", 3), (None, "twice", 4)]
     return {
-        "flights": spark.createDataFrame(rows, "id int, carrier string, x double").repartition(2),
-        "airlines": spark.createDataFrame(names, "code string, `na.me` string, n int"),
+        "flights": frame_of(spark, rows, "id int, carrier string, x double").repartition(2),
+        "airlines": frame_of(spark, names, "code string, `na.me` string, n int"),
     }
 
 
+@pytest.mark.usefixtures("generated")
 @pytest.mark.parametrize(
     ("missing", "names"),
     [

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from slackwater.errors import DefinitionError
+from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -43,9 +44,10 @@ def data() -> list[tuple[str | None, float | None, int | None]]:
     return rows
 
 
+@pytest.mark.usefixtures("generated")
 @pytest.mark.parametrize(("method", "threshold"), [("z_score", 3.0), ("iqr", 1.5), ("mad", 3.5)])
 def test_outliers_are_those_of_numpy(spark, data, method, threshold):
-    frame = spark.createDataFrame(data, "`gr.oup` string, `x ü` double, n int").repartition(3)
+    frame = frame_of(spark, data, "`gr.oup` string, `x ü` double, n int").repartition(3)
     result = applied("outliers", frame, columns=["x ü", "n"], method=method, action="flag", group_by=["gr.oup"])
     assert result.table.column_names == ["gr.oup", "x ü", "n", "x ü_outlier", "n_outlier"]
     assert len(result.rows) == len(data)
@@ -65,10 +67,11 @@ def test_outliers_are_those_of_numpy(spark, data, method, threshold):
         assert result.effect[f"outliers.{name}"] == expected > 0
 
 
+@pytest.mark.usefixtures("generated")
 @pytest.mark.parametrize("method", ["z_score", "iqr", "mad"])
 def test_rows_are_dropped_or_clipped(spark, data, method):
     values = [row[1] for row in data]
-    frame = spark.createDataFrame(data, "g string, x double, n int")
+    frame = frame_of(spark, data, "g string, x double, n int")
     low, high = limits(values, method, 2)
     inside = [value for value in values if not (value is not None and (value < low or value > high))]
     dropped = applied("outliers", frame, columns=["x"], method=method, threshold=2, action="drop")
@@ -81,9 +84,10 @@ def test_rows_are_dropped_or_clipped(spark, data, method):
     assert clipped.effect == {"outliers.x": count}
 
 
+@pytest.mark.usefixtures("generated")
 def test_clipped_values_keep_their_type(spark):
     rows = [(i, i, Decimal(i) / 10, float(i)) for i in [*range(1, 11), 50, -50]]
-    frame = spark.createDataFrame(rows, "i int, l bigint, d decimal(6,1), f float")
+    frame = frame_of(spark, rows, "i int, l bigint, d decimal(6,1), f float")
     low, high = limits([row[0] for row in rows], "iqr", 1.5)
     assert (low, high) == (-5.5, 16.5)
     result = applied("outliers", frame, columns=["i", "l", "d", "f"], method="iqr", action="clip")
@@ -106,7 +110,7 @@ def test_clipped_values_keep_their_type(spark):
 )
 def test_limits_of_clip_do_not_cross(spark, data_type, values, parameters):
     """No value of the type is between the limits: the nearest ones outside of them are the values themselves."""
-    frame = spark.createDataFrame([(value,) for value in values], f"v {data_type}")
+    frame = frame_of(spark, [(value,) for value in values], f"v {data_type}")
     result = applied("outliers", frame, columns=["v"], action="clip", **parameters)
     assert (result.column("v"), result.effect["outliers.v"]) == (values, len(values))
 
@@ -114,33 +118,35 @@ def test_limits_of_clip_do_not_cross(spark, data_type, values, parameters):
 @pytest.mark.parametrize("action", ["flag", "drop", "clip"])
 @pytest.mark.parametrize("method", ["z_score", "iqr", "mad"])
 def test_the_value_of_one_row_is_no_outlier(spark, method, action):
-    for row in ((7, 0.5, Decimal("99.9")), (None, NAN, None), (-1, INF, Decimal("-0.1"))):
-        frame = spark.createDataFrame([row], "i int, x double, d decimal(3,1)")
-        result = applied("outliers", frame, columns=["i", "x", "d"], method=method, action=action)
-        (found,) = result.rows
-        assert [repr(found[name]) for name in frame.columns] == list(map(repr, row))
-        assert not any(found[name] for name in found if name.endswith("_outlier"))
+    row = (7, None, -1, 0.5, None, NAN, INF, Decimal("99.9"), None, Decimal("-0.1"))
+    types = [*["int"] * 3, *["double"] * 4, *["decimal(3,1)"] * 3]
+    frame = frame_of(spark, [row], ", ".join(f"c{index} {kind}" for index, kind in enumerate(types)))
+    result = applied("outliers", frame, columns=frame.columns, method=method, action=action)
+    (found,) = result.rows
+    assert [repr(found[name]) for name in frame.columns] == list(map(repr, row))
+    assert not any(found[name] for name in found if name.endswith("_outlier"))
 
 
 @pytest.mark.parametrize("method", ["z_score", "iqr", "mad"])
 def test_without_limits_there_are_no_outliers(spark, method):
-    frame = spark.createDataFrame([(None, INF), (None, NAN), (NAN, -INF)], "a double, b double")
+    frame = frame_of(spark, [(None, INF), (None, NAN), (NAN, -INF)], "a double, b double")
     result = applied("outliers", frame, columns=["a", "b"], method=method, action="drop")
     assert len(result.rows) == 3
     assert result.effect == {"outliers.a": 0, "outliers.b": 0, "rows_dropped": 0}
 
 
-@pytest.mark.parametrize("data_type", ["double", "decimal(5, 1)", "float"])
-@pytest.mark.parametrize("value", ["0.1", "1e2", "-0.7"])
-def test_equal_values_are_no_outliers_although_their_mean_is_rounded(spark, data_type, value):
-    frame = spark.range(3).selectExpr(f"CAST('{value}' AS {data_type}) AS v")
+def test_equal_values_are_no_outliers_although_their_mean_is_rounded(spark):
+    cases = [(value, kind) for value in ("0.1", "1e2", "-0.7") for kind in ("double", "decimal(5, 1)", "float")]
+    columns = [f"CAST('{value}' AS {kind}) AS `{value} as {kind}`" for value, kind in cases]
+    frame = spark.range(3).selectExpr(*columns)
+    expected = frame.toArrow().to_pylist()
     for action in ("drop", "clip"):
-        result = applied("outliers", frame, columns=["v"], method="z_score", action=action)
-        assert [row["v"] for row in result.rows] == [row["v"] for row in frame.collect()]
+        result = applied("outliers", frame, columns=frame.columns, method="z_score", action=action)
+        assert result.rows == expected
 
 
 def test_an_empty_frame_stays_empty(spark):
-    frame = spark.createDataFrame([], "a double")
+    frame = frame_of(spark, [], "a double")
     empty = applied("outliers", frame, columns=["a"], method="mad", action="clip")
     assert (empty.rows, empty.effect) == ([], {"outliers.a": 0})
 
@@ -156,7 +162,7 @@ def test_an_empty_frame_stays_empty(spark):
     ],
 )
 def test_what_does_not_fit_is_refused(spark, parameters, message):
-    frame = spark.createDataFrame([], "x double, s string, X_outlier int")
+    frame = frame_of(spark, [], "x double, s string, X_outlier int")
     with pytest.raises(DefinitionError) as caught:
         described("outliers", frame, method="iqr", action="flag", **parameters)
     assert str(caught.value).startswith(message)

@@ -32,6 +32,7 @@ from slackwater.steps.spark.job import explain
 from slackwater.steps.step import Extract, StepContext
 from tests.fakes_spark import FolderStore
 from tests.fakes_web import Reply, Web
+from tests.spark.frames import frame_of
 from tests.spark.steps.conftest import PREFIX
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -210,7 +211,7 @@ class CrashingStore(FolderStore):
 def test_a_folder_of_a_load_step_is_refused_until_it_is_complete(context: StepContext, tmp_path: Path) -> None:
     store = CrashingStore(tmp_path)
     context = replace(context, files=ProjectFiles(PREFIX, lambda: store))
-    row = context.spark.createDataFrame(ROWS["one row"], "s string, n long, v double")
+    row = frame_of(context.spark, ROWS["one row"], "s string, n long, v double")
 
     def write(crash: str | None = None) -> None:
         store.at = crash

@@ -11,6 +11,7 @@ from slackwater.errors import DefinitionError
 from slackwater.steps.input_columns import Columns, InputColumns
 from slackwater.steps.registry import registry
 from slackwater.steps.step import StepContext, Transform
+from tests.spark.frames import frame_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -22,7 +23,7 @@ SCHEMAS = {
 
 @pytest.fixture(scope="module")
 def frames(spark) -> dict[str, DataFrame]:
-    return {name: spark.createDataFrame([], schema) for name, schema in SCHEMAS.items()}
+    return {name: frame_of(spark, [], schema) for name, schema in SCHEMAS.items()}
 
 
 def stated(step: Transform, frames: dict[str, DataFrame], parameters: Any) -> tuple[Columns | None, list[str]]:

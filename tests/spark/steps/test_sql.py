@@ -10,6 +10,7 @@ from slackwater.errors import DefinitionError
 from slackwater.steps.registry import registry
 from slackwater.steps.spark.query import run_query
 from slackwater.steps.step import StepContext
+from tests.spark.frames import frame_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -22,8 +23,8 @@ def apply(name: str, frames, **parameters: Any):
 
 @pytest.fixture
 def sides(spark):
-    left = spark.createDataFrame([(1, "a"), (2, "b"), (None, "c")], "k int, l string")
-    right = spark.createDataFrame([(1, 10.0, "x"), (3, 30.0, "y"), (None, 0.0, "z")], "k int, v double, w string")
+    left = frame_of(spark, [(1, "a"), (2, "b"), (None, "c")], "k int, l string")
+    right = frame_of(spark, [(1, 10.0, "x"), (3, 30.0, "y"), (None, 0.0, "z")], "k int, v double, w string")
     return {"left": left, "right": right}
 
 
@@ -91,6 +92,7 @@ def test_sparks_own_parser_refuses_what_the_other_parser_accepts(spark, sides, q
     assert message in str(failure.value)
 
 
+@pytest.mark.usefixtures("generated")
 @pytest.mark.parametrize(
     "query",
     [

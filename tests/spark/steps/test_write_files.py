@@ -30,6 +30,7 @@ from slackwater.steps.io import file_writers, frames, written_files
 from slackwater.steps.load import write_csv, write_json, write_parquet, write_xlsx
 from slackwater.steps.step import Effect, Load, StepContext
 from tests.fakes_spark import FolderStore
+from tests.spark.frames import frame_of
 from tests.spark.steps.conftest import PREFIX
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -155,7 +156,7 @@ def test_a_workbook_holds_values_and_no_formulas(context: StepContext, store: Fo
     values = (999_999_999_999_999, Decimal("0.10"), 0.1, True, date(2013, 3, 10), datetime(2013, 3, 10, 1, 2, 3))
     columns = "s string, l long, d decimal(15,2), f double, b boolean, day date, t timestamp"
     rows = [*((string, *values) for string in strings), (None, 1, *[None] * 5)]
-    effect = write(write_xlsx.STEP, context.spark.createDataFrame(rows, columns).coalesce(1), context, path="a.xlsx")
+    effect = write(write_xlsx.STEP, frame_of(context.spark, rows, columns).coalesce(1), context, path="a.xlsx")
     assert (effect["rows"], effect["files"]) == (10, 1)
     header, *cells = openpyxl.load_workbook(io.BytesIO(content(store, "a.xlsx"))).active.iter_rows()
     assert [cell.value for cell in header] == ["s", "l", "d", "f", "b", "day", "t"]
@@ -281,7 +282,7 @@ def test_awkward_rows_are_read_by_another_library(
 def test_a_csv_of_one_column_keeps_its_null_rows(
     context: StepContext, store: FolderStore, expression: str, values: tuple[int | None, ...], lines: list[bytes]
 ) -> None:
-    frame = context.spark.createDataFrame([(v,) for v in values], "v int").coalesce(1).selectExpr(f"{expression} AS v")
+    frame = frame_of(context.spark, [(v,) for v in values], "v int").coalesce(1).selectExpr(f"{expression} AS v")
     write(write_csv.STEP, frame, context, path="a.csv")
     body = content(store, "a.csv")
     assert body.split(b"\n") == [b'"v"', *lines, b""]
@@ -294,7 +295,7 @@ def test_a_csv_of_one_column_keeps_its_null_rows(
 
 
 def test_no_partition_at_all_gives_an_empty_file(context: StepContext, store: FolderStore) -> None:
-    none = context.spark.createDataFrame([], "n long, s string")
+    none = frame_of(context.spark, [], "n long, s string")
     write(write_csv.STEP, none, context, path="a.csv")
     assert content(store, "a.csv") == b'"n","s"\n'
     write(write_json.STEP, none, context, path="f", parts=True)

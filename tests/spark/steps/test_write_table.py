@@ -24,6 +24,7 @@ from slackwater.steps.io.postgres import Access
 from slackwater.steps.load.write_table import STEP, WriteTable, replace_day
 from slackwater.steps.step import Effect, StepContext
 from tests.postgres import SECRETS, PostgresServer
+from tests.spark.frames import frame_of
 from tests.spark.steps.conftest import DAY
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -69,13 +70,13 @@ NEW = [(OTHER, 1, "other"), (DAY, 7, "new")]
 def test_the_day_is_replaced_also_by_a_repeated_call_and_by_no_rows(
     write: Callable[..., Effect], context: StepContext, postgres: PostgresServer
 ) -> None:
-    frame = context.spark.createDataFrame([(7, "new")], "n int, s string")
+    frame = frame_of(context.spark, [(7, "new")], "n int, s string")
     assert write(frame) == {"table": "Schema.a table", "rows_deleted": 3, "rows_inserted": 1}
     assert rows(postgres) == NEW
     with_day = frame.selectExpr("s", f"DATE'{DAY}' AS date", "n")
     assert write(with_day) == {"table": "Schema.a table", "rows_deleted": 1, "rows_inserted": 1}
     assert rows(postgres) == NEW
-    assert write(context.spark.createDataFrame([], frame.schema))["rows_deleted"] == 1
+    assert write(frame_of(context.spark, [], frame.schema))["rows_deleted"] == 1
     assert rows(postgres) == OLD[:1]
     assert write(frame.where("n < 0"))["rows_inserted"] == 0
 

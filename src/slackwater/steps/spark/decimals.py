@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 
 from pyspark.sql import Column
@@ -30,10 +31,19 @@ def exact_median(column: Column, data_type: DecimalType) -> Column:
     if data_type.precision <= _DIGITS_OF_DOUBLE:
         middle = sf.round(sf.median(_units(column, data_type.scale)))
         return _of_units(middle.cast("decimal(38,0)"), data_type)
-    values = sf.sort_array(sf.collect_list(column))
-    positions = (sf.floor((sf.size(values) - 1) / 2), sf.floor(sf.size(values) / 2))
-    below, above = (_halves(_units(sf.get(values, index.cast("int")), data_type.scale)) for index in positions)
-    return _rounded_quotient(below[0] + above[0], below[1] + above[1], sf.lit(2), data_type)
+    middle = _let(
+        sf.sort_array(sf.collect_list(column)),
+        lambda values: sf.struct(
+            sf.get(values, sf.floor((sf.size(values) - 1) / 2).cast("int")).alias("below"),
+            sf.get(values, sf.floor(sf.size(values) / 2).cast("int")).alias("above"),
+        ),
+    )
+
+    def mean(pair: Column) -> Column:
+        below, above = (_halves(_units(pair[name], data_type.scale)) for name in ("below", "above"))
+        return _rounded_quotient(below[0] + above[0], below[1] + above[1], sf.lit(2), data_type)
+
+    return _let(middle, mean)
 
 
 def _units(column: Column, scale: int) -> Column:
@@ -55,12 +65,22 @@ def _halves(units: Column) -> tuple[Column, Column]:
 
 def _rounded_quotient(high: Column, low: Column, count: Column, data_type: DecimalType) -> Column:
     """Return `(high * _HALF + low) / count` units as a decimal, rounded half up, which is away from zero."""
-    half, count = sf.lit(_HALF), count.cast("decimal(18,0)")
-    # Long division with remainders that are not negative. Each `/` has an integer as its result.
-    remainder = sf.pmod(high, count)
-    quotient = ((high - remainder) / count).cast("decimal(20,0)") * half
-    rest = remainder * half + low
-    remainder = sf.pmod(rest, count)
-    quotient = quotient + ((rest - remainder) / count).cast("decimal(20,0)")
-    is_up = (remainder * 2 > count) | ((remainder * 2 == count) & (quotient >= 0))
-    return _of_units(quotient + sf.when(is_up, 1).otherwise(0), data_type)
+
+    def quotient_of(terms: Column) -> Column:
+        half, high, low, count = sf.lit(_HALF), terms["high"], terms["low"], terms["count"]
+        # Long division with remainders that are not negative. Each `/` has an integer as its result.
+        remainder = sf.pmod(high, count)
+        quotient = ((high - remainder) / count).cast("decimal(20,0)") * half
+        rest = remainder * half + low
+        remainder = sf.pmod(rest, count)
+        quotient = quotient + ((rest - remainder) / count).cast("decimal(20,0)")
+        is_up = (remainder * 2 > count) | ((remainder * 2 == count) & (quotient >= 0))
+        return _of_units(quotient + sf.when(is_up, 1).otherwise(0), data_type)
+
+    count = count.cast("decimal(18,0)")
+    return _let(sf.struct(high.alias("high"), low.alias("low"), count.alias("count")), quotient_of)
+
+
+def _let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """Return `body(value)`. The plan has `value` once, however often `body` uses it: Spark plans large ones slowly."""
+    return sf.get(sf.transform(sf.array(value), body), sf.lit(0))
