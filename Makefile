@@ -20,6 +20,8 @@ SOURCES := src infra lambdas glue_jobs mwaa_dags examples tests benchmarks scrip
 
 # In a clone, everything is below .slackwater/.
 unexport SLACKWATER_CACHE
+# With it, each process compiles all modules that it imports: the local cloud, each worker of a function, each command.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo scenario down test unit infra spark cloud airflow peers bench soak check format lint types imports machines licences audit lock clean
 

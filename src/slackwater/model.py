@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from slackwater.faults import Fault, Faults, closest
 
@@ -42,6 +42,12 @@ class Model(BaseModel):
     """Base class of all definitions: unknown keys are errors, and instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def first_error(error: ValidationError) -> str:
+    """Return the first error of a stored model in one line: the model, the field, and what is wrong."""
+    first = error.errors(include_url=False)[0]
+    return f"{error.title}: {'.'.join(map(str, first['loc'])) or '(whole)'}: {first['msg']}"
 
 
 # Airflow and EventBridge run cron expressions, so only what both understand is accepted. Libraries accept more

@@ -1,4 +1,4 @@
-"""Saves the emulator's state while it runs: a kill then loses a second of changes, and not the deployed stacks.
+"""Saves the emulator's state while it runs: a kill then loses seconds of changes, and not the deployed stacks.
 
 The emulator itself saves its state only when it shuts down cleanly.
 """
@@ -6,9 +6,7 @@ The emulator itself saves its state only when it shuts down cleanly.
 from __future__ import annotations
 
 import asyncio
-import copy
 import hashlib
-import json
 import logging
 import threading
 import time
@@ -22,9 +20,12 @@ _LOG = logging.getLogger("slackwater.local")
 # A request may have effects in other threads for this long after its response.
 _SETTLING_SECONDS = 5
 # The pause after a snapshot, as a multiple of the snapshot's duration. A snapshot blocks all requests, so snapshots may
-# take about a twentieth of the time.
-_PAUSE_FACTOR = 20
-_MIN_PAUSE, _MAX_PAUSE = 1.0, 5.0  # seconds
+# take about a fiftieth of the time.
+_PAUSE_FACTOR = 50
+_MIN_PAUSE, _MAX_PAUSE = 2.0, 5.0  # seconds
+# Bytes of this length or more are in a file of their own: two layers of functions make a document of 180 MB.
+_LARGE_BYTES = 64 * 1024
+_LARGE_FOLDER, _FILE_KEY = "bytes", "__slackwater_file__"
 
 
 class Checkpointer:
@@ -33,20 +34,23 @@ class Checkpointer:
     def __init__(self, folder: Path, *, busy: Callable[[], bool]) -> None:
         """`busy` returns whether state may change without a request."""
         self._folder, self._busy = folder, busy
-        self._saved_digests: dict[str, str] = {}
+        # The documents of the last checkpoint, by service, and the files of large bytes.
+        self._saved: dict[str, str] = {}
+        self._files: dict[bytes, Path] = {}
         self._last_request = 0.0
         self._saving = threading.Lock()
 
     def register(self) -> None:
-        """Save at the end only what has changed since the last checkpoint: Lambda's layers take seconds."""
-        emulator.save_at_the_end(lambda: self.save(self.snapshot()))
+        """Load large bytes from their files, and save at the end only what has changed since the last checkpoint."""
+        emulator.load_values_with(self._from_json_value)
+        emulator.save_at_the_end(self._save_last)
 
     def touch(self) -> None:
         """Record that a request has changed something."""
         self._last_request = time.monotonic()
 
     async def run(self) -> None:
-        """Save a checkpoint about once a second while something may change; it runs until it is cancelled."""
+        """Save a checkpoint every few seconds while something may change; it runs until it is cancelled."""
         pause = _MIN_PAUSE
         while True:
             await asyncio.sleep(pause)
@@ -54,52 +58,71 @@ class Checkpointer:
                 continue
             started = time.monotonic()
             try:
-                states = self.snapshot()
+                documents = self.snapshot()
                 pause = min(_MAX_PAUSE, max(_MIN_PAUSE, _PAUSE_FACTOR * (time.monotonic() - started)))
-                await asyncio.to_thread(self.save, states)
+                await asyncio.to_thread(self.save, documents)
             except Exception:  # noqa: BLE001 - one failure must not end all checkpoints
                 _LOG.exception("The checkpoint failed; the previous one stays valid")
-                self._saved_digests.clear()  # the digests of states that were not written; write all of them next time
+                self._saved.clear()  # some of them were not written; write all of them next time
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return a copy of every state that changed.
+    def snapshot(self) -> dict[str, str]:
+        """Return the JSON document of every state that changed.
 
         It is called on the event loop, which it blocks, so that all states are taken between the same two requests.
         """
-        states = {}
+        documents = {}
         for service, get_state in emulator.service_states().items():
             # A thread of the service may change the state meanwhile, which Python notices: try again.
             for _ in range(5):
                 try:
-                    state = get_state()
+                    document = emulator.encode_state(service, get_state(), self._to_json_value)
                     break
                 except RuntimeError as error:
-                    _LOG.debug("The state of %s changed while it was copied: %s", service, error)
+                    _LOG.debug("The state of %s changed while it was encoded: %s", service, error)
             else:
                 continue  # the next checkpoint saves it
-            digest = hashlib.sha256(json.dumps(state, default=_digest_value).encode()).hexdigest()
-            if state is not None and self._saved_digests.get(service) != digest:
-                states[service] = copy.deepcopy(state)
-                self._saved_digests[service] = digest
-        return states
+            if document is not None and self._saved.get(service) != document:
+                documents[service] = self._saved[service] = document
+        return documents
 
-    def save(self, states: Mapping[str, Any]) -> None:
-        """Write the states to files, one for each service."""
-        # All states are written beside the old files before the first one is renamed. Renaming takes microseconds, so a
-        # kill hardly ever leaves files of two checkpoints, which could contradict each other.
+    def save(self, documents: Mapping[str, str]) -> None:
+        """Write the documents to files, one for each service."""
+        # All documents are written beside the old files before the first one is renamed. Renaming takes microseconds,
+        # so a kill hardly ever leaves files of two checkpoints, which could contradict each other.
         self._folder.mkdir(parents=True, exist_ok=True)
-        paths = [self._folder / f"{service}.json" for service in states]
+        paths = [self._folder / f"{service}.json" for service in documents]
         # The last save waits for a checkpoint that is being written.
         with self._saving:
-            for path, (service, state) in zip(paths, states.items(), strict=True):
-                with path.with_suffix(".json.new").open("w", encoding="utf-8") as file:
-                    emulator.write_state(service, state, file)
+            for path, document in zip(paths, documents.values(), strict=True):
+                path.with_suffix(".json.new").write_text(document, encoding="utf-8")
             for path in paths:
                 path.with_suffix(".json.new").replace(path)
 
+    def _save_last(self) -> None:
+        self.save(self.snapshot())
+        documents = [path.read_text(encoding="utf-8") for path in self._folder.glob("*.json")]
+        for path in (self._folder / _LARGE_FOLDER).glob("*"):
+            if not any(path.name in document for document in documents):
+                path.unlink()
 
-def _digest_value(value: Any) -> Any:
-    """Return a JSON value that stands for `value` in a digest. Bytes are hashed: encoding big packages takes long."""
-    if isinstance(value, bytes | bytearray):
-        return [len(value), hash(bytes(value))]
-    return emulator.to_json_value(value)
+    def _to_json_value(self, value: Any) -> Any:
+        """Return a value that JSON lacks as JSON; large bytes as the name of the file with them."""
+        if not isinstance(value, bytes) or len(value) < _LARGE_BYTES:
+            return emulator.to_json_value(value)
+        if value not in self._files:  # Python keeps the hash of bytes: only the first look reads all of them
+            path = self._folder / _LARGE_FOLDER / hashlib.sha256(value).hexdigest()
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.with_suffix(".new").write_bytes(value)
+                path.with_suffix(".new").replace(path)
+            self._files[value] = path
+        return {_FILE_KEY: self._files[value].name}
+
+    def _from_json_value(self, value: dict[str, Any]) -> Any:
+        """Return the bytes that a JSON object stands for, and other objects as they are."""
+        if _FILE_KEY not in value:
+            return value
+        path = self._folder / _LARGE_FOLDER / value[_FILE_KEY]
+        content = path.read_bytes()
+        self._files[content] = path
+        return content

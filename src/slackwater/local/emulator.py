@@ -1,8 +1,8 @@
 """Extends MiniStack: its configuration, services, types of resources and saved state.
 
-MiniStack has no plug-in interface. This module, `state_machines`, `monitoring`, `queues`, `tables` and `lambda_workers`
-replace entries of its internal tables and functions of its modules. The version is pinned exactly, and
-`tests/unit/local/test_ministack_contract.py` checks every name and signature that they use.
+MiniStack has no plug-in interface. This module, `state_machines`, `monitoring`, `queues`, `tables`, `rest_apis`,
+`web_acls` and `lambda_workers` replace entries of its internal tables and functions of its modules. The version is
+pinned exactly, and `tests/unit/local/test_ministack_contract.py` checks every name and signature that they use.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from types import FunctionType, SimpleNamespace
+from typing import Any, NamedTuple
 
 from slackwater.local import layout
 
 # HTTP status, headers, body.
 Response = tuple[int, dict[str, str], bytes]
+# The large states whose functions do nothing but copy tables. A copy takes twice as long as the JSON of the table.
+_COPIED_STATES = ("stepfunctions", "cloudformation", "cloudwatch", "cloudwatch_logs", "glue")
 
 
 class Scope(NamedTuple):
@@ -106,9 +109,15 @@ def set_api_endpoints(endpoint: str) -> None:
 
 
 def service_states() -> dict[str, Callable[[], Any]]:
-    """Return, for each service in use, the function that returns its state."""
+    """Return, for each service in use, the function that returns its state, for use until the state changes."""
     states: dict[str, Callable[[], Any]] = module("app")._build_persistence_save_dict()
-    return states
+    return {name: _without_copies(state) if name in _COPIED_STATES else state for name, state in states.items()}
+
+
+def _without_copies(get_state: Any) -> Callable[[], Any]:
+    """Return a function that returns the tables of a service themselves, where `get_state` returns copies of them."""
+    names = {**get_state.__globals__, "copy": SimpleNamespace(deepcopy=lambda value: value)}
+    return FunctionType(get_state.__code__, names)
 
 
 def save_at_the_end(save: Callable[[], None]) -> None:
@@ -116,11 +125,28 @@ def save_at_the_end(save: Callable[[], None]) -> None:
     module("app").save_all = lambda _states: save()
 
 
-def write_state(service: str, state: Any, file: IO[str]) -> None:
-    """Write a service's state as the JSON document that the emulator loads when it starts."""
+def load_values_with(convert: Callable[[dict[str, Any]], Any]) -> None:
+    """Let the emulator call `convert` with each JSON object of the states that it loads, before its own conversion."""
+    persistence = module("core.persistence")
+    hook = persistence._json_object_hook
+
+    @functools.wraps(hook)
+    def convert_object(value: dict[str, Any]) -> Any:
+        converted = convert(value)
+        return hook(converted) if isinstance(converted, dict) else converted
+
+    persistence._json_object_hook = convert_object
+
+
+def encode_state(service: str, state: Any, default: Callable[[Any], Any]) -> str | None:
+    """Return a service's state as the JSON document that the emulator loads when it starts; None if it has none.
+
+    `default` returns the JSON form of a value that JSON lacks.
+    """
+    if state is None:
+        return None
     version = module("core.persistence")._state_format_version(service)
-    # `dump` writes in pieces, so that other threads run meanwhile: Lambda's layers make a document of 80 MB.
-    json.dump({"__ministack_format__": version, "payload": state}, file, default=to_json_value)
+    return json.dumps({"__ministack_format__": version, "payload": state}, default=default)
 
 
 def to_json_value(value: Any) -> Any:

@@ -1,6 +1,8 @@
 """The processes of Lambda functions, which the emulator calls workers.
 
 - Layers are unpacked once: the emulator unpacks them for every worker, which takes seconds and 150 MB each time.
+- A worker is forked by a process that has imported the modules of its layers already, unless that is not safe
+  (`slackwater.local.fork_server`).
 - As many workers start at a time as this machine has cores: the emulator starts one for every invocation that finds no
   idle worker, and ten that start at once take longer than two that then serve all ten invocations.
 """
@@ -12,17 +14,21 @@ import functools
 import hashlib
 import io
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import time
+import types
 import weakref
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from slackwater.errors import CloudError
 from slackwater.local.emulator import module
+from slackwater.local.fork_server import ForkedProcess, ForkServers, Program
 from slackwater.local.layout import ARCHITECTURE, PYTHON
 
 # After this time an invocation gets a worker of its own: it may be one that a starting worker waits for.
@@ -31,31 +37,67 @@ _START_SECONDS = 3.0
 _LOCK = threading.Lock()
 # A worker reads this file as Lambda does, so that the layer comes before everything else on its path.
 _PATH_FILE = f"python/lib/python{PYTHON}/site-packages/shared-layer.pth"
+# Beginnings of the names of variables that Python reads when it starts, or a module of the layer when it is imported.
+# Workers with other values of these have another fork server.
+_READ_AT_IMPORT = (
+    *("PYTHON", "LANG", "LC_", "LD_", "TZ", "PATH", "HOME", "TMPDIR", "SSL_CERT_", "REQUESTS_", "CURL_"),
+    *("AWS_EXECUTION_ENV", "AWS_LAMBDA_INITIALIZATION_TYPE", "AWS_NEW_", "AWS_CA_BUNDLE", "BOTO", "POWERTOOLS_D"),
+    *("ARROW_", "NPY_", "NUMPY_", "OPENBLAS_", "OMP_", "MALLOC_", "PANDAS_", "PYDANTIC_", "PYICEBERG_", "PYPARSING"),
+    *("RUAMEL", "_PYTHON"),
+)
 
 
-def share_layers(folder: Path) -> None:
-    """Give starting Lambda workers a `shared_layer` for each layer's zip; other callers still get the zip itself."""
-    functions, worker = module("services.lambda_svc"), module("core.lambda_runtime").Worker
-    resolve, spawn = functions._resolve_layer_zip, worker._spawn
-    # Only workers get the small zip. GetLayerVersion, for example, must return the real one.
-    spawning: contextvars.ContextVar[bool] = contextvars.ContextVar("spawning", default=False)
+def share_layers(folder: Path, servers: ForkServers) -> None:
+    """Give starting Lambda workers a `path_layer` for each layer's zip; other callers still get the zip itself.
+
+    Workers of functions with layers are forked.
+    """
+    functions, runtime = module("services.lambda_svc"), module("core.lambda_runtime")
+    resolve, spawn = functions._resolve_layer_zip, runtime.Worker._spawn
+    # The unpacked layers of a worker that starts. Only workers get the small zip. GetLayerVersion, for example, must
+    # return the real one.
+    spawning: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("spawning", default=None)
 
     @functools.wraps(resolve)
     def resolve_layer(attachment: Any) -> bytes | None:
         layer: bytes | None = resolve(attachment)
-        return shared_layer(layer, folder) if layer and spawning.get() else layer
+        layers = spawning.get()
+        if not layer or layers is None:
+            return layer
+        layers.append(unpacked_layer(layer, folder))
+        return path_layer(layers[-1])
 
     @functools.wraps(spawn)
     def spawn_worker(self: Any) -> None:
         check_layers_load(self.config)
-        token = spawning.set(True)
+        token = spawning.set([])
         try:
             spawn(self)
         finally:
             spawning.reset(token)
 
+    def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any] | ForkedProcess:
+        forked = None
+        if (layers := spawning.get()) and command[0] == sys.executable:
+            forked = fork_worker(
+                servers, Path(command[1]), layers, cwd=Path(options["cwd"]), environment=options["env"]
+            )
+        return forked or subprocess.Popen(command, **options)  # noqa: S603 - as the emulator does it
+
     functions._resolve_layer_zip = resolve_layer
-    worker._spawn = spawn_worker
+    runtime.Worker._spawn = spawn_worker
+    runtime.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": start})
+
+
+def fork_worker(
+    servers: ForkServers, script: Path, layers: Sequence[Path], *, cwd: Path, environment: Mapping[str, str]
+) -> ForkedProcess | None:
+    """Fork the worker `script` of the function in the folder `cwd`; return None if it has to be started otherwise."""
+    program = Program(script, [], environment, cwd, imports=sorted(cwd.rglob("*.py")), folder=cwd)
+    # The last layer comes first on a worker's path.
+    libraries = [str(layer / "python") for layer in reversed(layers)]
+    variables = {name: value for name, value in environment.items() if name.startswith(_READ_AT_IMPORT)}
+    return servers.start(program, libraries=libraries, variables=variables)
 
 
 def limit_starting_workers(cores: int) -> None:
@@ -105,8 +147,8 @@ def check_layers_load(function: Mapping[str, Any]) -> None:
         )
 
 
-def shared_layer(layer: bytes, folder: Path) -> bytes:
-    """Unpack a layer's zip below `folder`, unless it is there. Return a small zip that directs workers to it."""
+def unpacked_layer(layer: bytes, folder: Path) -> Path:
+    """Unpack a layer's zip below `folder`, unless it is there. Return its folder."""
     target = folder / hashlib.sha256(layer).hexdigest()[:16]
     with _LOCK:
         if not target.exists():
@@ -119,7 +161,12 @@ def shared_layer(layer: bytes, folder: Path) -> bytes:
                 partial.rename(target)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def path_layer(unpacked: Path) -> bytes:
+    """Return the zip of a small layer that directs workers to an unpacked layer."""
     stub = io.BytesIO()
     with zipfile.ZipFile(stub, "w") as archive:
-        archive.writestr(_PATH_FILE, f"import sys; sys.path.insert(0, {str(target / 'python')!r})\n")
+        archive.writestr(_PATH_FILE, f"import sys; sys.path.insert(0, {str(unpacked / 'python')!r})\n")
     return stub.getvalue()

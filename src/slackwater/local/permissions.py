@@ -263,22 +263,34 @@ def _function_role(config: Mapping[str, Any]) -> Principal:
 
 
 def _check_invocations_by_apis() -> None:
-    apis, lambdas = module("services.apigateway"), module("services.lambda_svc")
-    invoke = apis._invoke_lambda_proxy
+    apis, rest_apis = module("services.apigateway"), module("services.apigateway_v1")
+    invoke, invoke_by_rest_api = apis._invoke_lambda_proxy, rest_apis._invoke_lambda_proxy_v1
 
-    # The function's policy must name the API and its route; otherwise API Gateway answers 500.
     @functools.wraps(invoke)
     async def invoke_function(integration: Any, *request: Any, **options: Any) -> Any:
-        scope, (api_id, stage, _, method, _, _, _, route_key) = request_scope(), request[:8]
+        api_id, stage, _, method, _, _, _, route_key = request[:8]
         function = apis._extract_lambda_ref_from_integration_uri(integration["integrationUri"])
-        policy, _ = lambdas.function_policy_for_arn(function) or (None, None)
-        route = route_key.partition(" ")[2]
-        source = f"arn:aws:execute-api:{scope.region}:{scope.account}:{api_id}/{stage}/{method}{route}"
-        if not _policy_allows(policy, "apigateway.amazonaws.com", "lambda:InvokeFunction", function, source):
+        if not _may_invoke(function, f"{api_id}/{stage}/{method}{route_key.partition(' ')[2]}"):
             return 500, {"Content-Type": "application/json"}, b'{"message":"Internal Server Error"}'
         return await invoke(integration, *request, **options)
 
-    apis._invoke_lambda_proxy = invoke_function
+    @functools.wraps(invoke_by_rest_api)
+    async def invoke_function_by_rest_api(integration: Any, *request: Any, **options: Any) -> Any:
+        api_id, stage, _, resource, _, method = request[:6]
+        function = rest_apis._extract_lambda_ref_from_integration_uri(integration["uri"])
+        if not _may_invoke(function, f"{api_id}/{stage}/{method}{resource['path']}"):
+            return 500, {"Content-Type": "application/json"}, b'{"message":"Internal server error"}'
+        return await invoke_by_rest_api(integration, *request, **options)
+
+    apis._invoke_lambda_proxy, rest_apis._invoke_lambda_proxy_v1 = invoke_function, invoke_function_by_rest_api
+
+
+def _may_invoke(function: str, route: str) -> bool:
+    """Return whether a function's policy names an API and its route; otherwise API Gateway answers 500."""
+    scope = request_scope()
+    policy, _ = module("services.lambda_svc").function_policy_for_arn(function) or (None, None)
+    source = f"arn:aws:execute-api:{scope.region}:{scope.account}:{route}"
+    return _policy_allows(policy, "apigateway.amazonaws.com", "lambda:InvokeFunction", function, source)
 
 
 def _check_actions_of_alarms() -> None:

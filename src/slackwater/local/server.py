@@ -24,8 +24,10 @@ from slackwater.local import (
     nested_executions,
     permissions,
     queues,
+    rest_apis,
     state_machines,
     tables,
+    web_acls,
 )
 from slackwater.local.checkpoint import Checkpointer
 from slackwater.local.emr.api import EmrServerlessApi
@@ -35,6 +37,7 @@ from slackwater.local.emr.jobs import JobRuns
 from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.step_functions import StartJobRunIntegration
 from slackwater.local.emr.store import EmrStore
+from slackwater.local.fork_server import ForkServers
 from slackwater.local.lambda_workers import limit_starting_workers, share_layers
 from slackwater.local.monitoring import Monitoring
 from slackwater.local.schedules import Schedules
@@ -63,7 +66,10 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     from hypercorn.config import Config  # noqa: PLC0415
 
     emulator.set_api_endpoints(endpoint)
-    share_layers(files.layers)
+    rest_apis.register(endpoint)
+    web_acls.register()
+    forks = ForkServers()
+    share_layers(files.layers, forks)
     limit_starting_workers(os.cpu_count() or 1)
     permissions.register()
     queues.register()
@@ -73,7 +79,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
     state_machines.require_permissions()
     nested_executions.stop_with_parents()
     store = EmrStore()
-    drivers = Drivers(store, endpoint=endpoint, jars=files.jars, folder=files.jobs)
+    drivers = Drivers(store, endpoint=endpoint, jars=files.jars, folder=files.jobs, forks=forks)
     runner = SparkRunner(
         endpoint=endpoint, jars=files.jars, folder=files.jobs, credentials=store.job_credentials, drivers=drivers
     )
@@ -111,6 +117,7 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
             task.cancel()
         job_runs.stop_all()
         drivers.close()
+        forks.close()
 
 
 def _with_status(app: Asgi, status: dict[str, Any], *, touch: Callable[[], None]) -> Asgi:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+ROWS, FILE = "rows", "file"
+"""Keys of a raw object's metadata: its number of events, and the path of the partner's file that contained them."""
+
 
 class Partition(NamedTuple):
     """A UTC date and hour, as in S3 keys and in Glue: `2013-03-10`, `05`."""

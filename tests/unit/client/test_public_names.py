@@ -27,6 +27,10 @@ def test_every_exported_name_is_a_class_of_the_client():
     [
         ("import slackwater", ["slackwater.client", "boto3", "pydantic"]),
         ("import lambdas.receive_events.handler", ["slackwater.client", "httpx", "duckdb"]),
+        (
+            "import lambdas.check_arrivals.handler, lambdas.check_days.handler, lambdas.freeze_inputs.handler",
+            ["slackwater.client", "httpx", "pyarrow"],
+        ),
         ("import slackwater.cli.main", ["slackwater.client.client", "boto3", "pydantic", "yaml"]),
         ("from slackwater import Client", ["httpx", "duckdb", "pyarrow", "pyiceberg"]),
     ],

@@ -10,7 +10,7 @@ from ministack.core import persistence
 
 from slackwater.cli.commands import local as local_command
 from slackwater.errors import CloudError
-from slackwater.local import cloud
+from slackwater.local import cloud, emulator
 from slackwater.local.checkpoint import Checkpointer
 from slackwater.local.layout import Layout, environment
 
@@ -72,23 +72,20 @@ def states(monkeypatch, **services):
 
 def test_only_changed_states_are_saved(tmp_path, monkeypatch):
     kept, changing = {"a": 1}, {"layers": b"one"}
-    states(monkeypatch, kept=lambda: kept, changing=lambda: changing)
+    states(monkeypatch, kept=lambda: kept, changing=lambda: changing, unused=lambda: None)
     checkpointer = Checkpointer(tmp_path, busy=lambda: False)
     assert set(checkpointer.snapshot()) == {"kept", "changing"}
     assert checkpointer.snapshot() == {}
     changing["layers"] = b"two"
-    assert checkpointer.snapshot() == {"changing": {"layers": b"two"}}
+    assert list(checkpointer.snapshot()) == ["changing"]
+    changing["layers"] = b"one" * 100_000
+    assert list(checkpointer.snapshot()) == ["changing"]
+    changing["layers"] = b"two" * 100_000
+    assert list(checkpointer.snapshot()) == ["changing"]
+    assert checkpointer.snapshot() == {}
 
 
-def test_a_snapshot_does_not_change_afterwards(tmp_path, monkeypatch):
-    live = {"runs": [1]}
-    states(monkeypatch, live=lambda: live)
-    snapshot = Checkpointer(tmp_path, busy=lambda: False).snapshot()
-    live["runs"].append(2)
-    assert snapshot == {"live": {"runs": [1]}}
-
-
-def test_a_state_that_changes_while_it_is_copied_is_copied_again(tmp_path, monkeypatch):
+def test_a_state_that_changes_while_it_is_read_is_read_again(tmp_path, monkeypatch):
     states_to_return = iter([RuntimeError("dictionary changed size during iteration"), {"a": 1}])
 
     def get_state():
@@ -98,12 +95,28 @@ def test_a_state_that_changes_while_it_is_copied_is_copied_again(tmp_path, monke
         return state
 
     states(monkeypatch, busy=get_state)
-    assert Checkpointer(tmp_path, busy=lambda: False).snapshot() == {"busy": {"a": 1}}
+    [document] = Checkpointer(tmp_path, busy=lambda: False).snapshot().values()
+    assert json.loads(document)["payload"] == {"a": 1}
 
 
-def test_the_emulator_loads_a_saved_state(tmp_path, monkeypatch):
-    Checkpointer(tmp_path, busy=lambda: False).save({"emr_serverless": {"applications": [], "blob": b"\x00\xff"}})
+@pytest.mark.parametrize("large", [b"", b"\x00\xff" * 40_000])
+def test_the_emulator_loads_a_saved_state(tmp_path, monkeypatch, large):
+    state = {"applications": [], "blob": b"\x00\xff", "layers": [{"zip": large}, {"zip": bytes(large)}]}
+    states(monkeypatch, emr_serverless=lambda: state)
+    end = []
+    monkeypatch.setattr(emulator, "save_at_the_end", end.append)
+    monkeypatch.setattr(persistence, "_json_object_hook", persistence._json_object_hook)
     monkeypatch.setattr(persistence, "PERSIST_STATE", True)
     monkeypatch.setattr(persistence, "STATE_DIR", str(tmp_path))
-    assert persistence.load_state("emr_serverless") == {"applications": [], "blob": b"\x00\xff"}
-    assert [path.name for path in tmp_path.iterdir()] == ["emr_serverless.json"]
+    checkpointer = Checkpointer(tmp_path, busy=lambda: False)
+    checkpointer.register()
+    checkpointer.save(checkpointer.snapshot())
+    assert (tmp_path / "emr_serverless.json").stat().st_size < 1000
+    assert len(list((tmp_path / "bytes").glob("*"))) == bool(large)
+
+    Checkpointer(tmp_path, busy=lambda: False).register()
+    assert persistence.load_state("emr_serverless") == state
+    state["layers"] = []
+    end[-1]()  # no document names the file of the layers any more
+    assert persistence.load_state("emr_serverless") == state
+    assert list((tmp_path / "bytes").glob("*")) == []

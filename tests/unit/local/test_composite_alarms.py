@@ -72,6 +72,8 @@ def test_the_attributes_are_those_of_cloudformation(handlers):
         ('ALARM("a") AND ALARM("b")', "OK OK OK"),
         ('ALARM("a") AND NOT ALARM("b")', "OK ALARM OK"),
         ('ALARM("a") AND (ALARM("b") OR OK("b"))', "OK ALARM OK"),
+        ('ALARM("b") OR (ALARM("a") AND NOT (ALARM("b") OR INSUFFICIENT_DATA("b")))', "OK ALARM OK"),
+        ('ALARM("b") OR (OK("b") AND NOT (ALARM("a") OR INSUFFICIENT_DATA("a")))', "ALARM OK OK"),
         # AND binds stronger than OR.
         ('OK("b") OR ALARM("a") AND ALARM("b")', "ALARM ALARM ALARM"),
         ('ALARM("a") OR FALSE', "OK ALARM OK"),
@@ -168,6 +170,20 @@ def messages():
         return [(body["AlarmName"], body["NewStateValue"], body["NewStateReason"]) for body in bodies]
 
     return messages
+
+
+def test_an_alarm_pages_when_what_has_kept_it_from_paging_is_over(messages):
+    for name in ("failed", "overdue", "silent"):
+        child(name)
+    create('ALARM("failed") OR (ALARM("overdue") AND NOT (ALARM("silent")))', AlarmActions=[TOPIC])
+    change("silent", "ALARM"), change("overdue", "ALARM")
+    assert messages() == []
+    change("failed", "ALARM")
+    assert len(messages()) == 1
+    change("failed", "OK")
+    change("silent", "OK")
+    [_, (*alarm, reason)] = messages()
+    assert (alarm, "alarm:silent transitioned to OK" in reason) == (["c", "ALARM"], True)
 
 
 @pytest.mark.parametrize("enabled", [True, False, "true", "false"])

@@ -14,6 +14,7 @@ from slackwater.local.emr.drivers import Drivers, fits
 from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.store import Application, EmrStore, JobRun
 from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
+from slackwater.local.fork_server import ForkServers
 
 pytestmark = pytest.mark.unit
 
@@ -35,6 +36,8 @@ import json, os, sys, time
 connection, conf, program, *arguments = sys.argv[1:]
 while not os.path.exists(connection) or not open(connection).read():
     time.sleep(0.01)
+mark = os.path.join(os.path.dirname(conf), "uses-jvm")
+open(mark, "w").close()
 secrets = os.path.exists(os.path.expanduser("~/.aws/credentials"))
 conf = {name: value for name, value in json.load(open(conf)).items() if name.startswith("spark.app.")}
 environment = os.environ["PYTHONPATH"].split(os.pathsep)[-1:]
@@ -42,9 +45,13 @@ print(open(connection).read(), arguments, conf, environment, sorted(os.listdir()
 if arguments[0].endswith("training"):
     os.makedirs(arguments[0])
     open(arguments[0] + "/ready", "w").close()
-if arguments[0] in ("fail", "leave"):
+if arguments[0] == "leave":
     open("left", "w").close()
-    sys.exit(arguments[0] == "fail")
+if arguments[0] == "hang":
+    time.sleep(60)
+if arguments[0] != "leave tasks":
+    os.remove(mark)
+sys.exit({"fail": "ValueError: the job's own", "no memory": "OutOfMemoryError: Java heap space"}.get(arguments[0]))
 """
 
 
@@ -122,16 +129,56 @@ def test_each_job_has_the_log_of_the_jvm_from_its_own_time(emr):
     assert (emr.folder / "job" / "stderr").read_text() == ""
 
 
-@pytest.mark.parametrize("end", ["fail", "stop"])
-def test_a_driver_whose_job_fails_or_is_stopped_runs_no_other(emr, end):
-    if end == "fail":
-        emr.run("fail", code=1)
-    else:
-        stop = threading.Event()
-        stop.set()
-        submission = Submission("s3://code/job.py", ["x"], dict(SMALL))
-        assert emr.runner.run("job", submission, log_prefix=None, stop=stop).stopped
+def test_the_driver_of_a_job_that_fails_by_itself_runs_the_next_one(emr):
+    failed = emr.run("fail", code=1)
+    [driver] = emr.waiting()
+    assert failed.startswith(driver)
+
+
+@pytest.mark.parametrize(("argument", "code"), [("leave tasks", 0), ("no memory", 1)])
+def test_a_driver_that_still_runs_tasks_or_has_no_memory_left_runs_no_other_job(emr, argument, code):
+    emr.run(argument, code)
     assert emr.waiting() == []
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_the_driver_of_a_job_that_is_stopped_runs_the_next_one_only_if_the_job_has_not_used_it(emr, connected):
+    stop, mark = threading.Event(), spark.jvm_mark(emr.folder / "job")
+
+    def stop_job() -> None:
+        while connected and not mark.exists():
+            time.sleep(0.01)
+        stop.set()
+
+    stopping = threading.Thread(target=stop_job)
+    stopping.start()
+    submission = Submission("s3://code/job.py", ["hang"], dict(SMALL))
+    assert emr.runner.run("job", submission, log_prefix=None, stop=stop).stopped
+    stopping.join()
+    assert len(emr.drivers._waiting.get("app", [])) == (0 if connected else 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is forked")
+def test_the_program_of_a_job_is_forked_unless_it_imports_from_a_folder_that_may_change(emr, monkeypatch, tmp_path):
+    (spark.job_home(tmp_path / "jars") / "python" / "lib" / "pyspark.zip").mkdir(parents=True)
+    archive = emr.folder / "archives" / "version"
+    (archive / "package").mkdir(parents=True)
+    monkeypatch.setattr(SparkRunner, "_unpack", lambda *_: archive)
+    emr.drivers._forks = forks = ForkServers()
+    try:
+        conf = {"spark.archives": "s3://code/a.zip#environment", f"{DRIVER_ENVIRONMENT}PYTHONPATH": "./environment"}
+        printed = [emr.run("x"), emr.run("x", **conf), emr.run("fail", code=1, **conf)]
+        [_, ((libraries, variables), server)] = forks._servers.items()
+        assert libraries[-1] == str(archive)
+        assert "AWS_ACCESS_KEY_ID" not in dict(variables)
+        assert server.forked
+        [driver] = emr.waiting()
+        assert printed[1].startswith(f"{driver} ['x'] {{'spark.app.name': 'job'}} ['./environment'] ['environment']")
+        # What is on the path of a job, but not in an archive, may change.
+        emr.run("x", **{f"{DRIVER_ENVIRONMENT}PYTHONPATH": str(emr.folder)})
+        assert len(forks._servers) == 2
+    finally:
+        forks.close()
 
 
 def test_a_job_that_needs_a_jvm_of_its_own_gets_one(emr):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 import site
+import subprocess
 import sys
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from ministack.core import lambda_runtime
@@ -15,11 +19,20 @@ from ministack.services import lambda_svc
 
 from slackwater.errors import CloudError
 from slackwater.local import lambda_workers
-from slackwater.local.lambda_workers import check_layers_load, limit_starting_workers, shared_layer
+from slackwater.local.emr import spark
+from slackwater.local.fork_server import ForkedProcess, ForkServers
+from slackwater.local.lambda_workers import (
+    check_layers_load,
+    limit_starting_workers,
+    path_layer,
+    share_layers,
+    unpacked_layer,
+)
 from slackwater.local.layout import ARCHITECTURE, PYTHON
 
 pytestmark = pytest.mark.unit
 
+ROOT = Path(__file__).resolve().parents[3]
 OTHER = {"x86_64": "arm64", "arm64": "x86_64"}[ARCHITECTURE]
 
 
@@ -33,18 +46,103 @@ def zipped(files):
 
 def test_a_layer_is_unpacked_once_and_comes_first_on_a_workers_path(tmp_path, monkeypatch):
     layer = zipped({"python/some_module.py": "VALUE = 1\n"})
-    stub = shared_layer(layer, tmp_path / "layers")
-    (unpacked,) = (tmp_path / "layers").iterdir()
+    unpacked = unpacked_layer(layer, tmp_path / "layers")
     module = unpacked / "python" / "some_module.py"
     written = module.stat().st_mtime_ns
-    assert shared_layer(layer, tmp_path / "layers") == stub
+    assert unpacked_layer(layer, tmp_path / "layers") == unpacked
     assert module.stat().st_mtime_ns == written
-    with zipfile.ZipFile(io.BytesIO(stub)) as archive:
+    with zipfile.ZipFile(io.BytesIO(path_layer(unpacked))) as archive:
         archive.extractall(tmp_path / "worker")
     monkeypatch.setattr(sys, "path", list(sys.path))
     (packages,) = (tmp_path / "worker" / "python" / "lib").glob("*/site-packages")
     site.addsitedir(str(packages))
     assert sys.path[0] == str(unpacked / "python")
+
+
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """Start workers of functions with this layer and this code; yield how they report themselves."""
+    monkeypatch.setattr(lambda_svc, "_resolve_layer_zip", lambda attachment: attachment["zip"])
+    monkeypatch.setattr(lambda_runtime.Worker, "_spawn", lambda_runtime.Worker._spawn)
+    monkeypatch.setattr(lambda_runtime, "subprocess", subprocess)
+    servers = ForkServers()
+    share_layers(tmp_path / "layers", servers)
+    workers = []
+
+    def start(layer, code, **variables):
+        config = {
+            "FunctionName": "show",
+            "FunctionArn": "arn:aws:lambda:us-east-1:000000000000:function:show",
+            "Runtime": f"python{PYTHON}",
+            "Architectures": [ARCHITECTURE],
+            "Handler": "handler.handler",
+            "Layers": [{"Arn": "layer", "zip": zipped({f"python/{name}": text for name, text in layer.items()})}],
+            "Environment": {"Variables": variables},
+        }
+        worker = lambda_runtime.Worker("show", config, zipped(code))
+        workers.append(worker)
+        return worker.invoke({}, "request")["result"], isinstance(worker._proc, ForkedProcess)
+
+    yield start
+    processes = [worker._proc for worker in workers]
+    lambda_runtime.kill_workers(workers)
+    assert all(process.poll() is not None for process in processes)
+    for process in processes:
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
+    servers.close()
+
+
+HANDLER = """
+import os, sys
+import library
+print("to the log")
+def handler(event, context):
+    return [library.VERSION, library.DEBUG, os.environ.get("OWN"), library.__file__.split("/")[-3], os.getcwd()[-5:]]
+"""
+LIBRARY = "import os\nVERSION = {!r}\nDEBUG = os.environ.get('POWERTOOLS_DEBUG')\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is forked")
+def test_a_forked_worker_has_its_layer_and_its_variables(started):
+    code, one, two = {"handler.py": HANDLER}, {"library.py": LIBRARY.format("1")}, {"library.py": LIBRARY.format("2")}
+    results = [started(one, code, OWN="a"), started(one, code, OWN="b"), started(two, code)]
+    results.append(started(one, code, POWERTOOLS_DEBUG="1"))
+    assert [(*result[:3], forked) for result, forked in results] == [
+        ("1", None, "a", True),
+        ("1", None, "b", True),
+        ("2", None, None, True),
+        ("1", "1", None, True),
+    ]
+    own = {"handler.py": HANDLER, "json.py": "raise ImportError('a module of the function')"}
+    assert started(one, own, OWN="c")[1] is False
+
+
+@pytest.mark.parametrize("folder", ["lambdas", "glue_jobs"])
+def test_what_modules_read_while_they_are_imported_decides_which_server_forks(folder, tmp_path):
+    programs = [str(path) for path in (ROOT / folder).rglob("*.py")]
+    source = """
+import json, os, sys
+class Environment(type(os.environ)):
+    def __getitem__(self, name):
+        read.add(name)
+        return super().__getitem__(name)
+read, os.environ.__class__ = set(), Environment
+from slackwater.local import fork_program
+fork_program.import_modules(sys.argv[2:], ["pandas"])
+assert not (reason := fork_program.unsafe(sys.argv[1])), reason
+json.dump(sorted(read), sys.stdout)
+"""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME")} | {"OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", source, str(tmp_path), *programs]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    read = json.loads(done.stdout)
+    assert "HOME" in read
+    if folder == "lambdas":
+        assert [name for name in read if not name.startswith(lambda_workers._READ_AT_IMPORT)] == []
+    else:
+        assert set(read) & set(spark._VARIABLES_OF_ONE_JOB) <= {"HOME", "PYTHONPATH"}
 
 
 @pytest.fixture
@@ -106,8 +204,8 @@ def test_a_function_whose_layer_is_for_another_python_or_processor_fails_with_th
 
 
 def test_layers_have_separate_folders_and_a_broken_layer_leaves_none(tmp_path):
-    first, second = (shared_layer(zipped({"python/a.py": source}), tmp_path) for source in ("A = 1\n", "A = 2\n"))
+    first, second = (unpacked_layer(zipped({"python/a.py": source}), tmp_path) for source in ("A = 1\n", "A = 2\n"))
     assert first != second
     with pytest.raises(zipfile.BadZipFile):
-        shared_layer(b"no zip", tmp_path)
+        unpacked_layer(b"no zip", tmp_path)
     assert len(list(tmp_path.iterdir())) == 2

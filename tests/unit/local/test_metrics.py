@@ -105,6 +105,9 @@ MISSING = ("missing", "ignore", "breaching", "notBreaching")
         ("0 - X - -", 2, "OK OK ALARM OK"),
         ("- - - - 0", 2, "OK OK ALARM OK"),
         ("- - - X -", 2, "ALARM RETAINED ALARM OK"),
+        # Pulls of three hours: all of them, or all but the latest one, have left files.
+        ("- - X X X", 3, "ALARM ALARM ALARM ALARM"),
+        ("- - X X 0", 3, "OK OK OK OK"),
     ],
 )
 def test_missing_data_is_treated_as_cloudwatch_documents_it(points, to_alarm, states):

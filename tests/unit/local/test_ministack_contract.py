@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
+import re
+import sys
 from importlib.metadata import version
 from uuid import uuid4
 
@@ -19,6 +22,7 @@ from ministack.core import (
 )
 from ministack.services import (
     apigateway,
+    apigateway_v1,
     cloudwatch,
     cloudwatch_logs,
     dynamodb,
@@ -74,6 +78,26 @@ def test_state_is_read_and_saved_by_these_functions():
     assert persistence._json_default(b"bytes") == {"__bytes__": "Ynl0ZXM="}
 
 
+@pytest.mark.parametrize("name", emulator._COPIED_STATES)
+def test_these_states_are_copies_of_tables_and_nothing_else(name):
+    source = inspect.getsource(app._build_persistence_save_dict().get(name) or app._get_module(name).get_state)
+    [function] = ast.parse(source).body
+    assert isinstance(function, ast.FunctionDef)
+    assert [type(statement) for statement in function.body] == [ast.Return]
+    calls = {ast.unparse(call.func) for call in ast.walk(function) if isinstance(call, ast.Call)}
+    assert calls <= {"copy.deepcopy", "store"}
+
+
+def test_a_state_without_copies_is_the_same_document():
+    app._get_module("glue")
+    own = app._build_persistence_save_dict()["glue"]
+    state = emulator.service_states()["glue"]
+    assert emulator.encode_state("glue", state(), emulator.to_json_value) == emulator.encode_state(
+        "glue", own(), emulator.to_json_value
+    )
+    assert state() is own.__globals__["_ALL_STATE"]
+
+
 def test_requests_have_an_account_and_a_region():
     assert responses.get_account_id() == "000000000000"
     assert isinstance(responses.get_region(), str)
@@ -127,6 +151,17 @@ def test_starting_workers_get_layers_by_this_function():
     assert parameters(lambda_runtime.Worker._spawn) == ["self"]
     assert "import _resolve_layer_zip" in inspect.getsource(lambda_runtime.Worker._spawn)
     assert "site.addsitedir" in lambda_runtime._PYTHON_WORKER_SCRIPT.replace("_site", "site")
+
+
+def test_workers_are_started_by_this_call():
+    assert lambda_runtime._detect_runtime_binary("python3.11")[0] == sys.executable
+    start = " ".join(inspect.getsource(lambda_runtime.Worker._spawn).partition("self._proc = ")[2].split())
+    assert start.startswith(
+        "subprocess.Popen( [binary, worker_path], cwd=code_dir, stdin=subprocess.PIPE, stdout=subprocess.PIPE, "
+        "stderr=subprocess.PIPE, text=True, bufsize=1, env=spawn_env, )"
+    )
+    used = set(re.findall(r"_?proc\.(\w+)", inspect.getsource(lambda_runtime)))
+    assert used <= {"poll", "wait", "kill", "terminate", "stdin", "stdout", "stderr"}
 
 
 def test_invocations_get_and_return_workers_by_these_functions():
@@ -210,6 +245,9 @@ def test_services_act_by_these_functions():
     assert parameters(lambda_svc.function_policy_for_arn) == ["resource_arn"]
     names = ["integration", "api_id", "stage", "path", "method", "headers", "body", "query_params", "route_key"]
     assert parameters(apigateway._invoke_lambda_proxy)[:9] == names
+    names = ["integration", "api_id", "stage_name", "stage", "resource", "request_path", "method"]
+    assert parameters(apigateway_v1._invoke_lambda_proxy_v1)[:7] == names
+    assert "invoke = _invoke_lambda_proxy_v1" in inspect.getsource(apigateway_v1._execute_in_scope)
     assert parameters(cloudwatch._dispatch_alarm_actions) == ["alarm", "old_state", "new_state", "reason"]
     assert parameters(sns.topic_policy_allows) == ["topic_arn", "service", "source_arn", "source_account"]
 

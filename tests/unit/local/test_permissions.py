@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from ministack.core import iam_evaluator
-from ministack.services import iam, sts
+from ministack.services import apigateway, apigateway_v1, iam, lambda_svc, sts
 
 from slackwater.errors import AccessDenied
 from slackwater.local import permissions
@@ -114,3 +115,47 @@ def test_the_evaluator_follows_iams_rules():
     assert decision(prefix) == "ImplicitDeny"
     assert decision(prefix, **{"s3:prefix": "raw/x"}) == "Allow"
     assert decision(prefix, **{"s3:prefix": "landing/x"}) == "ImplicitDeny"
+
+
+FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function:receive"
+ROUTE = "/v1/sources/{source}/events"
+
+
+@pytest.fixture
+def invoke(monkeypatch):
+    """Functions that invoke a function as an HTTP API and as a REST API do, with a policy that names this route."""
+
+    async def answer(*_, **__):
+        return 200, {}, b""
+
+    def invoke(allowed):
+        condition = {"ArnLike": {"aws:SourceArn": f"arn:aws:execute-api:us-east-1:000000000000:{allowed}"}}
+        statement = {"Effect": "Allow", "Action": "lambda:InvokeFunction", "Resource": FUNCTION, "Condition": condition}
+        policy = {"Statement": [{**statement, "Principal": {"Service": "apigateway.amazonaws.com"}}]}
+        monkeypatch.setattr(lambda_svc, "function_policy_for_arn", lambda _: (policy, "000000000000"))
+        monkeypatch.setattr(apigateway, "_invoke_lambda_proxy", answer)
+        monkeypatch.setattr(apigateway_v1, "_invoke_lambda_proxy_v1", answer)
+        permissions._check_invocations_by_apis()
+        by_http_api = apigateway._invoke_lambda_proxy(
+            {"integrationUri": FUNCTION}, "api", "live", "/", "POST", {}, b"", {}, f"POST {ROUTE}"
+        )
+        by_rest_api = apigateway_v1._invoke_lambda_proxy_v1(
+            {"uri": FUNCTION}, "api", "live", {}, {"path": ROUTE}, "/", "POST", {}, b"", {}, {}
+        )
+        return asyncio.run(by_http_api)[0], asyncio.run(by_rest_api)[0]
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    ("allowed", "status"),
+    [
+        ("api/live/POST/v1/sources/*/events", 200),
+        ("api/*", 200),
+        ("api/live/GET/v1/sources/*/events", 500),
+        ("api/other/POST/v1/sources/*/events", 500),
+        ("other/*", 500),
+    ],
+)
+def test_an_api_invokes_a_function_only_if_the_functions_policy_names_its_route(invoke, allowed, status):
+    assert invoke(allowed) == (status, status)

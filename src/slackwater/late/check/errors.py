@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError, Throttled, Unavailable
 from slackwater.late.check.decision import EARLY_RULES
 from slackwater.late.check.window import CheckedDay
-from slackwater.runs.inputs.listing import first_error
+from slackwater.model import first_error
 
 # These may pass within seconds, so the day is checked once more.
 TRANSIENT_ERRORS = (DayChanged, ObjectMissing, Throttled, Unavailable)

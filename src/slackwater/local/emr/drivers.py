@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from typing import IO, Any, cast
 from slackwater.local.emr import billing, spark
 from slackwater.local.emr.store import Application, EmrStore
 from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
+from slackwater.local.fork_server import ForkServers, Process
 
 _PREFIX = "driver-"
 # No job for so long: the driver is closed, because it holds 600 to 900 MB.
@@ -59,14 +59,16 @@ def fits(submission: Submission, worker: billing.Worker) -> bool:
 class Driver:
     """A JVM that runs one program at a time."""
 
-    def __init__(self, folder: Path, worker: billing.Worker, *, endpoint: str, jars: Path) -> None:
+    def __init__(
+        self, folder: Path, worker: billing.Worker, *, endpoint: str, jars: Path, forks: ForkServers | None
+    ) -> None:
         self.worker, self.idle_since = worker, time.monotonic()
         self.work = folder / "work"
         """The working directory of the JVM and its programs."""
         self.log = folder / "stderr"
         """What the JVM has logged in this job."""
-        self._folder, self._endpoint, self._jars = folder, endpoint, jars
-        self._training: subprocess.Popen[bytes] | None = None
+        self._folder, self._endpoint, self._jars, self._forks = folder, endpoint, jars, forks
+        self._training: Process | None = None
         self._jvm = spark.start_driver(
             folder,
             ["--conf", f"spark.driver.memory={billing.largest_heap_mb(worker)}m", "pyspark-shell"],
@@ -98,7 +100,7 @@ class Driver:
 
     def start(
         self, folder: Path, command: Sequence[str], *, conf: Mapping[str, str], environment: Mapping[str, str]
-    ) -> subprocess.Popen[bytes]:
+    ) -> Process:
         """Start the program of a job, whose folder is `folder`."""
         os.truncate(self.log, 0)
         return spark.start_program(
@@ -110,6 +112,7 @@ class Driver:
             jars=self._jars,
             conf=conf,
             environment=environment,
+            forks=self._forks,
         )
 
     def clear(self) -> None:
@@ -120,7 +123,7 @@ class Driver:
 
     def close(self) -> None:
         """Kill it if it still runs, and remove its folder."""
-        for process in filter(None, (self._training, self._jvm)):
+        for process in [self._training, self._jvm] if self._training else [self._jvm]:
             cast("IO[bytes]", process.stdin).close()
             process.wait()
             # If the guard itself was killed, what it has started still runs. All are one process group.
@@ -132,8 +135,12 @@ class Driver:
 class Drivers:
     """The drivers of the started applications: at most one per core waits for the jobs of an application."""
 
-    def __init__(self, store: EmrStore, *, endpoint: str, jars: Path, folder: Path) -> None:
+    def __init__(
+        self, store: EmrStore, *, endpoint: str, jars: Path, folder: Path, forks: ForkServers | None = None
+    ) -> None:
+        """With `forks`, the programs of jobs are forked."""
         self._store, self._endpoint, self._jars, self._folder = store, endpoint, jars.resolve(), folder
+        self._forks = forks
         self._lock = threading.Lock()
         # Those that wait for a job, by application; the one that has waited for the longest time first.
         self._waiting: dict[str, list[Driver]] = {}
@@ -201,7 +208,7 @@ class Drivers:
         return self._start(worker) if fits(submission, worker) else None
 
     def give_back(self, job_run: str, driver: Driver) -> None:
-        """Keep the driver of a job that has succeeded for the next job."""
+        """Keep the driver of a job that has ended for the next job."""
         driver.clear()
         application = self._store.job_runs[job_run].application
         with self._lock:
@@ -221,7 +228,7 @@ class Drivers:
 
     def _start(self, worker: billing.Worker) -> Driver:
         folder = self._folder / f"{_PREFIX}{uuid.uuid4().hex[:12]}"
-        return Driver(folder, worker, endpoint=self._endpoint, jars=self._jars)
+        return Driver(folder, worker, endpoint=self._endpoint, jars=self._jars, forks=self._forks)
 
 
 def _wanted(application: Application) -> tuple[int, billing.Worker | None]:

@@ -2,7 +2,8 @@
 
 `CONNECTION` is the file into which Spark's JVM writes the port and the secret of its Py4J gateway when it is ready.
 `CONF` is a JSON file with the job's Spark properties. The JVM may have run other jobs: it gets the properties and the
-credentials of this one, and nothing of the earlier ones stays.
+credentials of this one, and nothing of the earlier ones stays. The file `uses-jvm` is beside `CONF` while the program
+uses the JVM: it stays when the program is killed, because the JVM may still run tasks.
 
 It imports only PySpark: a job brings its own versions of all other packages.
 """
@@ -16,12 +17,16 @@ import runpy
 import struct
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 _START_SECONDS = 60
+# How long tasks may take to stop after a job has failed.
+_STOP_SECONDS = 3
 # Where the AWS SDK for Java looks first. It reads a property again for each request.
 _CREDENTIALS = {
     "aws_access_key_id": "aws.accessKeyId",
@@ -52,9 +57,6 @@ def read_credentials() -> dict[str, str]:
 
 def prepare(jvm: Any, conf: dict[str, str]) -> None:
     """Give the JVM the properties and the credentials of a job in place of those of an earlier one."""
-    context = getattr(getattr(jvm.org.apache.spark, "SparkContext$"), "MODULE$").getActive()
-    if context.isDefined():  # an earlier program has not stopped its session
-        context.get().stop()
     jvm.org.apache.hadoop.fs.FileSystem.closeAll()  # the cache of file systems, which have the earlier credentials
     system, properties = jvm.java.lang.System, {**conf, **read_credentials()}
     for name in list(system.getProperties().stringPropertyNames()):
@@ -64,16 +66,37 @@ def prepare(jvm: Any, conf: dict[str, str]) -> None:
         system.setProperty(name, value)
 
 
+def becomes_idle(jvm: Any) -> bool:
+    """Stop the session that a program has left. Return whether no task runs any more."""
+    context = getattr(getattr(jvm.org.apache.spark, "SparkContext$"), "MODULE$").getActive()
+    if context.isDefined():
+        context.get().stop()
+    deadline = time.monotonic() + _STOP_SECONDS
+    # A task that is stopped goes on until it notices.
+    while "Executor task launch worker" in jvm.java.lang.Thread.getAllStackTraces().keySet().toString():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 def main() -> None:
     """Connect to the JVM, prepare it, and run the program as `spark-submit` does."""
     connection, conf, program, *arguments = sys.argv[1:]
     port, secret = wait_for_connection(Path(connection))
+    mark = Path(conf).with_name("uses-jvm")
+    mark.touch()
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     SparkContext._ensure_initialized()
     prepare(SparkContext._jvm, json.loads(Path(conf).read_text(encoding="utf-8")))
     sys.argv = [program, *arguments]
     sys.path[0] = str(Path(program).parent)
-    runpy.run_path(program, run_name="__main__")
+    try:
+        runpy.run_path(program, run_name="__main__")
+    finally:
+        with suppress(Py4JError):  # the JVM has ended
+            if becomes_idle(SparkContext._jvm):
+                mark.unlink()
 
 
 if __name__ == "__main__":

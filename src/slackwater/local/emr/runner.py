@@ -14,6 +14,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from email.message import Message
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 from urllib.parse import quote
@@ -40,6 +41,9 @@ _TRACEBACK = "Traceback (most recent call last):"
 _LOGGED = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d [A-Z]+ |WARNING: ")
 # `ErrorType: message` of Python or Java, with its package and with the JVM's prefixes.
 _ERROR_LINE = re.compile(r"(Exception in thread \S+ |Caused by: )?([a-z_]\w*\.)*[A-Z]\w*[a-z]\w*: .+")
+
+# After these errors of a job, the next one may find classes that cannot be loaded.
+_BROKEN_JVM = re.compile(r"(OutOfMemory|NoClassDefFound|ExceptionInInitializer)Error")
 
 
 class AttemptResult(NamedTuple):
@@ -117,11 +121,12 @@ class SparkRunner:
         return result
 
     def _end(self, job_run: str, driver: Driver, folder: Path, result: AttemptResult) -> None:
-        """Keep the driver's log of a job, and the driver if the job has succeeded: after a fault it may be broken."""
+        """Keep the driver's log of a job, and the driver if its JVM has nothing left to do."""
         if result.exit_code >= 0:
             (folder / "stderr").unlink(missing_ok=True)
             shutil.copyfile(driver.log, folder / "stderr")
-        if result.exit_code == 0 and not result.stopped and driver.alive and self._drivers:
+        idle = driver.alive and not spark.jvm_mark(folder).exists() and not _BROKEN_JVM.search(result.error)
+        if idle and self._drivers:
             self._drivers.give_back(job_run, driver)
         else:
             driver.close()
@@ -147,7 +152,7 @@ class SparkRunner:
         return Program([str(entry_point), *submission.arguments], python_files)
 
     def _unpack(self, uri: str, aws: Mapping[str, str]) -> Path:
-        """Return the folder with the content of an archive; equal archives are unpacked once.
+        """Return the folder with the content of an archive; the same version of an archive is unpacked once.
 
         Raises `InputError` for an archive that cannot be unpacked, or that Spark would only copy.
         """
@@ -155,8 +160,9 @@ class SparkRunner:
             raise InputError(
                 f"Cannot unpack {uri}: Spark unpacks files with names that end with {', '.join(_ARCHIVES)}"
             )
-        body = request_object(aws, "GET", uri)
-        target = self._folder / "archives" / hashlib.sha256(body).hexdigest()[:32]
+        # An archive has 75 MB. Its version decides, so that most jobs need not fetch it.
+        version = f"{uri} {object_etag(aws, uri)}"
+        target = self._folder / "archives" / hashlib.sha256(version.encode()).hexdigest()[:32]
         with self._unpacking:
             if target.exists():
                 return target
@@ -165,7 +171,7 @@ class SparkRunner:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             packed = partial.with_suffix(".packed")
-            packed.write_bytes(body)
+            packed.write_bytes(request_object(aws, "GET", uri))
             try:
                 if zipfile.is_zipfile(packed):
                     with zipfile.ZipFile(packed) as content:
@@ -230,6 +236,16 @@ def request_object(aws: Mapping[str, str], method: str, uri: str, body: bytes | 
     not of S3, `ObjectMissing` for a missing object or bucket, `AccessDenied` when a permission is missing, `CloudError`
     for any other failure.
     """
+    return _send(aws, method, uri, body)[1]
+
+
+def object_etag(aws: Mapping[str, str], uri: str) -> str:
+    """Return the ETag of an object, which differs between its versions. Raises the errors of `request_object`."""
+    return str(_send(aws, "HEAD", uri, None)[0]["ETag"])
+
+
+def _send(aws: Mapping[str, str], method: str, uri: str, body: bytes | None) -> tuple[Message, bytes]:
+    """Return headers and body of the response."""
     bucket, key = split_uri(uri)
     unsigned = AWSRequest(method, f"{aws['AWS_ENDPOINT_URL']}/{bucket}/{quote(key)}", data=body)
     credentials = Credentials(aws["AWS_ACCESS_KEY_ID"], aws["AWS_SECRET_ACCESS_KEY"], aws.get("AWS_SESSION_TOKEN"))
@@ -238,8 +254,7 @@ def request_object(aws: Mapping[str, str], method: str, uri: str, body: bytes | 
     request = urllib.request.Request(unsigned.url, data=body, headers=headers, method=method)  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=_S3_SECONDS) as response:  # noqa: S310
-            content: bytes = response.read()
-            return content
+            return response.headers, response.read()
     except urllib.error.HTTPError as error:
         if error.code == _NOT_FOUND:
             raise ObjectMissing(f"{uri} does not exist") from error

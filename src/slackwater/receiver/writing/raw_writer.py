@@ -27,11 +27,8 @@ from slackwater.receiver.writing.partitioning import (
 )
 from slackwater.receiver.writing.rejects import RejectRecord, rejects_uri, to_jsonl
 from slackwater.sources.definition import Source
-from slackwater.sources.partitions import Partition, object_uri
+from slackwater.sources.partitions import FILE, ROWS, Partition, object_uri
 from slackwater.storage import ObjectStore
-
-ROWS, FILE = "rows", "file"
-"""Keys of a raw object's metadata: its number of events, and the path of the partner's file that contained them."""
 
 # Objects that are written at the same time. A write mostly waits for S3.
 _PARALLEL_WRITES = 8

@@ -8,27 +8,28 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
-import pyarrow as pa
 from pydantic import ValidationError
 
 from slackwater.errors import DayChanged, ObjectInvalid, ObjectMissing, SlackwaterError
+from slackwater.model import first_error
 from slackwater.project import Project
 from slackwater.receiver.pull.file_cache import FileCache
-from slackwater.receiver.writing.raw_writer import FILE, ROWS
 from slackwater.runs.day import Day
 from slackwater.runs.inputs.consistent_listing import ConsistentListing, consistent_listing, without_removed
-from slackwater.runs.inputs.duplicates import ids_in, without_duplicates
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.manifest import InputManifest, InputObject
 from slackwater.runs.inputs.table_inputs import published_days
 from slackwater.runs.inputs.window_listing import WindowListing, objects_of_days
 from slackwater.runs.record import PublishedRun
 from slackwater.runs.table import RunTable
-from slackwater.sources.partitions import partition_value
+from slackwater.sources.partitions import FILE, ROWS, partition_value
 from slackwater.storage import ObjectFile, ObjectStore, StoredObject
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Threads that list sources, and then read metadata and bodies of objects.
 _READERS = 16
@@ -164,6 +165,8 @@ class InputListing:
         column = self.project.source(source).id_column
         if column is None:
             return objects
+        # It imports pyarrow: a quarter of the processor time that a function needs to start.
+        from slackwater.runs.inputs.duplicates import ids_in, without_duplicates  # noqa: PLC0415
 
         def read(item: InputObject) -> Iterable[pa.Array]:
             if item.bytes > _MAX_BYTES:
@@ -235,12 +238,6 @@ def published_manifest(store: ObjectStore, published: PublishedRun) -> InputMani
             f"{run.manifest} is not readable as an input manifest ({first_error(error)}): remove it, and run the day "
             f"again by hand (slackwater run {run.pipeline} --date {run.date} --force)"
         ) from error
-
-
-def first_error(error: ValidationError) -> str:
-    """Return the first error of a stored model in one line: the model, the field, and what is wrong."""
-    first = error.errors(include_url=False)[0]
-    return f"{error.title}: {'.'.join(map(str, first['loc'])) or '(whole)'}: {first['msg']}"
 
 
 def memory_groups(objects: Iterable[InputObject]) -> Iterator[list[InputObject]]:

@@ -1,0 +1,92 @@
+"""REST APIs as on AWS: URLs, compressed bodies, and the role of the account that access logs need.
+
+It replaces functions of the emulator; see `emulator`.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import re
+import zlib
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from slackwater.local.emulator import Response, module
+
+# The URL of a stage, as templates build it: a REST API has no attribute for it.
+_URL = re.compile(r"https://(\w+)\.execute-api\.[\w-]+\.amazonaws\.com/")
+_UNSUPPORTED_MEDIA_TYPE: Response = (
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    {"Content-Type": "application/json"},
+    b'{"message":"Unsupported Media Type"}',
+)
+
+
+def register(endpoint: str) -> None:
+    """Change the emulator's REST APIs. Outputs of stacks name their stages by URLs below `endpoint`."""
+    _set_urls(endpoint)
+    _expand_bodies()
+    _require_role_of_logs()
+
+
+def expand_body(body: bytes, encoding: str) -> bytes:
+    """Return a body without its content encoding. Raises `ValueError` for one that API Gateway does not support."""
+    try:
+        match encoding.strip().lower():
+            case "identity":
+                return body
+            case "gzip":
+                return gzip.decompress(body)
+            case "deflate":
+                return zlib.decompress(body)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"not compressed with {encoding}") from error
+    raise ValueError(f"unsupported content encoding {encoding!r}")
+
+
+def _set_urls(endpoint: str) -> None:
+    stacks = module("services.cloudformation.stacks")
+    resolve = stacks._resolve_stack_outputs
+
+    @functools.wraps(resolve)
+    def resolve_outputs(*arguments: Any) -> Any:
+        outputs, exports = resolve(*arguments)
+        for output in outputs:
+            output["OutputValue"] = _URL.sub(rf"{endpoint}/_aws/execute-api/\1/", output["OutputValue"])
+        return outputs, exports
+
+    stacks._resolve_stack_outputs = resolve_outputs
+
+
+def _expand_bodies() -> None:
+    # "Call an API method with a compressed payload in API Gateway". The function still gets the header
+    # `content-encoding` (https://github.com/dougmoscrop/serverless-http/issues/194).
+    apis = module("services.apigateway_v1")
+    execute = apis.handle_execute
+
+    @functools.wraps(execute)
+    async def handle_execute(*request: Any) -> Response:
+        *route, headers, body, query_params = request
+        try:
+            expanded = expand_body(body, headers.get("content-encoding", "identity"))
+        except ValueError:
+            return _UNSUPPORTED_MEDIA_TYPE
+        response: Response = await execute(*route, headers, expanded, query_params)
+        return response
+
+    apis.handle_execute = handle_execute
+
+
+def _require_role_of_logs() -> None:
+    handlers = module("services.cloudformation.provisioners")._RESOURCE_HANDLERS["AWS::ApiGateway::Stage"]
+    create, account = handlers["create"], module("services.apigateway_v1")._account_settings
+
+    @functools.wraps(create)
+    def create_stage(logical_id: str, properties: Mapping[str, Any], stack: str) -> Any:
+        if "AccessLogSetting" in properties and not (account.get("settings") or {}).get("cloudwatchRoleArn"):
+            raise ValueError("CloudWatch Logs role ARN must be set in account settings to enable logging")
+        return create(logical_id, properties, stack)
+
+    handlers["create"] = create_stage

@@ -1,0 +1,101 @@
+"""The CloudFormation resource types of AWS WAF that the emulator lacks. No request is filtered or logged.
+
+AWS WAF associates web ACLs with stages of REST APIs, and not with those of HTTP APIs. The emulator accepts both.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from http import HTTPStatus
+from typing import Any
+
+from slackwater.local import emulator
+from slackwater.local.emulator import Response, module
+
+_ASSOCIATION = "AWS::WAFv2::WebACLAssociation"
+_LOGGING = "AWS::WAFv2::LoggingConfiguration"
+# Of the resources that AWS WAF protects, our templates have only these.
+_STAGE = re.compile(r"arn:[\w-]+:apigateway:[\w-]+::/restapis/(\w+)/stages/([\w-]+)")
+_GROUP = re.compile(r"arn:[\w-]+:logs:[\w-]+:\d+:log-group:aws-waf-logs-[\w./#-]+")
+
+# The physical id, and the attributes for Fn::GetAtt.
+ProvisionedResource = tuple[str, dict[str, str]]
+
+
+def register() -> None:
+    """Register the resource types with the emulator's CloudFormation, and check what web ACLs are associated with."""
+    waf = module("services.waf")
+    associate = waf._associate_web_acl
+
+    @functools.wraps(associate)
+    def associate_web_acl(request: dict[str, Any]) -> Response:
+        response: Response = _refusal(str(request.get("ResourceArn", ""))) or associate(request)
+        return response
+
+    waf._associate_web_acl = associate_web_acl
+    emulator.register_resource(
+        _ASSOCIATION, {"create": create_association, "update": update_association, "delete": delete_association}
+    )
+    emulator.register_resource(_LOGGING, {"create": create_logging, "update": update_logging, "delete": delete_logging})
+
+
+def create_association(logical_id: str, properties: dict[str, Any], stack: str) -> ProvisionedResource:
+    """Associate a web ACL with a stage. Raises `ValueError` with the message of AWS WAF."""
+    del logical_id, stack
+    status, _, body = module("services.waf")._associate_web_acl(properties)
+    if status != HTTPStatus.OK:
+        raise ValueError(f"{_ASSOCIATION}: {json.loads(body)['message']}")
+    return f"{properties['WebACLArn']}|{properties['ResourceArn']}", {}
+
+
+def update_association(physical_id: str, old: dict[str, Any], new: dict[str, Any], stack: str) -> ProvisionedResource:
+    """Create another association, which replaces this one: no property can be changed."""
+    del physical_id, old
+    return create_association("", new, stack)
+
+
+def delete_association(physical_id: str, properties: dict[str, Any]) -> None:
+    """Remove the web ACL from its stage, unless the stage has another one by now."""
+    waf, resource = module("services.waf"), properties["ResourceArn"]
+    if physical_id == f"{waf._associations.get(resource)}|{resource}":
+        waf._disassociate_web_acl(properties)
+
+
+def create_logging(logical_id: str, properties: dict[str, Any], stack: str) -> ProvisionedResource:
+    """Accept the configuration of a web ACL's log. Raises `ValueError` unless its destination is a log group of WAF."""
+    del logical_id, stack
+    for destination in properties["LogDestinationConfigs"]:
+        if not _GROUP.fullmatch(destination):
+            raise ValueError(
+                f"{_LOGGING}: LogDestinationConfigs: {destination}: the name of a log group begins with aws-waf-logs-, "
+                "and its ARN does not end with :*"
+            )
+    return str(properties["ResourceArn"]), {}
+
+
+def update_logging(physical_id: str, old: dict[str, Any], new: dict[str, Any], stack: str) -> ProvisionedResource:
+    """Change the configuration of a web ACL's log. Raises as `create_logging` does."""
+    del physical_id, old
+    return create_logging("", new, stack)
+
+
+def delete_logging(physical_id: str, properties: dict[str, Any]) -> None:
+    """Forget the configuration of a web ACL's log, of which the emulator keeps nothing."""
+    del physical_id, properties
+
+
+def _refusal(resource: str) -> Response | None:
+    """Return AWS WAF's answer for a resource that it does not protect or that does not exist."""
+    waf, match = module("services.waf"), _STAGE.fullmatch(resource)
+    refused: Response
+    if match is None:
+        message = f"Error reason: The ARN isn't valid., field: RESOURCE_ARN, parameter: {resource}"
+        refused = waf._waf_err("WAFInvalidParameterException", message)
+        return refused
+    api, stage = match.groups()
+    if stage not in module("services.apigateway_v1").stages_for_api(api):
+        refused = waf._waf_err("WAFNonexistentItemException", f"there is no stage {resource}")
+        return refused
+    return None

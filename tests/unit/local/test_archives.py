@@ -1,0 +1,67 @@
+"""The archives of jobs, with a fake of S3's answers."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from email.message import Message
+
+import pytest
+
+from slackwater.errors import InputError
+from slackwater.local.emr import runner
+from slackwater.local.emr.runner import SparkRunner
+
+pytestmark = pytest.mark.unit
+
+URI = "s3://code/environment.zip"
+
+
+class FakeS3:
+    """One object; it counts the requests for its content."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content, self.fetched = content, 0
+
+    def send(self, _: object, method: str, __: str, ___: object) -> tuple[Message, bytes]:
+        headers = Message()
+        headers["ETag"] = f'"{hashlib.md5(self.content).hexdigest()}"'  # noqa: S324
+        self.fetched += method == "GET"
+        return headers, self.content if method == "GET" else b""
+
+
+def packed(value: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("marker.py", value)
+    return content.getvalue()
+
+
+@pytest.fixture
+def s3(monkeypatch) -> FakeS3:
+    fake = FakeS3(packed("first"))
+    monkeypatch.setattr(runner, "_send", fake.send)
+    return fake
+
+
+@pytest.fixture
+def spark_runner(tmp_path) -> SparkRunner:
+    return SparkRunner(endpoint="", jars=tmp_path, folder=tmp_path, credentials=lambda _: {})
+
+
+def test_an_archive_is_fetched_again_only_if_it_has_changed(s3, spark_runner):
+    first = spark_runner._unpack(URI, {})
+    assert spark_runner._unpack(URI, {}) == first
+    assert ((first / "marker.py").read_text(), s3.fetched) == ("first", 1)
+    s3.content = packed("second")
+    assert (spark_runner._unpack(URI, {}) / "marker.py").read_text() == "second"
+    assert (first / "marker.py").read_text() == "first"  # a job that runs uses it
+
+
+def test_an_archive_that_cannot_be_unpacked_is_fetched_again(s3, spark_runner):
+    good, s3.content = s3.content, b"PK broken"
+    with pytest.raises(InputError, match=r"s3://code/environment\.zip cannot be unpacked"):
+        spark_runner._unpack(URI, {})
+    s3.content = good
+    assert (spark_runner._unpack(URI, {}) / "marker.py").exists()
