@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from slackwater.client.holds import HoldDecisions
 from slackwater.late.check.checker import Checker
 from slackwater.late.check.decision import CheckReport, DecisionRule
 from slackwater.pipeline.definition import Late
-from slackwater.project import Project, load_project
 from slackwater.runs.freeze import Freezer, KeptStages
 from slackwater.runs.inputs.foreign_tables import ForeignTables
 from slackwater.runs.inputs.listing import InputListing
@@ -20,6 +19,7 @@ from slackwater.runs.record import Publication, Run
 from slackwater.runs.table import RunTable
 from slackwater.sources.late_thresholds import LateThresholds
 from slackwater.storage import ObjectStore
+from tests.example_project import example_project
 from tests.fakes_receiver import MemoryFileCache
 from tests.fakes_runs import DictCatalog, DictRunTable, DictStore, SetExecutions
 
@@ -30,16 +30,11 @@ KEPT = KeptStages(age=timedelta(days=29), published=True)
 """The stages that a run keeps in a deployment with the default settings."""
 
 
-@cache
-def _example() -> Project:
-    return load_project(Path("examples/nyc_flights"))
-
-
 class World:
     """A pipeline in New York, whose days can be run; its time changes only when a test sets it."""
 
     def __init__(self, table: RunTable | None = None) -> None:
-        project = _example()
+        project = example_project()
         sources = {
             "flights": project.sources["flights"].model_copy(update={"late": LateThresholds(percent=1, rows=10)}),
             "weather": project.sources["weather"].model_copy(update={"late": LateThresholds(rows=0)}),
@@ -131,7 +126,26 @@ def freezer_of(world: World, keeps: KeptStages = KEPT) -> Freezer:
 
 def five_days(table: RunTable | None = None) -> World:
     """Five published days, each with a noon of two sources."""
-    world = World(table)
+    if table:
+        return _publish_five_days(World(table))
+    world = World()
+    for ours, theirs in zip(_stores(world), _stores(_five_days()), strict=True):
+        # The values are immutable, so copies of the containers are enough.
+        vars(ours).update({name: copy(value) for name, value in vars(theirs).items()})
+    return world
+
+
+@cache
+def _five_days() -> World:
+    return _publish_five_days(World())
+
+
+def _stores(world: World) -> tuple[object, ...]:
+    """Return what a run writes to."""
+    return world.store, world.table, world.executions
+
+
+def _publish_five_days(world: World) -> World:
     for number in range(8, 13):
         for source in ("flights", "weather"):
             world.add(source, f"2013-03-{number:02}", "17", rows=1000)

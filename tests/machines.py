@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import jsonata
@@ -32,9 +33,12 @@ def evaluated(template: Any, states: dict[str, Any], variables: dict[str, Any]) 
         return [evaluated(value, states, variables) for value in template]
     if not (isinstance(template, str) and template.startswith("{%")):
         return template
+    return _expression(template).evaluate(None, {**variables, "states": states})
+
+
+@cache
+def _expression(template: str) -> jsonata.Jsonata:
     expression = jsonata.Jsonata(template.removeprefix("{%").removesuffix("%}"))
     # Step Functions' own function.
     expression.register_lambda("parse", json.loads)
-    for name, value in {**variables, "states": states}.items():
-        expression.assign(name, value)
-    return expression.evaluate(None)
+    return expression

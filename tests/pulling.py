@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from datetime import date
 from typing import Any
-
-import pyarrow.parquet as pq
 
 from slackwater.errors import SlackwaterError
 from slackwater.receiver.pull.fetch import FetchResult, FileFetcher
@@ -17,6 +14,7 @@ from slackwater.receiver.pull.plan import WorkItem, plan_pull
 from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.sources.definition import Source
 from tests.fakes_receiver import Clock, Fuse, MemoryFileCache, MemoryPartitions, MemoryPartner, MemoryStore, a_source
+from tests.reading import read_parquet
 
 SOURCE = a_source()
 HEADER = "id,count,size,good,day,at\n"
@@ -44,6 +42,16 @@ class Setup:
         self.partner = MemoryPartner(files)
         self.clock = Clock()
         self.pulls = 0
+
+    def copy(self) -> Setup:
+        """Return a setup with the same files, objects and records, which are immutable, in containers of its own."""
+        copied = Setup(self.partner.files, self.source)
+        copied.pulls, copied.clock.time = self.pulls, self.clock.time
+        copied.store.objects |= self.store.objects
+        copied.partitions.known |= self.partitions.known
+        copied.cache.saved_entries |= self.cache.saved_entries
+        copied.cache.saved_contents |= self.cache.saved_contents
+        return copied
 
     def plan(self, as_of: date | None = TODAY, source: Source | None = None):
         return plan_pull(source or self.source, as_of=as_of, partner=self.partner, cache=self.cache, now=self.clock())
@@ -78,7 +86,7 @@ class Setup:
         return states
 
     def ids(self) -> list[str]:
-        tables = [pq.read_table(io.BytesIO(self.store.get(uri))) for uri in self.store.uris("/raw/source=")]
+        tables = [read_parquet(self.store.get(uri)) for uri in self.store.uris("/raw/source=")]
         return sorted(name for table in tables for name in table["id"].to_pylist())
 
     def entry(self, path: str) -> FileEntry:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from datetime import datetime
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from slackwater.receiver.push.batch import Limits, PushedBody
 from slackwater.receiver.push.receive import CheckedBatch, Receiver
@@ -22,6 +20,7 @@ from tests.fakes_receiver import (
     MemoryStore,
     a_source,
 )
+from tests.reading import read_parquet
 
 NDJSON = "application/x-ndjson"
 
@@ -54,9 +53,7 @@ class Setup:
         return self.receiver.receive(pushed_body(body, content_type, encoding), self.source)
 
     def rows(self) -> list[dict[str, object]]:
-        tables = [
-            pq.read_table(io.BytesIO(self.store.get(uri)), partitioning=None) for uri in self.store.uris("/raw/source=")
-        ]
+        tables = [read_parquet(self.store.get(uri)) for uri in self.store.uris("/raw/source=")]
         return pa.concat_tables(tables).to_pylist() if tables else []
 
     def reject_records(self) -> list[dict[str, object]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slackwater.receiver.pull.file_cache import FileCache
@@ -21,11 +21,12 @@ def stored_events(store: ObjectStore, source: Source, *, files: FileCache | None
     objects = list(store.list(f"s3://raw/raw/source={source.source}/"))
     if files:
         objects = consistent_listing(source, lambda: objects, files=files).objects
-    return [
-        {**row, "_object": item.uri}
-        for item in objects
-        for row in pq.ParquetFile(io.BytesIO(store.get(item.uri))).read().to_pylist()
-    ]
+    return [{**row, "_object": item.uri} for item in objects for row in read_parquet(store.get(item.uri)).to_pylist()]
+
+
+def read_parquet(body: bytes, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows of a small Parquet file, without the threads that take longer than reading it."""
+    return pq.ParquetFile(pa.BufferReader(body)).read(columns, use_threads=False)
 
 
 def counted_events(events: Iterable[dict[str, Any]], id_column: str | None) -> list[dict[str, Any]]:

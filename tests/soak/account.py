@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
-
 from slackwater.receiver.partners.partner import ListedFile
 from slackwater.receiver.pull.file_cache import Content, FileCache, FileEntry, FileState
 from slackwater.runs.inputs.consistent_listing import consistent_listing
 from slackwater.storage import ObjectStore, StoredObject
+from tests.reading import read_parquet
 from tests.soak.aws import MemoryDynamoDB, MemoryS3
 from tests.soak.partner import BASE, Body, Definition, Hour, Partner, date_of
 
@@ -172,7 +170,7 @@ class Account:
         stored = self.s3.find(key)
         assert stored is not None
         assert stored.body is not None
-        rows = pq.ParquetFile(io.BytesIO(stored.body)).read(["id", "count"]).to_pylist()
+        rows = read_parquet(stored.body, ["id", "count"]).to_pylist()
         return sorted((row["id"], None if row["count"] is None else str(row["count"])) for row in rows)
 
     def _check_rejects(self, expected: Mapping[str, Sequence[int]]) -> set[str]:

@@ -24,11 +24,11 @@ from slackwater.receiver.partners.partner import Download, ListedFile
 from slackwater.receiver.pull.fetch import FetchState, FileFetcher
 from slackwater.receiver.pull.file_cache import Content, ContentVersion, FileEntry, FileState
 from slackwater.receiver.pull.plan import plan_pull
-from slackwater.receiver.writing.raw_writer import FILE, ROWS, RawWriter
+from slackwater.receiver.writing.raw_writer import RawWriter
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.listing import InputListing
 from slackwater.sources.file_pattern import FilePattern
-from slackwater.sources.partitions import Partition
+from slackwater.sources.partitions import FILE, ROWS, Partition
 from tests.fakes_receiver import Clock
 from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable
 from tests.soak.aws import (

@@ -42,14 +42,18 @@ def a_task(cron, timezone):
     )
 
 
+def parsed_expressions(cron):
+    return [parse_cron(expression[5:-1]) for expression in eventbridge_expressions(cron)]
+
+
 def expected_times(cron, timezone, day):
     """Return the local times of a cron expression in three days: by its plain reading, skipped ones an hour later."""
     zone, times = ZoneInfo(timezone), set()
     start = datetime.fromisoformat(day) - timedelta(days=1)
-    [expression, *more] = eventbridge_expressions(cron)
+    expressions = parsed_expressions(cron)
     for minute in range(3 * 24 * 60):
         local = start + timedelta(minutes=minute)
-        if any(parse_cron(each[5:-1]).matches(local) for each in (expression, *more)):
+        if any(expression.matches(local) for expression in expressions):
             # A skipped time has the offset of before, so it becomes a later local time.
             times.add(local.replace(tzinfo=zone).astimezone(UTC))
     return times
@@ -61,10 +65,10 @@ def test_a_skipped_time_starts_the_task_later_and_no_other_time_is_added(cron, t
     zone, task, started = ZoneInfo(timezone), a_task(cron, timezone), set()
     start = (datetime.fromisoformat(CHANGES[timezone]) - timedelta(days=1)).replace(tzinfo=zone).astimezone(UTC)
     end = (datetime.fromisoformat(CHANGES[timezone]) + timedelta(days=2)).replace(tzinfo=zone).astimezone(UTC)
-    extra = skipped_expression(cron, timezone)
+    expressions, extra = parsed_expressions(cron), skipped_expression(cron, timezone)
     while start < end:
         local = start.astimezone(zone).replace(tzinfo=None)
-        if any(parse_cron(each[5:-1]).matches(local) for each in eventbridge_expressions(cron)):
+        if any(expression.matches(local) for expression in expressions):
             started.add(start)
         if extra and parse_cron(extra[5:-1]).matches(local):
             due = ScheduledStart(task=task, scheduled_at=start, for_skipped_time=True).due

@@ -18,12 +18,12 @@ from slackwater.aws.emf import put_metric
 from slackwater.late.check.rejects import EventCount
 from slackwater.local.emf import read_metrics
 from slackwater.metrics import NAMESPACE, Metric, Subject, Unit
-from slackwater.project import load_project
 from slackwater.receiver.pull.fetch import FetchResult
 from slackwater.receiver.pull.plan import PullPlan
 from slackwater.receiver.push.request import ApiResponse, error_response
 from slackwater.runs.outcome import Failure, RecordedPublication
 from slackwater.runs.record import Publication, Run
+from tests.example_project import example_project
 from tests.fakes_receiver import MemoryEventCounts
 
 pytestmark = pytest.mark.unit
@@ -135,7 +135,7 @@ def plan(left=0, oldest_not_taken=None):
     return PullPlan(items=(), left=left, oldest_not_taken=oldest_not_taken, **counts)
 
 
-FLIGHTS = load_project(ROOT / "examples" / "nyc_flights").source("flights")
+FLIGHTS = example_project().source("flights")
 # In New York, the timezone of the pull, it is still 11 March.
 PULLED = datetime(2013, 3, 12, 1, tzinfo=UTC)
 
@@ -228,7 +228,7 @@ class ProjectFile:
         pass
 
     def get(self, uri):
-        return load_project(ROOT / "examples" / "nyc_flights").model_dump_json(by_alias=True).encode()
+        return example_project().model_dump_json(by_alias=True).encode()
 
 
 def test_a_lost_run_is_counted_as_failed(capsys, monkeypatch):

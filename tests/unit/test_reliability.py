@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ REFERENCE = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 ROWS = ROW.findall(PAGE.read_text(encoding="utf-8"))
 
 
+@cache
 def names_of_tests(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,12 @@ def commands(page):
     return [line for line in lines if line]
 
 
+command_line = cache(partial(typer.main.get_command, app))
+
+
 def parse(words):
     """Parse a command as the command line does, down to its last sub-command, and run nothing."""
-    command, name, rest, parent = typer.main.get_command(app), words[0], list(words[1:]), None
+    command, name, rest, parent = command_line(), words[0], list(words[1:]), None
     while True:
         context = command.make_context(name, rest, parent=parent)
         if not hasattr(command, "resolve_command"):

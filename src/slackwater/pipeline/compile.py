@@ -20,11 +20,12 @@ def compile_machine(pipeline: Pipeline, frame: Machine) -> Machine:
     `${ApplicationId}` later. Raises `DefinitionError` as `slackwater.pipeline.graph.stages` does.
     """
     ordered = stages(pipeline)
+    indexes = {stage.name: index for index, stage in enumerate(ordered)}
     running: Machine = {}
     # From the last layer to the first, because each one names the first state of the next.
     after = frame["States"][_RUN]["Next"]
     for number, layer in reversed(list(enumerate(layers(ordered), 1))):
-        branches = [_stage_states(frame["States"], stage, index=ordered.index(stage), after=after) for stage in layer]
+        branches = [_stage_states(frame["States"], stage, index=indexes[stage.name], after=after) for stage in layer]
         # The job of the last stage runs in every run, because it publishes.
         if layer == [ordered[-1]]:
             del branches[0][_filled(_IS_FINISHED, stage=ordered[-1].name)]

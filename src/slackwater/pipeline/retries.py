@@ -88,23 +88,27 @@ RETRIES: dict[str, dict[str, Any]] = {
 
 
 def with_retries(machine: Machine) -> Machine:
-    """Return a copy of the state machine in which every task has the retrier of its service.
+    """Return the state machine with the retrier of its service in every task.
 
+    `machine` does not change; the result shares with it what is in both.
     Retriers that a task states itself, for errors of its own, stay in front of it. Tasks inside `Map` and `Parallel`
     states are included. Raises `DefinitionError` for a task whose resource has no retrier.
     """
-    result = copy.deepcopy(machine)
-    for name, state in result["States"].items():
-        if state["Type"] == "Task":
-            if state["Resource"] not in RETRIES:
-                raise DefinitionError(
-                    f"state {name!r}: no retry policy for the resource {state['Resource']} "
-                    f"(add one to slackwater.pipeline.retries; there are: {', '.join(RETRIES)})"
-                )
-            # Step Functions applies the first retrier that names the error.
-            state["Retry"] = [*state.get("Retry", []), copy.deepcopy(RETRIES[state["Resource"]])]
-        if "ItemProcessor" in state:
-            state["ItemProcessor"] = with_retries(state["ItemProcessor"])
-        if "Branches" in state:
-            state["Branches"] = [with_retries(branch) for branch in state["Branches"]]
+    return {**machine, "States": {name: _with_retries(name, state) for name, state in machine["States"].items()}}
+
+
+def _with_retries(name: str, state: Machine) -> Machine:
+    result = dict(state)
+    if state["Type"] == "Task":
+        if state["Resource"] not in RETRIES:
+            raise DefinitionError(
+                f"state {name!r}: no retry policy for the resource {state['Resource']} "
+                f"(add one to slackwater.pipeline.retries; there are: {', '.join(RETRIES)})"
+            )
+        # Step Functions applies the first retrier that names the error.
+        result["Retry"] = [*state.get("Retry", []), copy.deepcopy(RETRIES[state["Resource"]])]
+    if "ItemProcessor" in state:
+        result["ItemProcessor"] = with_retries(state["ItemProcessor"])
+    if "Branches" in state:
+        result["Branches"] = [with_retries(branch) for branch in state["Branches"]]
     return result

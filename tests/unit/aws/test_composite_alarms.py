@@ -64,6 +64,12 @@ def test_a_removed_alarm_counts_as_not_in_alarm():
     assert release(rules, {"a-2", "b"}) == (["a"], {"c": 'FALSE OR ALARM("a-2") OR ALARM("b")'})
 
 
+def test_the_removed_alarm_of_a_source_keeps_no_other_alarm_from_paging():
+    rule = '(ALARM("overdue") AND NOT (ALARM("gone") OR ALARM("silent")))'
+    expected = '(ALARM("overdue") AND NOT (FALSE OR ALARM("silent")))'
+    assert release({"c": rule}, {"overdue", "silent"}) == (["gone"], {"c": expected})
+
+
 def test_a_composite_alarm_of_a_removed_pipeline_has_a_rule_without_alarms_until_it_is_deleted():
     assert release({"c": 'ALARM("a") OR ALARM("b")'}, set()) == (["a", "b"], {"c": "FALSE OR FALSE"})
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli.main import run
-from slackwater.project import load_project
 from slackwater.runs.cost import CheckCosts, RunCost, price_run
 from slackwater.runs.record import RunReason, RunRecord, RunState
+from tests.example_project import example_project
 from tests.fakes_cli import a_client, use_client
 from tests.unit.runs.test_cost import NOW, TWO_JOBS, a_comparison, a_record
 
@@ -55,7 +55,7 @@ def shown(monkeypatch, capsys):
 
     def shown(*arguments, records, comparisons=(), checks=(), expected=0):
         table = Runs(*records, comparisons=comparisons, checks=checks)
-        use_client(monkeypatch, a_client(load_project(PROJECT), run_table=table))
+        use_client(monkeypatch, a_client(example_project(), run_table=table))
         assert run([*arguments, "--project", str(PROJECT)]) == expected
         return table, capsys.readouterr()
 

@@ -11,8 +11,8 @@ import pytest
 
 from slackwater.cli.commands.files import State
 from slackwater.cli.main import run
-from slackwater.project import load_definitions
 from slackwater.receiver.pull.file_cache import FileEntry, FileState
+from tests.example_project import example_project
 from tests.fakes_cli import a_client, use_client
 from tests.fakes_receiver import RECEIVED, MemoryFileCache
 
@@ -44,7 +44,7 @@ def cache(monkeypatch):
         content="0",
     )
     cache.save(broken, stored)
-    use_client(monkeypatch, a_client(load_definitions(Path(PROJECT[1])), file_cache=cache))
+    use_client(monkeypatch, a_client(example_project(), file_cache=cache))
     monkeypatch.setattr("slackwater.client.client._now", lambda: RECEIVED)
     return cache
 

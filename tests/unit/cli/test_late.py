@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,10 +17,11 @@ from slackwater.late.changes.pairs import comparisons_prefix, pair_prefix
 from slackwater.late.check.suggest import PastRerun, suggest
 from slackwater.late.check.thresholds import LateAmount
 from slackwater.pipeline.table_inputs import TableInput
-from slackwater.project import Project, load_definitions
+from slackwater.project import Project
 from slackwater.receiver.pull.removed_files import save_doubtful
 from slackwater.runs.inputs.difference import Amount
 from slackwater.runs.record import TableNotice
+from tests.example_project import example_project
 from tests.fakes_check import PIPELINE, five_days
 from tests.fakes_cli import a_client, use_client
 from tests.unit.late.test_holds import DAY, NOON, decisions
@@ -34,7 +34,7 @@ PROJECT = ["--project", "examples/nyc_flights"]
 @pytest.fixture
 def world(monkeypatch):
     world = five_days()
-    project = load_definitions(Path("examples/nyc_flights"))
+    project = example_project()
     client = a_client(
         project,
         deployment=SimpleNamespace(exchange_bucket="exchange"),
@@ -194,7 +194,7 @@ def test_a_release_whose_run_does_not_start_says_so_and_starts_it_when_it_is_rep
             raise Throttled("too many requests")
 
     monkeypatch.setattr(Client, "run", start)
-    client = a_client(load_definitions(Path("examples/nyc_flights")), hold_decisions=decisions(world))
+    client = a_client(example_project(), hold_decisions=decisions(world))
     with pytest.raises(Throttled, match=rf"too many requests\n  The release of {PIPELINE} {DAY} is recorded.* repeat"):
         client.release(PIPELINE, DAY, reason="withdrawn")
     client.release(PIPELINE, DAY, reason="withdrawn")

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 import slackwater.cli.main as main_module
-from slackwater.cli.main import app, run
+from slackwater.cli.main import run
 from slackwater.errors import CloudError, InputError
 
 pytestmark = pytest.mark.unit
@@ -73,9 +73,9 @@ def test_every_command_is_listed_here(capsys):
 @pytest.mark.parametrize("command", [*COMMANDS, *WITHOUT_PROJECT])
 def test_every_example_in_the_help_can_be_parsed(capsys, command):
     run([*command.split(), "--help"])
+    group = main_module._command()
     for line in capsys.readouterr().out.partition("Examples:\n")[2].splitlines():
         arguments = shlex.split(line.partition("slackwater ")[2])
-        group = main_module.typer.main.get_command(app)
         context = group.make_context("slackwater", arguments)
         assert context is not None
         chosen = group.commands[arguments[0]]

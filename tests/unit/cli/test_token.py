@@ -13,7 +13,7 @@ import pytest
 from slackwater.cli.main import run
 from slackwater.client.push import OPERATOR
 from slackwater.client.token_file import TokenFile
-from slackwater.project import load_project
+from tests.example_project import example_project
 from tests.fakes_cli import a_client, use_client
 from tests.fakes_dynamodb import LocalDynamoDB
 
@@ -34,7 +34,7 @@ def client(dynamodb, monkeypatch, tmp_path):
     with dynamodb.table("tokens", "token_hash") as name:
         deployment = SimpleNamespace(token_table=name, api_url="http://api")
         client = a_client(
-            load_project(PROJECT), deployment=deployment, root=tmp_path, clients={"dynamodb": dynamodb.client}
+            example_project(), deployment=deployment, root=tmp_path, clients={"dynamodb": dynamodb.client}
         )
         use_client(monkeypatch, client)
         yield client

@@ -6,7 +6,6 @@ import json
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
 
@@ -30,7 +29,7 @@ from slackwater.errors import (
     Unavailable,
     UnknownName,
 )
-from slackwater.project import load_definitions
+from tests.example_project import example_project
 from tests.pauses import record_pauses
 
 pytestmark = pytest.mark.unit
@@ -63,6 +62,8 @@ class Server:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Without it, each response waits 40 ms for an acknowledgement.
+            disable_nagle_algorithm = True
 
             def setup(self):
                 super().setup()
@@ -116,7 +117,7 @@ def client(server, pauses, monkeypatch, tmp_path):
     default_session.cache_clear()
     connection = Connection(
         workspace=Workspace(root=tmp_path, project=tmp_path),
-        project=load_definitions(Path("examples/nyc_flights")),
+        project=example_project(),
         deployment=SimpleNamespace(
             api_url=server.url,
             token_table="tokens",

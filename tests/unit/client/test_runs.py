@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from datetime import date, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,8 +15,8 @@ from slackwater.aws.job_logs import JobLogs
 from slackwater.aws.machines import Machines
 from slackwater.client.runs import RunSeconds, run_result
 from slackwater.errors import CloudError, InputError, RunFailed, StillRunning, UnknownName
-from slackwater.project import load_definitions
 from slackwater.runs.record import Publication, Run, RunRecord, RunState, StageRecord
+from tests.example_project import example_project
 from tests.fakes_cli import BEGIN, FakeEmr, FakeObjects, FakeStates, Pages, a_client
 
 pytestmark = pytest.mark.unit
@@ -53,7 +52,7 @@ def client(states, correlation_id="c"):
     )
     warehouse = SimpleNamespace(version=lambda pipeline, **version: (pipeline, version))
     return a_client(
-        load_definitions(Path("examples/nyc_flights")),
+        example_project(),
         deployment=deployment,
         clients={"stepfunctions": states},
         run_table=Table(),

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from slackwater.aws.deployment import Deployment
-from slackwater.client.sender import _TRANSIENT, PushTotals, Sender
+from slackwater.client.sender import _TRANSIENT, PushBlocked, PushTotals, Sender
 from slackwater.client.token_file import TokenFile
 from slackwater.errors import AccessDenied, CloudError, DataError, InputError, Throttled, Unavailable, UnknownName
 from slackwater.project import load_project
@@ -181,6 +181,23 @@ def test_a_single_event_that_is_too_large_is_refused_and_those_before_it_stay():
     assert [gzip.decompress(body) for body in api.bodies] == [b'{"n":0}\n{"n":1}\n']
 
 
+BLOCKED = (
+    httpx.Response(403, json={"message": "Forbidden"}),
+    httpx.Response(403, json={"message": "Missing Authentication Token"}),
+    httpx.Response(403, json={"error": {"code": "blocked", "message": "Forbidden"}}),
+    httpx.Response(403, text="<html>Forbidden</html>"),
+    httpx.Response(403, json=[]),
+)
+
+
+@pytest.mark.parametrize("response", BLOCKED, ids=lambda response: response.text)
+def test_a_request_that_the_gateway_blocks_is_sent_once_and_the_error_says_why(response):
+    with pytest.raises(
+        PushBlocked, match=r"^the API answered 403: .*: the request did not reach .*WAF.*http://api/ is"
+    ):
+        send(response, accepted(2))
+
+
 def test_the_error_message_of_the_gateway_is_reported():
     with pytest.raises(UnknownName, match="Not Found"):
         send(httpx.Response(404, json={"message": "Not Found"}))
@@ -233,6 +250,14 @@ def test_a_saved_token_that_is_refused_is_replaced_once(client):
     assert created == [("operator", ["weather"])] * 2
     assert client.push("weather", [b"{}"] * 2).accepted == 2
     assert len(created) == 2
+
+
+def test_a_request_that_the_gateway_blocks_creates_no_other_token(client):
+    client, created = client
+    blocked = httpx.MockTransport(lambda _: httpx.Response(403, json={"message": "Forbidden"}))
+    with httpx.Client(transport=blocked) as client.http, pytest.raises(PushBlocked):
+        client.push("weather", [b"{}"])
+    assert len(created) == 1
 
 
 def test_a_token_from_the_caller_is_used_and_not_saved(client):

@@ -266,6 +266,13 @@ def test_only_one_of_two_concurrent_notifiers_sends_the_message(world, at, other
         assert world.alarms == []
 
 
+@pytest.fixture
+def _empty_page(monkeypatch):
+    """A page that takes no time to draw."""
+    monkeypatch.setattr("slackwater.late.changes.notify.report_page", lambda comparison: "")
+
+
+@pytest.mark.usefixtures("_empty_page")
 @pytest.mark.parametrize("names", [("one", "two", "three"), ("one", "two", "one"), ("one", "one", "two")])
 @pytest.mark.parametrize("crashing", [True, False])
 @pytest.mark.parametrize(("first", "second"), list(product(range(WRITES), repeat=2)))

@@ -13,7 +13,7 @@ from slackwater.sources.late_thresholds import LateThresholds
 from tests.fakes_check import NOW, PIPELINE, PUBLICATION, World, five_days, freezer_of
 from tests.unit.late.test_holds import decisions
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("one_thread")]
 
 DAY = "2013-03-10"
 

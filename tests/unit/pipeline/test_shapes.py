@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,14 @@ def compiled(pipeline: Pipeline) -> Machine:
     return compile_machine(pipeline, FRAME)
 
 
-def largest(shape: str) -> Pipeline:
-    """Return a pipeline of 200 steps or, if the shape needs a last step, 201, with the longest names, each a stage."""
+@cache
+def largest(shape: str) -> Machine:
+    """Return the machine of a pipeline of 200 steps with the longest names, each a stage.
+
+    If the shape needs a last step, the pipeline has 201.
+    """
     size = MOST_STEPS
-    return build(SHAPES[shape](size), exchanges=range(size), name="p" * LONGEST, padding=LONGEST)
+    return compiled(build(SHAPES[shape](size), exchanges=range(size), name="p" * LONGEST, padding=LONGEST))
 
 
 def jobs_of_a_run(machine: Machine, finished: Collection[int] = ()) -> Iterator[set[str]]:
@@ -129,7 +134,7 @@ def test_a_state_goes_only_to_states_of_its_level_and_every_state_is_reached(pip
 @given(pipelines())
 def test_the_file_and_the_definition_compile_to_the_same_bytes(pipeline):
     content = pipeline.model_dump(mode="json", by_alias=True)
-    file = YamlFile(Path("p.yaml"), yaml.safe_dump(content, sort_keys=False).encode())
+    file = YamlFile(Path("p.yaml"), yaml.dump(content, Dumper=yaml.CSafeDumper, sort_keys=False).encode())
     read = check_structure(file, Pipeline).definition
     assert not file.problems
     assert json.dumps(compiled(read)) == json.dumps(compiled(pipeline))
@@ -183,18 +188,18 @@ class TestLargest:
     """A pipeline of 200 steps, each of which is a stage, with the longest names."""
 
     def test_an_execution_fits_into_the_history_with_all_retries(self, shape):
-        machine = compiled(largest(shape))
+        machine = largest(shape)
         # The day may run a second time, and may wait for other executions before both.
         once = Waiting(machine).events + most_events(machine)
         assert ENDS + 2 * once < HISTORY_LIMIT
 
     def test_names_of_states_are_readable_and_short_enough(self, shape):
-        for name, _, _ in states_of(compiled(largest(shape))):
+        for name, _, _ in states_of(largest(shape)):
             assert re.fullmatch(r"[A-Z][a-z]+( [a-z0-9_]+)+( \(\d+\)|\?)?", name)
             assert len(name) <= NAME_LIMIT
 
     def test_payloads_are_small(self, shape):
-        definition = json.dumps(compiled(largest(shape)))
+        definition = json.dumps(largest(shape))
         machine = json.loads(re.sub(r"\$\{(\w+)\}", lambda name: PLACEHOLDERS.get(name[1], "x" * 128), definition))
         frozen = Frozen(action=FreezeAction.RUN, run=LONGEST_RUN, finished=tuple(range(MOST_STEPS)))
         payloads = [frozen.model_dump(mode="json")]

@@ -8,11 +8,9 @@ is in the partitions exactly once, as the last definition reads it, and nothing 
 from __future__ import annotations
 
 import hashlib
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -23,6 +21,7 @@ from tests.fakes_crashes import FAULT_TYPES, Process, WriteFault
 from tests.fakes_interleaving import take_turns
 from tests.fakes_receiver import a_source
 from tests.pulling import FIRST, SECOND, THIRD, Setup, csv_of, row
+from tests.reading import read_parquet
 
 pytestmark = pytest.mark.unit
 
@@ -94,7 +93,7 @@ def assert_last_pull_finishes(setup: Setup, *, without_waiting: bool = False) ->
 
 def stored_ids(setup: Setup) -> list[str]:
     bodies = [setup.store.get(uri) for uri in setup.store.uris("/raw/source=")]
-    return [name for body in bodies for name in pq.ParquetFile(io.BytesIO(body)).read(["id"])["id"].to_pylist()]
+    return [name for body in bodies for name in read_parquet(body, ["id"])["id"].to_pylist()]
 
 
 SCENARIOS = {
@@ -111,9 +110,10 @@ SCENARIOS = {
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_fault_at_any_write_is_repaired_while_a_file(scenario, fault_type):
     before, after = SCENARIOS[scenario]
+    pulled = Setup(source=DEFINITIONS[0])
+    pull(pulled, before)
     for write in range(1, 30):
-        setup = Setup(source=DEFINITIONS[0])
-        pull(setup, before)
+        setup = pulled.copy()
         setup.source = DEFINITIONS[scenario == "is read with a corrected definition"]
         process = Process(WriteFault(write, fault_type), meanwhile=setup.pull)
         setup.partner.files = dict(after)

@@ -131,6 +131,8 @@ class World:
         timestamp = {"field": "at", **(LIMITS if plan.limited else {})}
         self.source = a_source(event_id=plan.event_id, timestamp=timestamp, push=None)
         self.plan, self.pulls = plan, 0
+        self.is_fault_reached = False
+        """Whether a pull has come to the write with its fault."""
         self.store, self.partitions, self.cache = MemoryStore(), MemoryPartitions(), MemoryFileCache()
         self.clock = Clock()
         self.partner = Partner(self.clock)
@@ -138,7 +140,9 @@ class World:
     def run_step(self, step: Step) -> None:
         self.clock.pass_by(hours=step.hours)
         self.set_files(step.files)
-        self.pull(Process(step.fault, meanwhile=lambda: self.overtake(step)))
+        process = Process(step.fault, meanwhile=lambda: self.overtake(step))
+        self.pull(process)
+        self.is_fault_reached |= process.is_fault_reached
         self.check()
 
     def set_files(self, files: Mapping[str, int]) -> None:
@@ -200,11 +204,12 @@ class World:
         assert set(self.store.uris("/raw/source=")) == committed
 
 
-def run(plan: Plan) -> None:
+def run(plan: Plan) -> World:
     world = World(plan)
     for step in plan.steps:
         world.run_step(step)
     world.finish()
+    return world
 
 
 @pytest.mark.parametrize("fault_type", FAULT_TYPES)
@@ -225,9 +230,12 @@ def test_a_fault_at_any_write_of_a_correction_loses_and_duplicates_no_row(fault_
         FileContent(2, valid[2:4]),
     ]
     before, after, then = {PATHS[0]: 0}, {PATHS[0]: 1}, {PATHS[0]: 1, PATHS[1]: 0}
-    for write in range(1, 16):
+    for write in range(1, 30):
         steps = [Step(before, 0, None, before), Step(after, 0.1, WriteFault(write, fault_type), then)]
-        run(Plan(event_id, True, contents, [*steps, *([Step({PATHS[0]: 2}, 11, None, {})] if again else [])]))
+        more_steps = [Step({PATHS[0]: 2}, 11, None, {})] if again else []
+        if not run(Plan(event_id, True, contents, [*steps, *more_steps])).is_fault_reached:
+            break
+    assert write > 12
 
 
 @settings(deadline=None, max_examples=60)

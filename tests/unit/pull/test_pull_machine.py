@@ -18,10 +18,11 @@ from lambdas.list_files import handler as list_files
 from slackwater.aws.queue import ArrivalQueue
 from slackwater.errors import DataError, FileTooLarge, UnknownName
 from slackwater.pipeline.retries import with_retries
-from slackwater.project import Project, load_project
+from slackwater.project import Project
 from slackwater.receiver.pull.plan import MAX_ITEMS
 from slackwater.receiver.pull.removed_files import read_doubtful
 from slackwater.receiver.writing.raw_writer import RawWriter
+from tests.example_project import example_project
 from tests.execution_events import ENDS, HISTORY_LIMIT, most_events
 from tests.fakes_receiver import MemoryEventCounts, MemoryFileCache, MemoryPartitions, MemoryStore
 
@@ -186,7 +187,7 @@ class TestFunctions:
 
     @pytest.fixture
     def pull(self, monkeypatch, partner):
-        project = load_project(Path("examples/nyc_flights"))
+        project = example_project()
         flights = project.source("flights")
         moved = flights.model_copy(update={"pull": flights.pull.model_copy(update={"url": partner.url})})
         project = project.model_copy(update={"sources": {**project.sources, "flights": moved}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from contextlib import suppress
+from functools import cache
 
 import pytest
 
@@ -46,11 +47,17 @@ def removed(setup: Setup) -> set[str]:
     return {entry.path for entry in entries if entry.removed_since}
 
 
-@pytest.fixture
-def setup():
+@cache
+def pulled() -> Setup:
     setup = Setup(FILES)
     setup.pull()
     return setup
+
+
+@pytest.fixture
+def setup():
+    """A setup in which all files are stored."""
+    return pulled().copy()
 
 
 def test_a_removed_file_is_recorded_once_and_nothing_is_deleted(setup):

@@ -27,6 +27,7 @@ from tests.fakes_receiver import (
     a_source,
 )
 from tests.pushing import NDJSON, SOURCE, Setup, event
+from tests.reading import read_parquet
 
 pytestmark = pytest.mark.unit
 
@@ -321,7 +322,7 @@ def test_every_event_is_in_one_partition_or_rejected(batch, array, crash):
         assert json.loads(record["text"]) == batch[record["index"]]
     for uri in setup.store.uris("/raw/source="):
         hour = datetime.fromisoformat(f"{uri.partition('date=')[2][:10]}T{uri.partition('hour=')[2][:2]}:00:00+00:00")
-        for row in pq.read_table(io.BytesIO(setup.store.get(uri)), partitioning=None).to_pylist():
+        for row in read_parquet(setup.store.get(uri)).to_pylist():
             assert hour <= row["_event_time"] < hour + timedelta(hours=1)
 
 

@@ -193,6 +193,57 @@ class TestHandler:
         assert json.loads(answer["body"])["accepted"] == 1
         assert self.call(handler, "%%%=", encoded=True)["statusCode"] == 400
 
+    def call_by_rest_api(self, handler, body, **headers):
+        """Call the handler with an event of format 1.0, in which each body is in Base64 (`binaryMediaTypes: */*`)."""
+        sent = {"Content-Type": [NDJSON], "Authorization": ["Bearer good"], **headers}
+        event = {
+            "resource": "/v1/sources/{source}/events",
+            "path": "/v1/sources/things/events",
+            "httpMethod": "POST",
+            "headers": {name: values[-1] for name, values in sent.items()},
+            "multiValueHeaders": sent,
+            "queryStringParameters": None,
+            "multiValueQueryStringParameters": None,
+            "pathParameters": {"source": "things"},
+            "stageVariables": None,
+            "requestContext": {"requestId": "request-1", "stage": "push", "identity": {"sourceIp": "192.0.2.1"}},
+            "body": base64.b64encode(body).decode() or None,
+            "isBase64Encoded": bool(body),
+        }
+        answer = handler(event, FunctionContext())
+        return answer["statusCode"], json.loads(answer["body"])
+
+    @pytest.mark.parametrize("encoding", ["gzip", " GZIP "])
+    def test_a_batch_is_the_same_through_a_rest_api_which_expands_bodies_and_keeps_the_header(self, handler, encoding):
+        line = json.dumps(event()).encode()
+        compressed = base64.b64encode(gzip.compress(line)).decode()
+        first = json.loads(self.call(handler, compressed, encoded=True, **{"content-encoding": "gzip"})["body"])
+        again = {"batch_id": first["batch_id"], "accepted": 0, "duplicates": 1, "rejected": []}
+        header = {"Content-Encoding": [encoding]}
+        assert self.call_by_rest_api(handler, line, **header) == (202, again)
+        assert self.call_by_rest_api(handler, gzip.compress(line), **header) == (202, again)
+        assert self.call_by_rest_api(handler, line) == (202, again)
+
+    def test_an_http_api_expands_no_bodies_so_its_header_is_believed(self, handler):
+        answer = self.call(handler, json.dumps(event()), **{"content-encoding": "gzip"})
+        assert (answer["statusCode"], json.loads(answer["body"])["error"]["code"]) == (400, "unreadable_body")
+
+    def test_an_encoding_that_a_rest_api_does_not_expand_is_refused(self, handler):
+        status, body = self.call_by_rest_api(handler, json.dumps(event()).encode(), **{"Content-Encoding": ["zstd"]})
+        assert (status, body["error"]["code"]) == (400, "unreadable_body")
+
+    def test_a_header_that_is_sent_twice_has_both_values_in_each_format(self, handler):
+        line = json.dumps(event())
+        assert self.call(handler, line, Authorization="Bearer bad,Bearer good")["statusCode"] == 401
+        twice = {"Authorization": ["Bearer bad", "Bearer good"]}
+        assert self.call_by_rest_api(handler, line.encode(), **twice)[0] == 401
+
+    def test_a_rest_api_without_headers_or_body_is_answered(self, handler):
+        request = {"multiValueHeaders": None, "headers": None, "body": None, "isBase64Encoded": False}
+        context = {"pathParameters": {"source": "things"}, "requestContext": {"requestId": "request-1"}}
+        answer = handler({**request, **context}, FunctionContext())
+        assert (answer["statusCode"], answer["headers"]["x-correlation-id"]) == (401, "request-1")
+
     def test_a_request_without_a_body_is_refused(self, handler):
         answer = self.call(handler, None)
         assert answer["statusCode"] == 400

@@ -1,12 +1,11 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import cycle
-from pathlib import Path
 
 import pytest
 
 from slackwater.errors import CloudError, DayChanged, InputError, UnknownName
-from slackwater.project import CodeDigests, load_project
+from slackwater.project import CodeDigests
 from slackwater.runs.cost import RequestCounts
 from slackwater.runs.day import day_of
 from slackwater.runs.freeze import FreezeAction, Freezer, is_stale
@@ -16,6 +15,7 @@ from slackwater.runs.inputs.manifest import InputManifest
 from slackwater.runs.outcome import RunRecorder, failure_message
 from slackwater.runs.record import Publication, RunState, failure_uri
 from slackwater.sources.partitions import Partition
+from tests.example_project import example_project
 from tests.fakes_check import KEPT
 from tests.fakes_receiver import MemoryFileCache, announce_file, store_file
 from tests.fakes_runs import NO_FOREIGN_TABLES, DictRunTable, DictStore, SetExecutions
@@ -28,7 +28,7 @@ PUBLICATION = Publication(table="t", snapshot_id="1", rows=3, replaced=0, second
 
 @pytest.fixture
 def project():
-    return load_project(Path("examples/nyc_flights"))
+    return example_project()
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from slackwater.cli.main import run
 from slackwater.client.runs import RunResult, RunSeconds
 from slackwater.late.changes.message import compose
 from slackwater.late.changes.versions import published_version
-from slackwater.project import load_project
 from slackwater.receiver.pull.file_cache import FileEntry, FileState
 from slackwater.runs.day import day_of
 from slackwater.runs.inputs.untaken_files import untaken_files
 from slackwater.runs.record import RunRecord
+from tests.example_project import example_project
 from tests.fakes_check import PIPELINE, PUBLICATION, World
 from tests.fakes_cli import a_client, use_client
 from tests.fakes_comparison import comparison, version
@@ -47,7 +47,7 @@ def record_file(files: MemoryFileCache, day: str, state: FileState, *, name: str
 
 
 def files_pattern(day: str) -> str:
-    pull = load_project(Path("examples/nyc_flights")).source("flights").require_pull()
+    pull = example_project().source("flights").require_pull()
     return pull.pattern.dated(date.fromisoformat(day))
 
 
@@ -100,7 +100,7 @@ def test_only_the_dates_that_the_day_overlaps_in_the_timezone_of_the_pull_are_re
             read.append((source, dated_pattern))
             return super().files_of_date(source, dated_pattern)
 
-    project = load_project(Path("examples/nyc_flights"))
+    project = example_project()
     flights = project.source("flights")
     moved = flights.model_copy(update={"pull": flights.require_pull().model_copy(update={"timezone": timezone})})
     project = project.model_copy(update={"sources": {**project.sources, "flights": moved}})

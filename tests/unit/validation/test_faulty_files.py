@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,12 @@ def is_source(path: Path) -> bool:
     return path.name.endswith(".source.yaml")
 
 
+@cache
+def validator(definition: str) -> jsonschema.Draft202012Validator:
+    """Return the validator of a `source` or a `pipeline`."""
+    return jsonschema.Draft202012Validator(source_schema() if definition == "source" else pipeline_schema())
+
+
 def expected(path: Path) -> tuple[list[str], str]:
     """Return the problems of a file, and its line about the JSON Schema; empty if no schema can read it."""
     _, _, report = path.read_text(encoding="utf-8", errors="replace").partition("# problems:\n")
@@ -154,8 +162,7 @@ def test_the_stated_position_is_that_of_the_faulty_name(path):
 @pytest.mark.parametrize("path", [path for path in FILES if expected(path)[1]], ids=lambda path: path.stem)
 def test_the_json_schema_refuses_wrong_structures_and_nothing_else(path):
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    schema = source_schema() if is_source(path) else pipeline_schema()
-    is_valid = jsonschema.Draft202012Validator(schema).is_valid(content)
+    is_valid = validator("source" if is_source(path) else "pipeline").is_valid(content)
     assert f"# The JSON Schema {'accepts' if is_valid else 'refuses'} it." == expected(path)[1]
 
 
@@ -171,14 +178,14 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 @pytest.mark.parametrize("section", ["sources/feed", "pipelines/daily"])
 def test_any_value_at_any_place_is_a_problem_or_valid(project, section, value):
     """What the JSON Schema refuses is a problem too, and nothing makes the checks fail."""
-    schema = jsonschema.Draft202012Validator(source_schema() if section == "sources/feed" else pipeline_schema())
-    valid = VALID_SOURCE if section == "sources/feed" else VALID_PIPELINE
-    for path in places(yaml.safe_load(valid)):
-        content = parent = yaml.safe_load(valid)
+    schema = validator("source" if section == "sources/feed" else "pipeline")
+    valid = yaml.safe_load(VALID_SOURCE if section == "sources/feed" else VALID_PIPELINE)
+    for path in places(valid):
+        content = parent = deepcopy(valid)
         for part in path[:-1]:
             parent = parent[part]
         parent[path[-1]] = value
-        (project / f"{section}.yaml").write_text(yaml.safe_dump(content))
+        (project / f"{section}.yaml").write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
         checked = check_project(project)
         definitions = checked.sources if section == "sources/feed" else checked.pipelines
         assert checked.problems or section.partition("/")[2] in definitions, path

@@ -171,7 +171,8 @@ def _numbered_ids(file: pq.ParquetFile, id_column: str) -> Iterator[pa.Table]:
     """Yield the ids of each row group with their row numbers, from 0."""
     start = 0
     for group in range(file.num_row_groups):
-        ids = file.read_row_group(group, columns=[id_column]).column(0)
+        # One column is no work for several threads.
+        ids = file.read_row_group(group, columns=[id_column], use_threads=False).column(0)
         yield pa.table({"id": ids, "row": pc.add(row_indexes(len(ids)), start)})
         start += len(ids)
 

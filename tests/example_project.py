@@ -1,0 +1,19 @@
+"""The project of `examples/nyc_flights`, read from its files once."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from slackwater.project import Project, load_project
+
+
+def example_project() -> Project:
+    """Return the project with containers of its own: what these hold is immutable."""
+    project = _read()
+    return project.model_copy(update={"sources": {**project.sources}, "pipelines": {**project.pipelines}})
+
+
+@cache
+def _read() -> Project:
+    return load_project(Path(__file__).resolve().parents[1] / "examples" / "nyc_flights")
