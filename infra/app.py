@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +43,7 @@ from slackwater.schedule import (
 )
 
 ROOT = Path(__file__).parent.parent
+_TOO_MANY_RESOURCES = re.compile(r"resources in stack '([^']+)': (\d+) is greater than allowed maximum of (\d+)")
 
 
 def context(root: Path = ROOT) -> dict[str, Any]:
@@ -213,6 +215,20 @@ def check_steps(project: Project, artefacts: Artefacts) -> None:
                     )
 
 
+def write_templates(app: App) -> None:
+    """Synthesise the app. Raises `DefinitionError` for a project that is too large for one of its stacks."""
+    try:
+        app.synth()
+    except RuntimeError as error:  # all errors of the CDK have this class
+        if large := _TOO_MANY_RESOURCES.search(str(error)):
+            stack, count, limit = large.groups()
+            raise DefinitionError(
+                f"the stack {stack} would have {count} resources, and CloudFormation allows {limit}: divide the "
+                "pipelines and sources into several projects, and deploy each with a prefix of its own"
+            ) from error
+        raise
+
+
 def main() -> int:
     """Synthesise the app; return the exit code. An error that the user can fix is one line on standard error."""
     try:
@@ -223,10 +239,10 @@ def main() -> int:
         # A project without a clone has no cdk.json, or one with settings only. Of two values, that of the CDK counts.
         app = create_app(settings, context=context())
         add_stacks(app, settings=settings, artefacts=build_artefacts(root=ROOT, settings=settings))
+        write_templates(app)
     except SlackwaterError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    app.synth()
     return 0
 
 

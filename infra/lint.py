@@ -22,7 +22,7 @@ from cdk_nag import AwsSolutionsChecks
 from cfnlint.api import ManualArgs, lint_by_config
 
 from infra import NODE_FOLDER
-from infra.app import ROOT, add_stacks, context, create_app
+from infra.app import ROOT, add_stacks, context, create_app, write_templates
 from infra.artefacts import Artefacts
 from infra.service_calls import call_findings
 from infra.settings import Settings, load_settings
@@ -48,13 +48,13 @@ def placeholder_artefacts(folder: Path) -> Artefacts:
 def synthesise(folder: Path, *, settings: Settings, artefacts: Artefacts, root: Path = ROOT) -> dict[str, Any]:
     """Synthesise into `folder` and return the templates by stack. cdk-nag writes `validation-report.json` there.
 
-    Raises the errors of `infra.app.add_stacks`.
+    Raises the errors of `infra.app.add_stacks` and of `infra.app.write_templates`.
     """
     app = create_app(settings, context=context(root), folder=str(folder))
     add_stacks(app, settings=settings, artefacts=artefacts, root=root)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     try:
-        app.synth()
+        write_templates(app)
     except RuntimeError as error:
         # Findings of cdk-nag fail the synthesis after it has written its files; `nag_findings` reads them.
         if "ValidationFailed" not in str(error):

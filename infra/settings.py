@@ -160,6 +160,13 @@ class Settings(BaseModel):
 
     api_requests_per_second: PositiveInt = 50
     api_burst: PositiveInt = 100
+    waf: bool = False
+    """Whether AWS WAF limits the requests of each IP address to the push API, and blocks addresses that are known for
+    attacks. The API then has another URL and accepts smaller bodies, and the account needs a role for the logs of API
+    Gateway first (docs/environments.md). WAF costs 7 USD a month, and a million requests cost 3.10 USD more."""
+    # The range of AWS WAF.
+    waf_requests_per_ip: Annotated[int, Field(ge=10, le=2_000_000_000)] = 3_000
+    """With `waf`: requests in five minutes from which on WAF answers 429 to an IP address."""
     oidc_issuer: Annotated[str, StringConstraints(pattern=r"^https?://.+[^/]$")] | None = None
     """An OpenID Connect issuer whose JSON Web Tokens are accepted for pushes, besides Slackwater's own tokens."""
     oidc_audience: str = "slackwater"

@@ -30,6 +30,7 @@ from examples.nyc_flights.feed import Feed, make_feed
 from examples.nyc_flights.partner import PartnerServer
 from slackwater.cli.main import run as run_command
 from slackwater.local import cloud as local_cloud
+from tests.cloud.emr_fixtures import BareCloud, bare_cloud
 from tests.sftp_server import SftpServer
 
 # Several processes share the cores, and tests read small files: more threads take a fifth of the processor's time.
@@ -93,11 +94,15 @@ late: {window_days: 1, cool_down_hours: 0}
 """
 """It reads a table of another system."""
 
-OWN_CLOUDS = tuple(
-    f"tests/cloud/test_{name}.py" for name in ("emr_serverless", "s3_contract", "empty_folder", "scenario")
-)
+OWN_CLOUDS = ("tests/cloud/test_empty_folder.py", "tests/cloud/test_scenario.py")
 """Tests that start clouds of their own."""
-GROUPS = ("cloud", "spark", "infra")
+BARE_CLOUD = (
+    "tests/cloud/test_emr_serverless.py",
+    "tests/cloud/test_s3_contract.py",
+    "tests/airflow/test_emr_operators.py",
+)
+"""Tests that share a cloud in which nothing is deployed."""
+GROUPS = ("cloud", "spark", "infra", "bare")
 """Groups of tests that share a cloud, a Spark session or templates, in the order in which processes start them."""
 LAST_ON_THE_CLOUD = ("tests/airflow/test_runs.py", "tests/cloud/test_recovery.py")
 """The tests of the group `cloud` that run after the others, in this order: the last ones kill the cloud."""
@@ -107,6 +112,8 @@ def group_of(file: str) -> str:
     """Return the group that a test file runs with: the folder's, the cloud's, or the file itself."""
     if file in LAST_ON_THE_CLOUD:
         return "cloud"
+    if file in BARE_CLOUD:
+        return "bare"
     group = next((folder for folder in Path(file).parts if folder in GROUPS), None)
     return group if group and file not in OWN_CLOUDS else file
 
@@ -327,6 +334,9 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
     environment["SLACKWATER_SET"] += " job_subnets=subnet-0123456789abcdef0 job_security_groups=sg-0123456789abcdef0"
     # No schedule and no arrival may start work that a test does not expect.
     environment["SLACKWATER_SET"] += " intermediate_days=0 schedule=none collect_minutes=0"
+    environment["SLACKWATER_SET"] += " alarm_usd_per_day=0.001"  # less than any run costs
+    # tests/infra and `make check` let the CDK validate the app, which takes as long as its synthesis.
+    environment["CDK_VALIDATION"] = "false"
     deployed = Cloud(root=root, project=project, endpoint=started.endpoint, environment=environment)
     try:
         with (ROOT / ".slackwater" / "deploy.lock").open("w") as lock:
@@ -338,3 +348,9 @@ def cloud(tmp_path_factory, project) -> Iterator[Cloud]:
         yield deployed
     finally:
         local_cloud.down(root)
+
+
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory) -> Iterator[BareCloud]:
+    """A local cloud in which nothing is deployed."""
+    yield from bare_cloud(tmp_path_factory.mktemp("bare"))

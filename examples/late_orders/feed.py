@@ -16,11 +16,11 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-HOURS = (0, 6, 12, 18)
-"""Each file has the orders of six hours, from one of these hours on, UTC."""
+HOURS = (6, 12, 18)
+"""Each file has the orders of two hours, from one of these hours on, UTC."""
 ORDERS = 30
 """Orders in each file of the first state."""
-_SECONDS_PER_FILE = 6 * 3600
+_SECONDS_PER_FILE = 2 * 3600
 _COLUMNS = ("order_id", "ordered_at", "product", "quantity", "price_cents", "status")
 _PRICES = {"chair": 7_900, "desk": 24_900, "lamp": 3_450, "shelf": 11_990}
 _CANCELLED = 0.15
@@ -69,7 +69,7 @@ class Feed:
 
 
 def orders(day: date, hour: int) -> Iterator[tuple[str, str, str, int, int, str]]:
-    """Yield the orders of the six hours from `hour` on, without end; their times are in no order."""
+    """Yield the orders of the two hours from `hour` on, without end; their times are in no order."""
     random = Random(f"{day} {hour}")  # noqa: S311 - the orders must be the same in each run
     start = datetime(day.year, day.month, day.day, hour)  # noqa: DTZ001 - the file has UTC times, ending in Z
     number = 0

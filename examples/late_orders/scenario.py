@@ -196,8 +196,11 @@ def copy_project(folder: Path, url: str) -> Workspace:
 
 
 def deploy_project(workspace: Workspace) -> None:
-    """Deploy the project. No schedule and no arrival starts anything: the scenario starts everything itself."""
-    print_deployment(deploy(workspace, {"schedule": "none", "collect_minutes": "0"}))
+    """Deploy the project. No schedule and no arrival starts anything: the scenario starts everything itself.
+
+    Jobs run one after the other: a driver that has run a job runs the next one in a third of the processor time.
+    """
+    print_deployment(deploy(workspace, {"schedule": "none", "collect_minutes": "0", "concurrent_runs": "1"}))
 
 
 def scenario(folder: Path) -> dict[str, dict[str, Any]]:

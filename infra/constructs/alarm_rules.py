@@ -15,6 +15,7 @@ from slackwater.metrics import Metric, Subject
 from slackwater.model import Cron
 from slackwater.project import Project
 
+PARTNER_SILENT = "partner-silent"
 # Long enough for data points that reach CloudWatch late, short enough that two failures fire the alarm twice.
 COUNTER_PERIOD = Duration.minutes(5)
 # The highest value of a period counts. Short, so that the check that clears an alarm is in a period of its own.
@@ -61,8 +62,8 @@ class AlarmRule:
     metric: Metric
     severity: Severity
     description: str
-    """What has happened, where to look and what to do. `{subject}` is the pipeline or source. The page
-    `docs/runbooks/NAME.md` has the details."""
+    """What has happened, where to look and what to do. `{subject}` is the pipeline or source,
+    `{pipelines}` those that read the source. The page `docs/runbooks/NAME.md` has the details."""
     statistic: str = cloudwatch.Stats.SUM
     threshold: float = 1
     """The alarm fires at this value and above, unless the source or the settings have a limit of their own."""
@@ -195,12 +196,13 @@ RULES = (
         "not arrive, notify the readers yourself.",
     ),
     AlarmRule(
-        name="partner-silent",
+        name=PARTNER_SILENT,
         group=AlarmGroup.SOURCES,
         metric=Metric.HOURS_SINCE_ARRIVAL,
         severity=Severity.PAGE,
-        description="{subject} has delivered nothing new for {threshold} hours or more. Look: the dashboard, and for "
-        "files the executions of pull-source. Ask the partner. The next check after new data clears the alarm.",
+        description="{subject} has delivered nothing new for {threshold} hours or more. Read by: {pipelines}. Their "
+        "overdue days do not page until new data arrives. Look: the dashboard, and for files the executions of "
+        "pull-source. Ask the partner. The next check after new data clears the alarm.",
         # Each pipeline that reads the source puts this metric; the check that saw the newest object is right.
         statistic=cloudwatch.Stats.MINIMUM,
     ),

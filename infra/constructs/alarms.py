@@ -21,7 +21,7 @@ from infra.constructs.cloudwatch_metrics import (
     slackwater_metric,
     waiting_messages,
 )
-from infra.constructs.composite_rules import COVERED
+from infra.constructs.composite_rules import COVERED, readers
 from infra.constructs.execution_alarms import EXECUTION_PERIOD, execution_alarms
 from infra.settings import Scheduler, Settings
 from slackwater.cron import cron_matches
@@ -155,7 +155,9 @@ class SubjectAlarms(Construct):
                     threshold=threshold,
                     periods=periods,
                     missing_data=rule.missing_data,
-                    description=rule.description.format(subject=subject, threshold=f"{threshold:g}"),
+                    description=rule.description.format(
+                        subject=subject, threshold=f"{threshold:g}", pipelines=readers(project, subject)
+                    ),
                 )
         for alarm in execution_alarms(project) if group is AlarmGroup.EXECUTIONS else ():
             alarms.add(

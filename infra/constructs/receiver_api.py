@@ -1,4 +1,4 @@
-"""The HTTP API that partners push to."""
+"""The HTTP API that partners push to. With the setting `waf`, `rest_receiver_api` replaces it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ _LOGGED_FIELDS = (
     "integrationErrorMessage",
 )
 EVENTS_PATH = "/v1/sources/{source}/events"
+ACCEPT_NO_AUTHORIZER = (
+    "The function checks the bearer token: an authorizer cannot distinguish a wrong token (401) from another partner's "
+    "source (403) and an unknown source (404)."
+)
+
+
+def access_log_format() -> str:
+    """Return the format of the API's access log: one JSON object for each request."""
+    return json.dumps({name.rpartition(".")[2]: f"$context.{name}" for name in _LOGGED_FIELDS})
 
 
 class ReceiverApi(Construct):
@@ -57,16 +66,10 @@ class ReceiverApi(Construct):
             raise TypeError(f"the default child of HttpStage is {type(stage).__name__}, not CfnStage")
         stage.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
             destination_arn=group.log_group_arn,
-            format=json.dumps({name.rpartition(".")[2]: f"$context.{name}" for name in _LOGGED_FIELDS}),
+            format=access_log_format(),
         )
         for route in routes:
-            accept(
-                route,
-                {
-                    "AwsSolutions-APIG4": "The function checks the bearer token: an authorizer cannot distinguish a "
-                    "wrong token (401) from another partner's source (403) and an unknown source (404)."
-                },
-            )
+            accept(route, {"AwsSolutions-APIG4": ACCEPT_NO_AUTHORIZER})
 
     @property
     def url(self) -> str:

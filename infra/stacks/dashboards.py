@@ -1,6 +1,6 @@
 """A dashboard for each pipeline and each source, with the setting `subject_dashboards`.
 
-Two stacks, because CloudFormation allows 1 MB in a template: the dashboard of a pipeline has up to 9 KB.
+Two stacks, without indentation, because CloudFormation allows 1 MB in a template.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class PipelineDashboardsStack(Stack):
     def __init__(
         self, scope: Construct, id_: str, *, settings: Settings, project: Project, env: Environment | None = None
     ) -> None:
-        super().__init__(scope, id_, env=env, description="Slackwater: dashboards of pipelines")
+        description = "Slackwater: dashboards of pipelines"
+        super().__init__(scope, id_, env=env, description=description, suppress_template_indentation=True)
         alarms = alarm_names(settings, project)
         for name in sorted(project.pipelines):
             PipelineDashboard(self, name, settings=settings, pipeline=name, alarms=_alarms_of(name, alarms))
@@ -35,7 +36,8 @@ class SourceDashboardsStack(Stack):
     def __init__(
         self, scope: Construct, id_: str, *, settings: Settings, project: Project, env: Environment | None = None
     ) -> None:
-        super().__init__(scope, id_, env=env, description="Slackwater: dashboards of sources")
+        description = "Slackwater: dashboards of sources"
+        super().__init__(scope, id_, env=env, description=description, suppress_template_indentation=True)
         alarms = alarm_names(settings, project)
         for name, source in sorted(project.sources.items()):
             SourceDashboard(self, name, settings=settings, source=source, alarms=_alarms_of(name, alarms))

@@ -15,6 +15,7 @@ from infra.constructs.common import outputs
 from infra.constructs.event_buffer import STORE_TIMEOUT
 from infra.constructs.library_function import Library, LibraryFunction
 from infra.constructs.receiver_api import ReceiverApi
+from infra.constructs.rest_receiver_api import RestReceiverApi
 from infra.settings import Settings
 from infra.stacks.storage import StorageStack
 from slackwater.project import Project
@@ -53,7 +54,12 @@ class ReceiverStack(Stack):
         self.fetch_file = self._fetch_file()
         for function in (self.list_files, self.fetch_file):
             grants.allow_partners(function.role, project)
-        self.api = ReceiverApi(self, "Receiver", settings=settings, function=self.receive_events.function)
+        # Different ids: the resources of one API never take the logical ids of the other's.
+        self.api = (
+            RestReceiverApi(self, "RestReceiver", settings=settings, function=self.receive_events.function)
+            if settings.waf
+            else ReceiverApi(self, "Receiver", settings=settings, function=self.receive_events.function)
+        )
         outputs(self, {"ApiUrl": self.api.url})
 
     def _receive_events(self) -> LibraryFunction:
@@ -71,7 +77,8 @@ class ReceiverStack(Stack):
                 "EVENT_QUEUE_URL": self._storage.buffer.queue.queue_url,
                 **issuer,
             },
-            # API Gateway waits 30 seconds for its integration, cold start included, which the timeout does not include.
+            # API Gateway waits 30 seconds for its integration, and 29 in a REST API. This includes a cold start, which
+            # the timeout does not.
             timeout=Duration.seconds(25),
             # Lambda gives a function of 1,769 MB one whole vCPU.
             memory_mb=1769,

@@ -1,10 +1,11 @@
-"""Lambda function behind `POST /v1/sources/{source}/events` of the HTTP API: receive a pushed batch of events."""
+"""Lambda function behind `POST /v1/sources/{source}/events` of the API: receive a pushed batch of events."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
@@ -35,6 +36,7 @@ CORRELATION_HEADER = "x-correlation-id"
 # Printable ASCII only: the id goes into an HTTP header, log lines and queue messages, and a control character such as a
 # line feed could forge a header or a log line. A request with any other id gets the request id of API Gateway.
 _CORRELATION_ID = re.compile(r"[ -~]{1,200}")
+_GZIP_MAGIC = b"\x1f\x8b"
 RESPONSE_SECONDS = 1.0
 """Time before the function's timeout that is kept for the response."""
 _TRY_AGAIN = error_response(503, "try_again", "the batch could not be stored in full: send the same batch again")
@@ -104,27 +106,25 @@ def build_tokens(environment: ReceiveEventsEnvironment) -> Tokens:
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Answer one request of API Gateway (payload format 2.0).
+    """Answer one request of API Gateway (payload format 2.0 of an HTTP API, or 1.0 of a REST API).
 
     Returns the response that API Gateway sends to the partner. Its header `x-correlation-id` has the partner's id for
     the request, or else the request id of API Gateway; every log line about the batch has the same id. The function
     answers 503 before its own timeout, whatever AWS does. Other errors become responses with status 501 or 503, never
     500: with that status API Gateway reports that it could not call the function.
     """
-    headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+    headers = read_headers(event)
     correlation_id = headers.get(CORRELATION_HEADER, "")
     if not _CORRELATION_ID.fullmatch(correlation_id):
         correlation_id = str(event["requestContext"]["requestId"])
     logger.set_correlation_id(correlation_id)
     source = event["pathParameters"]["source"]
     try:
-        body = event.get("body") or ""
-        request = PushRequest(
-            source=source,
-            headers=headers,
-            body=base64.b64decode(body) if event.get("isBase64Encoded") else body.encode(),
-            correlation_id=correlation_id,
-        )
+        encoded = event.get("body") or ""
+        body = base64.b64decode(encoded) if event.get("isBase64Encoded") else encoded.encode()
+        if _is_expanded(event, headers, body):
+            del headers["content-encoding"]
+        request = PushRequest(source=source, headers=headers, body=body, correlation_id=correlation_id)
         seconds = context.get_remaining_time_in_millis() / 1000 - RESPONSE_SECONDS
         response = _post_within(seconds, request)
     except binascii.Error:
@@ -146,6 +146,26 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         "headers": {"content-type": "application/json", CORRELATION_HEADER: correlation_id, **response.headers},
         "body": response.json_body(),
     }
+
+
+def read_headers(event: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers of a request of API Gateway, with names in lower case.
+
+    The values of a header that was sent several times are joined by commas. Format 2.0 does this already; in format 1.0
+    `headers` has only the last value.
+    """
+    if "multiValueHeaders" in event:
+        return {name.lower(): ",".join(values) for name, values in (event["multiValueHeaders"] or {}).items()}
+    return {name.lower(): value for name, value in (event.get("headers") or {}).items()}
+
+
+def _is_expanded(event: Mapping[str, Any], headers: Mapping[str, str], body: bytes) -> bool:
+    """Return whether API Gateway has decompressed the body and kept the header that says how it was compressed.
+
+    A REST API does this with gzip. No JSON begins with the first bytes of gzip, which are not UTF-8.
+    """
+    encoding = headers.get("content-encoding", "").strip().lower()
+    return "multiValueHeaders" in event and encoding == "gzip" and not body.startswith(_GZIP_MAGIC)
 
 
 def _post_within(seconds: float, request: PushRequest) -> ApiResponse:

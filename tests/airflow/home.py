@@ -39,11 +39,9 @@ class Home:
             check=False,
         )
 
-    def inspect(
-        self, environments: Sequence[Mapping[str, str]], instants: Sequence[str | None] = ()
-    ) -> list[dict[str, Any]]:
-        """Load the DAGs with each set of environment variables, and render every task for each instant."""
-        request = json.dumps({"environments": list(environments), "instants": list(instants)})
+    def inspect(self, loads: Sequence[tuple[Mapping[str, str], Sequence[str | None]]]) -> list[dict[str, Any]]:
+        """Load the DAGs with each set of environment variables, and render every task for each of its instants."""
+        request = json.dumps([{"environment": environment, "instants": instants} for environment, instants in loads])
         completed = self.python(str(Path(__file__).with_name("inspect_dags.py")), stdin=request)
         assert completed.returncode == 0, completed.stderr
         results: list[dict[str, Any]] = json.loads(completed.stdout.splitlines()[-1])

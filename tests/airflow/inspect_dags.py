@@ -1,7 +1,7 @@
 """Load DAGs in several environments, render their tasks, and print the result as JSON. Runs in Airflow's own Python.
 
-It reads `{"environments": [...], "instants": [...]}` from standard input; an environment is an object of variables, an
-instant is ISO 8601, or null for a run without a logical date. Connections and name look-ups are refused.
+It reads `[{"environment": {...}, "instants": [...]}, ...]` from standard input: an environment is an object of
+variables; an instant is ISO 8601, or null for a run without a logical date. Connections and name look-ups are refused.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ def described(dag: DAG, instants: list[str | None]) -> dict[str, Any]:
 
 
 def main() -> None:
-    request = json.load(sys.stdin)
+    loads = json.load(sys.stdin)
     sys.path.append(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])  # as Airflow's own processes do
     sys.addaudithook(no_network)
     reads = record_reads()
     results, inherited = [], dict(os.environ)
-    for environment in request["environments"]:
+    for load in loads:
         os.environ.clear()
-        os.environ.update(inherited | environment)
+        os.environ.update(inherited | load["environment"])
         reads.clear()
         bag = DagBag(Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]), include_examples=False)
         results.append(
@@ -110,7 +110,7 @@ def main() -> None:
                 "warnings": [str(warning) for warnings in bag.captured_warnings.values() for warning in warnings],
                 "files": len(bag.dagbag_stats),
                 "reads": len(reads),
-                "dags": {dag_id: described(dag, request["instants"]) for dag_id, dag in bag.dags.items()},
+                "dags": {dag_id: described(dag, load["instants"]) for dag_id, dag in bag.dags.items()},
             }
         )
     sys.__stdout__.write(json.dumps(results))

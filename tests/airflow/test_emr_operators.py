@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.airflow.home import make_home
-from tests.cloud.emr_fixtures import HELLO, ROLE, SLEEPER, bare
+from tests.cloud.emr_fixtures import HELLO, ROLE, SLEEPER
 
 pytestmark = pytest.mark.airflow
-__all__ = ["bare"]
 
 
 @pytest.fixture(scope="module")

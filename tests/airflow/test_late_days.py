@@ -92,12 +92,15 @@ def finished(output, event):
     operator.hook.__dict__.update(conn=states, get_conn=lambda: states)
     return outcome(operator, "execute_complete", event)
 
+def days(history):
+    pages = SimpleNamespace(paginate=lambda **_: [{"events": page} for page in history])
+    operator = LateDaysOperator(task_id="days", execution_arn="arn", table="slackwater://p/t", aws_conn_id=None)
+    operator.__dict__["hook"] = SimpleNamespace(conn=SimpleNamespace(get_paginator=lambda name: pages))
+    return outcome(operator)
+
 request = json.load(sys.stdin)
-pages = SimpleNamespace(paginate=lambda **_: [{"events": page} for page in request["pages"]])
-days = LateDaysOperator(task_id="days", execution_arn="arn", table="slackwater://p/t", aws_conn_id=None)
-days.__dict__["hook"] = SimpleNamespace(conn=SimpleNamespace(get_paginator=lambda name: pages))
 results = {
-    "days": outcome(days),
+    "days": [days(history) for history in request["histories"]],
     "each": [outcome(LateDayOperator(task_id="d", day=day))[0] for day in request["each"]],
     "started": [started(statuses) for statuses in request["statuses"]],
     "finished": [finished(*execution) for execution in request["finished"]],
@@ -106,58 +109,60 @@ sys.__stdout__.write("\\n" + json.dumps(results))
 """
 
 
-def results(parser, pages=(), each=(), statuses=(), finished=()) -> dict[str, Any]:
-    request = {"pages": list(pages), "each": list(each), "statuses": list(statuses), "finished": list(finished)}
+@pytest.fixture(scope="module")
+def results(parser) -> dict[str, Any]:
+    """What the operators return and raise, by one process: importing Airflow takes far longer than all of them."""
+    run = {"date": "2013-03-01", "attempt": 2, "run_id": "r-1", "pipeline": "t"}
+    succeeded, failed = (
+        {"status": status, "execution_arn": "arn:execution:m:run-1"} for status in ("success", "error")
+    )
+    request = {
+        "histories": [[[ENDED, {"type": "FailStateEntered"}], [DONE]], [[ENDED]]],
+        "each": [PUBLISHED, FAILED, NOT_COMPARED],
+        "statuses": [{}, {"run-1": "RUNNING"}, {"run-1": "FAILED"}, {"run-1": "ABORTED", "run-2": "RUNNING"}],
+        "finished": [
+            ({"outcome": "published", "run": run}, succeeded),
+            ({"outcome": "unchanged", "run": run}, succeeded),
+            ({}, failed),
+        ],
+    }
     completed = parser.python("-c", PROGRAM, stdin=json.dumps(request))
     assert completed.returncode == 0, completed.stderr
     read: dict[str, Any] = json.loads(completed.stdout.splitlines()[-1])
     return read
 
 
-def test_the_days_of_a_failed_execution_are_read_and_only_a_failed_day_fails(parser):
-    shown = results(parser, [[ENDED, {"type": "FailStateEntered"}], [DONE]], [PUBLISHED, FAILED, NOT_COMPARED])
-    days, events = shown["days"]
+def test_the_days_of_a_failed_execution_are_read_and_only_a_failed_day_fails(results):
+    days, events = results["days"][0]
     assert days == DAYS
     # Of the days that this monitoring has published, also if a later step has failed.
     assert events == [
         ["slackwater://p/t", {"date": "2013-03-01", "version": 2, "run_id": "r-1"}],
         ["slackwater://p/t", {"date": "2013-03-03", "version": 3, "run_id": "r-3"}],
     ]
-    assert shown["each"] == [
+    assert results["each"] == [
         PUBLISHED,
         "AirflowFailException: 2013-03-02: no such column",
         "AirflowFailException: 2013-03-03: published as attempt 3, but not compared: too large",
     ]
 
 
-def test_an_execution_that_ended_before_its_days_has_none_to_show(parser):
-    error, events = results(parser, [[ENDED]])["days"]
+def test_an_execution_that_ended_before_its_days_has_none_to_show(results):
+    error, events = results["days"][1]
     assert error.startswith("AirflowFailException: arn ended before")
     assert events == []
 
 
-def test_a_try_joins_the_running_execution_or_starts_the_next_one(parser):
-    statuses = [{}, {"run-1": "RUNNING"}, {"run-1": "FAILED"}, {"run-1": "ABORTED", "run-2": "RUNNING"}]
-    first, joined, second, joined_second = results(parser, statuses=statuses)["started"]
+def test_a_try_joins_the_running_execution_or_starts_the_next_one(results):
+    first, joined, second, joined_second = results["started"]
     assert first == ["arn:execution:m:run-1", [["run-1", {"date": "d", "correlation_id": "run-1"}]]]
     assert joined == ["arn:execution:m:run-1", []]
     assert second == ["arn:execution:m:run-2", [["run-2", {"date": "d", "correlation_id": "run-2"}]]]
     assert joined_second == ["arn:execution:m:run-2", []]
 
 
-def test_only_an_execution_that_has_published_a_day_adds_an_event(parser):
-    run = {"date": "2013-03-01", "attempt": 2, "run_id": "r-1", "pipeline": "t"}
-    succeeded, failed = (
-        {"status": status, "execution_arn": "arn:execution:m:run-1"} for status in ("success", "error")
-    )
-    published, unchanged, not_run = results(
-        parser,
-        finished=[
-            ({"outcome": "published", "run": run}, succeeded),
-            ({"outcome": "unchanged", "run": run}, succeeded),
-            ({}, failed),
-        ],
-    )["finished"]
+def test_only_an_execution_that_has_published_a_day_adds_an_event(results):
+    published, unchanged, not_run = results["finished"]
     event = ["slackwater://p/t", {"date": "2013-03-01", "version": 2, "run_id": "r-1"}]
     assert published == ["arn:execution:m:run-1", [event]]
     assert unchanged == ["arn:execution:m:run-1", []]

@@ -122,12 +122,24 @@ def schedules(projects, tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def inspected(parser, schedules) -> dict[str, Any]:
-    """What Airflow loads with each schedule, every task rendered for every instant, by one process."""
+def inspected(parser, schedules, tmp_path_factory) -> dict[str, Any]:
+    """What Airflow loads with each schedule, every task rendered for every instant, by one process.
+
+    Also of a project with 1 and with 500 copies of a pipeline, and of these by a worker; without any instant.
+    """
     instants = [f"{instant}:00+00:00" for instant in NEW_YORK] + [instant.isoformat() for instant in INSTANTS]
     environments = {name: {"AIRFLOW__SLACKWATER__SCHEDULE": str(path)} for name, path in schedules.items()}
     environments["no prefix"] = environments["example"] | {"AIRFLOW__SLACKWATER__STATE_MACHINE_PREFIX": ""}
-    return dict(zip(environments, parser.inspect(list(environments.values()), [None, *instants]), strict=True))
+    loads = {name: (environment, [None, *instants]) for name, environment in environments.items()}
+    folder = tmp_path_factory.mktemp("copies")
+    project = write_project(folder / "project")
+    one, many = (folder / f"{count}.json" for count in (1, 500))
+    one.write_text(schedule_of_copies(project, 1))
+    many.write_text(schedule_of_copies(project, 500))
+    loads["1 copy"], loads["500 copies"] = (({"AIRFLOW__SLACKWATER__SCHEDULE": str(path)}, []) for path in (one, many))
+    worker = {"_AIRFLOW_PARSING_CONTEXT_DAG_ID": "monitor_heights_7", "AIRFLOW__SLACKWATER__SCHEDULE": str(many)}
+    loads["worker"] = worker, []
+    return dict(zip(loads, parser.inspect(list(loads.values())), strict=True))
 
 
 @pytest.fixture(params=["example", "defaults", "all settings", "push only"])
@@ -236,12 +248,8 @@ def test_only_a_run_and_the_list_of_late_days_can_publish_a_table(inspected):
     }
 
 
-def test_500_pipelines_read_no_more_files_than_one_and_a_worker_creates_only_the_dag_of_its_task(parser, tmp_path):
-    for count in (1, 500):
-        (tmp_path / f"{count}.json").write_text(schedule_of_copies(write_project(tmp_path / str(count)), count))
-    one, many = ({"AIRFLOW__SLACKWATER__SCHEDULE": str(tmp_path / f"{count}.json")} for count in (1, 500))
-    worker = many | {"_AIRFLOW_PARSING_CONTEXT_DAG_ID": "monitor_heights_7"}
-    small, large, of_task = parser.inspect([one, many, worker])
+def test_500_pipelines_read_no_more_files_than_one_and_a_worker_creates_only_the_dag_of_its_task(inspected):
+    small, large, of_task = (inspected[name] for name in ("1 copy", "500 copies", "worker"))
     assert [small["errors"], large["errors"], of_task["errors"]] == [[], [], []]
     assert (len(small["dags"]), len(large["dags"]), list(of_task["dags"])) == (2, 1000, ["monitor_heights_7"])
     assert large["reads"] <= small["reads"]

@@ -101,18 +101,13 @@ def alive(pid: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareCloud]:
-    """One bare cloud for a module's tests."""
-    yield from bare_cloud(tmp_path_factory.mktemp("bare"))
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[BareCloud]:
-    """A bare cloud for one test, which may stop or kill it."""
-    yield from bare_cloud(tmp_path)
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareCloud]:
+    """A bare cloud for tests that stop or kill it, and start it again."""
+    yield from bare_cloud(tmp_path_factory.mktemp("own"))
 
 
 def bare_cloud(root: Path) -> Iterator[BareCloud]:
+    """Start a bare cloud, and stop it."""
     jars.fetch(Layout(ROOT).jars)
     cloud = BareCloud(root)
     try:

@@ -14,41 +14,52 @@ from tests.conftest import DATES, LATE, Cloud
 
 *PARALLEL, LAST = "checked_flights", "hourly_weather", "delays_by_carrier"
 """The stages of `staged_delays`; the first two run in parallel."""
-KILLED = {DATES[0]: "checked_flights", LATE: "hourly_weather"}
+KILLED = {DATES[0]: "checked_flights", LATE: LAST}
 """By day: the stage whose driver is killed in each run of the day but the last one."""
-FINISHED = {day: next(stage for stage in PARALLEL if stage != killed) for day, killed in KILLED.items()}
-"""By day: the stage that the first attempt has finished."""
+FINISHED = {DATES[0]: ["hourly_weather"], LATE: PARALLEL}
+"""By day: the stages that the first attempt has finished."""
 
 
 def recover(cloud: Cloud) -> dict[str, Any]:
     """Run both days, which overlap, and kill drivers; return the results by day.
 
-    The late day loses one driver and starts once more by itself. The first day loses a second one after that, and is
-    then started by hand. A driver is stopped when it starts, and killed when the other stage has finished.
+    The late day loses the driver that publishes it, and starts once more by itself. The first day loses two drivers,
+    and is then started by hand. Its drivers are stopped when they start, and killed when the other stage has finished.
     """
-    first = DATES[0]
-    missing, gone = {first: 2, LATE: 1}, set[int]()
+    first, missing, gone = DATES[0], {DATES[0]: 2, LATE: 1}, set[int]()
+
+    def finished() -> bool:
+        return all((job_name(first, stage), "SUCCESS") in jobs(cloud) for stage in FINISHED[first])
 
     def lose_drivers() -> bool:
-        done = set(jobs(cloud))
-        for day, stage in KILLED.items():
-            drivers = signal_drivers(signal.SIGSTOP, day, stage) - gone if missing[day] else set()
-            if drivers and (job_name(day, FINISHED[day]), "SUCCESS") in done:
-                gone.update(drivers, signal_drivers(signal.SIGKILL, day, stage))
-                missing[day] -= 1
+        drivers = signal_drivers(signal.SIGSTOP, first, KILLED[first]) - gone if missing[first] else set()
+        if drivers and finished():
+            gone.update(drivers, signal_drivers(signal.SIGKILL, first, KILLED[first]))
+            missing[first] -= 1
+        if missing[LATE] and stores_rows(cloud, LATE, attempt=1):
+            assert signal_drivers(signal.SIGKILL, LATE, LAST), "the driver has published the day before it was killed"
+            missing[LATE] -= 1
         return not any(missing.values())
 
     running = {first: cloud.process("run", "staged_delays", "--date", first, "--json")}
-    # Two jobs run at the same time here. If both were stopped, neither of the other stages could finish.
-    wait_for(lambda: lose_drivers() or (job_name(first, FINISHED[first]), "SUCCESS") in jobs(cloud))
+    # Two jobs run at the same time here, and the stopped driver is one of them: the first day's other stage must not
+    # wait for the jobs of the late day.
+    wait_for(lambda: lose_drivers() or finished())
     running[LATE] = cloud.process("run", "staged_delays", "--date", LATE, "--json")
     wait_for(lose_drivers, 300)
     running[first].communicate(timeout=300)
     assert running[first].returncode == 1
-    by_hand = cloud.json_of_process("run", "staged_delays", "--date", first)
+    by_hand = cloud.json("run", "staged_delays", "--date", first)
     output, errors = running[LATE].communicate(timeout=300)
     assert running[LATE].returncode == 0, errors
     return {first: by_hand, LATE: json.loads(output)}
+
+
+def stores_rows(cloud: Cloud, day: str, *, attempt: int) -> bool:
+    """Return whether an attempt of a day has stored the rows of the last stage, which it publishes next."""
+    bucket, prefix = cloud.outputs()["ExchangeBucket"], f"runs/staged_delays/{day}/"
+    listed = cloud.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+    return any(item["Key"].endswith(f"/{attempt}/{LAST}/reference.json") for item in listed)
 
 
 def job_name(day: str, stage: str) -> str:

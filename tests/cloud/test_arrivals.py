@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 PIPELINE, RULE = "daily_delays", "slackwater-arrivals"
 MODEL = date(2013, 4, 20)
 """The day whose flights are used."""
-# An object of a day before the window starts nothing. `test_alarms` uses later days.
+# An object of a day before the window starts nothing. `tests/cloud/alarms` uses later days.
 DAY = (datetime.now(ZoneInfo("America/New_York")) - timedelta(days=6)).date()
 LATE = f"flights-{DAY}-12.csv"
 FIRST = f"flights-{DAY}-12-first.csv"

@@ -25,7 +25,7 @@ from tests.fakes_runs import DictRunTable
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(600)]
 
 PIPELINE = "daily_delays"
-DAYS = ("2013-06-01", "2013-06-02", "2013-06-03")
+DAYS = ("2013-06-01", "2013-06-02")
 """Days without data, which no other test runs."""
 BROKEN = "2013-01-02"
 FOUR_DAYS = ("2013-01-01", BROKEN, "2013-01-03", "2013-01-04")
@@ -143,11 +143,11 @@ def test_a_killed_client_leaves_its_backfill_running_and_the_next_one_runs_no_da
     days = {day["date"]: (day["kind"], day["outcome"]) for day in continued.last["days"]}
     assert days[DAYS[0]] == ("claimed", "claimed")
     # The backfill of the killed client may come to the last day first.
-    assert [days[date] in {("missing", "published"), ("missing", "unchanged")} for date in DAYS[1:]] == [True, True]
+    assert days[DAYS[1]] in {("missing", "published"), ("missing", "unchanged")}
     wait_for(lambda: Counter(backfills(cloud, continued.earlier)) == {"ABORTED": 1, "SUCCEEDED": 2})
     states = {date: [run.state.value for run in table.runs(PIPELINE, date)] for date in DAYS}
-    assert states == {DAYS[0]: ["failed", "published"], DAYS[1]: ["published"], DAYS[2]: ["published"]}
-    assert Counter(job_states(cloud)) == {"CANCELLED": 1, "SUCCESS": 3}
+    assert states == {DAYS[0]: ["failed", "published"], DAYS[1]: ["published"]}
+    assert Counter(job_states(cloud)) == {"CANCELLED": 1, "SUCCESS": 2}
 
 
 def test_a_stale_day_is_published_again_with_the_identity_of_what_is_deployed(cloud, table, continued):
@@ -162,7 +162,7 @@ def test_a_stale_day_is_published_again_with_the_identity_of_what_is_deployed(cl
     assert [(item["date"], item["kind"], item["outcome"]) for item in again["days"]] == [
         (DAYS[1], "stale", "published")
     ]
-    assert (again["estimate"]["runs"] >= 3, again["estimate"]["seconds"] > 0, len(cloud.jobs())) == (
+    assert (again["estimate"]["runs"] >= 2, again["estimate"]["seconds"] > 0, len(cloud.jobs())) == (
         True,
         True,
         jobs + 1,

@@ -118,7 +118,7 @@ def test_only_references_counts_and_identifiers_pass_through_the_machine(cloud, 
 
 
 def test_the_error_of_a_failed_spark_job_is_printed_and_names_the_command_for_its_log(cloud, received):
-    failed = cloud.json_of_process("run", "broken", "--date", "2013-03-09", code=1)["error"]
+    failed = cloud.json("run", "broken", "--date", "2013-03-09", code=1)["error"]
     assert failed["type"] == "RunFailed"
     assert "no_such_column" in failed["message"]
     assert "slackwater logs broken --date 2013-03-09" in failed["message"]

@@ -11,9 +11,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
+from functools import cache
 from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,12 @@ from slackwater.project import CodeDigests
 
 pytestmark = pytest.mark.cloud
 
+DEV, STAGING = "slackwater-dev", "slackwater-staging"
+PARTS = {"AWS::Glue::Table", "AWS::Scheduler::Schedule"}
+"""Types of resources whose names are those of a database and a group of schedules."""
+APIS = {"ApiGateway", "ApiGatewayV2", "WAFv2"}
+LOG_ROLE = {"op": "replace", "path": "/cloudwatchRoleArn", "value": "arn:aws:iam::000000000000:role/api-logs"}
+"""The change of the account that the setting `waf` needs."""
 _DIGESTS = """
 from slackwater.installation import deployed_files
 from infra.code_digest import code_digests
@@ -82,23 +89,20 @@ def expected_sales(orders: Path, day: date) -> list[list[Any]]:
     return [[str(day), shop, len(paid), round(sum(paid), 2)] for shop, paid in sorted(amounts.items())]
 
 
-def clients(endpoint: str) -> Callable[[str], Any]:
-    return partial(
-        boto3.client,
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
+@cache
+def client(endpoint: str, service: str) -> Any:
+    """Return the client of a service. Creating one takes as long as many calls."""
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    return boto3.client(service, endpoint_url=endpoint, region_name="us-east-1", **keys)
 
 
-def start_by_schedule(endpoint: str, name: str) -> tuple[datetime, dict[str, Any]]:
-    """Make a deployed schedule due once, in two seconds.
+def start_by_schedule(endpoint: str, group: str, name: str) -> tuple[datetime, dict[str, Any]]:
+    """Make a deployed schedule of a group due once, in two seconds.
 
     Return when, and the input of the execution that it starts, which has ended.
     """
-    scheduler, states = clients(endpoint)("scheduler"), clients(endpoint)("stepfunctions")
-    schedule = scheduler.get_schedule(GroupName="slackwater", Name=name)
+    scheduler, states = client(endpoint, "scheduler"), client(endpoint, "stepfunctions")
+    schedule = scheduler.get_schedule(GroupName=group, Name=name)
     members = ("GroupName", "Name", "FlexibleTimeWindow", "ScheduleExpressionTimezone", "Target")
     due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
     local = due.astimezone(ZoneInfo(schedule["ScheduleExpressionTimezone"]))
@@ -117,43 +121,95 @@ def start_by_schedule(endpoint: str, name: str) -> tuple[datetime, dict[str, Any
     raise AssertionError(f"no execution that the schedule {name} has started has ended")
 
 
-def check_destroyed(result: dict[str, Any], endpoint: str) -> None:
-    """Check that no stack is left, and that what partners have sent and what was published is still there."""
-    client = clients(endpoint)
-    stacks = [stack["StackName"] for stack in client("cloudformation").describe_stacks()["Stacks"]]
-    assert [name for name in stacks if name.startswith("slackwater-")] == []
-    kept = Counter(resource["type"].rpartition("::")[2] for resource in result["kept"])
-    assert kept == {"Bucket": 3, "Table": 3, "Queue": 2}
-    objects = {
-        resource["name"].split("-")[1]: client("s3").list_objects_v2(Bucket=resource["name"])["KeyCount"]
-        for resource in result["kept"]
-        if resource["type"] == "AWS::S3::Bucket"
+def resources(endpoint: str, prefix: str) -> set[tuple[str, str]]:
+    """Return types and physical ids of the resources in the stacks of a deployment."""
+    cloudformation = client(endpoint, "cloudformation")
+    stacks = [stack["StackName"] for stack in cloudformation.describe_stacks()["Stacks"]]
+    listed = cloudformation.get_paginator("list_stack_resources")
+    return {
+        (resource["ResourceType"], resource["PhysicalResourceId"])
+        for stack in stacks
+        if stack.startswith(f"{prefix}-")
+        for page in listed.paginate(StackName=stack)
+        for resource in page["StackResourceSummaries"]
     }
-    assert all(objects.values()), objects
 
 
-def test_the_commands_of_a_new_projects_readme_publish_its_day_and_destroy_keeps_it(
-    folder: Path, environment: dict[str, str]
-) -> None:
-    def run(command: str, cwd: Path) -> Any:
-        done = subprocess.run(
-            [*shlex.split(command), "--json"], cwd=cwd, env=environment, capture_output=True, text=True, check=False
-        )
+def contents(endpoint: str, of: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the objects of buckets and the items of tables, by the names of these. Other resources have none."""
+    found = {}
+    for kind, name in of:
+        if kind == "AWS::S3::Bucket":
+            objects = client(endpoint, "s3").get_paginator("list_objects_v2").paginate(Bucket=name)
+            found[name] = sorted(
+                f"{item['Key']} {item['ETag']}" for page in objects for item in page.get("Contents", [])
+            )
+        if kind == "AWS::DynamoDB::Table":
+            items = client(endpoint, "dynamodb").get_paginator("scan").paginate(TableName=name)
+            found[name] = sorted(json.dumps(item, sort_keys=True) for page in items for item in page["Items"])
+    return found
+
+
+def check_destroyed(result: dict[str, Any], endpoint: str, prefix: str, before: dict[str, list[str]]) -> None:
+    """Check that no stack is left, and that buckets, tables and queues are, with the same objects and items."""
+    assert resources(endpoint, prefix) == set()
+    kept = [(resource["type"], resource["name"]) for resource in result["kept"]]
+    assert Counter(kind.rpartition("::")[2] for kind, _ in kept) == {"Bucket": 3, "Table": 3, "Queue": 2}
+    assert contents(endpoint, kept) == before
+    queues = client(endpoint, "sqs").list_queues()["QueueUrls"]
+    assert {name for kind, name in kept if kind == "AWS::SQS::Queue"} <= set(queues)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A shell of a user, in a folder."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def run(self, command: str) -> Any:
+        """Run a command with `--json`; return its document."""
+        words = [*shlex.split(command), "--json"]
+        done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return json.loads(done.stdout)
 
-    project = Path(run("slackwater init my_project", folder)["project"])
+
+def test_the_readme_of_a_new_project_works_beside_another_environment_and_destroy_keeps_the_data_of_each(
+    folder: Path, environment: dict[str, str]
+) -> None:
+    project = Path(Shell(folder, environment).run("slackwater init my_project")["project"])
     first_block = re.findall(r"```\n(.*?)```", (project / "README.md").read_text(), re.DOTALL)[0]
-    commands = first_block.splitlines()
+    up, deploy, push, run, query = commands = first_block.splitlines()
     assert [command.split()[1] for command in commands] == ["local", "deploy", "push", "run", "query"]
+    # The preset of `dev` deletes buckets, which CloudFormation refuses while they have objects.
+    dev = Shell(project, {**environment, "SLACKWATER_ENVIRONMENT": "dev", "SLACKWATER_SET": "removal_policy=retain"})
+    staging = Shell(project, {**environment, "SLACKWATER_ENVIRONMENT": "staging"})
+    endpoint = dev.run(up)["endpoint"]
     try:
-        results = [run(command, project) for command in commands]
-        due, started = start_by_schedule(results[0]["endpoint"], "process-daily_sales")
-        destroyed = run("slackwater destroy --yes", project)
-        check_destroyed(destroyed, results[0]["endpoint"])
+        client(endpoint, "apigateway").update_account(patchOperations=[LOG_ROLE])
+        dev.run("slackwater deploy --environment staging --set waf=true")
+        deployed = dev.run(deploy)
+        in_staging, in_dev = resources(endpoint, STAGING), resources(endpoint, DEV)
+        assert {kind for kind, _ in in_staging & in_dev} == PARTS
+        apis = [{kind.split("::")[1] for kind, _ in of} & APIS for of in (in_dev, in_staging)]
+        assert apis == [{"ApiGatewayV2"}, {"ApiGateway", "WAFv2"}]
+        new_staging, new_dev = contents(endpoint, in_staging), contents(endpoint, in_dev)
+        pushed = [staging.run(push)]
+        of_staging = contents(endpoint, in_staging)
+        assert of_staging != new_staging
+        assert contents(endpoint, in_dev) == new_dev
+        pushed.append(dev.run(push))
+        check_destroyed(staging.run("slackwater destroy --yes"), endpoint, STAGING, of_staging)
+        assert resources(endpoint, DEV) == in_dev
+        dev.run(run)
+        sales = dev.run(query)
+        due, started = start_by_schedule(endpoint, DEV, "process-daily_sales")
+        of_dev = contents(endpoint, in_dev)
+        destroyed = dev.run("slackwater destroy --yes")
+        check_destroyed(destroyed, endpoint, DEV, of_dev)
     finally:
-        run("slackwater local down", project)
-    _, deployed, pushed, _, sales = results
+        dev.run("slackwater local down")
     assert sorted(deployed["changed"]) == sorted(destroyed["deleted"])
     assert len(deployed["changed"]) == 14
     # The latest day of Berlin that ended at least `buffer_hours` before the scheduled time.
@@ -162,8 +218,10 @@ def test_the_commands_of_a_new_projects_readme_publish_its_day_and_destroy_keeps
     assert started["correlation_id"] == f"process-daily_sales-{due:%Y%m%dT%H%M%SZ}"
     # A feature flag of the wheel's cdk.json: otherwise, tags of the app are also tags of its stacks.
     assembly = json.loads((project / "cdk.out" / "manifest.json").read_text())
-    assert "tags" not in assembly["artifacts"]["slackwater-storage"]["properties"]
-    assert (pushed["accepted"], pushed["duplicates"], len(pushed["rejected"])) == (8, 1, 1)
+    assert "tags" not in assembly["artifacts"][f"{DEV}-storage"]["properties"]
+    # The second time as well: an environment does not know the events of the other one.
+    assert [(item["accepted"], item["duplicates"], len(item["rejected"])) for item in pushed] == [(8, 1, 1)] * 2
+    assert all(of_dev.values())
     assert sales["columns"] == ["date", "shop", "orders", "revenue"]
     assert sorted(sales["rows"]) == expected_sales(project / "data" / "orders.ndjson", date(2024, 3, 4))
 

@@ -21,11 +21,11 @@ from botocore.exceptions import ClientError, ParamValidationError
 from slackwater.errors import CloudError, InputError
 from slackwater.local import cloud as local_cloud
 from slackwater.local.emr.model import check, service_model
-from tests.cloud.emr_fixtures import BUCKET, HELLO, ROLE, SLEEPER, alive, bare, own, wait_for
+from tests.cloud.emr_fixtures import BUCKET, HELLO, ROLE, SLEEPER, alive, own, wait_for
 from tests.cloud.roles import create_role
 
 pytestmark = pytest.mark.cloud
-__all__ = ["bare", "own"]
+__all__ = ["own"]
 
 CATALOG = " ".join(
     f"--conf spark.sql.{key}"
@@ -123,7 +123,8 @@ def code_of(call) -> tuple[str, int]:
 
 @pytest.fixture(scope="module")
 def application(bare) -> str:
-    return bare.application(name="tests")
+    """Return an application that runs one job at a time, so that jobs share a driver."""
+    return bare.application(name="tests", schedulerConfiguration={"maxConcurrentRuns": 1})
 
 
 @pytest.fixture(scope="module")
@@ -251,29 +252,21 @@ def test_a_client_token_starts_one_job_run(bare, application):
     bare.until(application, first)
 
 
-def test_a_busy_application_queues(bare):
-    application = bare.application(schedulerConfiguration={"maxConcurrentRuns": 1})
-    first = bare.start(application, bare.code("sleeper.py", SLEEPER))
-    bare.until(application, first, "RUNNING")
+def test_a_busy_application_queues_and_a_cancelled_job_leaves_no_process(bare, application):
+    first = bare.start(application, bare.code("pid.py", f"import os; print(os.getpid(), flush=True)\n{SLEEPER}"))
+    pid = int(wait_for(lambda: log_so_far(bare, first), str.strip).split()[0])
     second = bare.start(application, bare.code("hello.py", HELLO))
     bare.until(application, second, "QUEUED")
+    assert alive(pid)
     bare.emr.cancel_job_run(applicationId=application, jobRunId=first)
     assert bare.until(application, first)["state"] == "CANCELLED"
-    job = bare.until(application, second)
-    assert (job["state"], job["queuedDurationMilliseconds"] > 0) == ("SUCCESS", True)
-
-
-def test_a_cancelled_job_leaves_no_process(bare, application):
-    job_run = bare.start(application, bare.code("pid.py", f"import os; print(os.getpid(), flush=True)\n{SLEEPER}"))
-    pid = int(wait_for(lambda: log_so_far(bare, job_run), str.strip).split()[0])
-    assert alive(pid)
-    bare.emr.cancel_job_run(applicationId=application, jobRunId=job_run)
-    assert bare.until(application, job_run)["state"] == "CANCELLED"
     wait_for(lambda: alive(pid), lambda living: not living)
-    assert code_of(lambda: bare.emr.cancel_job_run(applicationId=application, jobRunId=job_run)) == (
+    assert code_of(lambda: bare.emr.cancel_job_run(applicationId=application, jobRunId=first)) == (
         "ValidationException",
         400,
     )
+    job = bare.until(application, second)
+    assert (job["state"], job["queuedDurationMilliseconds"] > 0) == ("SUCCESS", True)
 
 
 def log_so_far(bare, job_run: str) -> str:
@@ -557,8 +550,14 @@ class TestRole:
             emr.start_job_run(**request)
 
 
+@pytest.fixture(scope="module")
+def kept(own) -> str:
+    """Return an application that is still there after a restart."""
+    return own.application(name="kept")
+
+
 class TestRestart:
-    def test_a_killed_cloud_keeps_its_stacks_and_its_jobs_publish_nothing_later(self, own):
+    def test_a_killed_cloud_keeps_its_stacks_and_its_jobs_publish_nothing_later(self, own, kept):
         versioning = {"Status": "Enabled"}
         own.client("s3").put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration=versioning)
         own.client("dynamodb").create_table(
@@ -567,13 +566,12 @@ class TestRestart:
             AttributeDefinitions=[{"AttributeName": "pipeline", "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
         )
-        application = own.application(name="kept")
         machine = own.client("stepfunctions").create_state_machine(
             name="day", definition=json.dumps(MACHINE), roleArn=ROLE
         )["stateMachineArn"]
-        request = submitted(application, own.code("late.py", PUBLISH_LATE), Name="day")
+        request = submitted(kept, own.code("late.py", PUBLISH_LATE), Name="day")
         execution = own.client("stepfunctions").start_execution(stateMachineArn=machine, input=json.dumps(request))
-        listed = wait_for(lambda: own.emr.list_job_runs(applicationId=application)["jobRuns"], bool)
+        listed = wait_for(lambda: own.emr.list_job_runs(applicationId=kept)["jobRuns"], bool)
         job_run = listed[0]["id"]
         driver = int(wait_for(lambda: log_so_far(own, job_run), str.strip).split()[0])
         saved = own.files.state / "emr_serverless.json"
@@ -586,7 +584,7 @@ class TestRestart:
         own.up()
 
         assert own.cloud.endpoint == endpoint
-        job = own.job(application, job_run)
+        job = own.job(kept, job_run)
         assert (job["state"], job["stateDetails"]) == ("FAILED", "Job failed: the local cloud stopped while it ran")
         states = own.client("stepfunctions")
         assert states.describe_execution(executionArn=execution["executionArn"])["status"] == "FAILED"
@@ -595,22 +593,21 @@ class TestRestart:
         assert "late" not in [item["Key"] for item in own.client("s3").list_objects_v2(Bucket=BUCKET)["Contents"]]
 
         again = states.start_execution(
-            stateMachineArn=machine, input=json.dumps(submitted(application, own.code("hello.py", HELLO)))
+            stateMachineArn=machine, input=json.dumps(submitted(kept, own.code("hello.py", HELLO)))
         )["executionArn"]
         ended = wait_for(
             lambda: states.describe_execution(executionArn=again), lambda execution: execution["status"] != "RUNNING"
         )
         assert ended["status"] == "SUCCEEDED"
 
-    def test_down_and_up_keep_everything(self, own):
-        application = own.application(name="kept")
-        job_run = own.start(application, own.code("hello.py", HELLO))
-        before = own.until(application, job_run)
+    def test_down_and_up_keep_everything(self, own, kept):
+        job_run = own.start(kept, own.code("hello.py", HELLO))
+        before = own.until(kept, job_run)
         assert local_cloud.down(own.root)
         assert not local_cloud.down(own.root)
         assert local_cloud.status(own.root) is None
         own.up()
-        assert own.job(application, job_run) == before
+        assert own.job(kept, job_run) == before
         assert local_cloud.up(own.root) == own.cloud
 
     def test_the_error_of_a_port_in_use_names_the_port(self, own, tmp_path_factory):

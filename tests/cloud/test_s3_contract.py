@@ -21,10 +21,8 @@ from slackwater.errors import FileVanished, ObjectMissing
 from slackwater.sources.file_pattern import FilePattern
 from slackwater.sources.pull_config import PullConfig
 from tests import versitygw
-from tests.cloud.emr_fixtures import bare
 
 pytestmark = pytest.mark.cloud
-__all__ = ["bare"]
 
 BUCKET = "contract"
 MB = 2**20

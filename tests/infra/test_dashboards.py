@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aws_cdk import App, Stack
+from aws_cdk.assertions import Template
 
 from infra.app import ROOT
+from infra.constructs.cloudwatch_metrics import QueueNames
+from infra.constructs.dashboards.operators import Dashboard, place_rows
+from infra.settings import Settings
+from infra.stacks.dashboards import PipelineDashboardsStack
+from slackwater.errors import DefinitionError
 from slackwater.metrics import NAMESPACE, Metric, Subject
 from slackwater.project import Project, load_project
 from tests.infra.assembly import Assembly
@@ -118,3 +125,71 @@ def test_dashboards_and_alarms_name_the_metrics_that_the_code_puts_and_no_others
     assert graphs == names
     properties = [alarm["Properties"] for alarm in scheduled.resources("AWS::CloudWatch::Alarm").values()]
     assert {alarm["MetricName"] for alarm in properties if alarm["Namespace"] == NAMESPACE} <= names
+
+
+def numbered(count: int) -> dict[Subject, list[str]]:
+    return {subject: [f"{subject}_{number}" for number in range(count)] for subject in Subject}
+
+
+def services(count: int) -> int:
+    """Return more metrics of AWS services than a deployment of so many pipelines has."""
+    return 2 * (count + 4) + 100
+
+
+def test_the_dashboards_for_operators_fit_150_pipelines_and_150_sources() -> None:
+    """The quotas of CloudWatch's user guide: 500 metrics of a widget, and 2,500 of a dashboard."""
+    assert place_rows(numbered(100), services(100))[1] == ()
+    placed = place_rows(numbered(150), services(150))
+    metrics = [metric for rows in placed for row in rows for _, metric, _ in row]
+    assert sorted(metrics) == sorted(Metric)
+    for rows, more in zip(placed, (services(150), 0), strict=True):
+        of_rows = [metric for row in rows for _, metric, _ in row]
+        assert sum(150 if metric.has_dimension else 1 for metric in of_rows) + more <= 2500
+
+
+def test_more_pipelines_than_the_dashboards_show_are_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"400 pipelines and 400 sources do not fit .* divide the project"):
+        place_rows(numbered(400), services(400))
+
+
+def test_a_second_dashboard_shows_what_does_not_fit_the_first_one(
+    project: Project, monkeypatch: pytest.MonkeyPatch, dashboards: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("infra.constructs.dashboards.operators._MAX_METRICS", 60)
+    stack = Stack(App(), "stack")
+    queues = QueueNames(dead_letters="a", events="b", event_dead_letters="c", arrivals="d", arrival_dead_letters="e")
+    names: dict[str, Any] = {"alarms": ["any"], "functions": ["f"], "machines": ["m"], "application_id": "id"}
+    Dashboard(stack, "Overview", settings=Settings(), project=project, queues=queues, **names)
+    created = Template.from_stack(stack).find_resources("AWS::CloudWatch::Dashboard").values()
+    bodies = {
+        dashboard["Properties"]["DashboardName"]: json.loads(resource_name(dashboard["Properties"]["DashboardBody"]))
+        for dashboard in created
+    }
+    assert set(bodies) == {"slackwater", "slackwater-lateness"}
+    own = [
+        (name, tuple(of.items()))
+        for body in bodies.values()
+        for namespace, name, of in lines(body["widgets"])
+        if namespace == NAMESPACE
+    ]
+    together = [
+        (name, tuple(of.items())) for namespace, name, of in lines(dashboards["slackwater"]) if namespace == NAMESPACE
+    ]
+    assert sorted(own) == sorted(together)
+
+
+def test_the_dashboards_of_150_pipelines_with_the_longest_names_fit_a_template(project: Project) -> None:
+    """CloudFormation allows 1 MB. The size grows by the same for each pipeline."""
+    sizes = []
+    for count in (1, 2):
+        names = [f"pipeline_{number:03}_{'x' * 33}" for number in range(count)]
+        # A pipeline with a budget has all alarms.
+        daily = project.pipeline("daily_delays")
+        limited = daily.model_copy(update={"late": daily.late.model_copy(update={"budget_per_day": 1.0})})
+        large = project.model_copy(update={"pipelines": dict.fromkeys(names, limited)})
+        app = App()
+        settings = Settings(prefix="p" * 24, alarm_usd_per_day=1.0)
+        stack = PipelineDashboardsStack(app, "stack", settings=settings, project=large)
+        sizes.append((Path(app.synth().directory) / stack.template_file).stat().st_size)
+    first, second = sizes
+    assert first + 149 * (second - first) <= 1_000_000

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aws_cdk import App, CfnResource, Stack
 
+from infra.app import write_templates
 from infra.lint import context, nag_findings, placeholder_artefacts, synthesise
 from infra.settings import load_settings
 from slackwater.errors import DefinitionError
@@ -163,6 +165,15 @@ def _with_values(value: Any) -> Any:
         case list():
             return [_with_values(item) for item in value]
     return value
+
+
+def test_a_project_that_is_too_large_for_a_stack_is_refused() -> None:
+    app = App()
+    stack = Stack(app, "slackwater-processing")
+    for number in range(501):
+        CfnResource(stack, f"Resource{number}", type="AWS::SNS::Topic")
+    with pytest.raises(DefinitionError, match=r"slackwater-processing would have 501 resources, .* 500: divide the"):
+        write_templates(app)
 
 
 def test_a_name_that_is_too_long_for_a_state_machine_is_refused(tmp_path: Path) -> None:

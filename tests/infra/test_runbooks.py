@@ -10,6 +10,7 @@ import pytest
 from infra.app import ROOT
 from infra.constructs.alarm_rules import RULES
 from tests.infra.assembly import Assembly
+from tests.infra.rights import resource_name
 
 pytestmark = pytest.mark.infra
 
@@ -50,3 +51,27 @@ def test_the_page_for_operators_states_the_severity_and_links_the_runbook_of_eac
     )
     expected = {(name, severity, f"[{name}](runbooks/{name}.md)") for name, severity in severities.items()}
     assert set(rows) == expected
+
+
+# The argument of an AWS command that names a resource, and the type of the resource with the property that has it.
+_NAMES = {
+    r"--queue-name (\S+)": ("AWS::SQS::Queue", "QueueName"),
+    r"aws logs tail /aws/lambda/(\S+)": ("AWS::Lambda::Function", "FunctionName"),
+    r"--group-name (\S+)": ("AWS::Scheduler::ScheduleGroup", "Name"),
+    r"get-schedule .*--name (\S+)": ("AWS::Scheduler::Schedule", "Name"),
+    r"--alarm-name(?:s|-prefix) (\S+)": ("AWS::CloudWatch::Alarm", "AlarmName"),
+}
+
+
+def test_the_resources_that_aws_commands_of_runbooks_name_exist(assembly: Assembly, scheduled: Assembly) -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in _RUNBOOKS.glob("*.md"))
+    for pattern, (kind, key) in _NAMES.items():
+        named = {name.replace("PIPELINE", "daily_delays") for name in re.findall(pattern, pages)}
+        assert named, pattern
+        created = [
+            resource_name(resource["Properties"].get(key, ""))
+            # One with EventBridge Scheduler, and one with all alarms.
+            for templates in (assembly, scheduled)
+            for resource in templates.resources(kind).values()
+        ]
+        assert {name for name in named if not any(other.startswith(name) for other in created)} == set()

@@ -1,8 +1,11 @@
-"""The dashboard for operators: the days of all pipelines, lateness, throughput, cost, and the health of services."""
+"""The dashboard for operators: the days of all pipelines, lateness, throughput, cost, and the health of services.
+
+With many pipelines, lateness and cost have a dashboard of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
@@ -17,6 +20,7 @@ from infra.constructs.cloudwatch_metrics import (
 )
 from infra.constructs.dashboards.graphs import DAY, HOUR, GraphRow, alarm_widgets, create_dashboard, graph, row_of
 from infra.settings import Settings
+from slackwater.errors import DefinitionError
 from slackwater.metrics import Metric, Subject
 from slackwater.project import Project
 
@@ -67,7 +71,8 @@ _ARRIVALS: tuple[GraphRow, ...] = (
         ("Hours since a file was not taken", Metric.HOURS_NOT_TAKEN, HOUR),
     ),
 )
-_ROWS = (*_DAYS, *_LATENESS, *_ARRIVALS, _SPENDING)
+# CloudWatch shows so many metrics on a dashboard.
+_MAX_METRICS = 2500
 # No execution times out: no state machine has a timeout of its own.
 _FAILURES = {
     "Executions failed per hour": "ExecutionsFailed",
@@ -99,12 +104,14 @@ class Dashboard(Construct):
         """
         super().__init__(scope, id_)
         self.name = settings.prefix
+        subjects = {Subject.PIPELINE: sorted(project.pipelines), Subject.SOURCE: sorted(project.sources)}
+        services = len(_FAILURES) * len(machines) + len(functions) + len(_JOBS) + _QUEUE_METRICS
+        rows, more = place_rows(subjects, services)
         self.dashboard = create_dashboard(self, self.name)
         add = self.dashboard.add_widgets
         for widget in alarm_widgets(self, alarms):
             add(widget)
-        subjects = {Subject.PIPELINE: sorted(project.pipelines), Subject.SOURCE: sorted(project.sources)}
-        for row in _ROWS:
+        for row in rows:
             add(*row_of(row, subjects[row[0][1].subject]))
         for queue_row in _queue_rows(queues):
             add(*queue_row)
@@ -125,6 +132,38 @@ class Dashboard(Construct):
             graph("Lambda errors per hour", errors),
             graph("Spark jobs", jobs),
         )
+        if more:
+            lateness = create_dashboard(Construct(self, "Lateness"), settings.named("lateness"))
+            for row in more:
+                lateness.add_widgets(*row_of(row, subjects[row[0][1].subject]))
+
+
+def place_rows(
+    subjects: Mapping[Subject, Sequence[str]], services: int
+) -> tuple[tuple[GraphRow, ...], tuple[GraphRow, ...]]:
+    """Return the rows of the dashboard for operators, and those of a second one if they do not fit one.
+
+    `services` is the number of metrics of AWS services on the first one. Raises `DefinitionError` when the rows do not
+    fit two.
+    """
+    everything = (*_DAYS, *_LATENESS, *_ARRIVALS, _SPENDING)
+    if _lines(everything, subjects) + services <= _MAX_METRICS:
+        return everything, ()
+    rows, more = (*_DAYS, *_ARRIVALS), (*_LATENESS, _SPENDING)
+    if max(_lines(rows, subjects) + services, _lines(more, subjects)) > _MAX_METRICS:
+        pipelines, sources = len(subjects[Subject.PIPELINE]), len(subjects[Subject.SOURCE])
+        raise DefinitionError(
+            f"{pipelines} pipelines and {sources} sources do not fit the dashboards for operators, because CloudWatch "
+            f"shows {_MAX_METRICS} metrics on each: divide the project, and deploy its parts with different prefixes"
+        )
+    return rows, more
+
+
+def _lines(rows: Iterable[GraphRow], subjects: Mapping[Subject, Sequence[str]]) -> int:
+    return sum(len(subjects[metric.subject]) if metric.has_dimension else 1 for row in rows for _, metric, _ in row)
+
+
+_QUEUE_METRICS = 6  # of `_queue_rows`, and the dead letters of the topics
 
 
 def _queue_rows(queues: QueueNames) -> list[list[cloudwatch.GraphWidget]]:

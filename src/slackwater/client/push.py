@@ -13,7 +13,7 @@ from slackwater.aws.dynamodb.tokens import TokenTable
 from slackwater.client.arguments import pushed_source
 from slackwater.client.events import MAX_EVENTS, cut_batches
 from slackwater.client.retry_budget import RetryBudget
-from slackwater.client.sender import PushTotals, Sender
+from slackwater.client.sender import PushBlocked, PushTotals, Sender
 from slackwater.client.token_file import TokenFile
 from slackwater.errors import AccessDenied, DataError
 from slackwater.project import Project
@@ -53,6 +53,8 @@ class Pusher:
         saved = self.token_file.get_or_create(self.api, self.create_operator_token)
         try:
             return self._send(source, encoded, saved, on_progress)
+        except PushBlocked:
+            raise  # with any token
         except AccessDenied:
             # The saved token belongs to an earlier deployment, or is older than the source.
             new = self.create_operator_token()

@@ -43,6 +43,10 @@ class PushTooLarge(DataError):
     """The batch exceeds a limit of the API (status 413)."""
 
 
+class PushBlocked(AccessDenied):
+    """Status 403, which is not an answer of the receiver: the gateway before it blocks the request."""
+
+
 _ERRORS: dict[int, type[SlackwaterError]] = {
     HTTPStatus.BAD_REQUEST: DataError,
     HTTPStatus.UNAUTHORIZED: AccessDenied,
@@ -154,8 +158,23 @@ class Sender:
             self.budget.succeeded()
             document: dict[str, Any] = response.json()
             return document
+        if status == HTTPStatus.FORBIDDEN and _is_blocked(response):
+            raise PushBlocked(
+                f"the API answered 403: {_error_message(response)}: the request did not reach the receiver. AWS WAF "
+                f"blocks your IP address, or {self.api} is not the URL of the API (the stack output ApiUrl)"
+            )
         error = _TRANSIENT.get(status) or _ERRORS.get(status, CloudError)
         raise error(f"the API answered {status}: {_error_message(response)}")
+
+
+def _is_blocked(response: httpx.Response) -> bool:
+    """Return whether a response of status 403 comes from the gateway: the receiver's own has another code."""
+    try:
+        document = response.json()
+    except ValueError:
+        return True
+    error = document.get("error") if isinstance(document, dict) else None
+    return not isinstance(error, dict) or error.get("code") == "blocked"
 
 
 def _error_message(response: httpx.Response) -> str:

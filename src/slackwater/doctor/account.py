@@ -16,8 +16,8 @@ NEW_ACCOUNT_VCPU = 16
 """vCPU that the default settings need, and that a new account may use ("Endpoints and quotas for EMR Serverless")."""
 # 10 files of a pull, 10 batches of the queue, and pushes at the same time.
 _LAMBDA_CONCURRENCY = 40
-# The API, the state machines besides those of pipelines, and the CDK's function that copies the DAG files.
-_NAMES = {"receiver", PULL_MACHINE, MONITOR_MACHINE, "compare-day", "backfill", "schedule-files"}
+# The APIs, the state machines besides those of pipelines, and the CDK's function that copies the DAG files.
+_NAMES = {"receiver", "rest-receiver", PULL_MACHINE, MONITOR_MACHINE, "compare-day", "backfill", "schedule-files"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ def is_ours(name: str, prefix: str) -> bool:
 
 def _named_resources(clients: Clients, prefix: str) -> Iterator[str]:
     # Lambda creates the log group of a function again if it still runs when its stack is deleted.
-    for group in ("/aws/lambda/", "/aws/vendedlogs/states/", "/aws/vendedlogs/apis/"):
+    for group in ("/aws/lambda/", "/aws/vendedlogs/states/", "/aws/vendedlogs/apis/", "aws-waf-logs-"):
         pages = clients("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=f"{group}{prefix}-")
         groups = (item["logGroupName"] for page in pages for item in page["logGroups"])
         yield from (name for name in groups if is_ours(name.removeprefix(group), prefix))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,6 +21,19 @@ PIPELINE = "daily_delays"
 DAY = (datetime.now(ZoneInfo("America/New_York")) - timedelta(days=3)).date().isoformat()
 PAGE, WARNING = "AlarmTopicArn", "WarningTopicArn"
 """The outputs with the topics."""
+
+
+def causes(*alarms: str, metric_only: str = "") -> Callable[[Any], Any]:
+    """Mark a test as the one that causes these alarms, waits for them, and runs the AWS commands of their runbooks.
+
+    `metric_only` is why it writes the metric itself. A fixture fails a test that leaves out commands.
+    """
+
+    def mark(test: Any) -> Any:
+        test.causes, test.metric_only = alarms, metric_only
+        return test
+
+    return mark
 
 
 def until(read, seconds=60):
@@ -139,25 +153,29 @@ def observed(origin, hour=15):
     return {"origin": origin, "time_hour": f"{DAY}T{hour}:00:00Z", "temp": 50.0}
 
 
+def put_alarm(cloud: Cloud, alarm: str, *, like: str = "", **changed: Any) -> None:
+    """Create an alarm as a copy of a deployed one, or change it. Names are without the prefix."""
+    cloudwatch = cloud.client("cloudwatch")
+    [deployed] = cloudwatch.describe_alarms(AlarmNames=[f"slackwater-{like or alarm}"])["MetricAlarms"]
+    members = cloudwatch.meta.service_model.operation_model("PutMetricAlarm").input_shape.members
+    kept = {name: value for name, value in deployed.items() if name in members and value not in ("", [])}
+    cloudwatch.put_metric_alarm(**{**kept, "AlarmName": f"slackwater-{alarm}", **changed})
+
+
+@contextmanager
+def changed_alarm(cloud: Cloud, alarm: str, **changed: Any) -> Iterator[None]:
+    """Change a deployed alarm, such as its threshold, so that a test need not wait for hours."""
+    cloudwatch = cloud.client("cloudwatch")
+    [deployed] = cloudwatch.describe_alarms(AlarmNames=[f"slackwater-{alarm}"])["MetricAlarms"]
+    put_alarm(cloud, alarm, **changed)
+    try:
+        yield
+    finally:
+        put_alarm(cloud, alarm, **{name: deployed[name] for name in changed})
+
+
 def deployed_alarms(cloud: Cloud) -> list[str]:
     """Return the names of all alarms with a metric, without the prefix."""
     pages = cloud.client("cloudwatch").get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm"])
     names = [alarm["AlarmName"] for page in pages for alarm in page["MetricAlarms"]]
     return [name.removeprefix("slackwater-") for name in names]
-
-
-DRILL: dict[str, str] = {}
-"""By alarm, without the pipeline or source: the test that causes it."""
-METRIC_ONLY: set[str] = set()
-"""The alarms whose test writes the metric itself, because nothing causes it here in a short time."""
-
-
-def causes(*alarms: str, metric_only: bool = False) -> Callable[[Any], Any]:
-    """Mark a test as the one that causes these alarms and waits for them."""
-
-    def mark(test: Any) -> Any:
-        DRILL.update(dict.fromkeys(alarms, test.__name__))
-        METRIC_ONLY.update(alarms if metric_only else ())
-        return test
-
-    return mark

@@ -1,0 +1,99 @@
+"""Alarms about queues fire when their cause happens, as a client of CloudWatch sees it."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tests.cloud.alarms.drill import PAGE, WARNING, causes, changed_alarm, reset_alarm, until
+from tests.cloud.roles import create_queue
+
+pytestmark = [pytest.mark.cloud, pytest.mark.timeout(300)]
+
+
+@causes("dead-letters")
+def test_an_alarm_fires_for_a_message_that_cannot_be_delivered(cloud, metric, state, messages, runbook):
+    outputs, sns, sqs = cloud.outputs(), cloud.client("sns"), cloud.client("sqs")
+    gone, arn = create_queue(sqs, "soon-gone")
+    dead = outputs["DeadLetterQueueUrl"]
+    dead_arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    subscription = sns.subscribe(
+        TopicArn=outputs["ChangeTopicArn"],
+        Protocol="sqs",
+        Endpoint=arn,
+        Attributes={"RedrivePolicy": json.dumps({"deadLetterTargetArn": dead_arn})},
+    )["SubscriptionArn"]
+    sqs.delete_queue(QueueUrl=gone)
+    depth = {"namespace": "AWS/SQS", "QueueName": "slackwater-dead-letters"}
+    try:
+        sns.publish(TopicArn=outputs["ChangeTopicArn"], Subject="to nobody", Message="undeliverable")
+        assert until(lambda: metric("ApproximateNumberOfMessagesVisible", "Maximum", **depth)) >= 1
+        assert until(lambda: state("dead-letters") == "ALARM")
+        assert until(lambda: messages.of(WARNING, "dead-letters"))
+        _, received, _, left = runbook("dead-letters")
+        assert "TopicArn" in received
+        assert re.findall(r'"ApproximateNumberOfMessages\w*": "(\d+)"', left) == ["0", "0", "0"]
+    finally:
+        sns.unsubscribe(SubscriptionArn=subscription)
+        sqs.purge_queue(QueueUrl=dead)
+
+
+@causes("event-dead-letters", "arrival-dead-letters")
+def test_alarms_fire_for_events_and_arrivals_that_could_not_be_handled(cloud, state, messages, runbook):
+    sqs, outputs = cloud.client("sqs"), cloud.outputs()
+    events = outputs["EventDeadLetterQueueUrl"]
+    arrivals = sqs.get_queue_url(QueueName="slackwater-arrivals-dead-letters")["QueueUrl"]
+    for alarm, url in (("event-dead-letters", events), ("arrival-dead-letters", arrivals)):
+        reset_alarm(cloud, alarm)
+        sqs.send_message(QueueUrl=url, MessageBody="a test")
+        assert until(lambda of=alarm: state(of) == "ALARM")
+    runbook("event-dead-letters")
+    _, received, _, left = runbook("arrival-dead-letters", QUEUE_ARN="arn:aws:sqs:us-east-1:000000000000:any")
+    assert "a test" in received
+    assert '"ApproximateNumberOfMessagesNotVisible": "1"' in left
+    for url in (events, arrivals):
+        sqs.purge_queue(QueueUrl=url)
+    assert until(lambda: messages.of(PAGE, "events"))
+    assert until(lambda: messages.of(WARNING, "arrival-dead-letters"))
+
+
+@contextmanager
+def unread(cloud, function):
+    """Keep a function from reading its queue, so that messages wait in it. Returns the queue's URL."""
+    functions, sqs = cloud.client("lambda"), cloud.client("sqs")
+    [mapping] = functions.list_event_source_mappings(FunctionName=f"slackwater-{function}")["EventSourceMappings"]
+    url = sqs.get_queue_url(QueueName=mapping["EventSourceArn"].rpartition(":")[2])["QueueUrl"]
+    functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+    try:
+        yield url
+    finally:
+        sqs.purge_queue(QueueUrl=url)
+        functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
+
+
+@causes("events-waiting", "arrivals-waiting")
+def test_alarms_fire_for_events_and_arrivals_that_wait(cloud, state, messages, runbook):
+    sqs, cloudwatch, urls = cloud.client("sqs"), cloud.client("cloudwatch"), list[str]()
+    pages = len(messages.of(PAGE, "events"))
+    waiting = (("events-waiting", "store-events", 10), ("arrivals-waiting", "check-arrivals", 40))
+    with ExitStack() as stack:
+        for alarm, function, minutes in waiting:
+            [deployed] = cloudwatch.describe_alarms(AlarmNames=[f"slackwater-{alarm}"])["MetricAlarms"]
+            assert deployed["Threshold"] == minutes * 60
+            # A second instead of many minutes.
+            stack.enter_context(changed_alarm(cloud, alarm, Threshold=1))
+            urls.append(stack.enter_context(unread(cloud, function)))
+            sqs.send_message(QueueUrl=urls[-1], MessageBody="the oldest")
+        time.sleep(1.1)
+        for (alarm, *_), url in zip(waiting, urls, strict=True):
+            # SQS measures a queue once a minute, the local cloud also when the number of messages changes.
+            sqs.send_message(QueueUrl=url, MessageBody="a newer one")
+            assert until(lambda of=alarm: state(of) == "ALARM")
+            runbook(alarm)
+    assert until(lambda: messages.of(WARNING, "arrivals-waiting"))
+    # The dead letters of the test before have the same cause, if it has run.
+    assert until(lambda: len(messages.of(PAGE, "events")) == max(pages, 1))

@@ -1,0 +1,127 @@
+"""Alarms about partners and their files fire when their cause happens, as a client of CloudWatch sees it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
+from slackwater.late.check.rejects import EventCount
+from slackwater.receiver.pull.plan import MAX_ITEMS
+from tests.cloud.alarms.drill import PAGE, PIPELINE, WARNING, causes, changed_alarm, check, invoke, observed, until
+
+pytestmark = [pytest.mark.cloud, pytest.mark.timeout(300)]
+
+
+@causes("partner-silent", "partner-unusually-silent", "rejects-unusual")
+def test_alarms_fire_for_a_silent_partner_and_for_rejected_events_of_another_one(
+    cloud, published_today, push, metric, *, state, messages, runbook
+):
+    counts = DynamoEventCounts(cloud.client("dynamodb"), cloud.outputs()["FileTable"])
+    for days in (2, 3):
+        counts.add("weather", EventCount(100, 0), at=datetime.now(UTC) - timedelta(days=days))
+    push(observed("EWR", hour=18), *[{"origin": "LGA"}] * 100)
+    check(cloud)
+    assert until(lambda: state("rejects-unusual-weather") == "ALARM")
+    assert until(lambda: messages.of(WARNING, "rejects-unusual-weather"))
+    assert state("rejects-unusual-flights") == "OK"
+    assert until(lambda: metric("HoursSinceArrival", "Minimum", source="flights")) >= 48
+    assert until(lambda: state("partner-silent-flights") == "ALARM")
+    assert until(lambda: state("partner-silent-weather") == "OK")
+    assert until(lambda: state("partner-unusually-silent-flights") == "ALARM")
+    assert len(messages.of(PAGE, "partner-silent-flights")) == 1
+    assert messages.of(WARNING, "partner-unusually-silent-flights")
+    assert metric("HoursSinceArrival", "Minimum", source="weather") < 24
+    # Nothing has pulled the source yet if this file is tested alone.
+    [_] = runbook(
+        "partner-silent", MACHINE_ARN=cloud.outputs()["MonitorMachineArn"].replace("monitor-days", "pull-source")
+    )
+
+
+@causes("file-not-taken")
+def test_an_alarm_fires_for_a_file_that_is_not_taken_for_a_day_until_a_person_gives_it_up(cloud, broken, metric, state):
+    invoke(cloud, "list-files", source="flights", correlation_id="by-a-test")
+    assert until(lambda: metric("HoursNotTaken", "Maximum", source="flights")) >= 30
+    assert until(lambda: state("file-not-taken-flights") == "ALARM")
+    failed = {file["path"]: file["reason"] for file in cloud.json("files", "flights", "--state", "failed")["files"]}
+    assert "empty" in failed[broken]
+    cloud.json("files", "give-up", "flights", broken, "--reason", "by a test")
+    assert broken not in cloud.slackwater("files", "flights", "--state", "failed").out
+    # The highest value of a minute counts; this waits for the next second instead.
+    with changed_alarm(cloud, "file-not-taken-flights", Period=1):
+        cloud.json("pull", "flights")
+        assert until(lambda: state("file-not-taken-flights") == "OK")
+    [given_up] = cloud.json("files", "flights", "--state", "given-up")["files"]
+    assert (given_up["path"], given_up["reason"]) == (broken, "by a test")
+
+
+@causes("files-doubtful")
+def test_an_alarm_fires_when_the_partner_no_longer_lists_its_only_file(cloud, partner, state, messages):
+    header = next(partner.folder.glob("*.csv")).read_bytes().partition(b"\n")[0]
+    path = f"flights-{datetime.now(ZoneInfo('America/New_York')).date()}-moved.csv"
+    partner.put(path, header + b"\n")
+    cloud.json("pull", "flights")
+    (partner.folder / path).unlink()
+    assert cloud.json("pull", "flights")["doubtful"] == 1
+    assert until(lambda: state("files-doubtful-flights") == "ALARM")
+    assert until(lambda: messages.of(WARNING, "files-doubtful-flights"))
+    accepted = cloud.json("pull", "flights", "--accept-removed", "1")
+    assert (accepted["removed"], accepted["doubtful"]) == (1, 0)
+
+
+@pytest.fixture
+def too_many(cloud, partner):
+    """One file of today more than a pull takes."""
+    day = datetime.now(ZoneInfo("America/New_York")).date()
+    paths = [f"flights-{day}-{number:03}.csv" for number in range(MAX_ITEMS + 1)]
+    for path in paths:
+        partner.put(path, b"")
+    yield
+    for path in paths:
+        (partner.folder / path).unlink()
+    keys = [{"source": {"S": "flights"}, "path": {"S": path}} for path in paths]
+    for first in range(0, len(keys), 25):  # the limit of DynamoDB
+        deletes = [{"DeleteRequest": {"Key": key}} for key in keys[first : first + 25]]
+        cloud.client("dynamodb").batch_write_item(RequestItems={cloud.outputs()["FileTable"]: deletes})
+
+
+@causes("files-left")
+def test_an_alarm_fires_when_a_pull_leaves_files(cloud, too_many, state, messages):
+    # The alarm needs the pulls of three hours: `test_missing_data_is_treated_as_cloudwatch_documents_it`. The maximum,
+    # because other tests pull the source in the same minute and leave nothing.
+    with changed_alarm(cloud, "files-left-flights", EvaluationPeriods=1, Period=60, Statistic="Maximum"):
+        assert invoke(cloud, "list-files", source="flights", correlation_id="by-a-test")["left"] >= 1
+        assert until(lambda: state("files-left-flights") == "ALARM")
+        assert until(lambda: messages.of(WARNING, "files-left-flights"))
+
+
+def test_a_silent_partner_pages_once_and_a_day_that_is_missing_afterwards_pages_then(
+    cloud, partner, published_today, state, messages
+):
+    check(cloud)
+    assert until(lambda: state("partner-silent-flights") == "ALARM")
+    assert until(lambda: state(f"day-overdue-{PIPELINE}") == "ALARM")
+    # Its runs have failed within the hour, which pages even while a partner is silent.
+    assert state(f"pipeline-{PIPELINE}") == "ALARM"
+    with (
+        changed_alarm(cloud, f"run-failed-{PIPELINE}", Threshold=1000),
+        changed_alarm(cloud, f"execution-failed-{PIPELINE}", Threshold=1000),
+    ):
+        assert until(lambda: state(f"pipeline-{PIPELINE}") == "OK")
+        pages = len(messages.of(PAGE, f"pipeline-{PIPELINE}"))
+        check(cloud)
+        assert state(f"day-overdue-{PIPELINE}") == "ALARM"
+        assert len(messages.of(PAGE, f"pipeline-{PIPELINE}")) == pages
+        assert len(messages.of(PAGE, "partner-silent-flights")) == 1
+
+        model = "2013-03-09"
+        yesterday = str(datetime.now(ZoneInfo("America/New_York")).date() - timedelta(days=1))
+        header, first, *_ = (partner.folder / f"flights-{model}-12.csv").read_text().splitlines(keepends=True)
+        partner.put(f"flights-{yesterday}-12.csv", header + first.replace(model, yesterday))
+        cloud.json("pull", "flights")
+        check(cloud)
+        assert until(lambda: state("partner-silent-flights") == "OK")
+        page = until(lambda: messages.of(PAGE, f"pipeline-{PIPELINE}")[pages:])[0]
+        assert ":slackwater-partner-silent-flights transitioned to OK" in page["NewStateReason"]

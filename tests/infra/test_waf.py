@@ -1,0 +1,166 @@
+"""The setting `waf`: a REST API behind a web ACL in place of the HTTP API."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from infra.environments import PRESETS
+from infra.lint import context, nag_findings, placeholder_artefacts, synthesise, template_findings
+from infra.settings import Settings, load_settings
+from slackwater.errors import DefinitionError
+from tests.infra.assembly import Assembly
+from tests.infra.stateful import stateful
+
+pytestmark = pytest.mark.infra
+
+
+@pytest.fixture(scope="module")
+def protected(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    scratch = tmp_path_factory.mktemp("protected")
+    values = {"waf": True, "waf_requests_per_ip": 600, "api_requests_per_second": 20, "api_burst": 30}
+    settings = load_settings({**context(), **{f"slackwater:{name}": value for name, value in values.items()}})
+    folder = scratch / "cdk.out"
+    return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
+
+
+def rules(protected: Assembly) -> dict[str, Any]:
+    return {rule["Name"]: rule for rule in protected.one("AWS::WAFv2::WebACL", "RestReceiver")["Rules"]}
+
+
+def test_waf_is_off_by_default_and_in_each_preset(assembly: Assembly) -> None:
+    assert not Settings().waf
+    assert not any("waf" in preset for preset in PRESETS.values())
+    types = {kind["Type"] for template in assembly.templates.values() for kind in template["Resources"].values()}
+    assert not {kind for kind in types if kind.startswith(("AWS::WAFv2::", "AWS::ApiGateway::"))}
+
+
+@pytest.mark.parametrize("limit", [9, 2_000_000_001])
+def test_the_limit_of_an_address_is_in_the_range_of_aws_waf(limit: int) -> None:
+    with pytest.raises(DefinitionError, match="waf_requests_per_ip"):
+        load_settings({"slackwater:waf_requests_per_ip": str(limit)})
+
+
+def test_the_templates_pass_cdk_nag_and_cfn_lint(protected: Assembly) -> None:
+    assert list(nag_findings(protected.folder)) == []
+    assert list(template_findings(protected.folder)) == []
+
+
+def test_no_http_api_bypasses_the_web_acl(protected: Assembly) -> None:
+    types = {kind["Type"] for template in protected.templates.values() for kind in template["Resources"].values()}
+    assert not {kind for kind in types if kind.startswith("AWS::ApiGatewayV2::")}
+    association = protected.one("AWS::WAFv2::WebACLAssociation", "RestReceiver")
+    [api], [stage] = protected.resources("AWS::ApiGateway::RestApi"), protected.resources("AWS::ApiGateway::Stage")
+    arn = ["arn:aws:apigateway:us-east-1::/restapis/", {"Ref": api}, "/stages/", {"Ref": stage}]
+    arn = ["arn:", {"Ref": "AWS::Partition"}, ":apigateway:", {"Ref": "AWS::Region"}, *["::/restapis/", *arn[1:]]]
+    assert association["ResourceArn"] == {"Fn::Join": ["", arn]}
+    [acl] = protected.resources("AWS::WAFv2::WebACL")
+    assert association["WebACLArn"] == {"Fn::GetAtt": [acl, "Arn"]}
+
+
+def test_everything_with_data_stays_when_the_setting_is_changed(assembly: Assembly, protected: Assembly) -> None:
+    def kept(templates: Assembly) -> dict[str, Any]:
+        return {
+            f"{stack}/{name}": resource
+            for stack, resources in stateful(templates.templates).items()
+            for name, resource in resources.items()
+            if resource["Type"] != "AWS::Logs::LogGroup"
+        }
+
+    assert kept(assembly) == kept(protected)
+
+
+def test_no_log_group_has_the_name_of_one_that_the_other_api_has(assembly: Assembly, protected: Assembly) -> None:
+    def names(templates: Assembly) -> dict[str, str]:
+        groups = templates.resources("AWS::Logs::LogGroup").items()
+        return {group["Properties"]["LogGroupName"]: logical_id for logical_id, group in groups}
+
+    before, after = names(assembly), names(protected)
+    assert [name for name in before.keys() & after.keys() if before[name] != after[name]] == []
+    assert sorted(after.keys() - before.keys()) == [
+        "/aws/vendedlogs/apis/slackwater-rest-receiver",
+        "aws-waf-logs-slackwater-receiver",
+    ]
+
+
+def test_the_rest_api_has_one_route_with_the_limits_and_the_log_of_the_http_api(
+    assembly: Assembly, protected: Assembly
+) -> None:
+    [method] = protected.resources("AWS::ApiGateway::Method").values()
+    assert method["Properties"]["HttpMethod"] == "POST"
+    assert method["Properties"]["Integration"]["Type"] == "AWS_PROXY"
+    parts = [part["Properties"]["PathPart"] for part in protected.resources("AWS::ApiGateway::Resource").values()]
+    assert sorted(parts) == ["events", "sources", "v1", "{source}"]
+    stage = protected.one("AWS::ApiGateway::Stage", "RestReceiver")
+    [limits] = stage["MethodSettings"]
+    assert (limits["HttpMethod"], limits["ResourcePath"]) == ("*", "/*")
+    assert (limits["ThrottlingRateLimit"], limits["ThrottlingBurstLimit"]) == (20, 30)
+    http_stage = assembly.one("AWS::ApiGatewayV2::Stage", "Receiver")
+    assert stage["AccessLogSetting"]["Format"] == http_stage["AccessLogSettings"]["Format"]
+
+
+def test_the_rest_api_passes_every_body_as_bytes_and_accepts_no_tls_before_1_2(protected: Assembly) -> None:
+    api = protected.one("AWS::ApiGateway::RestApi", "RestReceiver")
+    assert api["EndpointConfiguration"] == {"Types": ["REGIONAL"]}
+    assert api["BinaryMediaTypes"] == ["*/*"]
+    assert "MinimumCompressionSize" not in api
+    assert (api["SecurityPolicy"], api["EndpointAccessMode"]) == ("SecurityPolicy_TLS13_1_2_2021_06", "STRICT")
+    # One role for the logs of all APIs of the account: a stack of ours would replace that of others.
+    assert not protected.resources("AWS::ApiGateway::Account")
+
+
+def test_the_function_answers_before_the_rest_api_gives_up(protected: Assembly) -> None:
+    [function] = [
+        each["Properties"]
+        for each in protected.resources("AWS::Lambda::Function").values()
+        if each["Properties"].get("FunctionName") == "slackwater-receive-events"
+    ]
+    assert function["Timeout"] < 29
+    permissions = json.dumps(list(protected.resources("AWS::Lambda::Permission").values()))
+    assert "/POST/v1/sources/*/events" in permissions
+    assert "test-invoke-stage" not in permissions
+
+
+def test_the_url_names_the_stage(protected: Assembly) -> None:
+    outputs = protected.templates["slackwater-receiver"]["Outputs"]
+    [api], [stage] = protected.resources("AWS::ApiGateway::RestApi"), protected.resources("AWS::ApiGateway::Stage")
+    host = [".execute-api.", {"Ref": "AWS::Region"}, ".", {"Ref": "AWS::URLSuffix"}, "/"]
+    assert outputs["ApiUrl"]["Value"] == {"Fn::Join": ["", ["https://", {"Ref": api}, *host, {"Ref": stage}]]}
+    assert not [name for name in outputs if "Endpoint" in name]
+
+
+def test_each_address_is_limited_with_an_answer_after_which_clients_send_again(protected: Assembly) -> None:
+    rule = rules(protected)["rate-of-each-address"]
+    rate = {"Limit": 600, "AggregateKeyType": "IP", "EvaluationWindowSec": 300}
+    assert rule["Statement"] == {"RateBasedStatement": rate}
+    assert rule["Action"]["Block"]["CustomResponse"]["ResponseCode"] == 429
+    acl = protected.one("AWS::WAFv2::WebACL", "RestReceiver")
+    body = acl["CustomResponseBodies"][rule["Action"]["Block"]["CustomResponse"]["CustomResponseBodyKey"]]
+    assert json.loads(body["Content"])["error"]["code"] == "too_many_requests"
+    assert acl["DefaultAction"] == {"Allow": {}}
+    assert acl["Scope"] == "REGIONAL"
+
+
+def test_no_rule_reads_a_body(protected: Assembly) -> None:
+    groups = [
+        rule["Statement"]["ManagedRuleGroupStatement"]["Name"]
+        for rule in rules(protected).values()
+        if "ManagedRuleGroupStatement" in rule["Statement"]
+    ]
+    assert groups == ["AWSManagedRulesAmazonIpReputationList"]
+    assert "Body" not in json.dumps([rule["Statement"] for rule in rules(protected).values()])
+
+
+def test_a_blocked_request_gets_an_error_of_our_form_and_is_logged_without_its_token(protected: Assembly) -> None:
+    response = protected.one("AWS::ApiGateway::GatewayResponse", "RestReceiver")
+    assert (response["ResponseType"], response["StatusCode"]) == ("WAF_FILTERED", "403")
+    body = json.loads(response["ResponseTemplates"]["application/json"])
+    assert body["error"]["code"] == "blocked"
+    logging = protected.one("AWS::WAFv2::LoggingConfiguration", "RestReceiver")
+    assert logging["RedactedFields"] == [{"SingleHeader": {"Name": "authorization"}}]
+    assert logging["LoggingFilter"]["DefaultBehavior"] == "DROP"
+    acl = protected.one("AWS::WAFv2::WebACL", "RestReceiver")
+    configurations = [acl["VisibilityConfig"], *(rule["VisibilityConfig"] for rule in acl["Rules"])]
+    assert [each["SampledRequestsEnabled"] for each in configurations] == [False] * 3
