@@ -47,8 +47,8 @@ def post(body, **headers):
 @pytest.mark.parametrize(
     ("encoding", "body"),
     [
-        ("gzip", gzip.compress(BODY)),
-        (" GZip", gzip.compress(BODY)),
+        ("gzip", gzip.compress(BODY, mtime=0)),
+        (" GZip", gzip.compress(BODY, mtime=0)),
         ("deflate", zlib.compress(BODY)),
         ("identity", BODY),
     ],
@@ -63,7 +63,7 @@ def test_a_body_without_an_encoding_stays():
 
 @pytest.mark.parametrize(
     ("encoding", "body"),
-    [("zstd", BODY), ("br", BODY), ("gzip", BODY), ("gzip", gzip.compress(BODY)[:-9]), ("deflate", BODY)],
+    [("zstd", BODY), ("br", BODY), ("gzip", BODY), ("gzip", gzip.compress(BODY, mtime=0)[:-9]), ("deflate", BODY)],
 )
 def test_a_body_that_api_gateway_cannot_expand_is_refused(encoding, body):
     status, _, answer = post(body, content_encoding=encoding)
