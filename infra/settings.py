@@ -27,8 +27,9 @@ from slackwater.receiver.partners.outbound import Outbound
 from slackwater.sources.kms_keys import parse_source_keys
 
 _CONTEXT = "slackwater:"
-# The permissions of a deployment `acme` include `acme-pipeline-*`, and its queues `acme-arrivals-dead-letters`.
-_NAME_BEGINNINGS = ("pipeline", "schedule", "arrivals")
+# The permissions of a deployment `acme` include `acme-pipeline-*`, its queues `acme-arrivals-dead-letters`, and its
+# alarms `acme-event-dead-letters`.
+_NAME_BEGINNINGS = ("pipeline", "schedule", "arrivals", "arrival", "event")
 PositiveInt = Annotated[int, Field(gt=0)]
 LARGE_FILE_DISK_GB = 200
 """Disk of the driver that fetches a large file (`step_functions/pull_source.asl.json`): the most that EMR allows."""
@@ -165,8 +166,9 @@ class Settings(BaseModel):
     attacks. The API then has another URL and accepts smaller bodies, and the account needs a role for the logs of API
     Gateway first (docs/environments.md). WAF costs 7 USD a month, and a million requests cost 3.10 USD more."""
     # The range of AWS WAF.
-    waf_requests_per_ip: Annotated[int, Field(ge=10, le=2_000_000_000)] = 3_000
-    """With `waf`: requests in five minutes from which on WAF answers 429 to an IP address."""
+    waf_requests_per_ip: Annotated[int, Field(ge=10, le=2_000_000_000)] | None = None
+    """With `waf`: requests in a minute from which on WAF answers 429 to an IP address. By default 60 times
+    `api_requests_per_second`: one address may be a whole partner."""
     oidc_issuer: Annotated[str, StringConstraints(pattern=r"^https?://.+[^/]$")] | None = None
     """An OpenID Connect issuer whose JSON Web Tokens are accepted for pushes, besides Slackwater's own tokens."""
     oidc_audience: str = "slackwater"
@@ -325,6 +327,11 @@ class Settings(BaseModel):
     def _too_small(self, needed: Mapping[str, int]) -> str:
         """Return `setting = value` for each setting that is smaller than the value it needs."""
         return ", ".join(f"{name} = {value}" for name, value in needed.items() if getattr(self, name) < value)
+
+    @property
+    def waf_limit(self) -> int:
+        """Requests in a minute from which on WAF answers 429 to an IP address."""
+        return self.waf_requests_per_ip or 60 * self.api_requests_per_second
 
     @property
     def database_prefix(self) -> str:

@@ -28,8 +28,9 @@ class RestReceiverApi(Construct):
     def __init__(self, scope: Construct, id_: str, *, settings: Settings, function: lambda_.IFunction) -> None:
         super().__init__(scope, id_)
         name = settings.named("receiver")
-        # Not the name that the HTTP API's log group has: when the setting is changed, both exist for a while.
-        group = log_group(self, settings=settings, name=f"/aws/vendedlogs/apis/{settings.named('rest-receiver')}")
+        # Not the name that the HTTP API's log group has: when the setting is changed, both exist for a while. Nor that
+        # of another deployment's: `rest-receiver` would be the group of the HTTP API with the prefix PREFIX-rest.
+        group = log_group(self, settings=settings, name=f"/aws/vendedlogs/apis/{settings.named('receiver-rest')}")
         self.api = apigateway.RestApi(
             self,
             "Api",

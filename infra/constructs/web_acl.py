@@ -15,7 +15,7 @@ from infra.settings import Settings
 _TOO_MANY = {
     "error": {
         "code": "too_many_requests",
-        "message": "your IP address sends too many requests: send the same body again in a few minutes",
+        "message": "your IP address sends too many requests: wait for a minute, then send the same body again",
     }
 }
 
@@ -41,7 +41,7 @@ class WebAcl(Construct):
                     content_type="APPLICATION_JSON", content=json.dumps(_TOO_MANY)
                 )
             },
-            rules=[_known_bad_addresses(name), _rate_of_each_address(name, settings.waf_requests_per_ip)],
+            rules=[_known_bad_addresses(name), _rate_of_each_address(name, settings.waf_limit)],
         )
         waf.CfnWebACLAssociation(self, "Association", resource_arn=stage.stage_arn, web_acl_arn=acl.attr_arn)
         self._log_blocked_requests(acl, settings)
@@ -108,7 +108,7 @@ def _rate_of_each_address(name: str, limit: int) -> waf.CfnWebACL.RuleProperty:
         action=waf.CfnWebACL.RuleActionProperty(block=waf.CfnWebACL.BlockActionProperty(custom_response=response)),
         statement=waf.CfnWebACL.StatementProperty(
             rate_based_statement=waf.CfnWebACL.RateBasedStatementProperty(
-                limit=limit, aggregate_key_type="IP", evaluation_window_sec=300
+                limit=limit, aggregate_key_type="IP", evaluation_window_sec=60
             )
         ),
         visibility_config=_metrics(f"{name}-rate-of-each-address"),

@@ -36,6 +36,8 @@ CORRELATION_HEADER = "x-correlation-id"
 # Printable ASCII only: the id goes into an HTTP header, log lines and queue messages, and a control character such as a
 # line feed could forge a header or a log line. A request with any other id gets the request id of API Gateway.
 _CORRELATION_ID = re.compile(r"[ -~]{1,200}")
+# Encodings that a REST API expands.
+_EXPANDED = frozenset({"gzip", "deflate"})
 _GZIP_MAGIC = b"\x1f\x8b"
 RESPONSE_SECONDS = 1.0
 """Time before the function's timeout that is kept for the response."""
@@ -162,10 +164,10 @@ def read_headers(event: Mapping[str, Any]) -> dict[str, str]:
 def _is_expanded(event: Mapping[str, Any], headers: Mapping[str, str], body: bytes) -> bool:
     """Return whether API Gateway has decompressed the body and kept the header that says how it was compressed.
 
-    A REST API does this with gzip. No JSON begins with the first bytes of gzip, which are not UTF-8.
+    A REST API does this with gzip and deflate. No JSON begins with the first bytes of gzip, which are not UTF-8.
     """
     encoding = headers.get("content-encoding", "").strip().lower()
-    return "multiValueHeaders" in event and encoding == "gzip" and not body.startswith(_GZIP_MAGIC)
+    return "multiValueHeaders" in event and encoding in _EXPANDED and not body.startswith(_GZIP_MAGIC)
 
 
 def _post_within(seconds: float, request: PushRequest) -> ApiResponse:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from itertools import permutations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from infra.environments import PRESETS
 from infra.lint import context, nag_findings, placeholder_artefacts, synthesise, template_findings
@@ -13,6 +16,7 @@ from infra.settings import Settings, load_settings
 from slackwater.errors import DefinitionError
 from tests.infra.assembly import Assembly
 from tests.infra.stateful import stateful
+from tests.infra.test_environments import fixed_names
 
 pytestmark = pytest.mark.infra
 
@@ -41,6 +45,12 @@ def test_waf_is_off_by_default_and_in_each_preset(assembly: Assembly) -> None:
 def test_the_limit_of_an_address_is_in_the_range_of_aws_waf(limit: int) -> None:
     with pytest.raises(DefinitionError, match="waf_requests_per_ip"):
         load_settings({"slackwater:waf_requests_per_ip": str(limit)})
+
+
+def test_by_default_an_address_may_send_as_much_as_the_api_accepts() -> None:
+    assert Settings().waf_limit == 60 * Settings().api_requests_per_second
+    assert Settings(api_requests_per_second=1).waf_limit == 60
+    assert load_settings({"slackwater:waf_requests_per_ip": "10"}).waf_limit == 10
 
 
 def test_the_templates_pass_cdk_nag_and_cfn_lint(protected: Assembly) -> None:
@@ -80,9 +90,34 @@ def test_no_log_group_has_the_name_of_one_that_the_other_api_has(assembly: Assem
     before, after = names(assembly), names(protected)
     assert [name for name in before.keys() & after.keys() if before[name] != after[name]] == []
     assert sorted(after.keys() - before.keys()) == [
-        "/aws/vendedlogs/apis/slackwater-rest-receiver",
+        "/aws/vendedlogs/apis/slackwater-receiver-rest",
         "aws-waf-logs-slackwater-receiver",
     ]
+
+
+def test_no_prefix_gives_a_name_that_a_deployment_with_another_prefix_has(
+    assembly: Assembly, protected: Assembly, scheduled: Assembly
+) -> None:
+    ends = defaultdict(set)
+    for kind, name in fixed_names(assembly) | fixed_names(protected) | fixed_names(scheduled):
+        begin, prefix, end = name.partition("slackwater")
+        if prefix:
+            ends[kind, begin].add(end)
+    assert ends["AWS::Logs::LogGroup", "/aws/vendedlogs/apis/"] == {"-receiver", "-receiver-rest"}
+    found = [
+        (kind, f"{begin}a{own}", f"prefix a{more}")
+        for (kind, begin), names in ends.items()
+        for own, other in permutations(names, 2)
+        if own.endswith(other) and is_prefix(f"a{(more := own.removesuffix(other))}")
+    ]
+    assert found == []
+
+
+def is_prefix(name: str) -> bool:
+    try:
+        return bool(Settings(prefix=name))
+    except ValidationError:
+        return False
 
 
 def test_the_rest_api_has_one_route_with_the_limits_and_the_log_of_the_http_api(
@@ -133,7 +168,7 @@ def test_the_url_names_the_stage(protected: Assembly) -> None:
 
 def test_each_address_is_limited_with_an_answer_after_which_clients_send_again(protected: Assembly) -> None:
     rule = rules(protected)["rate-of-each-address"]
-    rate = {"Limit": 600, "AggregateKeyType": "IP", "EvaluationWindowSec": 300}
+    rate = {"Limit": 600, "AggregateKeyType": "IP", "EvaluationWindowSec": 60}
     assert rule["Statement"] == {"RateBasedStatement": rate}
     assert rule["Action"]["Block"]["CustomResponse"]["ResponseCode"] == 429
     acl = protected.one("AWS::WAFv2::WebACL", "RestReceiver")

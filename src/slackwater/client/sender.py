@@ -26,6 +26,9 @@ from slackwater.errors import (
 TIMEOUT = httpx.Timeout(300.0, connect=5.0)
 """Seconds, for connecting and for each read or write. A body may pass through a slow connection."""
 _ATTEMPTS = 5
+_BACKOFF = wait_random_exponential(multiplier=0.5, max=10)
+_RATE_WINDOW = 60.0
+"""Seconds for which AWS WAF looks back when it counts the requests of an IP address. It looks every 10 seconds."""
 # 422: every event was rejected. Its body has the same keys as the body of a 202.
 _PROCESSED = {HTTPStatus.ACCEPTED, HTTPStatus.UNPROCESSABLE_ENTITY}
 # The API or the gateway before it may succeed later. API Gateway answers 500 when Lambda throttles the function; to a
@@ -41,6 +44,10 @@ _TRANSIENT: dict[int, type[CloudError]] = {
 
 class PushTooLarge(DataError):
     """The batch exceeds a limit of the API (status 413)."""
+
+
+class PushRateLimited(Throttled):
+    """Status 429 with the code `too_many_requests`: AWS WAF refuses all requests of the IP address for a while."""
 
 
 class PushBlocked(AccessDenied):
@@ -89,7 +96,8 @@ class PushTotals:
 class Sender:
     """Sends batches over one connection, each with up to five attempts if failures are transient.
 
-    The pauses between attempts are random and grow. A batch gets fewer attempts when the budget of retries is used up.
+    The pauses between attempts are random and grow, and are longer than a minute after an answer of AWS WAF that limits
+    the IP address. A batch gets fewer attempts when the budget of retries is used up.
     """
 
     http: httpx.Client
@@ -121,7 +129,7 @@ class Sender:
         """Send a batch; yield each part that the API accepted, in order, with its response."""
         attempts = Retrying(
             retry=retry_if_exception_type((httpx.TransportError, Throttled, Unavailable)),
-            wait=wait_random_exponential(multiplier=0.5, max=10),
+            wait=_pause,
             stop=self._is_last_attempt,
             sleep=self.sleep,
             reraise=True,
@@ -158,23 +166,32 @@ class Sender:
             self.budget.succeeded()
             document: dict[str, Any] = response.json()
             return document
-        if status == HTTPStatus.FORBIDDEN and _is_blocked(response):
+        # The receiver's own response of status 403 has another code, and most of the gateway's have none.
+        if status == HTTPStatus.FORBIDDEN and _error_code(response) in (None, "blocked"):
             raise PushBlocked(
                 f"the API answered 403: {_error_message(response)}: the request did not reach the receiver. AWS WAF "
                 f"blocks your IP address, or {self.api} is not the URL of the API (the stack output ApiUrl)"
             )
+        if status == HTTPStatus.TOO_MANY_REQUESTS and _error_code(response) == "too_many_requests":
+            raise PushRateLimited(f"the API answered 429: {_error_message(response)}")
         error = _TRANSIENT.get(status) or _ERRORS.get(status, CloudError)
         raise error(f"the API answered {status}: {_error_message(response)}")
 
 
-def _is_blocked(response: httpx.Response) -> bool:
-    """Return whether a response of status 403 comes from the gateway: the receiver's own has another code."""
+def _pause(state: RetryCallState) -> float:
+    """Return the seconds to wait before the next attempt."""
+    limited = state.outcome is not None and isinstance(state.outcome.exception(), PushRateLimited)
+    return _BACKOFF(state) + (_RATE_WINDOW if limited else 0)
+
+
+def _error_code(response: httpx.Response) -> object:
+    """Return the code of an error response; None without one, as in most answers of the gateway."""
     try:
         document = response.json()
     except ValueError:
-        return True
+        return None
     error = document.get("error") if isinstance(document, dict) else None
-    return not isinstance(error, dict) or error.get("code") == "blocked"
+    return error.get("code") if isinstance(error, dict) else None
 
 
 def _error_message(response: httpx.Response) -> str:

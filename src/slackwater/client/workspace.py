@@ -73,6 +73,16 @@ class Workspace:
 
         return self._cdk_context("@aws-cdk/core:bootstrapQualifier", DEFAULT_QUALIFIER)
 
+    @property
+    def waf(self) -> bool:
+        """Whether cdk.json has the setting `waf`: `slackwater:waf` in the context, else that of the environment.
+
+        Raises as `prefix` does.
+        """
+        context, environment = self._context(), self.environment
+        values = environment_values(environment, context.get("slackwater:environments", {})) if environment else {}
+        return str(context.get("slackwater:waf", values.get("waf"))).lower() == "true"
+
     def _cdk_context(self, name: str, default: str = "") -> str:
         return str(self._context().get(name, default))
 

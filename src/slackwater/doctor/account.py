@@ -17,7 +17,7 @@ NEW_ACCOUNT_VCPU = 16
 # 10 files of a pull, 10 batches of the queue, and pushes at the same time.
 _LAMBDA_CONCURRENCY = 40
 # The APIs, the state machines besides those of pipelines, and the CDK's function that copies the DAG files.
-_NAMES = {"receiver", "rest-receiver", PULL_MACHINE, MONITOR_MACHINE, "compare-day", "backfill", "schedule-files"}
+_NAMES = {"receiver", "receiver-rest", PULL_MACHINE, MONITOR_MACHINE, "compare-day", "backfill", "schedule-files"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +55,15 @@ def check_caller(clients: Clients) -> tuple[Caller | None, Findings]:
     return caller, {**findings, "credentials": ok(caller.arn)}
 
 
-def check_account(clients: Clients, caller: Caller, *, qualifier: str, needed_vcpu: int) -> Findings:
-    """Check what a deployment needs of the account. `needed_vcpu` is the maximum capacity of the application."""
+def check_account(clients: Clients, caller: Caller, *, qualifier: str, needed_vcpu: int, waf: bool) -> Findings:
+    """Check what a deployment needs of the account.
+
+    `needed_vcpu` is the maximum capacity of the application, and `waf` the setting of this name.
+    """
+    log_role = {"API Gateway's log role": lambda: _log_role(clients)} if waf else {}
     return run_checks(
         {
+            **log_role,
             "EMR Serverless": lambda: _emr_serverless(clients, caller),
             "vCPU quota": lambda: _vcpu_quota(clients, needed_vcpu),
             "Lambda concurrency": lambda: _lambda_concurrency(clients),
@@ -100,6 +105,17 @@ def _lambda_concurrency(clients: Clients) -> Finding:
         f"{limit} functions at the same time: while files are pulled, partners' pushes are refused",
         f"request an increase of the quota L-B99A9384 (Concurrent executions) of Lambda to {_LAMBDA_CONCURRENCY} at "
         f"least",
+    )
+
+
+def _log_role(clients: Clients) -> Finding:
+    with translated("read the settings of API Gateway"):
+        role = clients("apigateway").get_account().get("cloudwatchRoleArn")
+    if role:
+        return ok(role)
+    return failed(
+        "API Gateway has no role for its logs in this account and region: with the setting waf, a deployment fails",
+        "create one (docs/environments.md, AWS WAF before the push API)",
     )
 
 

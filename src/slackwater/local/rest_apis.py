@@ -1,4 +1,4 @@
-"""REST APIs as on AWS: URLs, compressed bodies, and the role of the account that access logs need.
+"""REST APIs as on AWS: URLs, compressed bodies, a renamed header, and the account's role that access logs need.
 
 It replaces functions of the emulator; see `emulator`.
 """
@@ -22,12 +22,14 @@ _UNSUPPORTED_MEDIA_TYPE: Response = (
     {"Content-Type": "application/json"},
     b'{"message":"Unsupported Media Type"}',
 )
+# "Amazon API Gateway important notes for REST APIs". An HTTP API passes this header on.
+_REMAPPED = {"www-authenticate": "x-amzn-Remapped-www-authenticate"}
 
 
 def register(endpoint: str) -> None:
     """Change the emulator's REST APIs. Outputs of stacks name their stages by URLs below `endpoint`."""
     _set_urls(endpoint)
-    _expand_bodies()
+    _wrap_requests()
     _require_role_of_logs()
 
 
@@ -60,7 +62,7 @@ def _set_urls(endpoint: str) -> None:
     stacks._resolve_stack_outputs = resolve_outputs
 
 
-def _expand_bodies() -> None:
+def _wrap_requests() -> None:
     # "Call an API method with a compressed payload in API Gateway". The function still gets the header
     # `content-encoding` (https://github.com/dougmoscrop/serverless-http/issues/194).
     apis = module("services.apigateway_v1")
@@ -73,8 +75,8 @@ def _expand_bodies() -> None:
             expanded = expand_body(body, headers.get("content-encoding", "identity"))
         except ValueError:
             return _UNSUPPORTED_MEDIA_TYPE
-        response: Response = await execute(*route, headers, expanded, query_params)
-        return response
+        status, answered, content = await execute(*route, headers, expanded, query_params)
+        return status, {_REMAPPED.get(name.lower(), name): value for name, value in answered.items()}, content
 
     apis.handle_execute = handle_execute
 

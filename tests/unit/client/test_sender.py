@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
+import tenacity
 
 from slackwater.aws.deployment import Deployment
 from slackwater.client.sender import _TRANSIENT, PushBlocked, PushTotals, Sender
@@ -87,6 +88,28 @@ def test_transient_failures_are_retried(failure):
     assert requests[0].content == requests[2].content
 
 
+LIMITED = {"error": {"code": "too_many_requests", "message": "wait for a minute"}}
+
+
+def test_after_the_answer_of_aws_waf_a_batch_waits_for_as_long_as_requests_count():
+    limited = httpx.Response(429, json=LIMITED)
+    totals, requests, waits = send(httpx.Response(503), limited, limited, accepted(1), batches=[[b"{}"]])
+    assert totals.accepted == 1
+    assert {request.content for request in requests} == {requests[0].content}
+    assert [60 <= wait <= 70 for wait in waits] == [False, True, True]
+    assert waits[0] <= 10
+
+
+def test_a_client_that_aws_waf_keeps_limiting_gives_up_with_its_message():
+    api, waits = Api(*[httpx.Response(429, json=LIMITED)] * 9), []
+    with httpx.Client(transport=httpx.MockTransport(api)) as http:
+        sender = Sender(http=http, api="http://api/", token="secret", correlation_id="c", sleep=waits.append)
+        with pytest.raises(Throttled, match=r"^the API answered 429: wait for a minute$"):
+            list(sender.send("weather", iter(BATCHES)))
+    assert len(waits) == 4
+    assert len(api.requests) == 5
+
+
 def test_the_number_of_attempts_is_bounded():
     with pytest.raises(Throttled, match="the API answered 429"):
         send(*[httpx.Response(429)] * 9)
@@ -114,12 +137,18 @@ def test_an_error_response_is_not_retried_and_gives_its_message(status, error):
         send(refused, accepted(1), batches=[[b"{}"]])
 
 
-@pytest.mark.parametrize("status", [202, 400, 401, 403, 404, 413, 415, 422, 429, 500, 501, 502, 503, 504])
-def test_the_client_in_the_documentation_sends_a_batch_again_when_slackwater_push_does(status, monkeypatch):
+def documented_client(waits):
+    """The variables of the client in the documentation, which appends its pauses to `waits` instead of waiting."""
     page = Path("docs/receiver.md").read_text(encoding="utf-8")
     client = {"API": "http://api", "TOKEN": "secret"}
     exec(page.partition("```python\n")[2].partition("```")[0], client)  # noqa: S102
-    client["push"].retry.sleep = lambda _: None
+    client["push"].retry.sleep = waits.append
+    return client
+
+
+@pytest.mark.parametrize("status", [202, 400, 401, 403, 404, 413, 415, 422, 429, 500, 501, 502, 503, 504])
+def test_the_client_in_the_documentation_sends_a_batch_again_when_slackwater_push_does(status, monkeypatch):
+    client = documented_client([])
     responses, bodies = [httpx.Response(status, json={}), httpx.Response(202, json={"accepted": 1})], []
 
     def post(url, *, content, **_):
@@ -129,6 +158,16 @@ def test_the_client_in_the_documentation_sends_a_batch_again_when_slackwater_pus
     monkeypatch.setattr(httpx, "post", post)
     client["push"]([{"n": 1}])
     assert bodies == [bodies[0]] * (2 if status in _TRANSIENT else 1)
+
+
+def test_the_client_in_the_documentation_waits_for_longer_than_aws_waf_counts(monkeypatch):
+    waits = []
+    client = documented_client(waits)
+    monkeypatch.setattr(httpx, "post", lambda *_, **__: httpx.Response(429, json=LIMITED))
+    with pytest.raises(tenacity.RetryError):
+        client["push"]([{"n": 1}])
+    assert 60 < waits[-1] < 90
+    assert sum(waits) < 300
 
 
 class HoursApi:

@@ -168,6 +168,18 @@ def test_every_command_finds_the_prefix_of_its_environment(environment, workspac
     assert workspace.prefix == "mine"
 
 
+def test_waf_is_a_setting_of_cdk_json_or_of_the_environment(environment, workspace):
+    assert not workspace.waf
+    cdk = {"slackwater:environments": {"prod": {"waf": True}, "staging": {"waf": "false"}}}
+    (workspace.root / "cdk.json").write_text(json.dumps({"context": cdk}))
+    assert not workspace.waf
+    of = {name: replace(workspace, chosen_environment=name).waf for name in ("prod", "staging", "dev")}
+    assert of == {"prod": True, "staging": False, "dev": False}
+    (workspace.root / "cdk.json").write_text(json.dumps({"context": {**cdk, "slackwater:waf": "true"}}))
+    environment["SLACKWATER_ENVIRONMENT"] = "staging"
+    assert workspace.waf
+
+
 def test_a_prefix_that_every_environment_would_have_is_refused_with_the_remedy(environment, workspace):
     (workspace.root / "cdk.json").write_text('{"context": {"slackwater:prefix": "acme"}}')
     environment["SLACKWATER_ENVIRONMENT"] = "dev"

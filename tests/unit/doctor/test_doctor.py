@@ -165,10 +165,26 @@ def test_a_healthy_account_passes_every_check_before_the_first_deployment(doctor
     assert code == 0
 
 
-@pytest.mark.parametrize("name", ["/aws/vendedlogs/apis/slackwater-rest-receiver", "aws-waf-logs-slackwater-receiver"])
+@pytest.mark.parametrize("name", ["/aws/vendedlogs/apis/slackwater-receiver-rest", "aws-waf-logs-slackwater-receiver"])
 def test_the_log_groups_of_the_setting_waf_are_leftovers_too(doctor, name):
     checks, _ = doctor(**NOT_DEPLOYED | {"logs:DescribeLogGroups": {"logGroups": [{"logGroupName": name}]}})
     assert name in checks["leftovers"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ({"cloudwatchRoleArn": f"arn:aws:iam::{ACCOUNT}:role/api-gateway-logs"}, "ok"),
+        ({}, "failed"),
+        ("AccessDeniedException", "not checked"),
+    ],
+)
+def test_with_waf_the_account_needs_a_role_for_the_logs_of_api_gateway(doctor, monkeypatch, answer, status):
+    monkeypatch.setattr("slackwater.client.workspace.Workspace.waf", True)
+    checks, code = doctor(**{"apigateway:GetAccount": answer})
+    check = checks["API Gateway's log role"]
+    assert check["status"] == status
+    assert ("docs/environments.md" in check["remedy"]) == (code == 1) == (status == "failed")
 
 
 LEAKED = "/aws/lambda/slackwater-freeze-inputs"

@@ -70,6 +70,15 @@ def test_a_body_that_api_gateway_cannot_expand_is_refused(encoding, body):
     assert (status, answer) == (415, b'{"message":"Unsupported Media Type"}')
 
 
+@pytest.mark.parametrize("name", ["www-authenticate", "WWW-Authenticate"])
+def test_the_header_that_names_the_scheme_of_the_token_is_renamed(name):
+    assert post(BODY, **{name: "Bearer", "x": "y"}) == (
+        200,
+        {"x-amzn-Remapped-www-authenticate": "Bearer", "x": "y"},
+        BODY,
+    )
+
+
 def test_the_url_of_a_stage_in_an_output_is_below_the_endpoint():
     definitions = {
         "Api": {"Value": "https://a1b2c3d4.execute-api.us-east-1.amazonaws.com/push"},

@@ -8,6 +8,7 @@ import io
 import json
 import threading
 import time
+import zlib
 from datetime import timedelta
 
 import pyarrow as pa
@@ -222,7 +223,13 @@ class TestHandler:
         header = {"Content-Encoding": [encoding]}
         assert self.call_by_rest_api(handler, line, **header) == (202, again)
         assert self.call_by_rest_api(handler, gzip.compress(line), **header) == (202, again)
+        assert self.call_by_rest_api(handler, line, **{"Content-Encoding": ["deflate"]}) == (202, again)
         assert self.call_by_rest_api(handler, line) == (202, again)
+
+    def test_an_http_api_expands_no_bodies_so_deflate_is_refused(self, handler):
+        body = base64.b64encode(zlib.compress(json.dumps(event()).encode())).decode()
+        answer = self.call(handler, body, encoded=True, **{"content-encoding": "deflate"})
+        assert (answer["statusCode"], json.loads(answer["body"])["error"]["code"]) == (415, "unsupported_media")
 
     def test_an_http_api_expands_no_bodies_so_its_header_is_believed(self, handler):
         answer = self.call(handler, json.dumps(event()), **{"content-encoding": "gzip"})
