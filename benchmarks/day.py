@@ -97,7 +97,9 @@ def _stop_drivers(client: Client, *, start: bool) -> None:
 def _wait_for_driver(folder: Path) -> None:
     """Wait until a driver of the initial capacity is ready for its first job."""
     deadline = time.monotonic() + _WAIT_SECONDS
-    while not any(layout.Layout(folder).jobs.glob("driver-*/training/ready")):
+    jobs = layout.Layout(folder).jobs
+    # Its training program uses the JVM until it has stopped its session.
+    while not any(jobs.glob("driver-*/training/ready")) or any(jobs.glob("driver-*/trainer/uses-jvm")):
         if time.monotonic() > deadline:
             raise RuntimeError(f"no driver was ready within {_WAIT_SECONDS} s")
         time.sleep(0.1)

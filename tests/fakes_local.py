@@ -15,6 +15,7 @@ from slackwater.local.emr.runner import AttemptResult
 from slackwater.local.emr.store import EmrStore
 from slackwater.local.emr.submit import Submission
 from slackwater.local.emulator import Scope
+from slackwater.local.fork_server import ForkServers
 
 SCOPE = Scope("000000000000", "us-east-1")
 ELSEWHERE = Scope("000000000000", "eu-west-1")
@@ -46,6 +47,13 @@ def role_with_all_permissions(*services: str) -> dict[str, Any]:
         "AssumeRolePolicyDocument": json.dumps({"Statement": [trust]}),
         "InlinePolicies": {"all": json.dumps({"Statement": [everything]})},
     }
+
+
+def end_fork_servers(servers: ForkServers) -> None:
+    """End fork servers whose programs have ended. Those of a cloud end in the same way, with its process."""
+    for server in (*servers._servers.values(), *servers._closed):
+        server.close()
+        server.process.wait(10)
 
 
 class FakeAttemptRunner:

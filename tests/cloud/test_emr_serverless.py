@@ -170,6 +170,7 @@ def test_a_driver_runs_two_jobs_with_an_archive_and_a_role_of_their_own(bare):
     arguments = (f"s3://{BUCKET}/files/", "warehouse.days.tests")
     entry_point = bare.code("spark.py", SPARK_JOB)
     wait_for(lambda: list(bare.files.jobs.glob("driver-*/training/ready")), bool)
+    wait_for(lambda: list(bare.files.jobs.glob("driver-*/trainer/uses-jvm")), lambda used: not used)
     job_run = bare.start(
         application, entry_point, *arguments, parameters=parameters, configurationOverrides=logs, tags={"run": "r1"}
     )

@@ -26,6 +26,8 @@ _MIN_PAUSE, _MAX_PAUSE = 2.0, 5.0  # seconds
 # Bytes of this length or more are in a file of their own: two layers of functions make a document of 180 MB.
 _LARGE_BYTES = 64 * 1024
 _LARGE_FOLDER, _FILE_KEY = "bytes", "__slackwater_file__"
+# The emulator's own folder for the code of functions: files with the digest as their name, and this suffix.
+_CODE_FOLDER, _CODE_SUFFIX = "lambda-blobs", ".zip"
 
 
 class Checkpointer:
@@ -34,15 +36,17 @@ class Checkpointer:
     def __init__(self, folder: Path, *, busy: Callable[[], bool]) -> None:
         """`busy` returns whether state may change without a request."""
         self._folder, self._busy = folder, busy
-        # The documents of the last checkpoint, by service, and the files of large bytes.
+        # The documents of the last checkpoint, by service, and the files of large bytes in it and in the present one.
         self._saved: dict[str, str] = {}
         self._files: dict[bytes, Path] = {}
+        self._present: dict[bytes, Path] = {}
         self._last_request = 0.0
         self._saving = threading.Lock()
 
     def register(self) -> None:
         """Load large bytes from their files, and save at the end only what has changed since the last checkpoint."""
         emulator.load_values_with(self._from_json_value)
+        emulator.keep_function_code()
         emulator.save_at_the_end(self._save_last)
 
     def touch(self) -> None:
@@ -63,14 +67,14 @@ class Checkpointer:
                 await asyncio.to_thread(self.save, documents)
             except Exception:  # noqa: BLE001 - one failure must not end all checkpoints
                 _LOG.exception("The checkpoint failed; the previous one stays valid")
-                self._saved.clear()  # some of them were not written; write all of them next time
 
     def snapshot(self) -> dict[str, str]:
-        """Return the JSON document of every state that changed.
+        """Return the JSON document of every state that changed since it was saved.
 
         It is called on the event loop, which it blocks, so that all states are taken between the same two requests.
         """
         documents = {}
+        self._present = {}
         for service, get_state in emulator.service_states().items():
             # A thread of the service may change the state meanwhile, which Python notices: try again.
             for _ in range(5):
@@ -82,7 +86,8 @@ class Checkpointer:
             else:
                 continue  # the next checkpoint saves it
             if document is not None and self._saved.get(service) != document:
-                documents[service] = self._saved[service] = document
+                documents[service] = document
+        self._files = self._present  # what no state has any more must not stay in memory
         return documents
 
     def save(self, documents: Mapping[str, str]) -> None:
@@ -97,26 +102,30 @@ class Checkpointer:
                 path.with_suffix(".json.new").write_text(document, encoding="utf-8")
             for path in paths:
                 path.with_suffix(".json.new").replace(path)
+            self._saved.update(documents)
 
     def _save_last(self) -> None:
         self.save(self.snapshot())
+        # Only now: after a kill the cloud loads the last state that was saved, which may name files of earlier states.
         documents = [path.read_text(encoding="utf-8") for path in self._folder.glob("*.json")]
-        for path in (self._folder / _LARGE_FOLDER).glob("*"):
-            if not any(path.name in document for document in documents):
+        for path in (*(self._folder / _LARGE_FOLDER).glob("*"), *(self._folder / _CODE_FOLDER).glob("*")):
+            digest = path.name.removesuffix(_CODE_SUFFIX)
+            if not any(digest in document for document in documents):
                 path.unlink()
 
     def _to_json_value(self, value: Any) -> Any:
         """Return a value that JSON lacks as JSON; large bytes as the name of the file with them."""
         if not isinstance(value, bytes) or len(value) < _LARGE_BYTES:
             return emulator.to_json_value(value)
-        if value not in self._files:  # Python keeps the hash of bytes: only the first look reads all of them
+        path = self._files.get(value)  # Python keeps the hash of bytes: only the first look reads all of them
+        if path is None:
             path = self._folder / _LARGE_FOLDER / hashlib.sha256(value).hexdigest()
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.with_suffix(".new").write_bytes(value)
                 path.with_suffix(".new").replace(path)
-            self._files[value] = path
-        return {_FILE_KEY: self._files[value].name}
+        self._files[value] = self._present[value] = path
+        return {_FILE_KEY: path.name}
 
     def _from_json_value(self, value: dict[str, Any]) -> Any:
         """Return the bytes that a JSON object stands for, and other objects as they are."""

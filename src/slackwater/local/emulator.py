@@ -125,6 +125,15 @@ def save_at_the_end(save: Callable[[], None]) -> None:
     module("app").save_all = lambda _states: save()
 
 
+def keep_function_code() -> None:
+    """Let the emulator keep the code of functions that it has stored, also after they have been deleted or changed.
+
+    It would remove code before it saves the state that no longer names it: a kill in between would lose code that the
+    last saved state names.
+    """
+    module("services.lambda_svc")._prune_orphan_code_blobs = lambda _referenced: None
+
+
 def load_values_with(convert: Callable[[dict[str, Any]], Any]) -> None:
     """Let the emulator call `convert` with each JSON object of the states that it loads, before its own conversion."""
     persistence = module("core.persistence")

@@ -73,8 +73,7 @@ def main() -> None:
     del sys.path[0]  # the folder of this file
     libraries = os.environ["PYTHONPATH"].split(os.pathsep)
     path = [entry for entry in sys.path if entry not in libraries]
-    request = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
-    if request is not None:  # in a child
+    if request := Server(socket.socket(fileno=int(sys.argv[1]))).serve():  # in a child
         run(request, path)
 
 
@@ -126,21 +125,25 @@ class Server:
 
     def _accept(self, control: socket.socket) -> dict[str, Any] | None:
         """Read one request and fork its process. Return the request in the child, else None."""
-        try:
+        message = b""
+        with suppress(ConnectionResetError):
             message, descriptors, _, _ = socket.recv_fds(control, _REQUEST_BYTES, _STREAMS + 1)
-        except ConnectionResetError:
-            message, descriptors = b"", []
         if not message:
             control.close()
             self._control = None
             return None
         request: dict[str, Any] = json.loads(message)
         status, streams = socket.socket(fileno=descriptors[0]), descriptors[1:]
-        import_modules(request["imports"], request["modules"])
-        if reason := unsafe(request["folder"]):
-            _send(status, {"refused": reason})
+        try:
+            import_modules(request["imports"], request["modules"])
+            refusal = unsafe(request["folder"])
+            pid = 0 if refusal else fork()
+        except OSError as error:  # of the system: it must not end the processes that run
+            refusal, pid = str(error), 0
+        if refusal:
+            _send(status, {"refused": refusal})
             status.close()
-        elif pid := fork():
+        elif pid:
             _send(status, {"pid": pid})
             guarded = os.dup(streams[0]) if request["guarded"] else None
             self._children.append(Child(pid, os.pidfd_open(pid), status, guarded))
@@ -157,9 +160,8 @@ class Server:
             os.setsid()
         for child in self._children:
             child.close()
-        for connection in (self._control, status):
-            if connection:
-                connection.close()
+        for connection in filter(None, (self._control, status)):
+            connection.close()
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
             os.close(descriptor)
@@ -215,13 +217,13 @@ def _other_threads() -> list[str]:
 
 def fork() -> int:
     """Fork as `os.fork`; the child dies with this process."""
-    parent = os.getpid()
+    parent, libc = os.getpid(), ctypes.CDLL(None)
     gc.freeze()  # so that the child's collector does not write to, and thereby copy, the memory that both share
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # about other threads: `unsafe` looks at them
         pid = os.fork()
     if pid == 0:
-        ctypes.CDLL(None).prctl(_SET_SIGNAL_AT_PARENTS_DEATH, signal.SIGKILL)
+        libc.prctl(_SET_SIGNAL_AT_PARENTS_DEATH, signal.SIGKILL)
         if os.getppid() != parent:  # it died before that call
             os.kill(os.getpid(), signal.SIGKILL)
     return pid
@@ -244,9 +246,8 @@ def run(request: dict[str, Any], path: Sequence[str]) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     _forget()
-    module = types.ModuleType("__main__")
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
     vars(module).update(__file__=script, __builtins__=builtins)
-    sys.modules["__main__"] = module
     with open(script, "rb") as file:  # noqa: PTH123
         source = file.read()
     try:

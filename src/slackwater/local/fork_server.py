@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple
 
 PROGRAM = Path(__file__).with_name("fork_program.py")
 # Each holds 60 to 160 MB, which its processes share.
-_MAX_SERVERS = 3
+_MAX_SERVERS = 6
 # The first request imports all modules; a machine may be busy.
 _START_SECONDS = 120
 # Bytes of the arguments of a process that `ps` shows.
@@ -159,7 +159,7 @@ class ForkServer:
 
 
 class ForkServers:
-    """Fork servers for the libraries that programs need."""
+    """Fork servers for the libraries that programs need. They end with this process, and so do all programs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -206,7 +206,8 @@ class ForkServers:
 
     def _remove(self, key: _Key, server: ForkServer) -> None:
         """Replace a server that has ended or does not answer; not if it never worked."""
-        server.process.kill()
+        if not server.forked:  # otherwise, what it has started would end with it
+            server.process.kill()
         with self._lock:
             if self._servers.get(key) is server:
                 del self._servers[key]
@@ -217,15 +218,6 @@ class ForkServers:
     def _close(self, server: ForkServer) -> None:
         server.close()
         self._closed = [closed for closed in [*self._closed, server] if closed.process.poll() is None]
-
-    def close(self) -> None:
-        """Kill all servers, and with them what they have started."""
-        with self._lock:
-            for server in (*self._servers.values(), *self._closed):
-                server.close()
-                server.process.kill()
-                server.process.wait()
-            self._servers, self._closed = {}, []
 
 
 def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -95,6 +96,7 @@ def assume_role(role: str, *, service: str, source: str, session: str) -> RoleSe
 
 def register() -> None:
     """Check the permissions that the emulator does not check."""
+    _register_sessions_one_at_a_time()
     _count_connections_as_encrypted()
     _name_resources_as_aws()
     _hide_missing_objects()
@@ -117,6 +119,19 @@ def _policy_allows(policy: Any, service: str, action: str, resource: str, source
         service_context={"aws:sourcearn": source, "aws:sourceaccount": scope.account},
     )
     return bool(evaluator.evaluate_resource_policy(policy, context, service=service).decision == "Allow")
+
+
+def _register_sessions_one_at_a_time() -> None:
+    # Each registration iterates over all sessions, and states of a `Map` register theirs in threads.
+    sessions, lock = module("services.sts"), threading.Lock()
+    register_session = sessions.register_session
+
+    @functools.wraps(register_session)
+    def register_alone(access_key: str, session: dict[str, Any]) -> None:
+        with lock:
+            register_session(access_key, session)
+
+    sessions.register_session = register_alone
 
 
 def _count_connections_as_encrypted() -> None:

@@ -117,7 +117,6 @@ async def _serve(files: layout.Layout, listener: socket.socket) -> None:
             task.cancel()
         job_runs.stop_all()
         drivers.close()
-        forks.close()
 
 
 def _with_status(app: Asgi, status: dict[str, Any], *, touch: Callable[[], None]) -> Asgi:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-from email.message import Message
 
 import pytest
 
@@ -23,12 +22,15 @@ class FakeS3:
 
     def __init__(self, content: bytes) -> None:
         self.content, self.fetched = content, 0
+        self.next: bytes | None = None
+        """The content after the next request."""
 
-    def send(self, _: object, method: str, __: str, ___: object) -> tuple[Message, bytes]:
-        headers = Message()
-        headers["ETag"] = f'"{hashlib.md5(self.content).hexdigest()}"'  # noqa: S324
+    def request(self, _: object, method: str, __: str) -> tuple[str, bytes]:
+        etag = f'"{hashlib.md5(self.content).hexdigest()}"'  # noqa: S324
+        answer = etag, self.content if method == "GET" else b""
         self.fetched += method == "GET"
-        return headers, self.content if method == "GET" else b""
+        self.content, self.next = self.next or self.content, None
+        return answer
 
 
 def packed(value: str) -> bytes:
@@ -41,7 +43,7 @@ def packed(value: str) -> bytes:
 @pytest.fixture
 def s3(monkeypatch) -> FakeS3:
     fake = FakeS3(packed("first"))
-    monkeypatch.setattr(runner, "_send", fake.send)
+    monkeypatch.setattr(runner, "request_object", fake.request)
     return fake
 
 
@@ -65,3 +67,18 @@ def test_an_archive_that_cannot_be_unpacked_is_fetched_again(s3, spark_runner):
         spark_runner._unpack(URI, {})
     s3.content = good
     assert (spark_runner._unpack(URI, {}) / "marker.py").exists()
+
+
+def test_the_same_content_at_another_uri_is_not_fetched_again(s3, spark_runner):
+    assert spark_runner._unpack(URI, {}) == spark_runner._unpack("s3://code/other.zip", {})
+    assert s3.fetched == 1
+
+
+def test_an_archive_that_changes_before_it_is_fetched_is_not_kept_as_the_one_before(s3, spark_runner):
+    first, s3.next = s3.content, packed("second")
+    assert (spark_runner._unpack(URI, {}) / "marker.py").read_text() == "second"
+    s3.content = first
+    assert (spark_runner._unpack(URI, {}) / "marker.py").read_text() == "first"
+    s3.next = packed("second")
+    s3.content = packed("third")
+    assert (spark_runner._unpack(URI, {}) / "marker.py").read_text() == "second"

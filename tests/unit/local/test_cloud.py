@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
 from ministack.core import persistence
+from ministack.services import lambda_svc
 
 from slackwater.cli.commands import local as local_command
 from slackwater.errors import CloudError
@@ -75,14 +77,14 @@ def test_only_changed_states_are_saved(tmp_path, monkeypatch):
     states(monkeypatch, kept=lambda: kept, changing=lambda: changing, unused=lambda: None)
     checkpointer = Checkpointer(tmp_path, busy=lambda: False)
     assert set(checkpointer.snapshot()) == {"kept", "changing"}
+    checkpointer.save(checkpointer.snapshot())
     assert checkpointer.snapshot() == {}
-    changing["layers"] = b"two"
-    assert list(checkpointer.snapshot()) == ["changing"]
-    changing["layers"] = b"one" * 100_000
-    assert list(checkpointer.snapshot()) == ["changing"]
-    changing["layers"] = b"two" * 100_000
-    assert list(checkpointer.snapshot()) == ["changing"]
+    for layers in (b"two", b"one" * 100_000, b"two" * 100_000):
+        changing["layers"] = layers
+        assert list(checkpointer.snapshot()) == ["changing"]
+        checkpointer.save(checkpointer.snapshot())
     assert checkpointer.snapshot() == {}
+    assert list(checkpointer._files) == [layers]  # it keeps nothing of earlier states in memory
 
 
 def test_a_state_that_changes_while_it_is_read_is_read_again(tmp_path, monkeypatch):
@@ -99,13 +101,38 @@ def test_a_state_that_changes_while_it_is_read_is_read_again(tmp_path, monkeypat
     assert json.loads(document)["payload"] == {"a": 1}
 
 
+@pytest.fixture
+def end(monkeypatch):
+    """What the emulator calls at its end; a test may register checkpointers."""
+    calls = []
+    monkeypatch.setattr(emulator, "save_at_the_end", calls.append)
+    monkeypatch.setattr(persistence, "_json_object_hook", persistence._json_object_hook)
+    monkeypatch.setattr(lambda_svc, "_prune_orphan_code_blobs", lambda_svc._prune_orphan_code_blobs)
+    return calls
+
+
+def test_code_that_the_last_saved_state_names_stays_until_the_end(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(lambda_svc, "CODE_BLOB_DIR", str(tmp_path / "lambda-blobs"))
+    states(monkeypatch, **{"lambda": lambda_svc.get_state})
+    checkpointer = Checkpointer(tmp_path, busy=lambda: False)
+    checkpointer.register()
+    lambda_svc._functions["f"] = {"code_zip": b"first"}
+    try:
+        checkpointer.save(checkpointer.snapshot())
+        lambda_svc._functions["f"]["code_zip"] = b"second"
+        checkpointer.snapshot()  # and a kill before it is saved
+        [saved] = re.findall(r'"code_blob_ref": "(\w+)"', (tmp_path / "lambda.json").read_text())
+        assert lambda_svc._read_code_blob(saved) == b"first"
+        end[-1]()
+        assert [path.read_bytes() for path in (tmp_path / "lambda-blobs").iterdir()] == [b"second"]
+    finally:
+        lambda_svc._functions.clear()
+
+
 @pytest.mark.parametrize("large", [b"", b"\x00\xff" * 40_000])
-def test_the_emulator_loads_a_saved_state(tmp_path, monkeypatch, large):
+def test_the_emulator_loads_a_saved_state(tmp_path, monkeypatch, end, large):
     state = {"applications": [], "blob": b"\x00\xff", "layers": [{"zip": large}, {"zip": bytes(large)}]}
     states(monkeypatch, emr_serverless=lambda: state)
-    end = []
-    monkeypatch.setattr(emulator, "save_at_the_end", end.append)
-    monkeypatch.setattr(persistence, "_json_object_hook", persistence._json_object_hook)
     monkeypatch.setattr(persistence, "PERSIST_STATE", True)
     monkeypatch.setattr(persistence, "STATE_DIR", str(tmp_path))
     checkpointer = Checkpointer(tmp_path, busy=lambda: False)

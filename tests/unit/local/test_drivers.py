@@ -15,6 +15,7 @@ from slackwater.local.emr.runner import SparkRunner
 from slackwater.local.emr.store import Application, EmrStore, JobRun
 from slackwater.local.emr.submit import DRIVER_ENVIRONMENT, Submission
 from slackwater.local.fork_server import ForkServers
+from tests.fakes_local import end_fork_servers
 
 pytestmark = pytest.mark.unit
 
@@ -34,10 +35,10 @@ else:
 JOB_PROGRAM = """
 import json, os, sys, time
 connection, conf, program, *arguments = sys.argv[1:]
-while not os.path.exists(connection) or not open(connection).read():
-    time.sleep(0.01)
 mark = os.path.join(os.path.dirname(conf), "uses-jvm")
 open(mark, "w").close()
+while not os.path.exists(connection) or not open(connection).read():
+    time.sleep(0.01)
 secrets = os.path.exists(os.path.expanduser("~/.aws/credentials"))
 conf = {name: value for name, value in json.load(open(conf)).items() if name.startswith("spark.app.")}
 environment = os.environ["PYTHONPATH"].split(os.pathsep)[-1:]
@@ -49,19 +50,21 @@ if arguments[0] == "leave":
     open("left", "w").close()
 if arguments[0] == "hang":
     time.sleep(60)
+if arguments[0] == "no class":
+    print("Py4JJavaError: java.lang.ExceptionInInitializerError")
+if arguments[0] == "no memory in a thread":
+    with open(os.path.join(os.path.dirname(connection), "stderr"), "a") as log:
+        print('Exception in thread "t" java.lang.OutOfMemoryError: Java heap space', file=log)
 if arguments[0] != "leave tasks":
     os.remove(mark)
-sys.exit({"fail": "ValueError: the job's own", "no memory": "OutOfMemoryError: Java heap space"}.get(arguments[0]))
+sys.exit({"fail": "ValueError: the job's own", "no class": "ValueError: its cause"}.get(arguments[0]))
 """
 
 
 @pytest.fixture
 def emr(tmp_path, monkeypatch):
     """A started application without initial capacity, and the runner of its jobs."""
-    submit = spark.job_home(tmp_path / "jars") / "bin" / "spark-submit"
-    submit.parent.mkdir(parents=True)
-    submit.write_text(SUBMIT)
-    submit.chmod(0o755)
+    write_submit(tmp_path, SUBMIT)
     program = tmp_path / "job_program.py"
     program.write_text(JOB_PROGRAM)
     monkeypatch.setattr(spark, "_JOB_PROGRAM", program)
@@ -71,6 +74,20 @@ def emr(tmp_path, monkeypatch):
     yield emr
     emr.drivers.close()
     assert list(emr.folder.glob("driver-*")) == []
+
+
+def write_submit(root, source: str) -> None:
+    submit = spark.job_home(root / "jars") / "bin" / "spark-submit"
+    submit.parent.mkdir(parents=True, exist_ok=True)
+    submit.write_text(source)
+    submit.chmod(0o755)
+
+
+def until(condition) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class Emr:
@@ -94,10 +111,7 @@ class Emr:
         """Process ids of the JVMs of all drivers, once they wait for a job."""
         self.drivers.adjust()
         drivers = self.drivers._waiting.get("app", [])
-        deadline = time.monotonic() + 10
-        while not all(driver.ready for driver in drivers):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: all(driver.ready for driver in drivers))
         return [(folder / "connection").read_text() for folder in self.folder.glob("driver-*")]
 
     def run(self, argument: str = "x", code: int = 0, **conf: str) -> str:
@@ -135,19 +149,20 @@ def test_the_driver_of_a_job_that_fails_by_itself_runs_the_next_one(emr):
     assert failed.startswith(driver)
 
 
-@pytest.mark.parametrize(("argument", "code"), [("leave tasks", 0), ("no memory", 1)])
-def test_a_driver_that_still_runs_tasks_or_has_no_memory_left_runs_no_other_job(emr, argument, code):
+@pytest.mark.parametrize(("argument", "code"), [("leave tasks", 0), ("no class", 1), ("no memory in a thread", 0)])
+def test_a_driver_that_still_runs_tasks_or_is_broken_runs_no_other_job(emr, argument, code):
     emr.run(argument, code)
     assert emr.waiting() == []
 
 
-@pytest.mark.parametrize("connected", [True, False])
-def test_the_driver_of_a_job_that_is_stopped_runs_the_next_one_only_if_the_job_has_not_used_it(emr, connected):
+@pytest.mark.parametrize("used", [True, False])
+def test_the_driver_of_a_job_that_is_stopped_runs_the_next_one_only_if_the_job_has_not_used_it(emr, used):
     stop, mark = threading.Event(), spark.jvm_mark(emr.folder / "job")
+    if not used:
+        spark._JOB_PROGRAM.write_text("import time; time.sleep(60)")
 
     def stop_job() -> None:
-        while connected and not mark.exists():
-            time.sleep(0.01)
+        until(lambda: mark.exists() or not used)
         stop.set()
 
     stopping = threading.Thread(target=stop_job)
@@ -155,7 +170,14 @@ def test_the_driver_of_a_job_that_is_stopped_runs_the_next_one_only_if_the_job_h
     submission = Submission("s3://code/job.py", ["hang"], dict(SMALL))
     assert emr.runner.run("job", submission, log_prefix=None, stop=stop).stopped
     stopping.join()
-    assert len(emr.drivers._waiting.get("app", [])) == (0 if connected else 1)
+    assert len(emr.drivers._waiting.get("app", [])) == (0 if used else 1)
+
+
+def test_a_driver_whose_jvm_does_not_start_runs_no_other_job(emr, tmp_path):
+    write_submit(tmp_path, SUBMIT.replace("open(os", "0 and open(os"))
+    spark._JOB_PROGRAM.write_text(JOB_PROGRAM.replace("time.sleep(0.01)", "sys.exit('RuntimeError: not started')"))
+    emr.run(code=1)
+    assert emr.waiting() == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is forked")
@@ -164,21 +186,31 @@ def test_the_program_of_a_job_is_forked_unless_it_imports_from_a_folder_that_may
     archive = emr.folder / "archives" / "version"
     (archive / "package").mkdir(parents=True)
     monkeypatch.setattr(SparkRunner, "_unpack", lambda *_: archive)
+    # These programs import neither Spark nor pandas.
+    monkeypatch.setattr(spark, "TRAINING_JOB", tmp_path / "training_job.py")
+    monkeypatch.setattr(spark, "_IMPORTED_LATER", ())
     emr.drivers._forks = forks = ForkServers()
     try:
         conf = {"spark.archives": "s3://code/a.zip#environment", f"{DRIVER_ENVIRONMENT}PYTHONPATH": "./environment"}
-        printed = [emr.run("x"), emr.run("x", **conf), emr.run("fail", code=1, **conf)]
-        [_, ((libraries, variables), server)] = forks._servers.items()
+        printed = [emr.run("x", **conf), emr.run("fail", code=1, **conf)]
+        [((libraries, variables), server)] = forks._servers.items()
         assert libraries[-1] == str(archive)
         assert "AWS_ACCESS_KEY_ID" not in dict(variables)
         assert server.forked
         [driver] = emr.waiting()
-        assert printed[1].startswith(f"{driver} ['x'] {{'spark.app.name': 'job'}} ['./environment'] ['environment']")
+        assert printed[0].startswith(f"{driver} ['x'] {{'spark.app.name': 'job'}} ['./environment'] ['environment']")
         # What is on the path of a job, but not in an archive, may change.
         emr.run("x", **{f"{DRIVER_ENVIRONMENT}PYTHONPATH": str(emr.folder)})
-        assert len(forks._servers) == 2
+        # This machine's packages, which a job without an archive imports, may change too.
+        emr.run("x")
+        assert list(forks._servers.values()) == [server]
+        larger = {"cpu": "2 vCPU", "memory": "8 GB"}
+        emr.initial["Driver"] = {"workerCount": 1, "workerConfiguration": larger}
+        emr.waiting()
+        assert [server.forked for server in forks._servers.values()] == [True, True]
     finally:
-        forks.close()
+        emr.drivers.close()
+        end_fork_servers(forks)
 
 
 def test_a_job_that_needs_a_jvm_of_its_own_gets_one(emr):
@@ -196,6 +228,30 @@ def test_a_driver_of_the_initial_capacity_is_trained_without_credentials(emr):
     assert emr.waiting() == [driver]
 
 
+def test_a_driver_waits_for_a_job_only_after_its_training_has_stopped_the_session(emr, tmp_path):
+    go_on = tmp_path / "go-on"
+    stop = f"while not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n    os.remove(mark)"
+    spark._JOB_PROGRAM.write_text(JOB_PROGRAM.replace("os.remove(mark)", stop))
+    emr.initial.update(CAPACITY)
+    emr.drivers.adjust()
+    [driver] = emr.drivers._waiting["app"]
+    until(lambda: any(emr.folder.glob("driver-*/training/ready")))
+    assert (driver.ready, driver.failed) == (False, False)
+    go_on.touch()
+    until(lambda: driver.ready)
+    assert not driver.failed
+
+
+def test_a_driver_whose_training_still_runs_tasks_has_failed(emr):
+    spark._JOB_PROGRAM.write_text(JOB_PROGRAM.replace("os.remove(mark)", "pass"))
+    emr.initial.update(CAPACITY)
+    emr.drivers.adjust()
+    [driver] = emr.drivers._waiting["app"]
+    until(lambda: driver.failed)
+    assert not driver.ready
+    assert emr.waiting() == []
+
+
 def test_a_driver_that_was_killed_is_not_used_and_is_replaced(emr):
     emr.initial.update(CAPACITY)
     [killed] = emr.waiting()
@@ -208,12 +264,11 @@ def test_a_driver_that_was_killed_is_not_used_and_is_replaced(emr):
 
 def test_drivers_that_cannot_start_are_tried_again_when_the_application_is_started_again(emr, tmp_path):
     emr.initial.update(CAPACITY)
-    submit = spark.job_home(tmp_path / "jars") / "bin" / "spark-submit"
-    submit.write_text("#!/bin/sh\nexit 1\n")
+    write_submit(tmp_path, "#!/bin/sh\nexit 1\n")
     emr.drivers.adjust()
     emr.drivers._waiting["app"][0]._jvm.wait()
     assert emr.waiting() == []
-    submit.write_text(SUBMIT)
+    write_submit(tmp_path, SUBMIT)
     assert emr.waiting() == []
     for state in ("STOPPED", "STARTED"):
         emr.application.state = state

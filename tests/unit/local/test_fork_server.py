@@ -14,6 +14,7 @@ import pytest
 
 from slackwater.local import fork_server
 from slackwater.local.fork_server import ForkServers, Program
+from tests.fakes_local import end_fork_servers
 
 pytestmark = [pytest.mark.unit, pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is forked")]
 
@@ -42,6 +43,7 @@ state = {
 json.dump(state, sys.stdout)
 """
 
+STARTS_ANOTHER = "import subprocess, time\nprint(subprocess.Popen(['sleep', '60']).pid, flush=True)\ntime.sleep(60)"
 LIBRARY = """
 import os, tempfile
 tempfile.gettempdir()
@@ -83,12 +85,12 @@ class Programs:
 def programs(tmp_path):
     programs = Programs(tmp_path)
     yield programs
-    programs.servers.close()
     for process in programs.processes:
+        process.kill()
         process.wait(10)
         for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
             stream.close()
-    assert programs.pids() == []
+    end_fork_servers(programs.servers)
 
 
 def ended(pid: int, seconds: float = 5) -> bool:
@@ -102,6 +104,15 @@ def ended(pid: int, seconds: float = 5) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def written(log: Path, seconds: float = 10) -> str:
+    """Return the first line of a log, once it is there."""
+    deadline = time.monotonic() + seconds
+    while not (content := log.read_text()).endswith("\n"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return content
 
 
 def test_a_forked_program_is_in_the_same_state_as_one_that_python_starts(programs):
@@ -195,17 +206,15 @@ def test_a_process_reads_events_that_are_larger_than_a_pipe(programs):
 
 
 def test_a_guarded_process_and_its_children_are_killed_when_its_input_is_closed(programs, tmp_path):
-    source = "import subprocess, time\nprint(subprocess.Popen(['sleep', '60']).pid, flush=True)\ntime.sleep(60)"
     log = tmp_path / "log"
     with log.open("wb") as output:
-        process = programs.fork(programs.program(source), output=output)
-    while not log.read_text().strip():
-        time.sleep(0.01)
+        process = programs.fork(programs.program(STARTS_ANOTHER), output=output)
+    other = int(written(log))
     assert os.getsid(process.pid) == process.pid
     assert process.poll() is None
     process.stdin.close()
     assert process.wait(10) == -signal.SIGKILL
-    assert ended(int(log.read_text()))
+    assert ended(other)
 
 
 def test_a_guarded_process_that_gets_a_signal_has_the_exit_code_of_a_shell(programs, tmp_path):
@@ -228,23 +237,71 @@ def test_a_server_that_dies_takes_its_processes_along_and_is_started_again(progr
     assert programs.pids() != [server]
 
 
-def test_nothing_is_left_of_a_killed_cloud(programs, tmp_path):
+def test_a_server_that_does_not_answer_is_replaced_and_ends_after_its_processes(programs, monkeypatch):
+    process = programs.fork(programs.program("print(input())"))
+    [first] = programs.pids()
+    os.kill(first, signal.SIGSTOP)
+    monkeypatch.setattr(fork_server, "_START_SECONDS", 0.05)
+    programs.fork(programs.program("", name="other"))
+    os.kill(first, signal.SIGCONT)
+    assert first not in programs.pids()
+    process.stdin.write("still there\n")
+    assert process.stdout.read() == "still there\n"
+    assert process.wait(10) == 0
+    assert ended(first)
+
+
+FAILING = """
+import os, sys
+sys.path[0] = {folder!r}
+import fork_program
+forks = [os.fork, None, os.fork]
+def fork():
+    if not (system_call := forks.pop(0)):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return system_call()
+os.fork = fork
+fork_program.main()
+"""
+
+
+def test_an_error_of_the_system_ends_neither_the_server_nor_its_processes(programs, monkeypatch, tmp_path):
+    failing = tmp_path / "failing.py"
+    failing.write_text(FAILING.format(folder=str(fork_server.PROGRAM.parent)))
+    monkeypatch.setattr(fork_server, "PROGRAM", failing)
+    process = programs.fork(programs.program("print(input())"))
+    other = programs.program("", name="other")
+    assert programs.fork(other._replace(folder=tmp_path / "removed")) is None
+    assert programs.fork(other) is None  # there is no memory for a process
+    assert programs.fork(other).wait(10) == 0
+    process.stdin.write("still there\n")
+    assert process.stdout.read() == "still there\n"
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_nothing_is_left_of_a_cloud_that_has_ended(programs, tmp_path, killed):
     source = f"""
-import os, sys, time
+import os, sys
 from pathlib import Path
 from slackwater.local.fork_server import ForkServers, Program
-program = Path({str(tmp_path / "sleep.py")!r})
-program.write_text("import time; time.sleep(60)")
-servers, output = ForkServers(), open({str(tmp_path / "log")!r}, "wb")
-start = Program(program, [], dict(os.environ), program.parent, [], Path({str(programs.library)!r}))
-processes = [servers.start(start, libraries=["/nowhere"], variables={{}}, output=o) for o in (None, output)]
+root = Path({str(tmp_path)!r})
+(root / "worker.py").write_text("import time; time.sleep(60)")
+(root / "job.py").write_text({STARTS_ANOTHER!r})
+servers, job_output = ForkServers(), open(root / "log", "wb")
+processes = []
+for script, output in ((root / "worker.py", None), (root / "job.py", job_output)):
+    start = Program(script, [], dict(os.environ), root, [], root / "library")
+    processes.append(servers.start(start, libraries=["/nowhere"], variables={{}}, output=output))
 print(*(process.pid for process in processes), *(s.process.pid for s in servers._servers.values()), flush=True)
-time.sleep(60)
+sys.stdin.read()
 """
-    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as cloud:
+    command = [sys.executable, "-c", source]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as cloud:
         pids = [int(pid) for pid in cloud.stdout.readline().split()]
-        cloud.kill()
-    assert len(pids) == 3
+        pids.append(int(written(tmp_path / "log")))
+        if killed:
+            cloud.kill()
+    assert len(pids) == 4
     assert all(ended(pid) for pid in pids)
 
 

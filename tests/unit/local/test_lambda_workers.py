@@ -29,6 +29,7 @@ from slackwater.local.lambda_workers import (
     unpacked_layer,
 )
 from slackwater.local.layout import ARCHITECTURE, PYTHON
+from tests.fakes_local import end_fork_servers
 
 pytestmark = pytest.mark.unit
 
@@ -90,7 +91,7 @@ def started(tmp_path, monkeypatch):
     for process in processes:
         for stream in (process.stdin, process.stdout, process.stderr):
             stream.close()
-    servers.close()
+    end_fork_servers(servers)
 
 
 HANDLER = """

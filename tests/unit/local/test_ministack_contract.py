@@ -36,7 +36,7 @@ from ministack.services import (
 )
 from ministack.services.cloudformation import provisioners
 
-from slackwater.local import emulator, state_machines
+from slackwater.local import checkpoint, emulator, state_machines
 
 pytestmark = pytest.mark.unit
 
@@ -162,6 +162,14 @@ def test_workers_are_started_by_this_call():
     )
     used = set(re.findall(r"_?proc\.(\w+)", inspect.getsource(lambda_runtime)))
     assert used <= {"poll", "wait", "kill", "terminate", "stdin", "stdout", "stderr"}
+
+
+def test_the_code_of_functions_is_kept_in_this_folder_and_pruned_by_this_function():
+    assert lambda_svc.CODE_BLOB_DIR.endswith(f"/{checkpoint._CODE_FOLDER}")
+    assert f'f"{{sha}}{checkpoint._CODE_SUFFIX}"' in inspect.getsource(lambda_svc._write_code_blob)
+    assert parameters(lambda_svc._prune_orphan_code_blobs) == ["referenced"]
+    assert "_prune_orphan_code_blobs(referenced)" in inspect.getsource(lambda_svc.get_state)
+    assert inspect.getsource(lambda_svc).count("_prune_orphan_code_blobs(") == 2  # the definition, and this call
 
 
 def test_invocations_get_and_return_workers_by_these_functions():

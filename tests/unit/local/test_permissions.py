@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from ministack.core import iam_evaluator
@@ -49,6 +51,25 @@ def test_a_session_may_do_what_its_role_allows_and_nothing_else(role):
     with pytest.raises(AccessDenied, match=who + "arn:aws:s3:::raw/raw/a because no identity-based policy allows"):
         session.require("s3:PutObject", "arn:aws:s3:::raw/raw/a")
     assert session.environment()["AWS_SESSION_TOKEN"]
+
+
+def test_sessions_are_registered_one_at_a_time(role, monkeypatch):
+    """The emulator iterates over all of them, which fails if another thread adds one meanwhile."""
+    inside, most = [], []
+
+    def evict():
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.01)
+        inside.pop()
+
+    monkeypatch.setattr(sts, "register_session", sts.register_session)
+    monkeypatch.setattr(sts, "_evict_expired_sessions", evict)
+    permissions._register_sessions_one_at_a_time()
+    with ThreadPoolExecutor(4) as pool:
+        sessions = list(pool.map(lambda _: assumed(), range(4)))
+    assert {session.access_key for session in sessions} == set(sts._sessions)
+    assert most == [1] * 4
 
 
 def test_a_condition_is_compared_with_the_request(role):

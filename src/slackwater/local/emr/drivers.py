@@ -85,13 +85,19 @@ class Driver:
     @property
     def ready(self) -> bool:
         """Whether it waits for a job."""
-        return self.alive and (self._training is None or (self._folder / "training" / "ready").exists())
+        return self.alive and self._trained
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended before it was trained."""
-        ended = self._training is not None and (self._training.poll() is not None or not self.alive)
-        return ended and not (self._folder / "training" / "ready").exists()
+        """Whether its JVM or its training has ended before it was trained."""
+        ended = not self.alive or (self._training is not None and self._training.poll() is not None)
+        return ended and not self._trained
+
+    @property
+    def _trained(self) -> bool:
+        """Whether its training, if it has any, has succeeded and no longer uses the JVM, whose session it stops."""
+        succeeded = self._training is None or (self._folder / "training" / "ready").exists()
+        return succeeded and not spark.jvm_mark(self._folder / "trainer").exists()
 
     def train(self) -> None:
         """Let it run the training job, as a driver of the initial capacity."""

@@ -3,7 +3,8 @@
 `CONNECTION` is the file into which Spark's JVM writes the port and the secret of its Py4J gateway when it is ready.
 `CONF` is a JSON file with the job's Spark properties. The JVM may have run other jobs: it gets the properties and the
 credentials of this one, and nothing of the earlier ones stays. The file `uses-jvm` is beside `CONF` while the program
-uses the JVM: it stays when the program is killed, because the JVM may still run tasks.
+waits for the JVM or uses it: it stays when the JVM does not start, and when the program is killed, because the JVM may
+still run tasks.
 
 It imports only PySpark: a job brings its own versions of all other packages.
 """
@@ -83,9 +84,9 @@ def becomes_idle(jvm: Any) -> bool:
 def main() -> None:
     """Connect to the JVM, prepare it, and run the program as `spark-submit` does."""
     connection, conf, program, *arguments = sys.argv[1:]
-    port, secret = wait_for_connection(Path(connection))
     mark = Path(conf).with_name("uses-jvm")
     mark.touch()
+    port, secret = wait_for_connection(Path(connection))
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     SparkContext._ensure_initialized()
     prepare(SparkContext._jvm, json.loads(Path(conf).read_text(encoding="utf-8")))

@@ -9,32 +9,22 @@ import re
 import shutil
 import tarfile
 import threading
-import urllib.error
-import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from email.message import Message
 from pathlib import Path
 from typing import IO, NamedTuple, cast
-from urllib.parse import quote
 
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
-
-from slackwater.errors import AccessDenied, CloudError, InputError, ObjectMissing, SlackwaterError
+from slackwater.errors import AccessDenied, CloudError, InputError, SlackwaterError
 from slackwater.local import layout
 from slackwater.local.emr import pythons, spark
 from slackwater.local.emr.drivers import Driver, Drivers
+from slackwater.local.emr.objects import request_object
 from slackwater.local.emr.submit import Submission
-from slackwater.storage import split_uri
 
-_S3_SECONDS = 60
 # What Spark unpacks; it decides by the name and only copies other files.
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".jar")
-_FORBIDDEN, _NOT_FOUND = 403, 404
-# The end of a log that is searched for the error.
+# The end of a log that is searched for errors.
 _TAIL_BYTES = 64 * 1024
 _TRACEBACK = "Traceback (most recent call last):"
 # Lines that log4j and the JVM write: `26/11/21 03:05:59 WARN ...`, `WARNING: ...`.
@@ -42,7 +32,7 @@ _LOGGED = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d [A-Z]+ |WARNING: ")
 # `ErrorType: message` of Python or Java, with its package and with the JVM's prefixes.
 _ERROR_LINE = re.compile(r"(Exception in thread \S+ |Caused by: )?([a-z_]\w*\.)*[A-Z]\w*[a-z]\w*: .+")
 
-# After these errors of a job, the next one may find classes that cannot be loaded.
+# After these errors, the next job may find classes that cannot be loaded.
 _BROKEN_JVM = re.compile(r"(OutOfMemory|NoClassDefFound|ExceptionInInitializer)Error")
 
 
@@ -125,8 +115,9 @@ class SparkRunner:
         if result.exit_code >= 0:
             (folder / "stderr").unlink(missing_ok=True)
             shutil.copyfile(driver.log, folder / "stderr")
-        idle = driver.alive and not spark.jvm_mark(folder).exists() and not _BROKEN_JVM.search(result.error)
-        if idle and self._drivers:
+        # `result.error` is not enough: a job may report only the cause of such an error.
+        broken = any(_BROKEN_JVM.search(_end_of(log)) for log in (folder / "stdout", driver.log))
+        if driver.alive and not broken and not spark.jvm_mark(folder).exists() and self._drivers:
             self._drivers.give_back(job_run, driver)
         else:
             driver.close()
@@ -152,7 +143,7 @@ class SparkRunner:
         return Program([str(entry_point), *submission.arguments], python_files)
 
     def _unpack(self, uri: str, aws: Mapping[str, str]) -> Path:
-        """Return the folder with the content of an archive; the same version of an archive is unpacked once.
+        """Return the folder with the content of an archive; the same content is unpacked once.
 
         Raises `InputError` for an archive that cannot be unpacked, or that Spark would only copy.
         """
@@ -160,30 +151,35 @@ class SparkRunner:
             raise InputError(
                 f"Cannot unpack {uri}: Spark unpacks files with names that end with {', '.join(_ARCHIVES)}"
             )
-        # An archive has 75 MB. Its version decides, so that most jobs need not fetch it.
-        version = f"{uri} {object_etag(aws, uri)}"
-        target = self._folder / "archives" / hashlib.sha256(version.encode()).hexdigest()[:32]
+        # An archive has 75 MB. Its ETag is a digest of its content, so that most jobs need not fetch it.
+        etag, _ = request_object(aws, "HEAD", uri)
         with self._unpacking:
-            if target.exists():
+            if (target := self._archive_folder(etag)).exists():
+                return target
+            etag, content = request_object(aws, "GET", uri)  # the archive may have changed since
+            if (target := self._archive_folder(etag)).exists():
                 return target
             # Unpacked into another folder and then renamed, so that a folder at `target` is complete even after a kill.
             partial = target.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             packed = partial.with_suffix(".packed")
-            packed.write_bytes(request_object(aws, "GET", uri))
+            packed.write_bytes(content)
             try:
                 if zipfile.is_zipfile(packed):
-                    with zipfile.ZipFile(packed) as content:
-                        content.extractall(partial)  # noqa: S202 - zipfile writes nothing outside the folder
+                    with zipfile.ZipFile(packed) as archive:
+                        archive.extractall(partial)  # noqa: S202 - zipfile writes nothing outside the folder
                 else:
-                    with tarfile.open(packed) as content:
-                        content.extractall(partial, filter="tar")
+                    with tarfile.open(packed) as archive:
+                        archive.extractall(partial, filter="tar")
             except (tarfile.TarError, zipfile.BadZipFile, OSError) as error:
                 raise InputError(f"{uri} cannot be unpacked: {error}") from error
             packed.unlink()
             partial.rename(target)
         return target
+
+    def _archive_folder(self, etag: str) -> Path:
+        return self._folder / "archives" / hashlib.sha256(etag.encode()).hexdigest()[:32]
 
     def _submit(
         self,
@@ -225,44 +221,8 @@ class SparkRunner:
 
 def _fetch(uri: str, folder: Path, aws: Mapping[str, str]) -> Path:
     path = folder / uri.rsplit("/", 1)[-1]
-    path.write_bytes(request_object(aws, "GET", uri))
+    path.write_bytes(request_object(aws, "GET", uri)[1])
     return path
-
-
-def request_object(aws: Mapping[str, str], method: str, uri: str, body: bytes | None = None) -> bytes:
-    """Send one request for the object `uri`. Return the body of the response.
-
-    `aws` holds the environment variables with endpoint, region and credentials. Raises `InputError` for a URI that is
-    not of S3, `ObjectMissing` for a missing object or bucket, `AccessDenied` when a permission is missing, `CloudError`
-    for any other failure.
-    """
-    return _send(aws, method, uri, body)[1]
-
-
-def object_etag(aws: Mapping[str, str], uri: str) -> str:
-    """Return the ETag of an object, which differs between its versions. Raises the errors of `request_object`."""
-    return str(_send(aws, "HEAD", uri, None)[0]["ETag"])
-
-
-def _send(aws: Mapping[str, str], method: str, uri: str, body: bytes | None) -> tuple[Message, bytes]:
-    """Return headers and body of the response."""
-    bucket, key = split_uri(uri)
-    unsigned = AWSRequest(method, f"{aws['AWS_ENDPOINT_URL']}/{bucket}/{quote(key)}", data=body)
-    credentials = Credentials(aws["AWS_ACCESS_KEY_ID"], aws["AWS_SECRET_ACCESS_KEY"], aws.get("AWS_SESSION_TOKEN"))
-    S3SigV4Auth(credentials, "s3", aws["AWS_REGION"]).add_auth(unsigned)  # adds headers
-    headers = dict(unsigned.headers.items())
-    request = urllib.request.Request(unsigned.url, data=body, headers=headers, method=method)  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=_S3_SECONDS) as response:  # noqa: S310
-            return response.headers, response.read()
-    except urllib.error.HTTPError as error:
-        if error.code == _NOT_FOUND:
-            raise ObjectMissing(f"{uri} does not exist") from error
-        if error.code == _FORBIDDEN:
-            raise AccessDenied(f"the job's role lacks the permission for {method} {uri}") from error
-        raise CloudError(f"{method} {uri}: HTTP {error.code}") from error
-    except OSError as error:
-        raise CloudError(f"{method} {uri}: {error}") from error
 
 
 def last_error(stdout: Path, stderr: Path) -> str:
@@ -293,7 +253,14 @@ def last_error(stdout: Path, stderr: Path) -> str:
 
 def _tail(log: Path) -> list[str]:
     """Return the last lines of a log that neither log4j nor the JVM wrote."""
+    lines = [line.rstrip() for line in _end_of(log).splitlines()]
+    return [line for line in lines if line and not _LOGGED.match(line)]
+
+
+def _end_of(log: Path) -> str:
+    """Return the end of a log; empty if there is none."""
+    if not log.exists():
+        return ""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-        lines = [line.rstrip() for line in file.read().decode("utf-8", "replace").splitlines()]
-    return [line for line in lines if line and not _LOGGED.match(line)]
+        return file.read().decode("utf-8", "replace")

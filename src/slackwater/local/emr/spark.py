@@ -145,7 +145,7 @@ def credentials_file(folder: Path) -> Path:
 
 
 def jvm_mark(folder: Path) -> Path:
-    """Return the file that exists while the program of a job, whose home folder is `folder`, uses its driver's JVM."""
+    """Return the file that exists while the program of a job, whose home folder is `folder`, needs its driver's JVM."""
     return folder / "uses-jvm"
 
 
@@ -182,7 +182,7 @@ def start_program(
 
     `work` is the working directory, `conf` has the job's Spark properties. It ends as that of `start_driver`, and its
     output and errors are in the file `stdout` of the folder, as with `spark-submit`. With `forks`, it is forked if it
-    imports only Spark and from archives.
+    imports from archives, or is the training job.
     """
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     properties = folder / "conf.json"
@@ -210,12 +210,15 @@ def start_program(
 def _fork(
     program: Program, sparks: Sequence[str], *, archives: Path, forks: ForkServers, output: IO[bytes]
 ) -> ForkedProcess | None:
-    """Fork the program of a job that imports only Spark and from unpacked archives; return None for all others.
+    """Fork the training job, or a job's program whose path has unpacked archives only; return None for all others.
 
-    The modules of Spark and of an unpacked archive never change. Those of other folders on a job's path may.
+    The modules of Spark and of an unpacked archive never change. Those of other folders on a job's path may, and those
+    of this machine's Python, which a job without an archive imports.
     """
     added = [entry for entry in program.environment["PYTHONPATH"].split(os.pathsep) if entry not in sparks]
     libraries = [(program.cwd / entry).resolve() for entry in added]
+    if not (libraries or TRAINING_JOB in program.imports):
+        return None
     if not all(library.is_relative_to(archives.resolve()) for library in libraries):
         return None
     variables = {name: value for name, value in program.environment.items() if name not in _VARIABLES_OF_ONE_JOB}
