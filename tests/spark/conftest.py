@@ -65,6 +65,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "4",
+            # The default, as a value: `temporary_settings` cannot restore a setting that has none.
+            "spark.sql.optimizer.excludedRules": "",
             "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             **catalog("warehouse", {"type": "hadoop", "warehouse": str(scratch / "warehouse")}),

@@ -138,6 +138,28 @@ def test_the_snapshot_holds_the_identity_of_the_run_and_a_tag_names_it(spark, pu
     assert (tag["name"], str(tag["snapshot_id"])) == (f"2013-03-08-{'r' * 12}-1", publication.snapshot_id)
 
 
+def test_the_metadata_is_that_of_icebergs_own_tables(spark, publish, table):
+    """Other tests read tags and snapshots by `tags_of` and `table_metadata`, which need no Spark job."""
+    publish(ROWS)
+    publish.commit(NEWER, "2013-03-09")
+    refs = spark.table(f"{table}.refs").collect()
+    assert sorted(ref["type"] for ref in refs) == ["BRANCH", "TAG", "TAG"]
+    assert tags_of(spark, table) == {ref["name"] for ref in refs if ref["type"] == "TAG"}
+    metadata = warehouse.table_metadata(spark, table)
+    assert {name: ref["snapshot-id"] for name, ref in metadata["refs"].items()} == {
+        ref["name"]: ref["snapshot_id"] for ref in refs
+    }
+    snapshots = spark.table(f"{table}.snapshots").selectExpr("*", "unix_millis(committed_at) AS ms").collect()
+    assert len(snapshots) == 2
+    assert [
+        (item["snapshot-id"], item.get("parent-snapshot-id"), item["timestamp-ms"], item["summary"])
+        for item in metadata["snapshots"]
+    ] == [
+        (row["snapshot_id"], row["parent_id"], row["ms"], {**row["summary"], "operation": row["operation"]})
+        for row in sorted(snapshots, key=lambda row: row["ms"])
+    ]
+
+
 def test_a_day_published_again_is_replaced_and_the_old_version_stays(spark, publish, table):
     publish(ROWS)
     publish.commit(ROWS, "2013-03-09")

@@ -14,7 +14,11 @@ from slackwater.errors import DefinitionError
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 MEASURES = {
     "rows": {"function": "count"},
@@ -77,6 +81,7 @@ def test_measures_are_those_of_pandas(spark, rows):
         assert values == pytest.approx(expected[key], nan_ok=True), key
 
 
+@pytest.mark.usefixtures("generated")
 def test_without_groups_there_is_one_row(spark):
     frame = frame_of(spark, [(1, None)], "at int, x double")
     nothing = {name: 0 if name in ("rows", "values ü", "different") else None for name in MEASURES}
@@ -151,6 +156,7 @@ def test_one_row_of_each_key_is_kept(spark, rows, keep):
     assert result.effect == {}
 
 
+@pytest.mark.usefixtures("generated")
 def test_equal_zeros_and_rows_without_an_order(spark):
     """NaN is the largest number, a null comes last in both directions, and -0.0 equals 0.0."""
     rows = [(0.0, 1.0, "a"), (-0.0, 2.0, "b"), (1.0, -0.0, "c"), (1.0, 0.0, "d"), (2.0, math.nan, "e")]
@@ -176,6 +182,7 @@ def test_a_decimal_that_overflows_names_its_measure(spark, function):
         overflow.collect()
 
 
+@pytest.mark.usefixtures("generated")
 def test_keys_of_all_types(spark):
     at = datetime(2013, 3, 10, 2, 30)
     rows = [

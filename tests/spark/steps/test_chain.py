@@ -13,7 +13,11 @@ from slackwater.steps.spark.apply import AppliedSteps
 from slackwater.steps.step import StepContext
 from tests.spark.frames import frame_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 ROWS = [
     (1, 1, "AA", 1.0),

@@ -16,7 +16,11 @@ from slackwater.errors import DefinitionError
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 NAN, INF = math.nan, math.inf
 
@@ -149,6 +153,7 @@ def test_nan_and_infinities(spark):
     assert applied("clean_nan", frame, columns={"mean_float": "drop"}).column("at") == [0, 2, 3, 5, 6, 7]
 
 
+@pytest.mark.usefixtures("generated")
 def test_nothing_to_fill_with(spark):
     strategies = ("mean", "median", "mode")
     frame = frame_of(spark, [(None, NAN, None), (None, None, None)], "i int, d double, n decimal(20,2)")
@@ -188,6 +193,7 @@ def test_decimals_and_integers_are_exact(spark):
     assert [row["big sum ~"] for row in single.rows] == [-large, -large]
 
 
+@pytest.mark.usefixtures("generated")
 @pytest.mark.parametrize(
     ("precision", "scale"),
     [(3, 2), (15, 15), (16, 2), (20, 0), (28, 28), (29, 0), (38, 0), (38, 2), (38, 37), (38, 38)],
@@ -209,6 +215,7 @@ def test_means_and_medians_of_decimals_are_rounded_once(spark, precision, scale)
         assert list(filled.values()) == [Decimal(f"{rounded(value)}E-{scale}") for value in exact]
 
 
+@pytest.mark.usefixtures("generated")
 def test_a_median_of_decimals_is_no_double(spark):
     rows = [("0.01", "9999999999999.98"), ("0.06", "9999999999999.99")]
     data = [*(tuple(map(Decimal, row)) for row in rows), (None, None)]
@@ -217,6 +224,7 @@ def test_a_median_of_decimals_is_no_double(spark):
     assert median == {"small": Decimal("0.04"), "large": Decimal("9999999999999.99")}
 
 
+@pytest.mark.usefixtures("generated")
 def test_means_of_many_values_are_rounded_once(spark):
     """Just below a half: rounded to four more digits first, they would be the half."""
     frame = spark.range(25_001, numPartitions=1).selectExpr(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -13,7 +14,11 @@ from slackwater.steps.standalone import run_step
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 ROWS = [(1, "a", 1.5, "2013-03-10"), (2, None, None, "2013-03-11"), (3, "ü", float("nan"), None)]
 
@@ -68,7 +73,7 @@ def test_two_columns_may_swap_their_names(spark):
 )
 def test_a_value_that_does_not_fit_the_new_type_fails(spark, value, new_type, shown):
     """The error names the column and the value, and a null is no fault."""
-    frame = spark.sql(f"SELECT {value} AS `na.me` UNION ALL SELECT NULL")
+    frame = spark.sql(f"SELECT * FROM VALUES ({value}), (NULL) AS t(`na.me`)")
     result, _ = described("select", frame, cast={"na.me": new_type}, rename={"na.me": "new"})
     if shown is None:
         assert [row["new"] for row in result.collect()] == [1362873600, None]
@@ -93,7 +98,10 @@ def test_casts_that_lose_digits_are_those_of_the_documentation(spark):
         ("array(1.9D)", "array<int>", [1]),
         ("X'C3BC'", "string", "ü"),
     ]
-    frame = spark.sql(f"SELECT {', '.join(f'{value} AS `{value}`' for value, _, _ in cases)}")
+    values = [value for value, _, _ in cases]
+    names = ", ".join(f"`{value}`" for value in values)
+    # Of a query without a table, Spark would evaluate the casts while it plans them.
+    frame = spark.sql(f"SELECT * FROM VALUES ({', '.join(values)}) AS t({names})")
     result = applied("select", frame, cast={value: new_type for value, new_type, _ in cases})
     assert result.rows == [{value: expected for value, _, expected in cases}]
 
@@ -148,6 +156,9 @@ def test_filter_keeps_what_is_true(frame):
     result = applied("filter", frame, where="`na.me ü` = 'a' -- a comment")
     assert (result.column("id"), result.effect) == ([1], {"rows_dropped": 2, "condition_null": 1})
     assert result.table.column_names == frame.columns
+    # An asterisk marks what is computed by generated code.
+    plan = result.frame._jdf.queryExecution().executedPlan().toString()
+    assert re.search(r"\*\(\d+\) Filter ", plan), plan
     result = applied("filter", frame, where="isnan(`back``tick`) OR rows.id < 0")
     assert (result.column("id"), result.effect) == ([3], {"rows_dropped": 2, "condition_null": 0})
     result = applied("filter", frame, where="id > 100")

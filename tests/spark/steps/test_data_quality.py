@@ -19,7 +19,11 @@ from tests.spark.failed_job import hold_of_failed_job
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 NAN, INF = math.nan, math.inf
 DAY = day_of(date(2013, 3, 10), "America/New_York")
@@ -132,6 +136,7 @@ def test_counts_are_those_of_duckdb(spark):
     assert again.effect == result.effect
 
 
+@pytest.mark.usefixtures("generated")
 def test_without_rows_only_the_rules_of_the_whole_frame_fail(spark, flights):
     rules = [
         {"rule": "not_null", "column": "id", "severity": "reject"},
@@ -159,6 +164,7 @@ def test_without_rows_only_the_rules_of_the_whole_frame_fail(spark, flights):
     )
 
 
+@pytest.mark.usefixtures("generated")
 def test_freshness_counts_from_the_end_of_the_day(spark):
     # The day of the change to summer time ends at 04:00 UTC.
     newest = datetime(2013, 3, 11, 2, 30, tzinfo=UTC)

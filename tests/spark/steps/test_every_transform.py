@@ -9,11 +9,16 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql import DataFrame
 
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 NAN, INF = math.nan, math.inf
 NAME = "nä.me `x`"
@@ -166,12 +171,26 @@ def comparable(rows: Iterable[Row]) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
+def computed(use: Use, rows: DataFrame) -> list[str]:
+    frames = {"rows": rows.repartition(2)}
+    if use.needs_reference:
+        frames["reference"] = frame_of(rows.sparkSession, REFERENCE, "key string, label string")
+    return comparable(applied(use.step, frames, **use.parameters).rows)
+
+
+each_use = pytest.mark.parametrize("use", USES, ids=[f"{use.step}-{index}" for index, use in enumerate(USES)])
+
+
 @pytest.mark.parametrize("name", INPUTS)
-@pytest.mark.parametrize("use", USES, ids=[f"{use.step}-{index}" for index, use in enumerate(USES)])
+@each_use
 def test_rows_are_those_of_plain_python(spark, use: Use, name: str):
     rows = INPUTS[name]
-    frames = {"rows": frame_of(spark, [tuple(row.values()) for row in rows], SCHEMA).repartition(2)}
-    if use.needs_reference:
-        frames["reference"] = frame_of(spark, REFERENCE, "key string, label string")
     expected = use.expected([dict(row) for row in rows])
-    assert comparable(applied(use.step, frames, **use.parameters).rows) == comparable(expected)
+    assert computed(use, frame_of(spark, [tuple(row.values()) for row in rows], SCHEMA)) == comparable(expected)
+
+
+@pytest.mark.usefixtures("generated")
+@each_use
+def test_an_input_may_be_empty_only_at_run_time(spark, use: Use):
+    frame = frame_of(spark, [("a", 1.5, Decimal("1.10"), 0)], SCHEMA)
+    assert computed(use, frame.where("n > 0")) == comparable(use.expected([]))

@@ -15,7 +15,11 @@ from slackwater.steps.transform.lookup import verify
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 LEFT = [
     (1, "a", "l1"),
@@ -71,6 +75,7 @@ def test_rows_are_those_of_duckdb(spark, sides, how, repeated):
     assert result.effect == unmatched
 
 
+@pytest.mark.usefixtures("generated")
 def test_nan_equals_nan_and_empty_inputs_join(spark):
     left = frame_of(spark, [(math.nan, 1), (-0.0, 2)], "k double, v int")
     right = frame_of(spark, [(math.nan, "a"), (0.0, "b"), (None, "c")], "k double, w string")
@@ -160,6 +165,7 @@ def test_a_missing_key_fails_with_examples(carriers):
     assert applied("lookup", empty, **parameters).effect == {"missing": 0, "examples": []}
 
 
+@pytest.mark.usefixtures("generated")
 def test_the_reference_has_each_key_once(carriers):
     airlines = carriers["airlines"]
     frames = {**carriers, "airlines": airlines.union(airlines.where("code = 'AA'"))}

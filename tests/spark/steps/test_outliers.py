@@ -13,7 +13,11 @@ from slackwater.errors import DefinitionError
 from tests.spark.frames import frame_of
 from tests.spark.steps.applied import applied, described
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 NAN, INF = math.nan, math.inf
 
@@ -99,6 +103,7 @@ def test_clipped_values_keep_their_type(spark):
     assert result.column("l")[:10] == list(range(1, 11))
 
 
+@pytest.mark.usefixtures("generated")
 @pytest.mark.parametrize(
     ("data_type", "values", "parameters"),
     [

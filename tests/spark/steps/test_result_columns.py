@@ -13,7 +13,11 @@ from slackwater.steps.registry import registry
 from slackwater.steps.step import StepContext, Transform
 from tests.spark.frames import frame_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 SCHEMAS = {
     "a": "k int, x string, y double, ts timestamp, `odd name` int, list array<int>, s struct<f: int, g: string>",

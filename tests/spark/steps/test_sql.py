@@ -12,7 +12,11 @@ from slackwater.steps.spark.query import run_query
 from slackwater.steps.step import StepContext
 from tests.spark.frames import frame_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 
 def apply(name: str, frames, **parameters: Any):
