@@ -15,7 +15,6 @@ from slackwater.metrics import Metric, Subject
 from slackwater.model import Cron
 from slackwater.project import Project
 
-PARTNER_SILENT = "partner-silent"
 # Long enough for data points that reach CloudWatch late, short enough that two failures fire the alarm twice.
 COUNTER_PERIOD = Duration.minutes(5)
 # The highest value of a period counts. Short, so that the check that clears an alarm is in a period of its own.
@@ -196,13 +195,13 @@ RULES = (
         "not arrive, notify the readers yourself.",
     ),
     AlarmRule(
-        name=PARTNER_SILENT,
+        name="partner-silent",
         group=AlarmGroup.SOURCES,
         metric=Metric.HOURS_SINCE_ARRIVAL,
         severity=Severity.PAGE,
         description="{subject} has delivered nothing new for {threshold} hours or more. Read by: {pipelines}. Their "
-        "overdue days do not page until new data arrives. Look: the dashboard, and for files the executions of "
-        "pull-source. Ask the partner. The next check after new data clears the alarm.",
+        "days are published without its data. Look: the dashboard, and for files the executions of pull-source. Ask "
+        "the partner. The next check after new data clears the alarm.",
         # Each pipeline that reads the source puts this metric; the check that saw the newest object is right.
         statistic=cloudwatch.Stats.MINIMUM,
     ),

@@ -118,7 +118,8 @@ class Alarms(Construct):
             self,
             full_name,
             alarm_name=self._settings.named(full_name),
-            alarm_description=f"{description} Severity: {severity}. Runbook: docs/runbooks/{name}.md.",
+            alarm_description=f"{description} Severity: {severity}. Prefix: {self._settings.prefix}. "
+            f"Runbook: docs/runbooks/{name}.md.",
             metric=metric,
             threshold=threshold,
             comparison_operator=comparison,

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from infra.constructs.alarm_rules import PARTNER_SILENT
 from infra.settings import Settings
 from slackwater.project import Project
 
 # CloudWatch allows 100 alarms, 500 elements and 10,240 characters in a rule. The names of 100 alarms fit: a prefix and
 # a pipeline have 70 characters together at most, because the name of the state machine has 80.
 MAX_CHILDREN = 100
-# With its source, the name of an alarm has up to 103 characters, so fewer of them fit.
-MAX_SILENT = 80
-# CloudWatch allows an alarm in the rules of so many composite alarms.
-MAX_RULES_OF_AN_ALARM = 150
 _MOST_READERS = 8
 
 
@@ -27,8 +21,6 @@ class CompositeRule:
     name: str
     alarms: tuple[str, ...]
     """Names of alarms, without the prefix and the pipeline. They have no action of their own, and they page."""
-    unless_silent: frozenset[str] = frozenset()
-    """Of these alarms, the ones that do not count while a source of the pipeline is silent, which pages itself."""
     each_pipeline: bool
     """Whether there is one for each pipeline, or one for the deployment."""
     description: str
@@ -36,12 +28,11 @@ class CompositeRule:
 
 
 COMPOSITES = (
-    # The run of a day fails, with its execution, and then the day's deadline passes.
+    # The run of a day fails, with its execution, and then the day's deadline passes. A silent source is no cause of
+    # that: a day without data is published without rows.
     CompositeRule(
         name="pipeline",
         alarms=("run-failed", "execution-failed", "day-overdue"),
-        # When the source is not silent any more, a day that is still missing pages. A failed run always pages.
-        unless_silent=frozenset({"day-overdue"}),
         each_pipeline=True,
         description="{subject} does not publish a day.",
     ),
@@ -72,25 +63,17 @@ class Composite:
     """Its name, with the prefix."""
     children: Sequence[str]
     """The full names of its alarms."""
-    unless_silent: Sequence[str] = ()
-    """Of its alarms, the full names of those that count only while none of `silent` is in ALARM."""
-    silent: Sequence[str] = ()
     description: str
 
     @property
     def alarm_rule(self) -> str:
         """The expression that CloudWatch evaluates."""
-        silent = " OR ".join(f'ALARM("{alarm}")' for alarm in self.silent)
-        return " OR ".join(
-            f'(ALARM("{child}") AND NOT ({silent}))' if silent and child in self.unless_silent else f'ALARM("{child}")'
-            for child in self.children
-        )
+        return " OR ".join(f'ALARM("{child}")' for child in self.children)
 
 
 def composites(settings: Settings, project: Project, alarms: Sequence[str]) -> Iterator[Composite]:
     """Return the composite alarms over the alarms with these full names."""
     pipelines, existing = sorted(project.pipelines), set(alarms)
-    silent = _silent_alarms(settings, project, existing)
     for rule in COMPOSITES:
         for subjects in [[pipeline] for pipeline in pipelines] if rule.each_pipeline else [["", *pipelines]]:
             names = {
@@ -104,25 +87,8 @@ def composites(settings: Settings, project: Project, alarms: Sequence[str]) -> I
                 yield Composite(
                     name=settings.named(f"{rule.name}{suffix}"),
                     children=children[first : first + MAX_CHILDREN],
-                    unless_silent=[name for alarm in sorted(rule.unless_silent) for name in names[alarm]],
-                    silent=silent[subjects[0]] if rule.unless_silent else (),
-                    description=_describe(rule, subjects[0], present),
+                    description=_describe(rule, subjects[0], present, prefix=settings.prefix),
                 )
-
-
-def _silent_alarms(settings: Settings, project: Project, existing: set[str]) -> dict[str, list[str]]:
-    """Return the alarms for silent sources that the rule of each pipeline names.
-
-    Beyond CloudWatch's limits, a silent source and the overdue days of its pipelines page separately.
-    """
-    used = Counter[str]()
-    silent: dict[str, list[str]] = {}
-    for pipeline in sorted(project.pipelines):
-        names = [settings.named(f"{PARTNER_SILENT}-{source}") for source in sorted(project.pipelines[pipeline].sources)]
-        fitting = [name for name in names if name in existing and used[name] < MAX_RULES_OF_AN_ALARM]
-        silent[pipeline] = fitting[:MAX_SILENT]
-        used.update(silent[pipeline])
-    return silent
 
 
 def readers(project: Project, source: str) -> str:
@@ -132,10 +98,10 @@ def readers(project: Project, source: str) -> str:
     return ", ".join(names[:_MOST_READERS]) + (f" and {more} more" if more > 0 else "")
 
 
-def _describe(rule: CompositeRule, subject: str, alarms: Sequence[str]) -> str:
+def _describe(rule: CompositeRule, subject: str, alarms: Sequence[str], *, prefix: str) -> str:
     runbooks = " or ".join(f"docs/runbooks/{alarm}.md" for alarm in alarms)
     return (
         f"{rule.description.format(subject=subject)} Look: the reason of the state names the alarm that fired first. "
         f"What to do: {runbooks}. Other alarms of this composite alarm send nothing until all of them are OK. "
-        "Severity: page."
+        f"Severity: page. Prefix: {prefix}."
     )

@@ -15,7 +15,7 @@ from infra.app import ROOT
 from infra.constructs.alarm_rules import RULES
 from infra.constructs.alarms import alarm_names
 from infra.constructs.composite_alarms import CompositeAlarms
-from infra.constructs.composite_rules import COMPOSITES, MAX_CHILDREN, MAX_RULES_OF_AN_ALARM, readers
+from infra.constructs.composite_rules import COMPOSITES, MAX_CHILDREN, readers
 from infra.settings import Scheduler, Settings
 from slackwater.project import Project, load_project
 from tests.infra.assembly import Assembly
@@ -24,7 +24,6 @@ from tests.infra.rights import resource_name
 pytestmark = pytest.mark.infra
 
 _NAME = re.compile(r'ALARM\("([^"]+)"\)')
-_UNLESS = re.compile(r' AND NOT \(ALARM\("[^"]+"\)(?: OR ALARM\("[^"]+"\))*\)')
 _TOPICS = {"page": "AlarmingTopic", "warning": "WarningTopic"}
 
 
@@ -39,12 +38,7 @@ def composites(assembly: Assembly) -> dict[str, dict[str, Any]]:
 
 
 def children(composite: dict[str, Any]) -> list[str]:
-    return _NAME.findall(_UNLESS.sub("", composite["AlarmRule"]))
-
-
-def silent(composite: dict[str, Any]) -> list[str]:
-    """Return the alarms of the rule that keep another one from paging."""
-    return [name for part in _UNLESS.findall(composite["AlarmRule"]) for name in _NAME.findall(part)]
+    return _NAME.findall(composite["AlarmRule"])
 
 
 def severity(alarm: dict[str, Any]) -> str:
@@ -79,29 +73,14 @@ def test_no_message_is_sent_for_an_alarm_that_clears(assembly: Assembly) -> None
 
 def test_a_failed_run_and_its_overdue_day_page_once_for_their_pipeline(assembly: Assembly) -> None:
     rules = {name: composite["AlarmRule"] for name, composite in composites(assembly).items()}
+    # No condition: a silent source keeps no overdue day from paging.
     assert rules["slackwater-pipeline-daily_delays"] == (
         'ALARM("slackwater-run-failed-daily_delays") OR ALARM("slackwater-execution-failed-daily_delays") OR '
-        '(ALARM("slackwater-day-overdue-daily_delays") AND NOT (ALARM("slackwater-partner-silent-flights") OR '
-        'ALARM("slackwater-partner-silent-weather")))'
-    )
-    # This one reads no source, but the table of the other one.
-    assert rules["slackwater-pipeline-weekly_delays"] == (
-        'ALARM("slackwater-run-failed-weekly_delays") OR ALARM("slackwater-execution-failed-weekly_delays") OR '
-        'ALARM("slackwater-day-overdue-weekly_delays")'
+        'ALARM("slackwater-day-overdue-daily_delays")'
     )
 
 
-@pytest.mark.parametrize("of", ["assembly", "scheduled"])
-def test_an_alarm_keeps_others_from_paging_only_if_it_pages_itself(of: str, request: pytest.FixtureRequest) -> None:
-    assembly: Assembly = request.getfixturevalue(of)
-    alarms = [resource["Properties"] for resource in assembly.resources("AWS::CloudWatch::Alarm").values()]
-    paging = {alarm["AlarmName"] for alarm in alarms if severity(alarm) == "page" and alarm.get("AlarmActions")}
-    keeping = {name for composite in composites(assembly).values() for name in silent(composite)}
-    assert keeping == {"slackwater-partner-silent-flights", "slackwater-partner-silent-weather"}
-    assert keeping <= paging
-
-
-def test_the_page_about_a_silent_source_names_the_pipelines_that_wait_for_it(assembly: Assembly) -> None:
+def test_the_page_about_a_silent_source_names_the_pipelines_that_read_it(assembly: Assembly) -> None:
     alarms = [resource["Properties"] for resource in assembly.resources("AWS::CloudWatch::Alarm").values()]
     texts = {alarm["AlarmName"]: alarm["AlarmDescription"] for alarm in alarms}
     for source in ("flights", "weather"):
@@ -149,33 +128,31 @@ def test_without_a_schedule_a_missing_check_is_in_no_rule(project: Project) -> N
     assert children(alarms["slackwater-monitor"]) == ["slackwater-monitor-failed"]
 
 
-def test_151_pipelines_with_the_longest_names_and_100_sources_each_fit_cloudwatch(project: Project) -> None:
+def test_150_pipelines_with_the_longest_names_fit_cloudwatch(project: Project) -> None:
     """`PutCompositeAlarm` in the API reference, and the quotas of CloudWatch's user guide."""
-    sources = {f"source_{number:03}_{'x' * 52}": project.source("weather") for number in range(100)}
-    pipeline = project.pipeline("daily_delays").model_copy(update={"sources": tuple(sources)})
+    source = f"source_{'x' * 56}"
+    pipeline = project.pipeline("daily_delays").model_copy(update={"sources": (source,)})
     # With the longest prefix, the name of a state machine leaves 46 of 80 characters.
-    names = [f"pipeline_{number:03}_{'x' * 33}" for number in range(151)]
+    names = [f"pipeline_{number:03}_{'x' * 33}" for number in range(150)]
     settings = Settings(prefix="p" * 24)
-    large = project.model_copy(update={"pipelines": dict.fromkeys(names, pipeline), "sources": sources})
+    large = project.model_copy(
+        update={"pipelines": dict.fromkeys(names, pipeline), "sources": {source: project.source("weather")}}
+    )
     alarms = created(large, settings)
-    assert len(alarms) == 151 + 3
+    assert len(alarms) == 150 + 3
     [silent_rule] = [rule for rule in RULES if rule.name == "partner-silent"]
-    source = min(sources)
     text = silent_rule.description.format(subject=source, threshold="9999", pipelines=readers(large, source))
-    assert len(f"{text} Severity: page. Runbook: docs/runbooks/partner-silent.md.") <= 1024
+    assert len(f"{text} Severity: page. Prefix: {settings.prefix}. Runbook: docs/runbooks/partner-silent.md.") <= 1024
     for name, alarm in alarms.items():
         assert len(name) <= 255
         assert len(alarm["AlarmRule"]) <= 10_240
-        assert 1 <= len(children(alarm)) <= MAX_CHILDREN
-        assert len(children(alarm)) + len(silent(alarm)) <= 100
+        assert 1 <= len(children(alarm)) <= MAX_CHILDREN <= 100
         # "Elements are child alarms, TRUE or FALSE statements, and parentheses."
         assert len(_NAME.findall(alarm["AlarmRule"])) + len(re.findall(r"[()]", alarm["AlarmRule"])) <= 500
         assert len(alarm["AlarmDescription"]) <= 1024
         assert "{" not in alarm["AlarmDescription"]
     covered = Counter(child for alarm in alarms.values() for child in children(alarm))
     assert set(covered.values()) == {1}
-    in_rules = Counter(name for alarm in alarms.values() for name in silent(alarm))
-    assert max(in_rules.values()) == MAX_RULES_OF_AN_ALARM == 150
     of_rules = {alarm for rule in COMPOSITES for alarm in rule.alarms}
     expected = {name for name in alarm_names(settings, large) if name[25:].split("-pipeline_")[0] in of_rules}
     assert set(covered) == expected

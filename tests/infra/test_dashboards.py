@@ -53,7 +53,7 @@ def test_each_pipeline_and_each_source_has_a_dashboard_by_setting(
     dashboards: dict[str, Any], assembly: Assembly, project: Project
 ) -> None:
     of = {*(f"pipeline-{name}" for name in project.pipelines), *(f"source-{name}" for name in project.sources)}
-    assert set(dashboards) == {"slackwater", *(f"slackwater-{name}" for name in of)}
+    assert set(dashboards) == {"slackwater", *(f"slackwater_{name}" for name in of)}
     assert len(assembly.resources("AWS::CloudWatch::Dashboard")) == 1
 
 
@@ -66,7 +66,7 @@ def test_a_dashboard_of_a_pipeline_shows_all_of_its_metrics_and_alarms(
     dashboards: dict[str, Any], project: Project, scheduled: Assembly
 ) -> None:
     for name in project.pipelines:
-        widgets = dashboards[f"slackwater-pipeline-{name}"]
+        widgets = dashboards[f"slackwater_pipeline-{name}"]
         own = [(metric, of) for namespace, metric, of in lines(widgets) if namespace == NAMESPACE]
         assert sorted(own) == sorted((m.value, {"pipeline": name}) for m in Metric if m.subject is Subject.PIPELINE)
         machines = {
@@ -83,7 +83,7 @@ def test_a_dashboard_of_a_pipeline_shows_all_of_its_metrics_and_alarms(
 def test_a_dashboard_of_a_source_shows_its_metrics_and_its_events_from_the_logs(
     dashboards: dict[str, Any], source: str, pulled: bool
 ) -> None:
-    widgets = dashboards[f"slackwater-source-{source}"]
+    widgets = dashboards[f"slackwater_source-{source}"]
     of_source = {metric for metric in Metric if metric.subject is Subject.SOURCE}
     checked = {Metric.HOURS_SINCE_ARRIVAL, Metric.SILENCE_PERCENT, Metric.REJECTED_PERCENT_ABOVE_NORMAL}
     expected = {m for m in of_source if m.has_dimension and (pulled or m in checked)}
@@ -165,7 +165,7 @@ def test_a_second_dashboard_shows_what_does_not_fit_the_first_one(
         dashboard["Properties"]["DashboardName"]: json.loads(resource_name(dashboard["Properties"]["DashboardBody"]))
         for dashboard in created
     }
-    assert set(bodies) == {"slackwater", "slackwater-lateness"}
+    assert set(bodies) == {"slackwater", "slackwater_lateness"}
     own = [
         (name, tuple(of.items()))
         for body in bodies.values()

@@ -15,7 +15,7 @@ from tests.infra.rights import resource_name
 pytestmark = pytest.mark.infra
 
 _RUNBOOKS = ROOT / "docs" / "runbooks"
-_LINK = re.compile(r" Severity: (\w+)\. Runbook: docs/runbooks/([\w-]+)\.md\.$")
+_LINK = re.compile(r" Severity: (\w+)\. Prefix: slackwater\. Runbook: docs/runbooks/([\w-]+)\.md\.$")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,15 @@ def severities(scheduled: Assembly) -> dict[str, str]:
 
 
 def test_each_alarm_has_a_runbook_and_each_runbook_an_alarm(severities: dict[str, str]) -> None:
-    assert sorted(path.stem for path in _RUNBOOKS.glob("*.md")) == sorted(severities)
+    assert sorted(path.stem for path in _RUNBOOKS.glob("*.md")) == sorted(["README", *severities])
+
+
+def test_the_index_of_the_runbooks_names_each_alarm_with_its_severity(severities: dict[str, str]) -> None:
+    index = (_RUNBOOKS / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[`slackwater-(.+)`\]\((.+)\.md\) \| (\w+) \| \S.* \|$", index, re.M)
+    assert {name: severity for _, name, severity in rows} == severities
+    titles = {name: (_RUNBOOKS / f"{name}.md").read_text(encoding="utf-8").splitlines()[0] for name in severities}
+    assert {name: f"# slackwater-{alarm}" for alarm, name, _ in rows} == titles
 
 
 def test_a_runbook_states_the_severity_of_its_alarm(severities: dict[str, str]) -> None:

@@ -15,7 +15,8 @@ from slackwater.cli.main import app
 pytestmark = pytest.mark.unit
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = sorted((DOCS / "runbooks").glob("*.md"))
+INDEX = DOCS / "runbooks" / "README.md"
+PAGES = sorted(set((DOCS / "runbooks").glob("*.md")) - {INDEX})
 # A value for each placeholder of which the command line checks the type.
 VALUES = {"DATE": "2013-03-10", "NUMBER": "3"}
 
@@ -41,7 +42,7 @@ def parse(words):
         name, command, rest = command.resolve_command(context, rest)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, INDEX], ids=lambda page: page.stem)
 def test_every_command_of_a_runbook_parses(page):
     found = commands(page)
     assert found
@@ -66,10 +67,12 @@ def test_a_runbook_says_what_the_alarm_means_where_to_look_what_to_do_and_how_to
     lines = page.read_text(encoding="utf-8").splitlines()
     assert re.fullmatch(rf"# slackwater-{page.stem}(-PIPELINE|-SOURCE|-MACHINE)?", lines[0])
     assert [line for line in lines if line.startswith("## ")] == ["## What it means", "## Look", "## Do", "## Verify"]
+    # The commands are those of the default prefix.
+    assert "(README.md#choose-the-deployment)" in lines[3]
     assert max(map(len, lines)) <= 120
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, INDEX], ids=lambda page: page.stem)
 def test_every_link_of_a_runbook_leads_to_a_heading_of_a_page(page):
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
         name, _, anchor = target.partition("#")

@@ -9,6 +9,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from infra.constructs.cloudwatch_metrics import slackwater_metric
+from infra.settings import Settings
 from slackwater.metrics import Metric
 
 WIDTH = 24  # columns of CloudWatch's grid
@@ -18,6 +19,12 @@ _MAX_ALARMS = 100
 
 GraphRow = tuple[tuple[str, Metric, Duration], ...]
 """Graphs that stand side by side: title, metric and period of each."""
+
+
+def dashboard_name(settings: Settings, name: str) -> str:
+    """Return the full name of a dashboard besides the operators' one, whose full name is the prefix."""
+    # No prefix has an underscore: PREFIX-NAME could be the operators' dashboard of another deployment.
+    return f"{settings.prefix}_{name}"
 
 
 def create_dashboard(scope: Construct, name: str) -> cloudwatch.Dashboard:

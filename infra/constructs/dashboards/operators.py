@@ -18,7 +18,16 @@ from infra.constructs.cloudwatch_metrics import (
     spark_jobs,
     waiting_messages,
 )
-from infra.constructs.dashboards.graphs import DAY, HOUR, GraphRow, alarm_widgets, create_dashboard, graph, row_of
+from infra.constructs.dashboards.graphs import (
+    DAY,
+    HOUR,
+    GraphRow,
+    alarm_widgets,
+    create_dashboard,
+    dashboard_name,
+    graph,
+    row_of,
+)
 from infra.settings import Settings
 from slackwater.errors import DefinitionError
 from slackwater.metrics import Metric, Subject
@@ -133,7 +142,7 @@ class Dashboard(Construct):
             graph("Spark jobs", jobs),
         )
         if more:
-            lateness = create_dashboard(Construct(self, "Lateness"), settings.named("lateness"))
+            lateness = create_dashboard(Construct(self, "Lateness"), dashboard_name(settings, "lateness"))
             for row in more:
                 lateness.add_widgets(*row_of(row, subjects[row[0][1].subject]))
 

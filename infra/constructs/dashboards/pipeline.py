@@ -13,6 +13,7 @@ from infra.constructs.dashboards.graphs import (
     GraphRow,
     alarm_widgets,
     create_dashboard,
+    dashboard_name,
     graph,
     metric_of,
     row_of,
@@ -42,13 +43,13 @@ _TOGETHER = {
 
 
 class PipelineDashboard(Construct):
-    """The dashboard `PREFIX-pipeline-NAME`."""
+    """The dashboard `PREFIX_pipeline-NAME`."""
 
     def __init__(self, scope: Construct, id_: str, *, settings: Settings, pipeline: str, alarms: Sequence[str]) -> None:
         """Create the dashboard. `alarms` are the full names of the pipeline's alarms."""
         super().__init__(scope, id_)
         machine = settings.named(f"{PIPELINE_MACHINE_PREFIX}{pipeline}")
-        dashboard = create_dashboard(self, settings.named(f"pipeline-{pipeline}"))
+        dashboard = create_dashboard(self, dashboard_name(settings, f"pipeline-{pipeline}"))
         dashboard.add_widgets(*alarm_widgets(self, alarms))
         failed = ended_executions(self, machine, metric="ExecutionsFailed", period=HOUR)
         graphs = [

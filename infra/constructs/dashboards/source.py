@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.constructs.dashboards.graphs import DAY, HOUR, WIDTH, GraphRow, alarm_widgets, create_dashboard, row_of
+from infra.constructs.dashboards.graphs import (
+    DAY,
+    HOUR,
+    WIDTH,
+    GraphRow,
+    alarm_widgets,
+    create_dashboard,
+    dashboard_name,
+    row_of,
+)
 from infra.settings import Settings
 from slackwater.metrics import Metric
 from slackwater.sources.definition import Source
@@ -28,14 +37,14 @@ _FUNCTIONS = ("receive-events", "fetch-file")
 
 
 class SourceDashboard(Construct):
-    """The dashboard `PREFIX-source-NAME`."""
+    """The dashboard `PREFIX_source-NAME`."""
 
     def __init__(
         self, scope: Construct, id_: str, *, settings: Settings, source: Source, alarms: Sequence[str]
     ) -> None:
         """Create the dashboard. `alarms` are the full names of the source's alarms."""
         super().__init__(scope, id_)
-        dashboard = create_dashboard(self, settings.named(f"source-{source.source}"))
+        dashboard = create_dashboard(self, dashboard_name(settings, f"source-{source.source}"))
         if alarms:
             dashboard.add_widgets(*alarm_widgets(self, alarms))
         dashboard.add_widgets(*row_of(_ARRIVALS, [source.source]))

@@ -17,14 +17,15 @@ from awscli.clidriver import create_clidriver
 from tests.cloud.alarms.drill import PIPELINE
 from tests.conftest import ROOT, Cloud
 
-PAGES = sorted((ROOT / "docs" / "runbooks").glob("*.md"))
+PAGES = sorted(page for page in (ROOT / "docs" / "runbooks").glob("*.md") if page.stem != "README")
 _PLACEHOLDER = re.compile(r"\b(?:[A-Z]{2,}_)?(?:ARN|URL|BUCKET|ID|HANDLE|KEY|PIPELINE|SOURCE)\b")
 # The value of a placeholder is in the result of the command before.
 _VALUES = {
     "QUEUE_URL": r'"QueueUrl": "([^"]+)"',
     "HANDLE": r'"ReceiptHandle": "([^"]+)"',
     "EXECUTION_ARN": r'"executionArn": "([^"]+)"',
-    "KEY": r"(?s:.*)\s(\S+\.json)\n",  # the latest one
+    "QUEUE_ARN": r'"QueueArn": "([^"]+)"',
+    "KEY": r'^"(\S+\.json)"$',
 }
 # MiniStack lacks the operation of SQS. The deployment of the tests has no scheduler: test_runbooks.py of tests/infra
 # compares the names with the template of one that has.
@@ -38,10 +39,11 @@ _SECONDS = {"h": 3600, "d": 86400}
 
 
 def commands_of(page: str, program: str) -> list[str]:
-    """Return the commands of the fenced blocks of a runbook that begin with a program, in order."""
+    """Return the commands of the fenced blocks of a runbook that begin with a program, in order, one line each."""
     text = next(path for path in PAGES if path.stem == page).read_text(encoding="utf-8")
     blocks = re.findall(r"^```\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.startswith(f"{program} ")]
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.startswith(f"{program} ")]
 
 
 @dataclass(kw_only=True)

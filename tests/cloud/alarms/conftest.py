@@ -51,6 +51,7 @@ def runbook(cloud):
 @pytest.fixture(autouse=True)
 def complete_drill(request, runbook):
     """Fail a test that causes alarms and leaves out the AWS commands of one of their runbooks."""
+    runbook.run_pages.clear()
     yield
     for page in getattr(request.node.function, "causes", ()):
         assert not commands_of(page, "aws") or page in runbook.run_pages, page

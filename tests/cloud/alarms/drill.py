@@ -23,14 +23,16 @@ PAGE, WARNING = "AlarmTopicArn", "WarningTopicArn"
 """The outputs with the topics."""
 
 
-def causes(*alarms: str, metric_only: str = "") -> Callable[[Any], Any]:
+def causes(*alarms: str, artificial: str = "") -> Callable[[Any], Any]:
     """Mark a test as the one that causes these alarms, waits for them, and runs the AWS commands of their runbooks.
 
-    `metric_only` is why it writes the metric itself. A fixture fails a test that leaves out commands.
+    `artificial` is why it writes the metric or creates the alarm itself. Any test may shorten a threshold or a timeout
+    of minutes or hours, and write records as earlier work would have left them. A fixture fails a test that leaves out
+    commands.
     """
 
     def mark(test: Any) -> Any:
-        test.causes, test.metric_only = alarms, metric_only
+        test.causes, test.artificial = alarms, artificial
         return test
 
     return mark
@@ -127,10 +129,10 @@ def invoke(cloud, function, **event):
     return body
 
 
-def check(cloud, pipeline=PIPELINE):
-    """Check the days as of today, as the monitor does daily."""
-    execution = "arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:by-a-test"
-    return invoke(cloud, "check-days", pipeline=pipeline, execution=execution, correlation_id="by-a-test")
+def check(cloud, pipeline=PIPELINE, *, name="by-a-test", **request):
+    """Check the days as of today, as the monitor does daily. `name` is that of the execution."""
+    execution = f"arn:aws:states:us-east-1:000000000000:execution:slackwater-monitor-days:{name}"
+    return invoke(cloud, "check-days", pipeline=pipeline, execution=execution, correlation_id="by-a-test", **request)
 
 
 def push_to(cloud):

@@ -8,15 +8,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from slackwater.aws.dynamodb.cost_items import run_item
+from slackwater.aws.dynamodb.items import item_key
 from slackwater.aws.dynamodb.run_table import DynamoRunTable
-from slackwater.runs.record import NotificationClaim
-from tests.cloud.alarms.aws_commands import executions
+from slackwater.runs.record import DayRecord, NotificationClaim
+from tests.cloud.alarms.aws_commands import commands_of, executions
 from tests.cloud.alarms.drill import (
     DAY,
     PAGE,
     PIPELINE,
     WARNING,
     causes,
+    changed_alarm,
     check,
     invoke,
     observed,
@@ -58,9 +61,57 @@ def test_a_day_that_is_not_published_by_its_deadline_pages_no_second_time(
     check(cloud)
     assert until(lambda: metric("DaysOverdue", "Maximum", pipeline=PIPELINE)) >= 1
     assert until(lambda: state(f"day-overdue-{PIPELINE}") == "ALARM")
+    # A later report of a check of one day, which lists no overdue days.
+    check(cloud, name=f"arrival-{'0' * 32}", days=[DAY])
     _, report = runbook("day-overdue", EXCHANGE_BUCKET=cloud.outputs()["ExchangeBucket"])
     assert json.loads(report)["overdue"][0] > DAY
     assert len(messages.of(PAGE, f"pipeline-{PIPELINE}")) == 1
+
+
+@pytest.fixture
+def limited(cloud, published_today):
+    """Record the published run of `DAY`, with its price, for the pipeline with a budget. Returns the pipeline.
+
+    A real run of it would take three Spark jobs.
+    """
+    pipeline, database = "staged_delays", cloud.client("dynamodb")
+    table = DynamoRunTable(database, cloud.outputs()["RunTable"])
+    check(cloud)
+    published = table.day(PIPELINE, DAY).published
+    record = table.run(PIPELINE, DAY, attempt := published.run.attempt)
+    assert record.cost.complete
+    run = record.run.model_copy(update={"pipeline": pipeline})
+    published = published.model_copy(update={"run": run})
+    day = DayRecord(pipeline=pipeline, date=DAY, attempts=attempt, published=published, notified_attempt=attempt)
+    table.save(run=record.model_copy(update={"run": run}), day=day)
+    yield pipeline
+    for item in (f"day#{DAY}", run_item(DAY, attempt)):
+        database.delete_item(TableName=cloud.outputs()["RunTable"], Key=item_key(pipeline, item))
+
+
+@causes("budget-spent")
+def test_an_alarm_fires_while_a_late_day_costs_more_than_the_budget(cloud, limited, push, metric, *, state, messages):
+    push(*[observed(origin, hour=19) for origin in ("EWR", "JFK", "LGA")])
+    alarm = f"budget-spent-{limited}"
+    monitor, cost, run, verify = [
+        line.replace("PIPELINE", limited).split()[1:] for line in commands_of("budget-spent", "slackwater")
+    ]
+    assert run[0] == "run"  # test_whole_drill.py runs it for a pipeline whose day needs one Spark job
+    [result] = cloud.json(*monitor)["pipelines"]
+    rules = {day["date"]: day["rule"] for day in result["check"]["days"]}
+    assert rules[DAY] == "over_budget"
+    assert until(lambda: metric("BudgetPercent", "Maximum", pipeline=limited)) > 100
+    assert until(lambda: state(alarm) == "ALARM")
+    assert until(lambda: messages.of(WARNING, alarm))
+    assert DAY in cloud.slackwater(*cost).out
+    s3, bucket = cloud.client("s3"), cloud.outputs()["RawBucket"]
+    prefix = f"raw/source=weather/date={DAY}/hour=19/"
+    [stored] = s3.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
+    s3.delete_object(Bucket=bucket, Key=stored["Key"])
+    # The highest value of a minute counts; this waits for the next second instead.
+    with changed_alarm(cloud, alarm, Period=1):
+        cloud.json(*verify)
+        assert until(lambda: state(alarm) == "OK")
 
 
 @causes("day-on-hold", "late-bytes-unprocessed")
@@ -96,10 +147,13 @@ def test_an_alarm_fires_while_a_day_before_the_window_has_late_data(cloud, metri
         table.remove_late_day(PIPELINE, day, read_at=now)
 
 
-@causes("monitor-missing")
+@causes(
+    "monitor-missing",
+    artificial="this deployment starts no monitor and lacks the alarm; the properties of the deployed one: "
+    "test_monitoring.py of tests/infra",
+)
 @pytest.mark.parametrize(("pipeline", "expected"), [(PIPELINE, "OK"), ("never_checked", "ALARM")])
 def test_an_alarm_fires_for_a_pipeline_without_checks(cloud, state, runbook, pipeline, expected):
-    """This deployment starts no monitor and lacks the alarm, so the test creates it."""
     cloudwatch, name = cloud.client("cloudwatch"), f"monitor-missing-{pipeline}"
     check(cloud)
     cloudwatch.put_metric_alarm(
@@ -164,7 +218,7 @@ def test_an_alarm_fires_when_the_runs_of_a_day_cost_more_than_the_limit(cloud, p
 
 @causes(
     "spark-queued",
-    metric_only="a job waits when as many Spark jobs run as the application has capacity for; what is measured of it: "
+    artificial="a job waits when as many Spark jobs run as the application has capacity for; what is measured of it: "
     "test_emr_serverless.py",
 )
 def test_an_alarm_fires_when_a_job_waits_for_an_hour(cloud, state, runbook):

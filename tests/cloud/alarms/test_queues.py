@@ -42,18 +42,47 @@ def test_an_alarm_fires_for_a_message_that_cannot_be_delivered(cloud, metric, st
         sqs.purge_queue(QueueUrl=dead)
 
 
+def mapping_of(cloud, function):
+    """Return the event source mapping of a function, and the URL of its queue."""
+    functions, sqs = cloud.client("lambda"), cloud.client("sqs")
+    [mapping] = functions.list_event_source_mappings(FunctionName=f"slackwater-{function}")["EventSourceMappings"]
+    return mapping, sqs.get_queue_url(QueueName=mapping["EventSourceArn"].rpartition(":")[2])["QueueUrl"]
+
+
+@contextmanager
+def repeated_at_once(cloud, function):
+    """Deliver a message that a function fails to handle again at once, not after minutes. Returns the queue's URL."""
+    functions, sqs = cloud.client("lambda"), cloud.client("sqs")
+    mapping, url = mapping_of(cloud, function)
+    known = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["VisibilityTimeout"])["Attributes"]
+    batches = {key: mapping[key] for key in ("BatchSize", "MaximumBatchingWindowInSeconds")}
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "0"})
+    functions.update_event_source_mapping(UUID=mapping["UUID"], BatchSize=1, MaximumBatchingWindowInSeconds=0)
+    try:
+        yield url
+    finally:
+        functions.update_event_source_mapping(UUID=mapping["UUID"], **batches)
+        sqs.set_queue_attributes(QueueUrl=url, Attributes=known)
+
+
 @causes("event-dead-letters", "arrival-dead-letters")
-def test_alarms_fire_for_events_and_arrivals_that_could_not_be_handled(cloud, state, messages, runbook):
+def test_alarms_fire_for_events_and_arrivals_that_cannot_be_handled_in_five_attempts(cloud, state, messages, runbook):
     sqs, outputs = cloud.client("sqs"), cloud.outputs()
     events = outputs["EventDeadLetterQueueUrl"]
     arrivals = sqs.get_queue_url(QueueName="slackwater-arrivals-dead-letters")["QueueUrl"]
-    for alarm, url in (("event-dead-letters", events), ("arrival-dead-letters", arrivals)):
-        reset_alarm(cloud, alarm)
-        sqs.send_message(QueueUrl=url, MessageBody="a test")
-        assert until(lambda of=alarm: state(of) == "ALARM")
-    runbook("event-dead-letters")
-    _, received, _, left = runbook("arrival-dead-letters", QUEUE_ARN="arn:aws:sqs:us-east-1:000000000000:any")
+    functions = {"event-dead-letters": "store-events", "arrival-dead-letters": "check-arrivals"}
+    with ExitStack() as stack:
+        for alarm, function in functions.items():
+            reset_alarm(cloud, alarm)
+            url = stack.enter_context(repeated_at_once(cloud, function))
+            sqs.send_message(QueueUrl=url, MessageBody="a test")
+        for alarm in functions:
+            assert until(lambda of=alarm: state(of) == "ALARM")
+    [log] = runbook("event-dead-letters")
+    assert "the message is not a batch of events" in log
+    _, _, received, log, left = runbook("arrival-dead-letters")
     assert "a test" in received
+    assert "message not handled" in log
     assert '"ApproximateNumberOfMessagesNotVisible": "1"' in left
     for url in (events, arrivals):
         sqs.purge_queue(QueueUrl=url)
@@ -65,8 +94,7 @@ def test_alarms_fire_for_events_and_arrivals_that_could_not_be_handled(cloud, st
 def unread(cloud, function):
     """Keep a function from reading its queue, so that messages wait in it. Returns the queue's URL."""
     functions, sqs = cloud.client("lambda"), cloud.client("sqs")
-    [mapping] = functions.list_event_source_mappings(FunctionName=f"slackwater-{function}")["EventSourceMappings"]
-    url = sqs.get_queue_url(QueueName=mapping["EventSourceArn"].rpartition(":")[2])["QueueUrl"]
+    mapping, url = mapping_of(cloud, function)
     functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
     try:
         yield url

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import json
+import shlex
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from slackwater.aws.dynamodb.event_counts import DynamoEventCounts
+from slackwater.aws.dynamodb.run_table import DynamoRunTable
 from slackwater.late.check.rejects import EventCount
 from slackwater.receiver.pull.plan import MAX_ITEMS
-from tests.cloud.alarms.drill import PAGE, PIPELINE, WARNING, causes, changed_alarm, check, invoke, observed, until
+from tests.cloud.alarms.aws_commands import commands_of
+from tests.cloud.alarms.drill import (
+    DAY,
+    PAGE,
+    PIPELINE,
+    WARNING,
+    causes,
+    changed_alarm,
+    check,
+    invoke,
+    observed,
+    reset_alarm,
+    until,
+)
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(300)]
 
@@ -19,6 +35,7 @@ pytestmark = [pytest.mark.cloud, pytest.mark.timeout(300)]
 def test_alarms_fire_for_a_silent_partner_and_for_rejected_events_of_another_one(
     cloud, published_today, push, metric, *, state, messages, runbook
 ):
+    """Without two weeks of history, `silent_hours` counts as the usual silence; test_silence.py has other histories."""
     counts = DynamoEventCounts(cloud.client("dynamodb"), cloud.outputs()["FileTable"])
     for days in (2, 3):
         counts.add("weather", EventCount(100, 0), at=datetime.now(UTC) - timedelta(days=days))
@@ -35,9 +52,7 @@ def test_alarms_fire_for_a_silent_partner_and_for_rejected_events_of_another_one
     assert messages.of(WARNING, "partner-unusually-silent-flights")
     assert metric("HoursSinceArrival", "Minimum", source="weather") < 24
     # Nothing has pulled the source yet if this file is tested alone.
-    [_] = runbook(
-        "partner-silent", MACHINE_ARN=cloud.outputs()["MonitorMachineArn"].replace("monitor-days", "pull-source")
-    )
+    [_] = runbook("partner-silent", MACHINE_ARN=cloud.outputs()["PullMachineArn"])
 
 
 @causes("file-not-taken")
@@ -45,16 +60,23 @@ def test_an_alarm_fires_for_a_file_that_is_not_taken_for_a_day_until_a_person_gi
     invoke(cloud, "list-files", source="flights", correlation_id="by-a-test")
     assert until(lambda: metric("HoursNotTaken", "Maximum", source="flights")) >= 30
     assert until(lambda: state("file-not-taken-flights") == "ALARM")
-    failed = {file["path"]: file["reason"] for file in cloud.json("files", "flights", "--state", "failed")["files"]}
-    assert "empty" in failed[broken]
-    cloud.json("files", "give-up", "flights", broken, "--reason", "by a test")
-    assert broken not in cloud.slackwater("files", "flights", "--state", "failed").out
+    commands = [
+        shlex.split(line.replace("SOURCE", "flights").replace("PATH", broken))[1:]
+        for line in commands_of("file-not-taken", "slackwater")
+    ]
     # The highest value of a minute counts; this waits for the next second instead.
     with changed_alarm(cloud, "file-not-taken-flights", Period=1):
-        cloud.json("pull", "flights")
+        # The first pull fails, because nobody has repaired the file.
+        codes = (0, 1, 0, 0, 0)
+        before, _, _, after, _ = [
+            cloud.json(*command, code=code) for command, code in zip(commands, codes, strict=True)
+        ]
         assert until(lambda: state("file-not-taken-flights") == "OK")
+    failed = [{file["path"]: file["reason"] for file in listed["files"]} for listed in (before, after)]
+    assert "empty" in failed[0][broken]
+    assert broken not in failed[1]
     [given_up] = cloud.json("files", "flights", "--state", "given-up")["files"]
-    assert (given_up["path"], given_up["reason"]) == (broken, "by a test")
+    assert (given_up["path"], given_up["reason"]) == (broken, "the partner cannot repair it")
 
 
 @causes("files-doubtful")
@@ -97,31 +119,37 @@ def test_an_alarm_fires_when_a_pull_leaves_files(cloud, too_many, state, message
         assert until(lambda: messages.of(WARNING, "files-left-flights"))
 
 
-def test_a_silent_partner_pages_once_and_a_day_that_is_missing_afterwards_pages_then(
-    cloud, partner, published_today, state, messages
+def test_a_silent_partner_pages_once_and_only_a_day_that_nobody_starts_is_overdue(
+    cloud, partner, published_today, *, state, messages, runbook
 ):
+    """No day of the window has flights. Of the days past their deadline, only `DAY` was run."""
     check(cloud)
     assert until(lambda: state("partner-silent-flights") == "ALARM")
     assert until(lambda: state(f"day-overdue-{PIPELINE}") == "ALARM")
-    # Its runs have failed within the hour, which pages even while a partner is silent.
-    assert state(f"pipeline-{PIPELINE}") == "ALARM"
+    _, report = runbook("day-overdue", EXCHANGE_BUCKET=cloud.outputs()["ExchangeBucket"])
+    overdue = json.loads(report)["overdue"]
+    assert DAY not in overdue
+    assert str(date.fromisoformat(DAY) + timedelta(days=1)) in overdue
+    table = DynamoRunTable(cloud.client("dynamodb"), cloud.outputs()["RunTable"])
+    assert table.day(PIPELINE, DAY).published.publication.rows == 0
     with (
         changed_alarm(cloud, f"run-failed-{PIPELINE}", Threshold=1000),
         changed_alarm(cloud, f"execution-failed-{PIPELINE}", Threshold=1000),
     ):
-        assert until(lambda: state(f"pipeline-{PIPELINE}") == "OK")
+        for alarm in ("run-failed", "execution-failed"):
+            assert until(lambda of=alarm: state(f"{of}-{PIPELINE}") == "OK")
         pages = len(messages.of(PAGE, f"pipeline-{PIPELINE}"))
+        reset_alarm(cloud, f"day-overdue-{PIPELINE}")
         check(cloud)
-        assert state(f"day-overdue-{PIPELINE}") == "ALARM"
-        assert len(messages.of(PAGE, f"pipeline-{PIPELINE}")) == pages
-        assert len(messages.of(PAGE, "partner-silent-flights")) == 1
-
-        model = "2013-03-09"
-        yesterday = str(datetime.now(ZoneInfo("America/New_York")).date() - timedelta(days=1))
-        header, first, *_ = (partner.folder / f"flights-{model}-12.csv").read_text().splitlines(keepends=True)
-        partner.put(f"flights-{yesterday}-12.csv", header + first.replace(model, yesterday))
-        cloud.json("pull", "flights")
-        check(cloud)
-        assert until(lambda: state("partner-silent-flights") == "OK")
         page = until(lambda: messages.of(PAGE, f"pipeline-{PIPELINE}")[pages:])[0]
-        assert ":slackwater-partner-silent-flights transitioned to OK" in page["NewStateReason"]
+        assert f":slackwater-day-overdue-{PIPELINE} transitioned to ALARM" in page["NewStateReason"]
+    assert state("partner-silent-flights") == "ALARM"
+    assert len(messages.of(PAGE, "partner-silent-flights")) == 1
+
+    model = "2013-03-09"
+    yesterday = str(datetime.now(ZoneInfo("America/New_York")).date() - timedelta(days=1))
+    header, first, *_ = (partner.folder / f"flights-{model}-12.csv").read_text().splitlines(keepends=True)
+    partner.put(f"flights-{yesterday}-12.csv", header + first.replace(model, yesterday))
+    cloud.json("pull", "flights")
+    check(cloud)
+    assert until(lambda: state("partner-silent-flights") == "OK")
