@@ -17,9 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import Validations
+from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
-from cfnlint.api import ManualArgs, lint_by_config
 
 from infra import NODE_FOLDER
 from infra.app import ROOT, add_stacks, context, create_app, write_templates
@@ -52,6 +51,14 @@ def synthesise(folder: Path, *, settings: Settings, artefacts: Artefacts, root: 
     """
     app = create_app(settings, context=context(root), folder=str(folder))
     add_stacks(app, settings=settings, artefacts=artefacts, root=root)
+    return written(app, folder)
+
+
+def written(app: App, folder: Path) -> dict[str, Any]:
+    """Write the templates of `app` and cdk-nag's report into its folder. Return the templates by stack.
+
+    Raises the errors of `infra.app.write_templates`.
+    """
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     try:
         write_templates(app)
@@ -75,6 +82,8 @@ def nag_findings(folder: Path) -> Iterator[str]:
 
 def template_findings(folder: Path) -> Iterator[str]:
     """Yield cfn-lint's findings of the synthesised templates."""
+    from cfnlint.api import ManualArgs, lint_by_config  # noqa: PLC0415 - its import takes two seconds
+
     templates = [str(path) for path in sorted(folder.glob("*.template.json"))]
     for match in lint_by_config(ManualArgs(templates=templates, ignore_checks=list(_IGNORED))):
         yield f"{match.filename}:{match.linenumber}: {match.rule.id}: {match.message}"

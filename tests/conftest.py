@@ -290,6 +290,7 @@ def project(tmp_path_factory, partner, sftp) -> Path:
     (folder / "pipelines" / "carrier_rates.yaml").write_text(FOREIGN)
     delays = (folder / "pipelines" / "daily_delays.yaml").read_text()
     staged = delays.replace("pipeline: daily_delays", "pipeline: staged_delays") + LOAD
+    staged = staged.replace("late:\n", "late:\n  budget_per_day: 0.001\n")  # less than any run costs
     for step in ENDS_OF_STAGES:
         staged = staged.replace(f"    step: {step}\n", f"    step: {step}\n    exchange: true\n")
     (folder / "pipelines" / "staged_delays.yaml").write_text(staged)
@@ -302,22 +303,30 @@ def project(tmp_path_factory, partner, sftp) -> Path:
 def deploy_previous_storage(cloud: Cloud) -> dict[str, str]:
     """Create the stack with data as the version before has it, and put data into it. Return the names by logical id.
 
+    `stored.json` has items of tables and messages of queues as the version before wrote them (docs/development.md).
     `tests/cloud/test_upgrade.py` looks at what this version's deployment has made of it.
     """
     cloudformation, stack = cloud.client("cloudformation"), "slackwater-storage"
-    template = (ROOT / "tests" / "infra" / "previous" / "storage.template.json").read_text()
+    previous = ROOT / "tests" / "infra" / "previous"
+    template = (previous / "storage.template.json").read_text()
+    stored = json.loads((previous / "stored.json").read_text())
     cloudformation.create_stack(StackName=stack, TemplateBody=template, Capabilities=["CAPABILITY_IAM"])
     cloudformation.get_waiter("stack_create_complete").wait(StackName=stack, WaiterConfig={"Delay": 1})
     resources = cloudformation.describe_stack_resources(StackName=stack)["StackResources"]
     names = {resource["LogicalResourceId"]: resource["PhysicalResourceId"] for resource in resources}
     for name, physical in names.items():
+        written = stored.get(name[:-8], [])  # the CDK's logical ids end with eight digits
         match next(item["ResourceType"] for item in resources if item["LogicalResourceId"] == name):
             case "AWS::S3::Bucket":
                 cloud.client("s3").put_object(Bucket=physical, Key=f"before/{name}", Body=name.encode())
             case "AWS::DynamoDB::Table":
                 table = cloud.client("dynamodb").describe_table(TableName=physical)["Table"]
                 item = {key["AttributeName"]: {"S": "before"} for key in table["KeySchema"]}
-                cloud.client("dynamodb").put_item(TableName=physical, Item={**item, "note": {"S": name}})
+                for each in ({**item, "note": {"S": name}}, *written):
+                    cloud.client("dynamodb").put_item(TableName=physical, Item=each)
+            case "AWS::SQS::Queue":
+                for message in written:
+                    cloud.client("sqs").send_message(QueueUrl=physical, MessageBody=message)
     return names
 
 

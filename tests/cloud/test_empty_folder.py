@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo
 
 import boto3
 import pytest
+from pyiceberg.catalog.glue import GlueCatalog
 from uv import find_uv_bin
 
 from infra.app import ROOT
@@ -30,7 +31,8 @@ from slackwater.project import CodeDigests
 
 pytestmark = pytest.mark.cloud
 
-DEV, STAGING = "slackwater-dev", "slackwater-staging"
+DEFAULT, STAGING = "slackwater", "slackwater-staging"
+"""The prefixes of two deployments. The names of the second one begin like those of the first one."""
 PARTS = {"AWS::Glue::Table", "AWS::Scheduler::Schedule"}
 """Types of resources whose names are those of a database and a group of schedules."""
 APIS = {"ApiGateway", "ApiGatewayV2", "WAFv2"}
@@ -129,10 +131,31 @@ def resources(endpoint: str, prefix: str) -> set[tuple[str, str]]:
     return {
         (resource["ResourceType"], resource["PhysicalResourceId"])
         for stack in stacks
-        if stack.startswith(f"{prefix}-")
+        if stack.startswith(f"{prefix}-") and stack.startswith(f"{STAGING}-") == (prefix == STAGING)
         for page in listed.paginate(StackName=stack)
         for resource in page["StackResourceSummaries"]
     }
+
+
+def named_after(endpoint: str, pipeline: str) -> dict[str, set[str]]:
+    """Return the names of a pipeline's state machines, alarms and schedules in the deployment `DEFAULT`."""
+    machines = client(endpoint, "stepfunctions").list_state_machines()["stateMachines"]
+    alarms = client(endpoint, "cloudwatch").describe_alarms()["MetricAlarms"]
+    schedules = client(endpoint, "scheduler").list_schedules(GroupName=DEFAULT)["Schedules"]
+    names = {
+        "machines": [machine["name"] for machine in machines],
+        "alarms": [alarm["AlarmName"] for alarm in alarms],
+        "schedules": [schedule["Name"] for schedule in schedules],
+    }
+    return {kind: {n for n in of if pipeline in n and not n.startswith(f"{STAGING}-")} for kind, of in names.items()}
+
+
+def rows_of(endpoint: str, table: str) -> list[list[Any]]:
+    """Read a published table as Athena does: Glue names its files, and no definition is needed."""
+    s3 = {"endpoint": endpoint, "access-key-id": "test", "secret-access-key": "test", "region": "us-east-1"}
+    catalog = GlueCatalog("glue", client(endpoint, "glue"), **{f"s3.{name}": value for name, value in s3.items()})
+    rows = catalog.load_table(f"{DEFAULT}_warehouse.{table}").scan().to_arrow().to_pylist()
+    return [[str(row.pop("date")), *row.values()] for row in rows]
 
 
 def contents(endpoint: str, of: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -175,6 +198,22 @@ class Shell:
         return json.loads(done.stdout)
 
 
+def rename_pipeline(shell: Shell, endpoint: str) -> None:
+    """Rename the pipeline `daily_sales` and deploy. Check that only what is named after it is replaced, and no data."""
+    named, stored = named_after(endpoint, "daily_sales"), contents(endpoint, resources(endpoint, DEFAULT))
+    old = shell.folder / "pipelines" / "daily_sales.yaml"
+    definition = old.read_text().replace("pipeline: daily_sales", "pipeline: shop_sales")
+    old.rename(old.with_name("shop_sales.yaml")).write_text(definition)
+    shell.run("slackwater deploy")
+    assert all(named.values())
+    assert not any(named_after(endpoint, "daily_sales").values())
+    renamed = {kind: {name.replace("daily_sales", "shop_sales") for name in names} for kind, names in named.items()}
+    assert named_after(endpoint, "shop_sales") == renamed
+    kept = contents(endpoint, resources(endpoint, DEFAULT))
+    replaced = [item for name, items in stored.items() for item in set(items) - set(kept[name])]
+    assert [item.partition(" ")[0] for item in replaced] == ["definitions.json"]
+
+
 def test_the_readme_of_a_new_project_works_beside_another_environment_and_destroy_keeps_the_data_of_each(
     folder: Path, environment: dict[str, str]
 ) -> None:
@@ -182,34 +221,42 @@ def test_the_readme_of_a_new_project_works_beside_another_environment_and_destro
     first_block = re.findall(r"```\n(.*?)```", (project / "README.md").read_text(), re.DOTALL)[0]
     up, deploy, push, run, query = commands = first_block.splitlines()
     assert [command.split()[1] for command in commands] == ["local", "deploy", "push", "run", "query"]
-    # The preset of `dev` deletes buckets, which CloudFormation refuses while they have objects.
-    dev = Shell(project, {**environment, "SLACKWATER_ENVIRONMENT": "dev", "SLACKWATER_SET": "removal_policy=retain"})
+    default = Shell(project, environment)
     staging = Shell(project, {**environment, "SLACKWATER_ENVIRONMENT": "staging"})
-    endpoint = dev.run(up)["endpoint"]
+    # The CDK validates the app when `default` deploys it, which takes as long as a synthesis.
+    without_validation = Shell(project, {**environment, "CDK_VALIDATION": "false"})
+    endpoint = default.run(up)["endpoint"]
     try:
         client(endpoint, "apigateway").update_account(patchOperations=[LOG_ROLE])
-        dev.run("slackwater deploy --environment staging --set waf=true")
-        deployed = dev.run(deploy)
-        in_staging, in_dev = resources(endpoint, STAGING), resources(endpoint, DEV)
-        assert {kind for kind, _ in in_staging & in_dev} == PARTS
-        apis = [{kind.split("::")[1] for kind, _ in of} & APIS for of in (in_dev, in_staging)]
+        # Its buckets and tables are compared with those of minutes before: no arrival may start a check in between.
+        without_validation.run("slackwater deploy --environment staging --set waf=true --set collect_minutes=0")
+        deployed = default.run(deploy)
+        in_staging, in_default = resources(endpoint, STAGING), resources(endpoint, DEFAULT)
+        assert {kind for kind, _ in in_staging & in_default} == PARTS
+        apis = [{kind.split("::")[1] for kind, _ in of} & APIS for of in (in_default, in_staging)]
         assert apis == [{"ApiGatewayV2"}, {"ApiGateway", "WAFv2"}]
-        new_staging, new_dev = contents(endpoint, in_staging), contents(endpoint, in_dev)
+        new_staging, new_default = contents(endpoint, in_staging), contents(endpoint, in_default)
         pushed = [staging.run(push)]
         of_staging = contents(endpoint, in_staging)
         assert of_staging != new_staging
-        assert contents(endpoint, in_dev) == new_dev
-        pushed.append(dev.run(push))
+        assert contents(endpoint, in_default) == new_default
+        pushed.append(default.run(push))
+        default.run(run)
+        sales = default.run(query)
+        due, started = start_by_schedule(endpoint, DEFAULT, "process-daily_sales")
+        rename_pipeline(without_validation, endpoint)
+        assert sorted(rows_of(endpoint, "daily_sales")) == sorted(sales["rows"])
+        of_default = contents(endpoint, in_default)
+        destroyed = default.run("slackwater destroy --yes")
+        check_destroyed(destroyed, endpoint, DEFAULT, of_default)
+        assert resources(endpoint, STAGING) == in_staging
+        assert contents(endpoint, in_staging) == of_staging
+        assert staging.run(push)["duplicates"] == 9
+        of_staging = contents(endpoint, in_staging)
         check_destroyed(staging.run("slackwater destroy --yes"), endpoint, STAGING, of_staging)
-        assert resources(endpoint, DEV) == in_dev
-        dev.run(run)
-        sales = dev.run(query)
-        due, started = start_by_schedule(endpoint, DEV, "process-daily_sales")
-        of_dev = contents(endpoint, in_dev)
-        destroyed = dev.run("slackwater destroy --yes")
-        check_destroyed(destroyed, endpoint, DEV, of_dev)
+        assert contents(endpoint, in_default) == of_default
     finally:
-        dev.run("slackwater local down")
+        default.run("slackwater local down")
     assert sorted(deployed["changed"]) == sorted(destroyed["deleted"])
     assert len(deployed["changed"]) == 14
     # The latest day of Berlin that ended at least `buffer_hours` before the scheduled time.
@@ -218,10 +265,10 @@ def test_the_readme_of_a_new_project_works_beside_another_environment_and_destro
     assert started["correlation_id"] == f"process-daily_sales-{due:%Y%m%dT%H%M%SZ}"
     # A feature flag of the wheel's cdk.json: otherwise, tags of the app are also tags of its stacks.
     assembly = json.loads((project / "cdk.out" / "manifest.json").read_text())
-    assert "tags" not in assembly["artifacts"][f"{DEV}-storage"]["properties"]
+    assert "tags" not in assembly["artifacts"][f"{DEFAULT}-storage"]["properties"]
     # The second time as well: an environment does not know the events of the other one.
     assert [(item["accepted"], item["duplicates"], len(item["rejected"])) for item in pushed] == [(8, 1, 1)] * 2
-    assert all(of_dev.values())
+    assert all(of_default.values())
     assert sales["columns"] == ["date", "shop", "orders", "revenue"]
     assert sorted(sales["rows"]) == expected_sales(project / "data" / "orders.ndjson", date(2024, 3, 4))
 

@@ -1,4 +1,4 @@
-"""The app, synthesised once as it is by default and once with Airflow for all tests that only read its templates."""
+"""The app, synthesised by default, with Airflow and as `prod`, once each for all tests that only read its templates."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     folder = scratch / "cdk.out"
     more = {"schedule": "airflow", "intermediate_days": 0, "subject_dashboards": True, "alarm_usd_per_day": 2.5}
     settings = load_settings({**context(), **{f"slackwater:{name}": value for name, value in more.items()}})
+    return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
+
+
+@pytest.fixture(scope="session")
+def prod(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+    """The app as `--environment prod` deploys it, with a key of its own."""
+    scratch = tmp_path_factory.mktemp("prod")
+    settings = load_settings({**context(), "slackwater:environment": "prod", "slackwater:kms_key": "create"})
+    folder = scratch / "cdk.out"
     return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
 
 

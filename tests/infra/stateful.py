@@ -1,5 +1,7 @@
 """The resources with data in synthesised templates, and those of their properties that CloudFormation cannot update.
 
+A key counts as one: what it has encrypted cannot be read without it.
+
 `scripts/record-stateful` records those of a commit. CloudFormation replaces a resource, and so loses its data or its
 messages, if such a property, the logical id or the stack changes. The properties are those of AWS's resource schemas,
 which cfn-lint contains.
@@ -12,11 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cfnlint.schema import PROVIDER_SCHEMA_MANAGER
-
 STATEFUL = (
     *("AWS::S3::Bucket", "AWS::DynamoDB::Table", "AWS::SQS::Queue", "AWS::SNS::Topic"),
-    *("AWS::Glue::Database", "AWS::Glue::Table", "AWS::Logs::LogGroup"),
+    *("AWS::Glue::Database", "AWS::Glue::Table", "AWS::Logs::LogGroup", "AWS::KMS::Key"),
 )
 
 
@@ -50,6 +50,8 @@ def replaced(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
 
 
 def _fixed_paths(resource_type: str) -> list[str]:
+    from cfnlint.schema import PROVIDER_SCHEMA_MANAGER  # noqa: PLC0415 - its import takes two seconds
+
     schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", resource_type).schema
     # Whether a change of a conditional one replaces the resource depends on the values.
     paths = [*schema.get("createOnlyProperties", []), *schema.get("conditionalCreateOnlyProperties", [])]

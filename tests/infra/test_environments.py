@@ -13,9 +13,9 @@ import pytest
 from aws_cdk import App
 from aws_cdk.assertions import Template
 
-from infra.app import context, target
+from infra.app import target
 from infra.environments import PRESETS
-from infra.lint import nag_findings, placeholder_artefacts, synthesise, template_findings
+from infra.lint import nag_findings, template_findings
 from infra.settings import Scheduler, Settings, load_settings
 from infra.stacks.storage import StorageStack
 from slackwater.environments import EnvironmentName
@@ -31,15 +31,6 @@ pytestmark = pytest.mark.infra
 def of(environment: str, **values: Any) -> Settings:
     """The settings of an environment, with these context values."""
     return load_settings({f"slackwater:{key}": value for key, value in {"environment": environment, **values}.items()})
-
-
-@pytest.fixture(scope="module")
-def prod(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
-    """The app as `--environment prod` deploys it, with a key of its own."""
-    scratch = tmp_path_factory.mktemp("prod")
-    settings = load_settings({**context(), "slackwater:environment": "prod", "slackwater:kms_key": "create"})
-    folder = scratch / "cdk.out"
-    return Assembly(folder, synthesise(folder, settings=settings, artefacts=placeholder_artefacts(scratch)))
 
 
 def test_without_an_environment_nothing_changes() -> None:

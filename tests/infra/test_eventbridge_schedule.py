@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from infra.app import ROOT
-from infra.lint import context, nag_findings, placeholder_artefacts, synthesise
-from infra.settings import Scheduler, load_settings
+from infra.app import ROOT, create_app
+from infra.lint import context, nag_findings, placeholder_artefacts, synthesise, written
+from infra.settings import Scheduler, Settings, load_settings
+from infra.stacks.eventbridge_schedule import EventBridgeScheduleStack
 from slackwater.errors import DefinitionError
 from slackwater.local.schedules import check_schedule
 from slackwater.project import load_project
@@ -134,9 +135,19 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
             f'steps: {{a: {{step: sql, depends_on: [{source}], with: {{query: "SELECT at FROM {source}"}}}}}}\n'
             "publish: {step: a, key: [date, at]}\n"
         )
-    out = folder / "cdk.out"
-    settings = load_settings({**context(), "slackwater:project": str(folder / "project")})
-    return Assembly(out, synthesise(out, settings=settings, artefacts=placeholder_artefacts(folder)))
+    # Only this stack: with the state machines, the app takes 16 s.
+    out, settings = folder / "cdk.out", Settings()
+    app = create_app(settings, context=context(), folder=str(out))
+    EventBridgeScheduleStack(
+        app,
+        _STACK,
+        settings=settings,
+        project=load_project(folder / "project"),
+        layer=placeholder_artefacts(folder).layer,
+        lambdas=ROOT / "lambdas",
+        dead_letters="slackwater-dead-letters",
+    )
+    return Assembly(out, written(app, out))
 
 
 def test_the_schedules_of_a_large_project_have_different_names_and_fit(large: Assembly) -> None:

@@ -1,9 +1,10 @@
-"""An update from the previous version deletes and replaces no resource with data, under any setting."""
+"""An update from the version before deletes and replaces no resource with data: by default, with Airflow, as `prod`."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,20 @@ pytestmark = pytest.mark.infra
 _PREVIOUS = Path(__file__).parent / "previous"
 
 
-def previous(schedule: str) -> dict[str, Any]:
-    """The resources with data of the previous version, with this scheduler."""
-    recorded: dict[str, Any] = json.loads((_PREVIOUS / f"{schedule}.json").read_text())
+def previous(record: str) -> dict[str, Any]:
+    """The resources with data of the previous version, with the settings that `scripts/record-stateful` gives it."""
+    recorded: dict[str, Any] = json.loads((_PREVIOUS / f"{record}.json").read_text())
     return recorded
 
 
-@pytest.mark.parametrize(("fixture", "schedule"), [("assembly", "eventbridge"), ("scheduled", "airflow")])
+@pytest.mark.parametrize(
+    ("fixture", "record"), [("assembly", "eventbridge"), ("scheduled", "airflow"), ("prod", "prod")]
+)
 def test_an_update_from_the_previous_version_replaces_nothing(
-    fixture: str, schedule: str, request: pytest.FixtureRequest
+    fixture: str, record: str, request: pytest.FixtureRequest
 ) -> None:
     synthesised: Assembly = request.getfixturevalue(fixture)
-    assert replaced(previous(schedule), stateful(synthesised.templates)) == []
+    assert replaced(previous(record), stateful(synthesised.templates)) == []
 
 
 def test_the_record_has_everything_that_holds_data() -> None:
@@ -42,6 +45,8 @@ def test_the_record_has_everything_that_holds_data() -> None:
     assert any(item["Type"] == "AWS::S3::Bucket" for item in recorded["slackwater-schedule"].values())
     [tokens] = [item for name, item in recorded["slackwater-storage"].items() if name.startswith("TokenTable")]
     assert tokens["Fixed"]["KeySchema"] == [{"AttributeName": "token_hash", "KeyType": "HASH"}]
+    types = Counter(item["Type"] for stack in previous("prod").values() for item in stack.values())
+    assert (types["AWS::KMS::Key"], types["AWS::DynamoDB::Table"]) == (1, 3)
 
 
 def test_a_replacement_is_reported(assembly: Assembly) -> None:
@@ -53,6 +58,17 @@ def test_a_replacement_is_reported(assembly: Assembly) -> None:
     assert finding.startswith(f"slackwater-storage: {table}: ")
     del changed["slackwater-storage"]["Resources"][table]
     [finding] = replaced(before, stateful(changed))
+    assert finding.endswith(" becomes None")
+
+
+def test_another_key_is_reported(prod: Assembly) -> None:
+    """Its objects would stay, and nobody could read them with the new key."""
+    before, storage = stateful(prod.templates), "slackwater-prod-storage"
+    [key] = prod.resources("AWS::KMS::Key")
+    resources = dict(prod.templates[storage]["Resources"])
+    resources["KeyOfAnotherName"] = resources.pop(key)
+    [finding] = replaced(before, stateful(prod.templates | {storage: {"Resources": resources}}))
+    assert finding.startswith(f"{storage}: {key}: ")
     assert finding.endswith(" becomes None")
 
 
