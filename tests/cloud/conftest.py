@@ -65,8 +65,13 @@ def received(cloud, partner, weather) -> Received:
 
 @pytest.fixture(scope="session")
 def published(cloud, received):
-    """The first runs of the days before the current one."""
-    return {day: cloud.json("run", "daily_delays", "--date", day) for day in PAST}
+    """The first runs of the days before the current one, at the same time: both find no table."""
+    first, second = PAST
+    other = cloud.process("run", "daily_delays", "--date", first, "--json")
+    result = cloud.json("run", "daily_delays", "--date", second)
+    output, errors = other.communicate(timeout=300)
+    assert other.returncode == 0, errors
+    return {first: json.loads(output), second: result}
 
 
 @pytest.fixture(scope="session")

@@ -171,12 +171,18 @@ def test_a_timeline_shows_what_each_stage_did_and_which_were_kept(cloud, recover
     assert [step["name"] for step in published["stages"][2]["steps"]] == [
         *("flights_with_weather", LAST, "publish", "report"),
     ]
-    assert published["slowest"]["name"] in {LAST, "publish", "report"}
-    seconds = published["seconds"]
+    # Not a step of the stage that was kept from the first attempt.
+    assert published["slowest"]["name"] in {killed, LAST, "publish", "report"}
+
+
+@pytest.mark.parametrize(("day", "number"), [(OTHER, "3"), (RESTARTED, "2")])
+def test_the_seconds_of_an_attempt_are_its_own_in_an_execution_of_one_or_two(cloud, recovered, day, number):
+    timeline = cloud.json("runs", recovered[day]["run_id"][:12], "--attempt", number)["timeline"]
+    seconds = timeline["seconds"]
     assert seconds["total"] == pytest.approx(
         seconds["spark_start"] + seconds["spark_work"] + seconds["orchestration"], abs=0.5
     )
-    assert published["missing"] == []
+    assert timeline["missing"] == []
 
 
 def test_a_day_s_timeline_is_that_of_its_last_attempt(cloud, recovered):
